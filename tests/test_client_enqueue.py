@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from daybell.client import Client
-from daybell.client.bulk import pages_of
+from daybell.client.filters import sweep_pages
 from daybell.core.execution import State
 from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.priority import Priority
@@ -148,7 +148,12 @@ async def test_more_than_a_batch_is_streamed(client):
 
     assert (done.count, done.executions) == (count, ())
     assert (
-        sum([len(page) async for page in pages_of(client.store, client.tenant, ExecutionFilter())])
+        sum(
+            [
+                len(page)
+                async for page in sweep_pages(client.store, client.tenant, [ExecutionFilter()])
+            ]
+        )
         == count
     )
 

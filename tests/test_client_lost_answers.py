@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from daybell.client import Client
-from daybell.client.bulk import pages_of
+from daybell.client.filters import sweep_pages
 from daybell.client.submitting import read_new
 from daybell.core.execution import State
 from daybell.core.limits import ENQUEUE_BATCH_MAX
@@ -111,5 +111,5 @@ async def test_a_stream_whose_answer_was_lost_is_looked_for(client, store, after
         with pytest.raises(Unavailable):
             await faulty.enqueue_many("resize", items)
 
-    pages = [page async for page in pages_of(store, client.tenant, ExecutionFilter())]
+    pages = [page async for page in sweep_pages(store, client.tenant, [ExecutionFilter()])]
     assert sum(map(len, pages)) == (count if after else 0)

@@ -317,6 +317,21 @@ def listed(names: Iterable[str], *, most: int = LISTED_MAX, between: str = ", ")
     return between.join(known[:most]) + more
 
 
+_COMMAND: Final = re.compile(r"`(daybell (?!scheduler|server|migrate|secrets rotate)[^`]*)`")
+
+
+def with_tenant(text: str, tenant: str) -> str:
+    """Name a tenant in the commands of an advice, which stand between backticks. Commands are
+    about the default tenant otherwise.
+    """
+    if tenant == "default":
+        return text
+    return _COMMAND.sub(
+        lambda found: found[0] if "--tenant" in found[1] else f"`{found[1]} --tenant {tenant}`",
+        text,
+    )
+
+
 def suggested(name: object, known: Iterable[str], *, otherwise: str | None = None) -> str:
     """What may be meant by a name that does not exist, as the end of a message. If none is like it:
     `otherwise`, or the names that there are.

@@ -119,8 +119,12 @@ async def test_a_list_goes_on_where_its_page_ended(http, client):
     "query",
     [
         "status=done",
-        "worker_id=me",
         "since=soon",
+        "ended_since=soon",
+        "error=",
+        "unique_key=",
+        "arg.=1",
+        "args.order_id=42",
         "limit=0",
         "limit=1001",
         "cursor=me",

@@ -87,8 +87,8 @@ def test_both_help_options_work(tmp_path):
         ("migrate --nope", "no such option: --nope; see daybell migrate --help"),
         ("jobs trigger", "missing argument 'NAME'; see daybell jobs trigger --help"),
         ("--database-url", "option '--database-url' requires an argument; see daybell --help"),
-        ("dead-letters retry", "say what to retry: ids, or --job NAME and --queue NAME, or --all;"
-         " see daybell dead-letters retry --help"),
+        ("dead-letters retry", "say what to retry: ids, or filters such as --job NAME and --error"
+         " TEXT, or --all; see daybell dead-letters retry --help"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_one_line_and_exit_2(words, said, tmp_path):

@@ -107,6 +107,9 @@ def ids(said: tuple[Said, Said], position: int = 0) -> dict[str, str]:
         "executions list --limit 1",
         "dead-letters list --json",
         "dead-letters list --queue default",
+        "dead-letters list --group --error RuntimeError",
+        "executions list --arg name=ada --json",
+        "executions list --error ValueError --ended-since 1h --unique-key k",
         "queues list",
         "queues list --json",
         "workers list --dead",
@@ -267,6 +270,7 @@ def test_dead_letters_are_decided_on_the_same(same):
     same("dead-letters", "retry", "ID", **two)
     same("executions", "retry", "ID", **three)
     same("dead-letters", "retry", "--job", "greet", "--yes")
+    same("dead-letters", "retry", "--error", "Error", "--arg", "name=nobody", "--yes")
     same("dead-letters", "retry", "--job", "fail", "--queue", "default", "--yes")
     same("dead-letters", "discard", "--all", "--yes")
 
@@ -287,6 +291,9 @@ def test_executions_are_made_cancelled_and_repeated_the_same(same):
         "executions retry --status succeeded --force --yes --json",
         "executions retry --since 1h --yes",
         "executions retry --all --yes",
+        "executions cancel --unique-key k --yes --json",
+        "executions retry --error Error --ended-since 1h --yes --json",
+        "jobs trigger greet --delay 90000s --json",
         "executions cancel --job greet --yes",
         "executions cancel --all --yes",
         "queues pause other",

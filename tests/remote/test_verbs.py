@@ -35,7 +35,7 @@ from tests.builders import apply, claim, death, retry
 from tests.remote.losing import losing
 
 # What only programs beside the store can say, or what the server decides itself.
-ONLY_ON_THE_STORE = {"parent", "id", "repeat", "request", "told", "entry"}
+ONLY_ON_THE_STORE = {"parent", "id", "repeat", "request", "told", "entry", "sweep"}
 
 
 def verbs(kind: type) -> dict[str, inspect.Signature]:

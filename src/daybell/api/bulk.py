@@ -24,10 +24,11 @@ from daybell.api.body import (
 )
 from daybell.api.caller import Caller, Operator
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
-from daybell.api.executions import selected
+from daybell.api.executions import read_selection
 from daybell.api.idempotency import Try, once
 from daybell.api.problems import ERRORS_MAX, Invalid
-from daybell.api.schema import Item, Items, Retrial, Selection
+from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection
+from daybell.client.filters import Sweep
 from daybell.client.submitting import read_many, read_new
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import (
@@ -39,6 +40,7 @@ from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
 WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
 PART_BYTES: Final = 64 * 1024  # likewise, of a larger one
+SWEEP_PAGES: Final = 20  # of a search, in one request
 RANK_BITS: Final = 14  # of a position in a batch
 OPTIONS: Final = (
     "unique_key",
@@ -313,6 +315,7 @@ def _id(this: Try, position: int) -> UUID:
         examples={
             "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
             "by filter": {"filter": {"job_id": "resize", "status": "pending"}},
+            "by content": {"filter": {"job": "resize", "args": {"order_id": 42}}},
         },
         errors=(404,),
     ),
@@ -322,14 +325,15 @@ async def cancel_executions(request: Request, caller: Operator) -> Response:
     wanted = await read_body(request, Selection)
     check_selection(wanted)
     said = wanted.model_dump(exclude_unset=True)
+    sweep = sweep_of(wanted)
     if wanted.filter is None:
         with caller.auditing("execution.cancel", "many", after=said):
             answers = await caller.client.cancel_picked(wanted.ids or ())
     else:
-        filters = await selected(caller, said["filter"])
+        filters = read_selection(said["filter"])
         with caller.auditing("execution.cancel", "many", after=said):
-            answers = await caller.client.cancel_many(**filters)
-    return answer(counted(answers))
+            answers = await caller.client.cancel_many(sweep=sweep, **filters)
+    return answer(counted(answers, sweep))
 
 
 @router.post(
@@ -342,6 +346,7 @@ async def cancel_executions(request: Request, caller: Operator) -> Response:
         examples={
             "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
             "by filter": {"filter": {"job_id": "resize", "since": "2026-11-15"}},
+            "by content": {"filter": {"error": "TimeoutError", "ended_since": "1h"}},
         },
         errors=(404,),
         headers=REPLAYED,
@@ -363,7 +368,8 @@ async def retry_executions(
 
 async def _retry(caller: Caller, wanted: Retrial, this: Try) -> Response:
     said = wanted.model_dump(exclude_unset=True)
-    filters = None if wanted.filter is None else await selected(caller, said["filter"])
+    filters = None if wanted.filter is None else read_selection(said["filter"])
+    sweep = sweep_of(wanted)
     with caller.auditing("execution.retry", "many", after=said, id=this.made("entry")):
         if filters is None:
             answers = await caller.client.retry_picked(
@@ -371,16 +377,33 @@ async def _retry(caller: Caller, wanted: Retrial, this: Try) -> Response:
             )
         else:
             answers = await caller.client.retry_many(
-                force=wanted.force, request=this.id, repeat=this.is_repeated, **filters
+                force=wanted.force,
+                request=this.id,
+                repeat=this.is_repeated,
+                sweep=sweep,
+                **filters,
             )
-    return answer(counted(answers))
+    return answer(counted(answers, sweep))
 
 
-def counted(answers: Mapping[Any, int]) -> dict[str, int]:
+def sweep_of(wanted: Selection | LetterSelection) -> Sweep:
+    """How far a request goes: of what is searched by content, a bounded number is read."""
+    content = {"args", "unique_key", "error", "ended_since", "ended_until"}
+    is_search = wanted.filter is not None and bool(content & wanted.filter.model_fields_set)
+    if wanted.cursor is not None and not is_search:
+        raise UsageError(
+            "cursor is for filters by content, whose answer has a next_cursor; leave it out",
+            field="cursor",
+        )
+    return Sweep(cursor=wanted.cursor, pages=SWEEP_PAGES if is_search else None)
+
+
+def counted(answers: Mapping[Any, int], sweep: Sweep | None = None) -> dict[str, Any]:
     """How many went which way; those that nobody knows, or that are on no list, do not match."""
     counts = {str(word): number for word, number in answers.items() if number}
     others = counts.get("unknown", 0) + counts.get("not_listed", 0)
-    return {"matched": sum(counts.values()) - others, **counts}
+    left = {} if sweep is None or sweep.cursor is None else {"next_cursor": sweep.cursor}
+    return {"matched": sum(counts.values()) - others, **counts, **left}
 
 
 def check_selection(wanted: Any) -> None:

@@ -15,6 +15,7 @@ from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
 from daybell.api.scopes import check_operation
 from daybell.client import Client, Holder, mint
+from daybell.client.requests import ARGS_PREFIX
 from daybell.core import payload
 from daybell.core.access import Action, Key, Role, Scope
 from daybell.core.audit import Entry, NewEntry
@@ -183,9 +184,11 @@ def check_query(request: Request) -> None:
     given = request.query_params
     if not given:
         return
-    known = _parameters(request.scope["route"].dependant)
+    route = request.scope["route"]
+    known = _parameters(route.dependant)
+    takes_args = "parameters" in (route.openapi_extra or {})  # with names of the caller's choice
     for name in given:
-        if name not in known:
+        if name not in known and not (takes_args and name.startswith(ARGS_PREFIX)):
             raise UsageError(
                 f"there is no parameter {shown(name)} here; {suggested(name, sorted(known))}",
                 field=name,

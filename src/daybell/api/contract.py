@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Final, cast
 
@@ -85,9 +85,10 @@ def operation(
     errors: tuple[int, ...] = (),
     headers: Mapping[str, Any] | None = None,
     also: Mapping[int, str] | None = None,
+    parameters: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The arguments of a route's decorator. `examples` are bodies; `also` are other good answers,
-    which look the same.
+    which look the same; `parameters` are those that the framework has no type for.
     """
     content = {"application/json": {"example": protect_nulls(EXAMPLES[answers.__name__])}}
     good: dict[str, Any] = {"model": answers, "description": says, "content": content}
@@ -100,9 +101,10 @@ def operation(
         "status_code": status,
         "response_model": None,
         "responses": {status: good, **others, **{code: refusal(code) for code in found}},
-        "openapi_extra": {}
-        if body is None
-        else {"requestBody": taken(body, is_optional, examples)},
+        "openapi_extra": {
+            **({} if body is None else {"requestBody": taken(body, is_optional, examples)}),
+            **({"parameters": list(parameters)} if parameters else {}),
+        },
     }
 
 

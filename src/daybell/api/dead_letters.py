@@ -9,11 +9,12 @@ from fastapi import APIRouter, Request, Response
 from daybell.api import shapes
 from daybell.api.answers import answer, answer_page
 from daybell.api.body import read_body
-from daybell.api.bulk import check_selection, counted
-from daybell.api.caller import Caller, Operator, Viewer, api_of
+from daybell.api.bulk import check_selection, counted, sweep_of
+from daybell.api.caller import Operator, Viewer, api_of
 from daybell.api.contract import operation
-from daybell.api.lists import Cursor, Limit, TextFilter
-from daybell.api.naming import name_of, told
+from daybell.api.executions import read_selection
+from daybell.api.lists import ARGS_PARAMETER, Cursor, Limit, Selected
+from daybell.api.naming import told
 from daybell.api.schema import LetterSelection
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
 
@@ -22,6 +23,7 @@ router = APIRouter(prefix="/dead-letters", tags=["dead-letters"])
 _EXAMPLES: Final[dict[str, Any]] = {
     "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
     "all of a job": {"filter": {"job_id": "resize"}},
+    "by content": {"filter": {"error": "TimeoutError", "args": {"order_id": 42}}},
     "all": {"filter": {}},
 }
 
@@ -33,20 +35,18 @@ _EXAMPLES: Final[dict[str, Any]] = {
         answers=shapes.ExecutionPage,
         says="A page of dead letters, newest first.",
         errors=(404,),
+        parameters=[ARGS_PARAMETER],
     ),
 )
 async def list_dead_letters(
     request: Request,
     caller: Viewer,
-    job_id: TextFilter = None,
-    queue: TextFilter = None,
+    selected: Selected,
     limit: Limit = PAGE_ITEMS_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
-    """List dead executions that no person has decided on."""
-    page = await caller.client.dead_letters(
-        job=await name_of(caller, job_id), queue=queue, limit=limit, cursor=cursor
-    )
+    """List dead executions that no person has decided on. Filters are those of `/executions`."""
+    page = await caller.client.dead_letters(limit=limit, cursor=cursor, **selected)
     items = await told(api_of(request).job_ids, caller, page.items)
     return answer_page(page, items, cursor=lambda one: str(one.id))
 
@@ -65,11 +65,11 @@ async def list_dead_letters(
 async def retry_dead_letters(request: Request, caller: Operator) -> Response:
     """Run dead letters again, their tries counted anew: by ids or by a filter."""
     wanted = await read_body(request, LetterSelection)
-    chosen = await _chosen(caller, wanted)
+    chosen, sweep = _chosen(wanted), sweep_of(wanted)
     said = wanted.model_dump(exclude_unset=True)
     with caller.auditing("dead_letter.retry", "many", after=said):
-        answers = await caller.client.retry_dead_letters(**chosen)
-    return answer(counted(answers))
+        answers = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
+    return answer(counted(answers, sweep))
 
 
 @router.post(
@@ -86,15 +86,15 @@ async def retry_dead_letters(request: Request, caller: Operator) -> Response:
 async def discard_dead_letters(request: Request, caller: Operator) -> Response:
     """Take dead letters off the list: by ids or by a filter. They stay in history."""
     wanted = await read_body(request, LetterSelection)
-    chosen = await _chosen(caller, wanted)
+    chosen, sweep = _chosen(wanted), sweep_of(wanted)
     said = wanted.model_dump(exclude_unset=True)
     with caller.auditing("dead_letter.discard", "many", after=said):
-        listed, others = await caller.client.discard_dead_letters(**chosen)
-    return answer(counted({"discarded": listed, "not_listed": others}))
+        listed, others = await caller.client.discard_dead_letters(sweep=sweep, **chosen)
+    return answer(counted({"discarded": listed, "not_listed": others}, sweep))
 
 
-async def _chosen(caller: Caller, wanted: LetterSelection) -> dict[str, Any]:
+def _chosen(wanted: LetterSelection) -> dict[str, Any]:
     check_selection(wanted)
     if wanted.filter is None:
         return {"ids": wanted.ids}
-    return {"job": await name_of(caller, wanted.filter.job_id), "queue": wanted.filter.queue}
+    return {**read_selection(wanted.filter.model_dump(exclude_unset=True))}

@@ -14,8 +14,19 @@ from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Caller, Operator, Viewer, api_of
 from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
 from daybell.api.idempotency import Try, once
-from daybell.api.lists import BoundFilter, Cursor, IdFilter, Limit, StatusFilter, TextFilter
-from daybell.api.naming import name_of, told
+from daybell.api.lists import (
+    ARGS_PARAMETER,
+    BoundFilter,
+    Cursor,
+    JobFilter,
+    Limit,
+    Selected,
+    StatusFilter,
+    TextFilter,
+    WorkerFilter,
+    either,
+)
+from daybell.api.naming import told
 from daybell.api.rules import Id
 from daybell.api.schema import Again, Nothing
 from daybell.api.stream import follow_log, read_place, wants_stream
@@ -54,12 +65,8 @@ ExecutionPath = Annotated[
 async def list_executions(
     request: Request,
     caller: Viewer,
-    job_id: TextFilter = None,
+    selected: Selected,
     status: StatusFilter = None,
-    worker_id: IdFilter = None,
-    queue: TextFilter = None,
-    since: BoundFilter = None,
-    until: BoundFilter = None,
     workflow_id: WorkflowFilter = None,
     nodes: WithNodes = False,
     limit: Limit = PAGE_ITEMS_DEFAULT,
@@ -68,18 +75,11 @@ async def list_executions(
     """List executions, newest first.
 
     `status` may be repeated, and `pending` means not started. `since` and `until` are about when
-    they were created.
+    they were created. `arg.NAME`, `unique_key`, `error`, `ended_since` and `ended_until` search:
+    a page reads 5,000 executions at most, those that the other filters let through. It may be
+    short or empty. Follow `next_cursor` until it is null.
     """
-    filters: Filters = {
-        "job": await name_of(caller, job_id),
-        "status": status,
-        "worker": worker_id,
-        "queue": queue,
-        "since": since,
-        "until": until,
-        "parent": workflow_id,
-        "nodes": nodes,
-    }
+    filters: Filters = {**selected, "status": status, "parent": workflow_id, "nodes": nodes}
     page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
     items = await told(api_of(request).job_ids, caller, page.items)
     return answer_page(page, items, cursor=lambda one: str(one.id))
@@ -89,6 +89,7 @@ _LIST: dict[str, Any] = {
     "answers": shapes.ExecutionPage,
     "says": "A page of executions.",
     "errors": (404,),
+    "parameters": [ARGS_PARAMETER],
 }
 router.get("/executions", **operation("list_executions", **_LIST))(list_executions)
 # The same under another name, which some expect.
@@ -101,9 +102,10 @@ router.get("/job/executions", **operation("list_job_executions", **_LIST))(list_
 )
 async def count_executions(
     caller: Viewer,
-    job_id: TextFilter = None,
+    job_id: JobFilter = None,
+    job: JobFilter = None,
     status: StatusFilter = None,
-    worker_id: IdFilter = None,
+    worker_id: WorkerFilter = None,
     queue: TextFilter = None,
     since: BoundFilter = None,
     until: BoundFilter = None,
@@ -116,7 +118,7 @@ async def count_executions(
     A count reads 10,000 executions of a kind: of the states in `at_least` there may be more.
     """
     filters: Filters = {
-        "job": await name_of(caller, job_id),
+        "job": either(job, job_id),
         "status": status,
         "worker": worker_id,
         "queue": queue,
@@ -324,14 +326,20 @@ async def explain_execution(id: ExecutionPath, caller: Viewer) -> Response:
     return answer(wire.reason(await why(caller.client, id)))
 
 
-async def selected(caller: Caller, said: dict[str, Any]) -> Filters:
-    """A filter of a body, as the client takes it."""
-    return {
-        "job": await name_of(caller, said.get("job_id")),
+def read_selection(said: dict[str, Any]) -> Filters:
+    """Return a filter of a body as the client takes it."""
+    filters: Filters = {
+        "job": either(said.get("job"), said.get("job_id")),
         "status": said.get("status"),
         "queue": said.get("queue"),
         "worker": said.get("worker_id"),
         "parent": said.get("workflow_id"),
         "since": said.get("since"),
         "until": said.get("until"),
+        "args": said.get("args"),
+        "unique_key": said.get("unique_key"),
+        "error": said.get("error"),
+        "ended_since": said.get("ended_since"),
+        "ended_until": said.get("ended_until"),
     }
+    return filters

@@ -11,9 +11,9 @@ from pydantic_core import PydanticCustomError
 from daybell.api.body import NOT_YET
 from daybell.client.requests import read_bound, read_id, read_time
 from daybell.client.when import read_schedules
-from daybell.core.duration import parse_duration, parse_limit
+from daybell.core.duration import parse_delay, parse_duration, parse_limit
 from daybell.core.execution import State
-from daybell.core.limits import check_key, check_name
+from daybell.core.limits import SEARCH_CHARS_MAX, check_key, check_name
 from daybell.core.priority import Priority
 from daybell.core.standing import MANUAL, PAUSED
 from daybell.errors import UsageError, shown
@@ -52,7 +52,7 @@ def _schedule(value: Any) -> None:
             if "event" in given:
                 raise UsageError(f"{NOT_YET}: schedules that wait for an event")
             if set(given) == {"delay"}:  # counts from the store's now, which is asked later
-                parse_duration(given["delay"], what="delay")
+                parse_delay(given["delay"])
                 continue
         read_schedules(one)
 
@@ -73,6 +73,14 @@ Duration = Annotated[
     by(lambda value: parse_duration(value, what="duration")),
     Field(description='Seconds, or text such as "90s", "1h30m" or "PT5M".', examples=["5m"]),
 ]
+Delay = Annotated[
+    float | str,
+    by(parse_delay),
+    Field(
+        description='Text such as "90s", "1h30m" or "PT5M"; up to a day, also seconds.',
+        examples=["10m"],
+    ),
+]
 Limit = Annotated[
     float | str,
     by(lambda value: parse_limit(value, what="duration")),
@@ -88,6 +96,15 @@ Bound = Annotated[
     by(lambda value: read_bound(value, "time")),
     Field(description="ISO 8601 with an offset, or a date.", examples=["2026-11-15"]),
 ]
+AgoBound = Annotated[
+    str,
+    by(lambda value: read_bound(value, "time", now=0.0)),
+    Field(
+        description='ISO 8601 with an offset, a date, or a length of time: "1h" is an hour ago.',
+        examples=["1h", "2026-11-15"],
+    ),
+]
+Searched = Annotated[str, by(plain), Field(min_length=1, max_length=SEARCH_CHARS_MAX)]
 Word = Annotated[
     str, by(Priority.parse), Field(description="critical, high, normal (or medium), low")
 ]

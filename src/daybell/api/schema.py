@@ -7,22 +7,32 @@ is what the client takes, and all that is wrong is found at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, RootModel, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    RootModel,
+    WithJsonSchema,
+    model_validator,
+)
 
 from daybell.api.body import Body
 from daybell.api.graph_schema import Workflow
 from daybell.api.kind_schema import Described, KindFields
 from daybell.api.meanings import describe_job
 from daybell.api.rules import (
+    AgoBound,
     Args,
     Bound,
+    Delay,
     Duration,
     Id,
     Limit,
     Name,
     QueueName,
+    Searched,
     StatusWord,
     TenantName,
     Text,
@@ -35,6 +45,7 @@ from daybell.api.rules import (
 )
 from daybell.client.fields import retries_of
 from daybell.client.kinds import CHOICES, choice_of, chosen
+from daybell.client.requests import ARGS_PREFIX
 from daybell.core.access import PATTERNS_MAX, Action, Role
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
@@ -47,6 +58,7 @@ from daybell.core.limits import (
     PAUSE_NOTE_CHARS_MAX,
     QUOTA_MAX,
     RETRIES_MAX,
+    SEARCH_ARGS_MAX,
 )
 from daybell.core.retry import Retry
 from daybell.core.when import Calendar, Misfire
@@ -216,7 +228,7 @@ class Trigger(Body):
     """How one execution differs from what its job says."""
 
     args: Args | None = None
-    delay: Duration | None = None
+    delay: Delay | None = None
     at: Time | None = None
     expires: Limit | None = None
     priority: Word | None = None
@@ -278,11 +290,21 @@ class Again(Force):
     )
 
 
+SweepCursor = Annotated[
+    str, Field(max_length=100, description="next_cursor of the answer before, to go on with it.")
+]
+
+
 class Selection(Body):
-    """Which executions: ids, or a filter. A filter that is empty means all that there are."""
+    """Which executions: ids, or a filter. A filter that is empty means all that there are.
+
+    With a filter by content, one request reads a bounded number of executions. If there are more,
+    the answer has a `next_cursor`: send the same request again with it as `cursor`.
+    """
 
     ids: Annotated[list[Id], Field(min_length=1, max_length=IDS_MAX)] | None = None
     filter: ExecutionFilter | None = None
+    cursor: SweepCursor | None = None
 
 
 class Retrial(Selection):
@@ -291,16 +313,57 @@ class Retrial(Selection):
     force: bool = False
 
 
-class ExecutionFilter(Body):
-    """Which executions; what is left out does not restrict."""
+class LetterFilter(Body):
+    """Which dead letters; what is left out does not restrict."""
 
     job_id: Annotated[Text, Field(description="A job's id or name.")] | None = None
-    status: StatusWord | list[StatusWord] | None = None
+    job: Annotated[Text, Field(description="The same.")] | None = None
     queue: Text | None = None
-    worker_id: Id | None = None
+    worker_id: Annotated[Text, Field(description="A worker's id or name.")] | None = None
+    since: AgoBound | None = None
+    until: AgoBound | None = None
+    args: (
+        Annotated[
+            dict[str, str | int | float | bool | None],
+            Field(
+                description="Arguments by name or dotted path; `arg.NAME` beside this means the"
+                " same.",
+                max_length=SEARCH_ARGS_MAX,
+                examples=[{"order_id": 42}],
+            ),
+        ]
+        | None
+    ) = None
+    unique_key: UniqueKey | None = None
+    error: (
+        Annotated[
+            Searched, Field(description="The class of its error, or a part of the error's text.")
+        ]
+        | None
+    ) = None
+    ended_since: AgoBound | None = None
+    ended_until: AgoBound | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_args(cls, given: Any) -> Any:
+        """Take `arg.NAME` as addresses have it."""
+        if not isinstance(given, dict):
+            return given
+        said = cast("dict[str, Any]", given)
+        named = {name: one for name, one in said.items() if name.startswith(ARGS_PREFIX)}
+        if not named or not isinstance(said.get("args", {}), dict):
+            return said
+        args = {name.removeprefix(ARGS_PREFIX): one for name, one in named.items()}
+        rest = {name: one for name, one in said.items() if name not in named}
+        return {**rest, "args": {**said.get("args", {}), **args}}
+
+
+class ExecutionFilter(LetterFilter):
+    """Which executions; what is left out does not restrict."""
+
+    status: StatusWord | list[StatusWord] | None = None
     workflow_id: Id | None = None
-    since: Bound | None = None
-    until: Bound | None = None
 
 
 class LetterSelection(Body):
@@ -308,13 +371,7 @@ class LetterSelection(Body):
 
     ids: Annotated[list[Id], Field(min_length=1, max_length=IDS_MAX)] | None = None
     filter: LetterFilter | None = None
-
-
-class LetterFilter(Body):
-    """Which dead letters; what is left out does not restrict."""
-
-    job_id: Annotated[Text, Field(description="A job's id or name.")] | None = None
-    queue: Text | None = None
+    cursor: SweepCursor | None = None
 
 
 Quota = Annotated[int, Field(ge=0, le=QUOTA_MAX, description="null: no limit")]

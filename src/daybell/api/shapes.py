@@ -218,7 +218,9 @@ class Retried(BaseModel):
 
 
 class Counts(BaseModel):
-    """How many went which way; a way that none went is left out."""
+    """How many went which way; a way that none went is left out. With `next_cursor`, a search by
+    content has more to read: send the request again with it as `cursor`.
+    """
 
     matched: int
     cancelled: int | None = None
@@ -235,6 +237,7 @@ class Counts(BaseModel):
     not_retryable: int | None = None
     discarded: int | None = None
     not_listed: int | None = None
+    next_cursor: str | None = None
 
 
 class StateCounts(BaseModel):

@@ -117,7 +117,6 @@ async def _list(
     as_json: bool,
 ) -> int:
     from daybell.cli import show
-    from daybell.cli.choosing import moment
     from daybell.cli.columns import Column
     from daybell.cli.connecting import client_for
     from daybell.client import wire
@@ -126,8 +125,8 @@ async def _list(
     async with client_for(settings, tenant=tenant) as client:
         page = await client.audit(
             **asked,
-            since=None if since is None else await moment(client, since, "since"),
-            until=None if until is None else await moment(client, until, "until"),
+            since=since,
+            until=until,
             limit=limit,
             cursor=cursor,
         )

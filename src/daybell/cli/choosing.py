@@ -10,15 +10,13 @@ from uuid import UUID
 
 from daybell.client import Client
 from daybell.client.remote.client import AnyClient
-from daybell.client.requests import Filters, read_bound
-from daybell.core.duration import parse_duration
+from daybell.client.requests import BOUNDS, Filters, id_in, read_bound
 from daybell.core.job import task_of
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.errors import (
     AccessDenied,
     Conflict,
     ExecutionNotFound,
-    InvalidDuration,
     JobNotFound,
     NotFound,
     UsageError,
@@ -70,7 +68,7 @@ async def find(client: AnyClient, text: str) -> UUID:
 
 async def check_job(client: AnyClient, name: str | None) -> None:
     """Raise JobNotFound for a job that never was: a misspelt one would look as if all was done."""
-    if name is not None:
+    if name is not None and id_in(name) is None:  # an unknown id is refused anyway
         async with explained(client, name):
             await client.versions_page(name, limit=1)  # of a deleted one, too
 
@@ -111,28 +109,9 @@ async def explained(client: AnyClient, name: str) -> AsyncGenerator[None]:
         raise JobNotFound(f"no job named {shown(name)}; {way_out}") from None
 
 
-async def moments(client: AnyClient, filters: Filters) -> Filters:
-    """Filters whose times were typed; a length of time means so long ago, by the store's clock."""
-    since, until = filters.get("since"), filters.get("until")
-    read = filters.copy()
-    read["since"] = await moment(client, str(since), "since") if since is not None else None
-    read["until"] = await moment(client, str(until), "until") if until is not None else None
-    return read
-
-
 async def moment(client: AnyClient, text: str, what: str) -> float:
-    """A time that was typed: a length means so long ago, with or without the word."""
-    with suppress(InvalidDuration):
-        ago = parse_duration(text.strip().removesuffix("ago").strip(), what=what)
-        return max(0.0, (await client.health()).now - ago)
-    try:
-        return read_bound(text, what)
-    except UsageError:
-        raise UsageError(
-            f"--{what} {shown(text)} is not a time; write 1h for an hour ago, a date such as"
-            " 2026-11-15, or ISO 8601 with an offset such as 2026-11-15T18:00:00+01:00",
-            field=what,
-        ) from None
+    """A time that was typed: a length means so long ago, by the store's clock."""
+    return read_bound(text, what, now=(await client.health()).now)
 
 
 def described(filters: Filters) -> str:
@@ -144,8 +123,16 @@ def described(filters: Filters) -> str:
         words.append(f" in queue {filters.get('queue')}")
     if status := filters.get("status"):
         words.append(f" that are {' or '.join([status] if isinstance(status, str) else status)}")
-    if filters.get("since") is not None:
-        words.append(f" since {filters.get('since')}")
-    if filters.get("until") is not None:
-        words.append(f" until {filters.get('until')}")
+    if filters.get("worker") is not None:
+        words.append(f" on worker {filters.get('worker')}")
+    words += [f" with {name}={value}" for name, value in (filters.get("args") or {}).items()]
+    if filters.get("unique_key") is not None:
+        words.append(f" with unique key {filters.get('unique_key')}")
+    if filters.get("error") is not None:
+        words.append(f" with error {filters.get('error')}")
+    words += [
+        f" {name.replace('_', ' ')} {bound}"
+        for name in BOUNDS
+        if (bound := filters.get(name)) is not None
+    ]
     return "".join(words)

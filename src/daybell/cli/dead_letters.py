@@ -10,19 +10,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daybell.cli.edge import DONE, FAILED
-from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Yes, group, run
+from daybell.cli.options import (
+    Args,
+    Cursor,
+    DatabaseUrl,
+    EndedSince,
+    EndedUntil,
+    Json,
+    Limit,
+    OfError,
+    OfJob,
+    OfKey,
+    OfQueue,
+    OfWorker,
+    Since,
+    Tenant,
+    Until,
+    Yes,
+    args_of,
+    group,
+    run,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from daybell.client.remote.client import AnyClient
+    from daybell.client.requests import Filters
     from daybell.settings import Settings
 
 app = group("Dead letters: executions out of tries.")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The executions' ids.")]
-OfJob = Annotated[str | None, typer.Option("--job", metavar="NAME", help="All of this job.")]
-OfQueue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="In this queue.")]
 All = Annotated[bool, typer.Option("--all", help="All there are.")]
 
 
@@ -31,6 +50,18 @@ def list_dead_letters(
     context: typer.Context,
     job: OfJob = None,
     queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
+    grouped: Annotated[
+        bool,
+        typer.Option("--group", help="Count them by job and class of error; reads all of them."),
+    ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
     tenant: Tenant = None,
@@ -38,8 +69,28 @@ def list_dead_letters(
     database_url: DatabaseUrl = None,
 ) -> None:
     """List dead letters, newest first."""
-    asked = {"job": job, "queue": queue, "limit": limit, "cursor": cursor}
-    run(context, partial(_list, asked=asked, tenant=tenant, as_json=as_json), database_url)
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": args_of(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    command = partial(
+        _list,
+        filters=filters,
+        grouped=grouped,
+        limit=limit,
+        cursor=cursor,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
 
 
 @app.command("retry")
@@ -48,15 +99,37 @@ def retry_dead_letters(
     ids: Ids = None,
     job: OfJob = None,
     queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
     all_of_them: All = False,
     yes: Yes = False,
     tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run dead letters again, their tries counted anew."""
-    _check_choice("retry", ids, job, queue, everything=all_of_them)
-    which = {"ids": ids or None, "job": job, "queue": queue}
-    run(context, partial(_decide, verb="retry", **which, yes=yes, tenant=tenant), database_url)
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": args_of(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    _check_choice("retry", ids, filters, everything=all_of_them)
+    command = partial(
+        _decide, verb="retry", ids=ids or None, filters=filters, yes=yes, tenant=tenant
+    )
+    run(context, command, database_url)
 
 
 @app.command("discard")
@@ -65,46 +138,70 @@ def discard_dead_letters(
     ids: Ids = None,
     job: OfJob = None,
     queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
     all_of_them: All = False,
     yes: Yes = False,
     tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Take dead letters off the list; history keeps them."""
-    _check_choice("discard", ids, job, queue, everything=all_of_them)
-    which = {"ids": ids or None, "job": job, "queue": queue}
-    run(context, partial(_decide, verb="discard", **which, yes=yes, tenant=tenant), database_url)
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": args_of(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    _check_choice("discard", ids, filters, everything=all_of_them)
+    command = partial(
+        _decide, verb="discard", ids=ids or None, filters=filters, yes=yes, tenant=tenant
+    )
+    run(context, command, database_url)
 
 
-def _check_choice(verb: str, ids: list[str] | None, *filters: str | None, everything: bool) -> None:
-    ways = bool(ids) + any(one is not None for one in filters) + everything
+def _check_choice(verb: str, ids: list[str] | None, filters: Filters, *, everything: bool) -> None:
+    ways = bool(ids) + any(one is not None for one in filters.values()) + everything
     if ways > 1:
-        raise typer.BadParameter("ids, --job and --queue, and --all exclude each other; give one")
+        raise typer.BadParameter(
+            "ids, filters such as --job and --error, and --all exclude each other; give one"
+        )
     if ways == 0:
         raise typer.BadParameter(
-            f"say what to {verb}: ids, or --job NAME and --queue NAME, or --all"
+            f"say what to {verb}: ids, or filters such as --job NAME and --error TEXT, or --all"
         )
 
 
 async def _list(
-    settings: Settings, *, asked: dict[str, Any], tenant: str | None, as_json: bool
+    settings: Settings,
+    *,
+    filters: Filters,
+    grouped: bool,
+    limit: int,
+    cursor: str | None,
+    tenant: str | None,
+    as_json: bool,
 ) -> int:
-    from daybell.cli import show
     from daybell.cli.connecting import client_for
-    from daybell.cli.describing import echo_executions
-    from daybell.cli.in_workflows import workflows_of
-    from daybell.client import wire
+    from daybell.cli.found import Search, echo_found, echo_groups
 
     async with client_for(settings, tenant=tenant) as client:
-        page = await client.dead_letters(**asked)
-        now = (await client.health()).now
-        workflows = {} if as_json else await workflows_of(client, page.items)
-    if as_json:
-        show.echo_json(wire.page(page, wire.execution))
-        return DONE
-    echo_executions(page.items, now=now, empty="no dead letters", workflows=workflows)
-    show.echo_more(page.next_cursor)
-    return DONE
+        most = None if grouped else limit
+        search = Search(client.dead_letters, filters, limit=most, cursor=cursor, quiet=as_json)
+        if grouped:
+            return await echo_groups(client, search, as_json=as_json)
+        return await echo_found(client, search, empty="no dead letters", as_json=as_json)
 
 
 async def _decide(
@@ -112,14 +209,13 @@ async def _decide(
     *,
     verb: str,
     ids: list[str] | None,
-    job: str | None,
-    queue: str | None,
+    filters: Filters,
     yes: bool,
     tenant: str | None,
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
-    from daybell.cli.choosing import check_action, check_job
+    from daybell.cli.choosing import check_action, check_job, described
     from daybell.cli.connecting import client_for
     from daybell.client.requests import read_id
 
@@ -130,17 +226,16 @@ async def _decide(
             return await _discard_each(client, wanted)
         if wanted is not None:
             return _tell(verb, await act(client, wanted))
-        await check_job(client, job)
-        total = await client.count_dead_letters(job=job, queue=queue)
-        of = "" if job is None else f" of {job}"
-        of += "" if queue is None else f" in queue {queue}"
+        await check_job(client, filters.get("job"))
+        total = await client.count_dead_letters(**filters)
+        of = described(filters)
         if not total:
             await check_action(client, partial(_try, client, verb))
             typer.echo(f"no dead letters{of}")
             return DONE
         confirm(f"{verb} {show.count(total, 'dead letter')}{of}?", yes=yes)
         with show.progress(verb, total=total if total.is_exact else None) as advance:
-            answers = await act(client, None, job=job, queue=queue, on_step=advance)
+            answers = await act(client, None, **filters, on_step=advance)
     return _tell(verb, answers)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.asking import confirm
-from daybell.cli.choosing import check_action, check_job, described, find, moments, unless_denied
+from daybell.cli.choosing import check_action, check_job, described, find, unless_denied
 from daybell.cli.connecting import client_for
 from daybell.cli.edge import DONE, FAILED, complain
 from daybell.client.bulk import Retrial
@@ -59,8 +59,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         is_filtered = any(value is not None for value in self.filters.values())
         if bool(self.ids) + is_filtered + self.everything != 1:
             raise typer.BadParameter(
-                f"say what to {self.verb}: ids, or any of --job, --status, --queue, --since and"
-                " --until, or --all"
+                f"say what to {self.verb}: ids, or filters such as --job, --status, --since, --arg"
+                " and --error, or --all"
             )
         if self.from_node is not None and len(self.ids or ()) != 1:
             raise typer.BadParameter("--from is for one run; give its id")
@@ -139,7 +139,7 @@ async def _all(client: AnyClient, decision: Decision) -> int:
     """Say how many there are, ask, and do it in batches."""
     verb, force = decision.verb, decision.force
     await check_job(client, decision.filters.get("job"))
-    filters = await moments(client, decision.filters)
+    filters = decision.filters
     total = await (
         client.count_cancellable(**filters)
         if verb == "cancel"

@@ -9,13 +9,25 @@ import typer
 
 from daybell.cli.edge import DONE
 from daybell.cli.options import (
+    Args,
     Cursor,
     DatabaseUrl,
+    EndedSince,
+    EndedUntil,
     Json,
     Limit,
+    OfError,
+    OfJob,
+    OfKey,
+    OfQueue,
+    OfWorker,
+    Since,
     Tenant,
+    Text,
     Timeout,
+    Until,
     Yes,
+    args_of,
     group,
     run,
     statuses,
@@ -32,7 +44,6 @@ Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help=f"The executions' ids, {_PART}.")
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help=f"The execution's id, {_PART}.")]
-Text = str | None
 Status = Annotated[
     list[str] | None,
     typer.Option(
@@ -42,17 +53,22 @@ Status = Annotated[
         autocompletion=statuses,
     ),
 ]
-OfJob = Annotated[Text, typer.Option("--job", metavar="NAME", help="Of this job.")]
-OfQueue = Annotated[Text, typer.Option("--queue", metavar="NAME", help="In this queue.")]
-Since = Annotated[
-    Text,
+RetriedStatus = Annotated[
+    list[str] | None,
     typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Created then or later: 1h for ago, 2026-11-15, or ISO 8601.",
+        "--status",
+        metavar="STATE",
+        help="Dead (the default), cancelled or succeeded; may be repeated.",
     ),
 ]
-Until = Annotated[Text, typer.Option("--until", metavar="TIME", help="Created before then.")]
+FromNode = Annotated[
+    Text,
+    typer.Option(
+        "--from",
+        metavar="NODE",
+        help="Of a workflow's run: begin with this node, as a new execution.",
+    ),
+]
 All = Annotated[bool, typer.Option("--all", help="All there are.")]
 
 
@@ -62,7 +78,7 @@ def list_executions(
     status: Status = None,
     job: OfJob = None,
     queue: OfQueue = None,
-    worker: Annotated[Text, typer.Option("--worker", metavar="ID", help="On this worker.")] = None,
+    worker: OfWorker = None,
     workflow: Annotated[
         Text, typer.Option("--workflow", metavar="ID", help="The nodes of this workflow's run.")
     ] = None,
@@ -71,17 +87,36 @@ def list_executions(
     ] = False,
     since: Since = None,
     until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List executions, newest first."""
-    filters = _filters(status, job, queue, since, until)
-    filters["worker"] = worker
-    filters["parent"] = workflow
-    filters["nodes"] = nodes
+    """List executions, newest first.
+
+    --arg, --unique-key, --error and --ended-… search, newest first, until --limit are found.
+    """
+    filters: Filters = {
+        "status": status or None,
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "parent": workflow,
+        "nodes": nodes,
+        "since": since,
+        "until": until,
+        "args": args_of(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
     command = partial(
         _list, filters=filters, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
     )
@@ -130,8 +165,14 @@ def cancel_executions(
     status: Status = None,
     job: OfJob = None,
     queue: OfQueue = None,
+    worker: OfWorker = None,
     since: Since = None,
     until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
     everything: All = False,
     yes: Yes = False,
     tenant: Tenant = None,
@@ -144,7 +185,19 @@ def cancel_executions(
     decision = Decision(
         verb="cancel",
         ids=ids,
-        filters=_filters(status, job, queue, since, until),
+        filters={
+            "status": status or None,
+            "job": job,
+            "queue": queue,
+            "worker": worker,
+            "since": since,
+            "until": until,
+            "args": args_of(arg),
+            "unique_key": unique_key,
+            "error": error,
+            "ended_since": ended_since,
+            "ended_until": ended_until,
+        },
         everything=everything,
         yes=yes,
         as_json=as_json,
@@ -157,30 +210,22 @@ def cancel_executions(
 def retry_executions(
     context: typer.Context,
     ids: Ids = None,
-    status: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--status",
-            metavar="STATE",
-            help="Dead (the default), cancelled or succeeded; may be repeated.",
-        ),
-    ] = None,
+    status: RetriedStatus = None,
     job: OfJob = None,
     queue: OfQueue = None,
+    worker: OfWorker = None,
     since: Since = None,
     until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
     everything: All = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also those that succeeded, as new executions.")
     ] = False,
-    from_node: Annotated[
-        Text,
-        typer.Option(
-            "--from",
-            metavar="NODE",
-            help="Of a workflow's run: begin with this node, as a new execution.",
-        ),
-    ] = None,
+    from_node: FromNode = None,
     yes: Yes = False,
     tenant: Tenant = None,
     as_json: Json = False,
@@ -195,7 +240,19 @@ def retry_executions(
     decision = Decision(
         verb="retry",
         ids=ids,
-        filters=_filters(status, job, queue, since, until),
+        filters={
+            "status": status or None,
+            "job": job,
+            "queue": queue,
+            "worker": worker,
+            "since": since,
+            "until": until,
+            "args": args_of(arg),
+            "unique_key": unique_key,
+            "error": error,
+            "ended_since": ended_since,
+            "ended_until": ended_until,
+        },
         everything=everything,
         force=force,
         from_node=from_node,
@@ -232,16 +289,6 @@ def explain_execution(
     run(context, partial(_why, id=id, tenant=tenant, as_json=as_json), database_url)
 
 
-def _filters(status: list[str] | None, job: Text, queue: Text, since: Text, until: Text) -> Filters:
-    return {
-        "status": status or None,
-        "job": job,
-        "queue": queue,
-        "since": since,
-        "until": until,
-    }
-
-
 async def _list(
     settings: Settings,
     *,
@@ -251,29 +298,15 @@ async def _list(
     tenant: str | None,
     as_json: bool,
 ) -> int:
-    from daybell.cli import show
-    from daybell.cli.choosing import find, moments
+    from daybell.cli.choosing import find
     from daybell.cli.connecting import client_for
-    from daybell.cli.describing import echo_executions
-    from daybell.cli.in_workflows import workflows_of
-    from daybell.client import wire
-    from daybell.core.view import read_found
+    from daybell.cli.found import Search, echo_found
 
     async with client_for(settings, tenant=tenant) as client:
-        asked = await moments(client, filters)
         if (run := filters.get("parent")) is not None:
-            asked["parent"] = await find(client, str(run))
-        page = await read_found(
-            lambda after: client.executions(limit=limit, cursor=after, **asked), cursor
-        )
-        now = (await client.health()).now
-        workflows = {} if as_json else await workflows_of(client, page.items)
-    if as_json:
-        show.echo_json(wire.page(page, wire.execution))
-        return DONE
-    echo_executions(page.items, now=now, empty="no executions", workflows=workflows)
-    show.echo_more(page.next_cursor)
-    return DONE
+            filters["parent"] = await find(client, str(run))
+        search = Search(client.executions, filters, limit=limit, cursor=cursor, quiet=as_json)
+        return await echo_found(client, search, empty="no executions", as_json=as_json)
 
 
 async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:

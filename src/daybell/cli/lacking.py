@@ -26,7 +26,7 @@ from daybell.core.secret import SealedSecret
 from daybell.core.standing import Look
 from daybell.core.view import Check
 from daybell.core.worker import Worker
-from daybell.errors import UsageError, listed
+from daybell.errors import UsageError, listed, with_tenant
 from daybell.store.protocol import Store
 
 KINDS: Final = "kinds"
@@ -102,7 +102,7 @@ def _unoffered(tenant: str, queue: str, needs: str, names: list[str]) -> Check:
         name=KINDS,
         is_ok=False,
         found=f"{lack.found}{_of(tenant)}, and {jobs} {verb} for one: {listed(names)}",
-        advice=lack.advice,
+        advice=with_tenant(lack.advice, tenant),
     )
 
 
@@ -125,12 +125,11 @@ def judge_secrets(tenant: str, used: Mapping[str, list[str]], known: Iterable[st
         found = f"all that jobs refer to are set{_of(tenant)}"
         return Check(name="secrets", is_ok=True, found=found)
     told = listed((f"{name} of {listed(used[name])}" for name in unset), between="; ")
-    flag = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
     return Check(
         name="secrets",
         is_ok=False,
         found=f"not set{_of(tenant)}: {told}",
-        advice=f"set it with `daybell secrets set {unset[0]}{flag}`",
+        advice=with_tenant(f"set it with `daybell secrets set {unset[0]}`", tenant),
     )
 
 

@@ -16,7 +16,7 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.engine.clock import Clock, SystemClock
 from daybell.engine.events import Ended
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.errors import Conflict
+from daybell.errors import Conflict, SchemaError
 from daybell.sdk.app import App
 from daybell.store.ids import mint
 
@@ -75,7 +75,7 @@ async def measure(url: str, *, jobs: int, concurrency: int, keep: bool, stop: St
     # One store for all of it, and not the app's own: what is in memory is nowhere else.
     async with contextlib.AsyncExitStack() as stack:
         with stop.heeding():
-            client = await _prepare(await stack.enter_async_context(Client(url)), app)
+            client = await _prepare(await _open(url, stack), app)
         try:
             with stop.heeding():
                 enqueue_seconds = await _enqueue(client, jobs, clock)
@@ -97,6 +97,18 @@ async def measure(url: str, *, jobs: int, concurrency: int, keep: bool, stop: St
         run_seconds=run_seconds,
         left_behind=f"{kept} as retention says",
     )
+
+
+async def _open(url: str, stack: contextlib.AsyncExitStack) -> Client:
+    """Open a store. A file of SQLite that does not exist yet is made; any other store is measured
+    at the version that it has.
+    """
+    try:
+        return await stack.enter_async_context(Client(url))
+    except SchemaError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    return await stack.enter_async_context(Client(url, migrate=True))
 
 
 async def _prepare(owner: Client, app: App) -> Client:

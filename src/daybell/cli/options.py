@@ -85,6 +85,54 @@ Timeout = Annotated[
 ]
 
 
+# Filters of executions, which lists and decisions about many share.
+Text = str | None
+OfJob = Annotated[Text, typer.Option("--job", metavar="NAME", help="Of this job; its id will do.")]
+OfQueue = Annotated[Text, typer.Option("--queue", metavar="NAME", help="In this queue.")]
+OfWorker = Annotated[
+    Text, typer.Option("--worker", metavar="NAME", help="On this worker; its id will do.")
+]
+Since = Annotated[
+    Text,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Created then or later: 1h for ago, 2026-11-15, or ISO 8601.",
+    ),
+]
+Until = Annotated[Text, typer.Option("--until", metavar="TIME", help="Created before then.")]
+Args = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg",
+        metavar="NAME=VALUE",
+        help="With this argument, such as order_id=42 or order.id=42; may be repeated.",
+    ),
+]
+OfKey = Annotated[Text, typer.Option("--unique-key", metavar="KEY", help="With this unique key.")]
+OfError = Annotated[
+    Text,
+    typer.Option("--error", metavar="TEXT", help="With an error of this class, or with this text."),
+]
+EndedSince = Annotated[
+    Text, typer.Option("--ended-since", metavar="TIME", help="Ended then or later.")
+]
+EndedUntil = Annotated[Text, typer.Option("--ended-until", metavar="TIME", help="Ended before.")]
+
+
+def args_of(typed: list[str] | None) -> dict[str, str] | None:
+    """Read what `--arg` was given."""
+    found: dict[str, str] = {}
+    for one in typed or ():
+        name, mark, value = one.partition("=")
+        if not mark or not name:
+            raise typer.BadParameter(f"--arg {one}: write NAME=VALUE, such as order_id=42")
+        if name in found:
+            raise typer.BadParameter(f"--arg {name} is given twice; give it once")
+        found[name] = value
+    return found or None
+
+
 # What cannot be done by way of a server. A worker's app may name a store, so that is seen later.
 ON_STORE = frozenset({"migrate", "doctor", "scheduler", "server", "bench", "chaos"})
 

@@ -17,7 +17,7 @@ from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.job import DEFAULT_TENANT, Job
 from daybell.core.view import Check, ExecutionFilter, read_found
-from daybell.errors import JobNotFound, listed
+from daybell.errors import JobNotFound, listed, with_tenant
 from daybell.store.protocol import Store
 
 
@@ -85,5 +85,5 @@ def _stranded(tenant: str, queue: str, needs: str, found: list[Execution]) -> Ch
         name="overdue executions",
         is_ok=False,
         found=f"{lack.found}{of}, and {many} of {named} {waits} for one since {show.moment(since)}",
-        advice=lack.advice,
+        advice=with_tenant(lack.advice, tenant),
     )

@@ -16,7 +16,7 @@ from daybell.core.execution import Execution, State
 from daybell.core.job import DEFAULT_TENANT, JobDefinition, task_of
 from daybell.core.lifecycle import UNKNOWN_TASK
 from daybell.core.view import Check, ExecutionFilter, read_found
-from daybell.errors import JobNotFound, listed
+from daybell.errors import JobNotFound, listed, with_tenant
 from daybell.store.protocol import Store
 
 _Version = tuple[str, int]
@@ -59,8 +59,9 @@ def _unknown(tenant: str, put_off: list[Execution], known: dict[_Version, JobDef
         name="tasks",
         is_ok=False,
         found=f"{many}{of} {waits} for a task that no worker had which took them: {listed(named)}",
-        advice="start a worker whose app has it, `daybell worker APP`, or import its module there;"
-        " if several apps share a queue, give each a queue of its own",
+        advice=with_tenant("start a worker whose app has it, `daybell worker APP`", tenant)
+        + ", or import its module there; if several apps share a queue, give each a queue of its"
+        " own",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from daybell.client.filters import now_for
 from daybell.client.requests import Time, read_bound
 from daybell.core.audit import AuditCheck, Entry, EntryFilter, NewEntry, Position, follow_chain
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
@@ -34,12 +35,13 @@ class Audits:
         cursor: str | None = None,
     ) -> Page[Entry]:
         """Entries of the audit log, newest first. An action is all of it, or only its noun."""
+        now = await now_for(self.store, since, until)
         where = EntryFilter(
             actor=actor,
             action=action,
             target=target,
-            since=None if since is None else read_bound(since, "since"),
-            until=None if until is None else read_bound(until, "until"),
+            since=None if since is None else read_bound(since, "since", now=now),
+            until=None if until is None else read_bound(until, "until", now=now),
         )
         return await self.store.list_audit(self.tenant, where, limit=limit, cursor=cursor)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Final, Unpack
 from uuid import UUID
@@ -11,11 +11,12 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.client.dead_letters import Step, silently
-from daybell.client.requests import Filters, read_filter
+from daybell.client.filters import Sweep, resolve_filter, sweep_pages
+from daybell.client.requests import Filters
 from daybell.client.submitting import derived
 from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import ExecutionFilter, Page, Total, read_pages, total_of
+from daybell.core.view import ExecutionFilter, Page, Total, total_of
 from daybell.errors import DaybellError, QuotaExceeded, Unavailable, UsageError
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation, Revival
@@ -48,6 +49,10 @@ class Bulk:
     store: Store
     tenant: str
 
+    async def where(self, **filters: Unpack[Filters]) -> ExecutionFilter:
+        """Return filters as the store takes them."""
+        return await resolve_filter(self.store, self.tenant, filters)
+
     async def submit_many(
         self, executions: Sequence[NewExecution], *, repeat: bool = False
     ) -> list[Enqueued]:
@@ -60,17 +65,22 @@ class Bulk:
 
     async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
         """How many `cancel_many` would cancel."""
-        return await self._count([unfinished(read_filter(**filters))])
+        return await self._count([unfinished(await self.where(**filters))])
 
     async def cancel_many(
-        self, *, on_step: Step = silently, **filters: Unpack[Filters]
+        self,
+        *,
+        sweep: Sweep | None = None,
+        on_step: Step = silently,
+        **filters: Unpack[Filters],
     ) -> Counter[Cancellation]:
         """Cancel what has not ended; answers how many went which way."""
-        return await self._cancel_where(unfinished(read_filter(**filters)), on_step)
+        where = unfinished(await self.where(**filters))
+        return await self._cancel_where(where, on_step, sweep)
 
     async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
         """How many `retry_many` would run again."""
-        return await self._count(retryable(read_filter(**filters), force=force))
+        return await self._count(retryable(await self.where(**filters), force=force))
 
     async def retry_many(
         self,
@@ -78,6 +88,7 @@ class Bulk:
         force: bool = False,
         request: UUID | None = None,
         repeat: bool = False,
+        sweep: Sweep | None = None,
         on_step: Step = silently,
         **filters: Unpack[Filters],
     ) -> Counter[Retrial]:
@@ -88,19 +99,19 @@ class Bulk:
         `request` and `repeat` are as `retry` has them.
         """
         answers: Counter[Retrial] = Counter()
-        for where in retryable(read_filter(**filters), force=force):
-            async for some in pages_of(self.store, self.tenant, where):
-                dead = [one.id for one in some if is_letter(one)]
-                others = await complete(
-                    self.store, self.tenant, (one for one in some if not is_letter(one))
-                )
-                revivals = await self.store.revive(self.tenant, dead) if dead else []
-                answers.update(RETRIALS[answer] for answer in revivals)
-                others, begun = await self.rerun_cancelled(others, request, repeat=repeat)
-                answers += Counter({Retrial.RENEWED: begun})
-                news = [again(one, request) for one in others]
-                answers += await self._renew(news, repeat=repeat)
-                on_step(len(some))
+        wheres = retryable(await self.where(**filters), force=force)
+        async for some in sweep_pages(self.store, self.tenant, wheres, sweep):
+            dead = [one.id for one in some if is_letter(one)]
+            others = await complete(
+                self.store, self.tenant, (one for one in some if not is_letter(one))
+            )
+            revivals = await self.store.revive(self.tenant, dead) if dead else []
+            answers.update(RETRIALS[answer] for answer in revivals)
+            others, begun = await self.rerun_cancelled(others, request, repeat=repeat)
+            answers += Counter({Retrial.RENEWED: begun})
+            news = [again(one, request) for one in others]
+            answers += await self._renew(news, repeat=repeat)
+            on_step(len(some))
         return answers
 
     async def _renew(
@@ -126,17 +137,20 @@ class Bulk:
         return Counter(Retrial.RENEWED if one.created else Retrial.KEY_HELD for one in made)
 
     async def _cancel_where(
-        self, where: ExecutionFilter, on_step: Step = silently
+        self, where: ExecutionFilter, on_step: Step = silently, sweep: Sweep | None = None
     ) -> Counter[Cancellation]:
         answers: Counter[Cancellation] = Counter()
-        async for some in pages_of(self.store, self.tenant, where):
+        async for some in sweep_pages(self.store, self.tenant, [where], sweep):
             answers.update(await self.store.cancel(self.tenant, [one.id for one in some]))
             on_step(len(some))
         return answers
 
-    async def _count(self, wheres: Iterable[ExecutionFilter]) -> Total:
+    async def _count(self, wheres: Sequence[ExecutionFilter]) -> Total:
+        if any(where.content is not None for where in wheres):
+            found = sweep_pages(self.store, self.tenant, wheres)
+            return Total(sum([len(some) async for some in found]))
         counts = [await self.store.count_executions(self.tenant, where) for where in wheres]
-        return total_of(counts)
+        return total_of(one.total for one in counts)
 
 
 def newest_of(
@@ -144,16 +158,6 @@ def newest_of(
 ) -> Callable[[str | None], Awaitable[Page[Execution]]]:
     """Read one page of executions after another."""
     return lambda cursor: store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor)
-
-
-async def pages_of(
-    store: Store, tenant: str, where: ExecutionFilter
-) -> AsyncGenerator[Sequence[Execution]]:
-    """All executions that a filter lets through, newest first, a page in memory at a time."""
-    # Pages go by id, so what leaves the list does not shift the rest.
-    async for page in read_pages(newest_of(store, tenant, where)):
-        if page:
-            yield page
 
 
 async def complete(store: Store, tenant: str, found: Iterable[Execution]) -> list[Execution]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import Unpack
 from uuid import UUID
 
-from daybell.client.requests import Id, read_id
+from msgspec.structs import replace
+
+from daybell.client.filters import Sweep, resolve_filter, sweep_pages
+from daybell.client.requests import Filters, Id, read_id
 from daybell.core.execution import Execution
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from daybell.core.view import ExecutionFilter, Page, Total
-from daybell.errors import Conflict
+from daybell.errors import Conflict, UsageError
 from daybell.store.outcomes import Revival
 from daybell.store.protocol import Store
 
@@ -24,7 +28,7 @@ def silently(_: int) -> None:
 class DeadLetters:
     """The verbs of `Client` for dead executions that no person has decided on.
 
-    Those for many take ids, or which they are: of a job, in a queue, or, with neither, all.
+    Those for many take ids, or filters; with neither, all.
     """
 
     store: Store
@@ -33,21 +37,25 @@ class DeadLetters:
     async def dead_letters(
         self,
         *,
-        job: str | None = None,
-        queue: str | None = None,
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
+        **filters: Unpack[Filters],
     ) -> Page[Execution]:
         """Dead letters, newest first."""
-        where = ExecutionFilter(dead_letters=True, job=job, queue=queue)
+        where = await self._letters(filters)
         return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
 
-    async def count_dead_letters(
-        self, *, job: str | None = None, queue: str | None = None
-    ) -> Total:
+    async def count_dead_letters(self, **filters: Unpack[Filters]) -> Total:
         """How many there are."""
-        where = ExecutionFilter(dead_letters=True, job=job, queue=queue)
-        return (await self.store.count_executions(self.tenant, where)).total
+        return await self._count([await self._letters(filters)])
+
+    async def _letters(self, filters: Filters) -> ExecutionFilter:
+        check_no_status(filters)
+        where = await resolve_filter(self.store, self.tenant, filters)
+        return replace(where, dead_letters=True)
+
+    async def _count(self, wheres: Sequence[ExecutionFilter]) -> Total:
+        raise NotImplementedError  # see `Bulk`
 
     async def discard(self, id: Id) -> None:
         """Take an execution off the dead-letter list. It stays in history."""
@@ -62,13 +70,13 @@ class DeadLetters:
         self,
         ids: Iterable[Id] | None = None,
         *,
-        job: str | None = None,
-        queue: str | None = None,
+        sweep: Sweep | None = None,
         on_step: Step = silently,
+        **filters: Unpack[Filters],
     ) -> Counter[Revival]:
         """Run many again, their tries counted anew; answers how many went which way."""
         answers: Counter[Revival] = Counter()
-        async for some in self._chosen(ids, job, queue):
+        async for some in self._chosen(ids, filters, sweep):
             answers.update(await self.store.revive(self.tenant, some))
             on_step(len(some))
         return answers
@@ -77,20 +85,20 @@ class DeadLetters:
         self,
         ids: Iterable[Id] | None = None,
         *,
-        job: str | None = None,
-        queue: str | None = None,
+        sweep: Sweep | None = None,
         on_step: Step = silently,
+        **filters: Unpack[Filters],
     ) -> tuple[int, int]:
         """Take many off the list; answers how many were on it, and how many were not."""
         listed = seen = 0
-        async for some in self._chosen(ids, job, queue):
+        async for some in self._chosen(ids, filters, sweep):
             listed += sum(await self.store.discard(self.tenant, some))
             seen += len(some)
             on_step(len(some))
         return listed, seen - listed
 
     async def _chosen(
-        self, ids: Iterable[Id] | None, job: str | None, queue: str | None
+        self, ids: Iterable[Id] | None, filters: Filters, sweep: Sweep | None
     ) -> AsyncGenerator[Sequence[UUID]]:
         """The ids, in batches that a store takes."""
         if ids is not None:
@@ -98,13 +106,12 @@ class DeadLetters:
             for start in range(0, len(wanted), PAGE_ITEMS_MAX):
                 yield wanted[start : start + PAGE_ITEMS_MAX]
             return
-        cursor = None
-        while True:
-            # Pages go by id, so what leaves the list does not shift the rest.
-            page = await self.dead_letters(
-                job=job, queue=queue, limit=PAGE_ITEMS_MAX, cursor=cursor
-            )
-            yield [one.id for one in page.items]
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        where = await self._letters(filters)
+        async for page in sweep_pages(self.store, self.tenant, [where], sweep):
+            yield [one.id for one in page]
+
+
+def check_no_status(filters: Filters) -> None:
+    """Refuse a status: a dead letter has the one, and another would find nothing."""
+    if filters.get("status") is not None:
+        raise UsageError("dead letters are all dead; leave status out", field="status")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Unpack, cast
 from uuid import UUID
@@ -28,6 +29,7 @@ from daybell.client.requests import (
     JobFilters,
     JobOptions,
     check_options,
+    id_in,
     read_definition,
 )
 from daybell.client.when import is_after, is_after_any, is_one_time, keep_options, without_times
@@ -246,10 +248,22 @@ class Definitions:
         now = (await self.store.health()).now if asks else None
         return check_call(read_definition(name, now=now, **options))
 
+    async def _named(self, dependency: Any) -> Any:
+        """The name of a job that is given by its id. One that is unknown is refused later, with all
+        others that are.
+        """
+        id = id_in(dependency) if isinstance(dependency, str) else None
+        if id is not None:
+            with suppress(JobNotFound):
+                return (await self.store.find_job(self.tenant, id)).name
+        return dependency
+
     async def filled_in(self, fields: JobFields, *, what: str) -> dict[str, Any]:
         """The fields, with those of the template that they name in its place."""
         check_fields(cast("Mapping[str, Any]", fields), what)
         said = dict(cast("Mapping[str, Any]", fields))
+        if isinstance(said.get("dependencies"), list | tuple):
+            said["dependencies"] = [await self._named(one) for one in said["dependencies"]]
         if chosen(said) != "template":
             return said
         if said.get("made_from") is not None:

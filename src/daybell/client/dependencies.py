@@ -173,6 +173,7 @@ async def check_dependencies(
         return  # as it is with most, and an app has many
     together = {one.name: one for one in beside}
     paths: dict[str, tuple[str, ...]] = {}  # how each was come to
+    missing: list[str] = []
     waiting = [(name, (definition.name,)) for name in named]
     while waiting:
         name, before = waiting.pop()
@@ -189,11 +190,19 @@ async def check_dependencies(
             try:
                 found = (await store.get_job(tenant, name)).definition
             except JobNotFound:
-                if len(before) > 1:
-                    continue  # of a job that was deleted since; its own concern
-                raise UsageError(
-                    f"there is no job named {shown(name)} to depend on, as"
-                    f" {shown(definition.name)} does; create it first",
-                    field="dependencies" if name in definition.dependencies else "schedule",
-                ) from None
+                if len(before) == 1:  # others were deleted since, and are their job's concern
+                    missing.append(name)
+                continue
         waiting += [(other, paths[name]) for other in found.upstream]
+    if missing:
+        raise _missing(definition, [name for name in named if name in missing])
+
+
+def _missing(definition: JobDefinition, names: Sequence[str]) -> UsageError:
+    is_one = len(names) == 1
+    jobs = "is no job" if is_one else "are no jobs"
+    return UsageError(
+        f"there {jobs} named {', '.join(map(shown, names))} to depend on, as"
+        f" {shown(definition.name)} does; create {'it' if is_one else 'them'} first",
+        field="dependencies" if names[0] in definition.dependencies else "schedule",
+    )

@@ -44,7 +44,6 @@ from daybell.client.requests import (
     copies,
     read_args,
     read_definition,
-    read_filter,
     read_id,
     read_pattern,
 )
@@ -67,6 +66,7 @@ from daybell.core.execution import (
     Execution,
     ExecutionDetail,
     NewExecution,
+    State,
 )
 from daybell.core.instant import Seconds
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, NewJob
@@ -77,6 +77,7 @@ from daybell.core.limits import (
     check_name,
 )
 from daybell.core.params import Params
+from daybell.core.search import Content
 from daybell.core.view import Counts, ExecutionFilter, Health, Page, Queue
 from daybell.core.worker import LEASE_SECONDS, Worker
 from daybell.errors import ExecutionNotFound, NotFound, Unavailable
@@ -319,15 +320,32 @@ class Client(
         cursor: str | None = None,
         **filters: Unpack[Filters],
     ) -> Page[Execution]:
-        """Executions, newest first. A status is a state, or "pending": not started, not ended."""
-        where = read_filter(**filters)
+        """Executions, newest first. A status is a state, or "pending": not started, not ended.
+
+        A page of a search by content (`args`, `unique_key`, `error`, `ended_since`, `ended_until`)
+        may be short or empty, and its cursor continues the search.
+        """
+        where = await self.where(**filters)
         return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
 
     async def count(self, **filters: Unpack[Filters]) -> Counts:
         """Count executions by state. A count reads 10,000 of a kind: of the states in `at_least`
         there may be more.
         """
-        return await self.store.count_executions(self.tenant, read_filter(**filters))
+        where = await self.where(**filters)
+        content = where.content
+        if content is None or content.workers is None:
+            return await self.store.count_executions(self.tenant, where)
+        rest = msgspec.structs.replace(content, workers=None)
+        counts, at_least = Counter[State](), set[State]()
+        for worker in content.workers:
+            one = msgspec.structs.replace(
+                where, worker=worker, content=None if rest == Content() else rest
+            )
+            found = await self.store.count_executions(self.tenant, one)
+            counts.update(found)
+            at_least |= found.at_least
+        return Counts(counts, at_least=at_least)
 
     async def why(self, id: Id) -> Reason:
         """Why an execution has not run, or has not ended."""

@@ -9,7 +9,8 @@ from typing import Final
 from uuid import UUID
 
 from daybell.client.answers import key_held
-from daybell.client.bulk import RETRIALS, Retrial, again, complete, is_letter, pages_of
+from daybell.client.bulk import RETRIALS, Retrial, again, complete, is_letter
+from daybell.client.filters import sweep_pages
 from daybell.client.requests import Id, read_id
 from daybell.client.workflows import WorkflowRun
 from daybell.core.audit import NewEntry
@@ -161,7 +162,8 @@ class Picks:
         if not ids:
             return [], rest
         where = ExecutionFilter(ids=frozenset(ids))
-        found = [one async for page in pages_of(self.store, self.tenant, where) for one in page]
+        pages = sweep_pages(self.store, self.tenant, [where])
+        found = [one async for page in pages for one in page]
         rest[Retrial.UNKNOWN] = len(ids) - len(found)
         olds: list[Execution] = []
         for old in found:

@@ -18,7 +18,7 @@ from daybell.client.dependencies import (
 )
 from daybell.client.when import Arguments, WhenOptions, check_not_manual, read_when
 from daybell.core import payload
-from daybell.core.duration import Duration, parse_duration, parse_limit
+from daybell.core.duration import Duration, parse_delay, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
 from daybell.core.graph import Graph
 from daybell.core.instant import Instant, Seconds, from_datetime, from_iso
@@ -31,14 +31,18 @@ from daybell.core.limits import (
     DESCRIPTION_CHARS_MAX,
     INSTANT_MAX,
     RETRIES_MAX,
+    SEARCH_ARGS_MAX,
+    SEARCH_CHARS_MAX,
     WORKFLOW_BYTES_MAX,
+    check_key,
     check_name,
 )
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
+from daybell.core.search import Content
 from daybell.core.standing import DELETED, MANUAL, PAUSED
 from daybell.core.view import ExecutionFilter
-from daybell.errors import InvalidName, PayloadError, UsageError, shown, suggested
+from daybell.errors import InvalidDuration, InvalidName, PayloadError, UsageError, shown, suggested
 from daybell.store.checks import text_fault
 from daybell.store.ids import mint, mint_many
 
@@ -99,16 +103,24 @@ class Filters(TypedDict, total=False):
     """Which executions; what is left out does not restrict."""
 
     status: Status | None
-    job: str | None
+    job: str | None  # by name or id
     queue: str | None
-    worker: Id | None
+    worker: Id | None  # by id or name
     parent: Id | None
     nodes: bool  # also those that are nodes of a workflow's run, whichever
-    since: Time | None
+    since: Time | None  # created; a length of time such as "1h" means so long ago
     until: Time | None
+    # By content: see `core.search`.
+    args: Mapping[str, Any] | None  # by name, or by a dotted path
+    unique_key: str | None
+    error: str | None  # the name of a class, or a part of the text
+    ended_since: Time | None
+    ended_until: Time | None
 
 
 COPIES_CHUNK: Final = 256  # ids are made together: that costs a fifth
+ARGS_PREFIX: Final = "arg."  # before the name of an argument that is searched for
+BOUNDS: Final = ("since", "until", "ended_since", "ended_until")
 WHEN_OPTIONS: Final = frozenset(WhenOptions.__optional_keys__)
 JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})
 JOB_FILTERS: Final = frozenset(JobFilters.__optional_keys__)
@@ -201,7 +213,7 @@ def read_pattern(
     return NewExecution(
         id=mint(),
         job=check_name(job, what="job"),
-        delay=read_seconds(delay, "delay"),
+        delay=None if delay is None else parse_delay(delay),
         at=None if at is None else read_time(at, "at"),
         expires_in=read_limit(expires, "expires"),
         priority=None if priority is None else Priority.parse(priority),
@@ -252,12 +264,30 @@ def read_filter(
     job: str | None = None,
     queue: str | None = None,
     worker: Id | None = None,
+    workers: frozenset[UUID] | None = None,
     parent: Id | None = None,
     nodes: bool = False,
-    since: Time | None = None,
-    until: Time | None = None,
+    now: Instant | None = None,
+    args: Mapping[str, Any] | None = None,
+    unique_key: str | None = None,
+    error: str | None = None,
+    **bounds: Time | None,
 ) -> ExecutionFilter:
-    """Return which executions are asked for."""
+    """Return which executions are asked for. `now` is what lengths of time count from."""
+    check_options(bounds, frozenset(BOUNDS), "a filter")
+    at = {
+        name: None if value is None else read_bound(value, name, now=now)
+        for name, value in bounds.items()
+    }
+    since, until, ended_since, ended_until = (at.get(name) for name in BOUNDS)
+    content = Content(
+        args=read_searched_args(args or {}),
+        unique_key=None if unique_key is None else check_key(unique_key, what="unique_key"),
+        error=None if error is None else read_searched(error, "error"),
+        ended_since=ended_since,
+        ended_until=ended_until,
+        workers=workers,
+    )
     return ExecutionFilter(
         states=None if status is None else read_status(status),
         job=job,
@@ -265,9 +295,55 @@ def read_filter(
         worker=None if worker is None else read_id(worker, "worker"),
         parent=None if parent is None else read_id(parent, "parent"),
         with_nodes=read_flag(nodes, "nodes"),
-        since=None if since is None else read_bound(since, "since"),
-        until=None if until is None else read_bound(until, "until"),
+        since=since,
+        until=until,
+        content=None if content == Content() else content,
     )
+
+
+def read_searched_args(args: object) -> tuple[tuple[str, str], ...]:
+    """Return the arguments that are searched for, as texts by their paths."""
+    if not isinstance(args, Mapping):
+        raise UsageError(
+            f'args={shown(args)} must name arguments, as in {{"order_id": 42}}', field="args"
+        )
+    given = cast("Mapping[Any, Any]", args)
+    if len(given) > SEARCH_ARGS_MAX:
+        raise UsageError(
+            f"{len(given):,} arguments are too many for one search; the limit is"
+            f" {SEARCH_ARGS_MAX:,}",
+            field="args",
+        )
+    found: list[tuple[str, str]] = []
+    for name, value in given.items():
+        if not isinstance(name, str) or not all(name.split(".")) or len(name) > SEARCH_CHARS_MAX:
+            raise UsageError(
+                f"{shown(name)} is not the name of an argument; write arg.order_id=42, or"
+                " arg.order.id=42 for a value inside of one",
+                field=f"{ARGS_PREFIX}{name}",
+            )
+        if isinstance(value, str):
+            text = read_searched(value, f"arg.{name}", least=0)
+        elif value is None or isinstance(value, bool | int | float):
+            text = payload.encode(value, what=f"arg.{name}")
+        else:
+            raise UsageError(
+                f"arg.{name} must be a text, a number, true, false or null; name a value inside of"
+                f" an object or a list by its path, as in arg.{name}.id=42",
+                field=f"arg.{name}",
+            )
+        found.append((name, text))
+    return tuple(found)
+
+
+def read_searched(value: object, what: str, *, least: int = 1) -> str:
+    """Return a text that is searched for."""
+    if not isinstance(value, str) or not least <= len(value) <= SEARCH_CHARS_MAX:
+        raise UsageError(
+            f"{what}={shown(value)} must be a text of {least} to {SEARCH_CHARS_MAX} characters",
+            field=what,
+        )
+    return value
 
 
 def read_status(status: Status) -> frozenset[State]:
@@ -345,15 +421,41 @@ def read_time(value: Time, what: str) -> Instant:
     return instant
 
 
-def read_bound(value: Time, what: str) -> Instant:
-    """The same for where a list begins or ends; a date stands for its first moment in UTC."""
+def read_bound(value: Time, what: str, *, now: Instant | None = None) -> Instant:
+    """The same for where a list begins or ends; a date stands for its first moment in UTC. With
+    `now`, a length of time means so long before.
+    """
     if not isinstance(value, str):
         return read_time(value, what)
-    try:
-        day = date.fromisoformat(value.strip())
-    except ValueError:
+    if (day := _read_date(value)) is not None:
+        return read_time(datetime(day.year, day.month, day.day, tzinfo=UTC), what)
+    if now is None:
         return read_time(value, what)
-    return read_time(datetime(day.year, day.month, day.day, tzinfo=UTC), what)
+    ago = read_ago(value)
+    if ago is not None:
+        return max(0.0, now - ago)
+    try:
+        return read_time(value, what)
+    except UsageError as error:
+        more = "or a date such as 2026-11-15, or 1h for an hour ago"
+        raise UsageError(f"{error}, {more}", field=what) from None
+
+
+def read_ago(value: object) -> Seconds | None:
+    """How long ago a bound is: `1h`, `90s ago`. None: it is a time of another form."""
+    if not isinstance(value, str) or _read_date(value) is not None:
+        return None
+    try:
+        return parse_duration(value.strip().removesuffix("ago"))
+    except InvalidDuration:
+        return None
+
+
+def _read_date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        return None
 
 
 def read_seconds(value: Duration | None, what: str) -> Seconds | None:

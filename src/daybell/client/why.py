@@ -23,7 +23,7 @@ from daybell.core.overlap import is_schedule_gate
 from daybell.core.run import node_name
 from daybell.core.view import Queue
 from daybell.core.worker import Worker, WorkerState
-from daybell.errors import AccessDenied, NotFound, listed
+from daybell.errors import AccessDenied, NotFound, listed, with_tenant
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
@@ -53,8 +53,14 @@ ENDED: Final = {
 
 
 async def why(client: AnyClient, id: str) -> Reason:
-    """Why an execution has not run, or has not ended."""
+    """Why an execution has not run, or has not ended. Commands in the answer name its tenant."""
     execution = (await client.execution(id)).execution
+    found = await _why(client, execution)
+    detail = with_tenant(found.detail, execution.tenant)
+    return msgspec.structs.replace(found, detail=detail)
+
+
+async def _why(client: AnyClient, execution: Execution) -> Reason:
     if execution.state not in PENDING:
         found = await _in_run(client, execution) or _begun(execution)
         because = await skipped_because(client, execution)

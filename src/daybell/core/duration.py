@@ -20,6 +20,7 @@ _TAKES: Final = 'a duration is a number of seconds, or text like "90s", "5m", "1
 
 _NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
 _SECONDS = re.compile(_NUMBER)
+_DAY_SECONDS: Final = 86_400.0
 # Each unit at most once and in falling order: "5m 1h" is more often a mistake than a wish.
 _UNIT_TEXT = re.compile(
     "".join(rf"(?:{_NUMBER} ?{unit}(?!s) ?)?" for unit, _ in _UNITS)
@@ -57,6 +58,23 @@ def parse_duration(value: Duration, *, what: str = "duration") -> float:
         fact = "is infinite" if seconds == math.inf else "is longer than ten years"
         raise _refusal(given, fact, what)
     return round(float(seconds), 6)
+
+
+def parse_delay(value: Duration) -> float:
+    """The same for a delay. A bare number of more than a day is refused: often it counts
+    milliseconds, or is a time, and the mistake would show only when nothing runs.
+    """
+    seconds = parse_duration(value, what="delay")
+    is_bare = not isinstance(value, timedelta) and _SECONDS.fullmatch(str(value).strip())
+    if is_bare and seconds > _DAY_SECONDS:
+        usual = format_duration(seconds)
+        also = "" if usual == f"{seconds:.15g}s" else f' or "{usual}"'
+        raise InvalidDuration(
+            f"a delay of {seconds:.15g} s is over a day; write its unit, as in"
+            f' "{seconds:.15g}s"{also}',
+            field="delay",
+        )
+    return seconds
 
 
 def parse_limit(value: Duration, *, what: str) -> float:

@@ -49,6 +49,8 @@ PAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # of a page of a list; one item is alwa
 SCAN_ITEMS_MAX: Final = 5_000  # executions of one kind that one page of a list reads
 COUNT_ITEMS_MAX: Final = 10_000  # executions of one kind that one count reads
 LIST_VALUE_BYTES_MAX: Final = 16 * 1024  # a larger value is left out of lists: `truncated`
+SEARCH_CHARS_MAX: Final = 500  # of a value that is searched for
+SEARCH_ARGS_MAX: Final = 10  # arguments in one search
 
 # Policies.
 RETRIES_MAX: Final = 1_000

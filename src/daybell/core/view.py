@@ -5,14 +5,15 @@ itself.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import LEFT_OUT, Execution, State
+from daybell.core.execution import LEFT_OUT, TERMINAL, Execution, State
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX
+from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX, SCAN_ITEMS_MAX
+from daybell.core.search import Candidate, Content
 
 T = TypeVar("T")
 
@@ -137,11 +138,48 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     # Also executions that have a `node`: parts of a workflow's run. They are left out otherwise,
     # unless `parent` names their run, or `ids` names them.
     with_nodes: bool = False
+    content: Content | None = None  # compared with one execution after the other: see `core.search`
 
     @property
     def shows_nodes(self) -> bool:
         """Whether executions that are nodes of a run belong to it."""
         return self.with_nodes or self.parent is not None or self.ids is not None
+
+    def without_content(self, ids: Iterable[UUID] | None = None) -> ExecutionFilter:
+        """The conditions that a store answers from its indexes: those that a search begins with,
+        or, with the ids that it found, ends with.
+        """
+        if self.content is None:
+            return self
+        states = self.states
+        if self.content.is_of_ended:
+            states = TERMINAL if states is None else states & TERMINAL
+        chosen = self.ids if ids is None else frozenset(ids)
+        return msgspec.structs.replace(self, content=None, states=states, ids=chosen)
+
+
+class Found(NamedTuple):
+    """The result of one scan: ids that match, newest first, and where the next scan continues."""
+
+    ids: list[UUID]
+    next_cursor: str | None
+
+
+def scan(candidates: Iterable[Candidate], content: Content, limit: int) -> Found:
+    """Read candidates, newest first, until `limit` match, or one scan has read as much as it may:
+    SCAN_ITEMS_MAX executions or PAGE_BYTES_MAX bytes, and at least one execution.
+    """
+    ids: list[UUID] = []
+    last: UUID | None = None
+    left = PAGE_BYTES_MAX
+    for number, one in enumerate(candidates):
+        left -= ITEM_BYTES + bytes_of(one.args, one.error)
+        if last is not None and (number == SCAN_ITEMS_MAX or left < 0 or len(ids) == limit):
+            return Found(ids, str(last))
+        last = one.id
+        if content.matches(one):
+            ids.append(one.id)
+    return Found(ids, None)
 
 
 class Total(int):
@@ -183,10 +221,10 @@ class Counts(dict[State, int]):
         return Total(self.get(state, 0), is_exact=state not in self.at_least)
 
 
-def total_of(counts: Iterable[Counts]) -> Total:
-    """All of several counts together."""
-    totals = [count.total for count in counts]
-    return Total(sum(totals), is_exact=all(total.is_exact for total in totals))
+def total_of(totals: Iterable[Total]) -> Total:
+    """Add up several numbers."""
+    added = list(totals)
+    return Total(sum(added), is_exact=all(total.is_exact for total in added))
 
 
 # Numbers of a queue that can be in its `at_least`.

@@ -36,7 +36,7 @@ from daybell.core.references import check_secret_name
 from daybell.core.secret import NewSecret
 from daybell.core.template import NewTemplate
 from daybell.core.tenant import Quotas
-from daybell.core.view import JobFilter
+from daybell.core.view import ExecutionFilter, JobFilter
 from daybell.core.worker import Report
 from daybell.errors import (
     DuplicateKey,
@@ -74,6 +74,14 @@ def check_cursor(cursor: str | None) -> UUID | None:
         raise UsageError(
             f"{shown(cursor)} is not a cursor; pass next_cursor of the page before", field="cursor"
         ) from None
+
+
+def check_countable(where: ExecutionFilter) -> None:
+    """Refuse to count by content: that would read every execution in one statement."""
+    if where.content is not None:
+        raise UsageError(
+            "executions cannot be counted by their content in one request; list them, page by page"
+        )
 
 
 def check_version(cursor: str | None) -> int:

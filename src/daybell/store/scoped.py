@@ -21,6 +21,7 @@ from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.schedule import Schedule
+from daybell.core.search import Candidate
 from daybell.core.standing import Look
 from daybell.core.view import ALL_JOBS, Counts, ExecutionFilter, JobFilter, Page, Queue
 from daybell.core.worker import Worker
@@ -232,8 +233,21 @@ class ScopedStore:
                 await self.get_execution(tenant, where.parent)
             except ExecutionNotFound:
                 return Page(items=())
+        content = None
+        if where.ids is not None or where.parent is not None:
+            # A page that ends where something outside the scope matches would give that away.
+            content, where = where.content, where.without_content()
         page = await self._store.list_executions(tenant, where, limit=limit, cursor=cursor)
-        return replace(page, items=tuple(one for one in page.items if self._covers(one)))
+        own = [one for one in page.items if self._covers(one)]
+        if content is not None:
+            own = [one for one in own if content.matches(await self._candidate(tenant, one))]
+        return replace(page, items=tuple(own))
+
+    async def _candidate(self, tenant: str, listed: Execution) -> Candidate:
+        """What a search compares; a list leaves large values out."""
+        if listed.truncated:
+            listed = (await self._store.get_execution(tenant, listed.id)).execution
+        return Candidate.of(listed)
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
         return await self._store.count_executions(tenant, self._limited(where))

@@ -11,7 +11,7 @@ from uuid import UUID
 from daybell.client import Client
 from daybell.client.requests import Time, read_time
 from daybell.client.sealing import new_key
-from daybell.core.duration import Duration, format_duration, parse_duration
+from daybell.core.duration import Duration, format_duration, parse_delay, parse_duration
 from daybell.core.execution import PENDING, TERMINAL, Execution, State
 from daybell.core.instant import Instant, from_datetime, to_iso
 from daybell.core.priority import Priority
@@ -312,7 +312,7 @@ class Bench:
         return Expected(
             task=self._name_of(task),
             arguments=arguments,
-            delay=None if delay is None else parse_duration(delay, what="delay"),
+            delay=None if delay is None else parse_delay(delay),
             at=None if at is None else read_time(at, "at"),
             queue=queue,
             priority=None if priority is None else Priority.parse(priority),

@@ -10,13 +10,13 @@ from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 from daybell.client.bulk import Retrial, retryable, unfinished
-from daybell.client.dead_letters import Step, silently
+from daybell.client.dead_letters import Step, check_no_status, silently
 from daybell.client.remote import reading, writing
 from daybell.client.remote.transport import Transport
-from daybell.client.requests import Filters, Id, read_filter, read_id
+from daybell.client.requests import Filters, Id, read_id
 from daybell.core.execution import Execution, ExecutionDetail
-from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT
-from daybell.core.view import Counts, Page, Total, total_of
+from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from daybell.core.view import Counts, ExecutionFilter, Page, Total, read_pages, total_of
 from daybell.errors import Conflict
 from daybell.store.outcomes import Cancellation, Revival
 
@@ -34,41 +34,70 @@ class Bulk:
     async def _counts(self, asked: dict[str, Any]) -> Counts:
         raise NotImplementedError  # see `Executions`
 
+    async def executions(
+        self, *, limit: int, cursor: str | None, **filters: Unpack[Filters]
+    ) -> Page[Execution]:
+        raise NotImplementedError  # see `Executions`
+
     async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
         """How many `cancel_many` would cancel."""
-        where = unfinished(read_filter(**filters))
-        return (await self._counts(writing.of_filter(where))).total
+        where = unfinished(writing.read(filters))
+        if where.content is not None:
+            return await self._count_found({**filters, "status": _words(where)})
+        return (await self._counts(writing.parameters(filters, where.states))).total
 
     async def cancel_many(
         self, *, on_step: Step = silently, **filters: Unpack[Filters]
     ) -> Counter[Cancellation]:
         """Cancel what has not ended; answers how many went which way."""
-        where = unfinished(read_filter(**filters))
-        body = {"filter": writing.of_filter(where)}
-        read = partial(_counted, words=Cancellation)
-        matched, answers = await self.transport.post("/executions/cancel", body, read=read)
-        on_step(matched)
-        return answers
+        where = unfinished(writing.read(filters))
+        body = {"filter": writing.filters(filters, where.states)}
+        return await self._sweep("/executions/cancel", body, Cancellation, on_step)
 
     async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
         """How many `retry_many` would run again."""
-        counts: list[Counts] = []
-        for where in retryable(read_filter(**filters), force=force):
-            letters = {"dead_letters": True} if where.dead_letters else {}
-            counts.append(await self._counts(writing.of_filter(where) | letters))
-        return total_of(counts)
+        totals: list[Total] = []
+        for where in retryable(writing.read(filters), force=force):
+            if where.content is None:
+                letters = {"dead_letters": True} if where.dead_letters else {}
+                asked = writing.parameters(filters, where.states) | letters
+                totals.append((await self._counts(asked)).total)
+            elif where.dead_letters:
+                totals.append(await self.count_dead_letters(**{**filters, "status": None}))
+            else:
+                totals.append(await self._count_found({**filters, "status": _words(where)}))
+        return total_of(totals)
+
+    async def _count_found(self, filters: Filters) -> Total:
+        read = partial(self.executions, limit=PAGE_ITEMS_MAX, **filters)
+        return Total(sum([len(some) async for some in read_pages(lambda at: read(cursor=at))]))
 
     async def retry_many(
         self, *, force: bool = False, on_step: Step = silently, **filters: Unpack[Filters]
     ) -> Counter[Retrial]:
         """Run ended ones again, each as `retry` would; answers how many went which way."""
-        where = read_filter(**filters)
-        retryable(where, force=force)  # says what is wrong with it
-        body = {"filter": writing.of_filter(where), "force": force}
-        read = partial(_counted, words=Retrial)
-        path = "/executions/retry"
-        matched, answers = await self.transport.post(path, body, once=True, read=read)
-        on_step(matched)
+        retryable(writing.read(filters), force=force)  # says what is wrong with it
+        body = {"filter": writing.filters(filters), "force": force}
+        return await self._sweep("/executions/retry", body, Retrial, on_step, once=True)
+
+    async def _sweep(
+        self,
+        path: str,
+        body: dict[str, Any],
+        words: type[W],
+        on_step: Step,
+        *,
+        once: bool = False,
+    ) -> Counter[W]:
+        """Ask until the server has gone through all that a filter lets through."""
+        answers: Counter[W] = Counter()
+        cursor: str | None = ""
+        while cursor is not None:
+            asked = {**body, **({"cursor": cursor} if cursor else {})}
+            read = partial(_counted, words=words)
+            matched, some, cursor = await self.transport.post(path, asked, once=once, read=read)
+            answers += some
+            on_step(matched)
         return answers
 
     # Dead letters.
@@ -76,21 +105,24 @@ class Bulk:
     async def dead_letters(
         self,
         *,
-        job: str | None = None,
-        queue: str | None = None,
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
+        **filters: Unpack[Filters],
     ) -> Page[Execution]:
         """Dead letters, newest first."""
-        asked = {**_which(job, queue), "limit": limit, "cursor": cursor}
+        check_no_status(filters)
+        asked = {**writing.parameters(filters), "limit": limit, "cursor": cursor}
         read = reading.page_of(reading.execution)
         return await self.transport.get("/dead-letters", asked, read=read)
 
-    async def count_dead_letters(
-        self, *, job: str | None = None, queue: str | None = None
-    ) -> Total:
+    async def count_dead_letters(self, **filters: Unpack[Filters]) -> Total:
         """How many there are."""
-        counts = await self._counts({**_which(job, queue), "dead_letters": True})
+        check_no_status(filters)
+        if writing.read(filters).content is not None:
+            read = partial(self.dead_letters, limit=PAGE_ITEMS_MAX, **filters)
+            found = [len(some) async for some in read_pages(lambda at: read(cursor=at))]
+            return Total(sum(found))
+        counts = await self._counts({**writing.parameters(filters), "dead_letters": True})
         return counts.total
 
     async def discard(self, id: Id) -> None:
@@ -106,58 +138,52 @@ class Bulk:
         self,
         ids: Iterable[Id] | None = None,
         *,
-        job: str | None = None,
-        queue: str | None = None,
         on_step: Step = silently,
+        **filters: Unpack[Filters],
     ) -> Counter[Revival]:
         """Run many again, their tries counted anew; answers how many went which way."""
         answers: Counter[Revival] = Counter()
-        for body in _chosen(ids, job, queue):
-            read = partial(_counted, words=Revival)
-            matched, some = await self.transport.post("/dead-letters/retry", body, read=read)
-            answers += some
-            on_step(matched)
+        for body in _chosen(ids, filters):
+            answers += await self._sweep("/dead-letters/retry", body, Revival, on_step)
         return answers
 
     async def discard_dead_letters(
         self,
         ids: Iterable[Id] | None = None,
         *,
-        job: str | None = None,
-        queue: str | None = None,
         on_step: Step = silently,
+        **filters: Unpack[Filters],
     ) -> tuple[int, int]:
         """Take many off the list; answers how many were on it, and how many were not."""
-        listed = others = 0
-        for body in _chosen(ids, job, queue):
-            some = await self.transport.post("/dead-letters/discard", body, read=_discarded)
-            listed += some[0]
-            others += some[1]
-            on_step(sum(some))
-        return listed, others
+        answers: Counter[Discarded] = Counter()
+        for body in _chosen(ids, filters):
+            answers += await self._sweep("/dead-letters/discard", body, Discarded, on_step)
+        return answers[Discarded.DISCARDED], answers[Discarded.NOT_LISTED]
 
 
-def _which(job: str | None, queue: str | None) -> dict[str, Any]:
-    said = {"job_id": job, "queue": queue}
-    return {key: value for key, value in said.items() if value is not None}
+class Discarded(StrEnum):
+    """What became of one that was to be discarded."""
+
+    DISCARDED = "discarded"
+    NOT_LISTED = "not_listed"
 
 
-def _chosen(
-    ids: Iterable[Id] | None, job: str | None, queue: str | None
-) -> Iterator[dict[str, Any]]:
+def _words(where: ExecutionFilter) -> list[str]:
+    return [str(state) for state in sorted(where.states or ())]
+
+
+def _chosen(ids: Iterable[Id] | None, filters: Filters) -> Iterator[dict[str, Any]]:
     """Bodies that name ids, as many at a time as a request takes, or which they are."""
     if ids is None:
-        yield {"filter": _which(job, queue)}
+        check_no_status(filters)
+        yield {"filter": writing.filters(filters)}
         return
     wanted: Sequence[UUID] = [read_id(id) for id in ids]
     for start in range(0, len(wanted), ENQUEUE_BATCH_MAX):
         yield {"ids": [str(id) for id in wanted[start : start + ENQUEUE_BATCH_MAX]]}
 
 
-def _counted(of: reading.Wire, words: type[W]) -> tuple[int, Counter[W]]:
-    """How many there were, and how many went which way; ways that nothing went are left out."""
-    return int(of["matched"]), Counter({word: int(of[word]) for word in words if of.get(word)})
-
-
-def _discarded(of: reading.Wire) -> tuple[int, int]:
-    return int(of.get("discarded", 0)), int(of.get("not_listed", 0))
+def _counted(of: reading.Wire, words: type[W]) -> tuple[int, Counter[W], str | None]:
+    """How many there were, how many went which way, and where the next request continues."""
+    counts = Counter({word: int(of[word]) for word in words if of.get(word)})
+    return int(of["matched"]), counts, of.get("next_cursor")

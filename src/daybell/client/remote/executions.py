@@ -105,13 +105,13 @@ class Executions:
         **filters: Unpack[Filters],
     ) -> Page[Execution]:
         """Executions, newest first. A status is a state, or "pending": not started, not ended."""
-        asked = {**writing.filters(filters), "limit": limit, "cursor": cursor}
+        asked = {**writing.parameters(filters), "limit": limit, "cursor": cursor}
         read = reading.page_of(reading.execution)
         return await self.transport.get("/executions", asked, read=read)
 
     async def count(self, **filters: Unpack[Filters]) -> Counts:
         """How many executions there are in each state."""
-        return await self._counts(writing.filters(filters))
+        return await self._counts(writing.parameters(filters))
 
     async def _counts(self, asked: dict[str, Any]) -> Counts:
         return await self.transport.get("/counts", asked, read=_counts)

@@ -13,18 +13,25 @@ import msgspec
 from daybell.client.fields import JobFields, check_fields, read_notes, rest_of, retries_of
 from daybell.client.kinds import choice_of, chosen, read_kind
 from daybell.client.requests import (
+    ARGS_PREFIX,
+    BOUNDS,
     ONE_OPTIONS,
     Arguments,
     EnqueueOptions,
     Filters,
+    Time,
     check_options,
+    read_ago,
     read_args,
+    read_bound,
     read_definition,
     read_filter,
     read_pattern,
     read_seconds,
     read_time,
 )
+from daybell.core.duration import format_duration
+from daybell.core.execution import State
 from daybell.core.instant import Instant, to_iso
 from daybell.core.limits import check_key
 from daybell.core.priority import Priority
@@ -76,7 +83,7 @@ def execution(
     check_options(options, ONE_OPTIONS, what)
     pattern = read_pattern(job, **options)
     said: Wire = {
-        "delay": pattern.delay,
+        "delay": None if pattern.delay is None else format_duration(pattern.delay),
         "at": None if pattern.at is None else to_iso(pattern.at),
         "expires": pattern.expires_in,
         "priority": None if pattern.priority is None else pattern.priority.label,
@@ -90,24 +97,43 @@ def execution(
     return {key: value for key, value in said.items() if value is not None}
 
 
-def filters(given: Filters) -> Wire:
-    """Which executions are asked for, as parameters and as a filter."""
-    return of_filter(read_filter(**given))
+def read(given: Filters) -> ExecutionFilter:
+    """Refuse filters that make no sense. Names and lengths of time are for the server to read."""
+    checked: dict[str, Any] = {**given, "worker": None}
+    return read_filter(now=0.0, **checked)
 
 
-def of_filter(where: ExecutionFilter) -> Wire:
-    """The same of a filter that was read."""
+def filters(given: Filters, states: frozenset[State] | None = None) -> Wire:
+    """Which executions are asked for, as a filter of a body; of these states, if there are any."""
+    where = read(given)
+    states = where.states if states is None else states
+    worker = given.get("worker")
     said: Wire = {
         "job_id": where.job,
-        "status": None if where.states is None else sorted(where.states),
+        "status": None if states is None else sorted(states),
         "queue": where.queue,
-        "worker_id": None if where.worker is None else str(where.worker),
+        "worker_id": None if worker is None else str(worker),
         "workflow_id": None if where.parent is None else str(where.parent),
-        "nodes": "true" if where.with_nodes else None,
-        "since": None if where.since is None else to_iso(where.since),
-        "until": None if where.until is None else to_iso(where.until),
+        "args": None if where.content is None else dict(where.content.args) or None,
+        "unique_key": given.get("unique_key"),
+        "error": given.get("error"),
+        **{name: _bound(given.get(name), name) for name in BOUNDS},
     }
     return {key: value for key, value in said.items() if value is not None}
+
+
+def parameters(given: Filters, states: frozenset[State] | None = None) -> Wire:
+    """The same as parameters of an address."""
+    said = filters(given, states)
+    args: Wire = said.pop("args", {})
+    nodes = {"nodes": "true"} if given.get("nodes") else {}
+    return {**said, **nodes, **{f"{ARGS_PREFIX}{name}": value for name, value in args.items()}}
+
+
+def _bound(value: Time | None, what: str) -> str | None:
+    if value is None or read_ago(value) is not None:
+        return None if value is None else str(value)
+    return to_iso(read_bound(value, what))
 
 
 def time(value: datetime | str | Instant) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-from daybell.core.duration import parse_duration
+from daybell.core.duration import parse_delay
 from daybell.core.instant import Instant
 from daybell.core.limits import (
     SCHEDULE_CHARS_MAX,
@@ -141,7 +141,7 @@ def _read_at(given: Given, options: Given, now: Instant | None) -> Schedule:
 
 
 def _read_delay(given: Given, options: Given, now: Instant | None) -> Schedule:
-    seconds = parse_duration(given["delay"], what="delay")
+    seconds = parse_delay(given["delay"])
     if now is None:
         raise InvalidSchedule("delay counts from now, which is not known here", field="delay")
     return at(now + seconds, **options)

@@ -19,6 +19,7 @@ from daybell.core.execution import (
 )
 from daybell.core.instant import Instant
 from daybell.core.schedule import Schedule
+from daybell.core.search import Candidate
 from daybell.core.standing import Look
 from daybell.core.view import (
     Activity,
@@ -29,10 +30,11 @@ from daybell.core.view import (
     cut_page,
     execution_bytes,
     is_large,
+    scan,
     shorten,
 )
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_cursor, check_limit, check_names
+from daybell.store.checks import check_countable, check_cursor, check_limit, check_names
 from daybell.store.ids import LATE_SECONDS, first_at
 from daybell.store.memory.moves import final_attempt
 from daybell.store.memory.schedules import schedules_of
@@ -58,13 +60,23 @@ class MemoryViews(Part):
     ) -> Page[Execution]:
         check_limit(limit)
         after = check_cursor(cursor)
-        found = [e for e in self._matching(tenant, where) if after is None or e.id < after]
+        begin = where.without_content()
+        found = [e for e in self._matching(tenant, begin) if after is None or e.id < after]
         found.sort(key=lambda execution: execution.id, reverse=True)
+        more = None
+        if where.content is not None:
+            ids, more = scan(map(Candidate.of, found), where.content, limit)
+            found = [one for one in found if one.id in set(ids)]
         return cut_page(
-            map(shorten, found), limit, size=execution_bytes, cursor=lambda one: str(one.id)
+            map(shorten, found),
+            limit,
+            size=execution_bytes,
+            cursor=lambda one: str(one.id),
+            more=more,
         )
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
+        check_countable(where)
         return Counts(Counter(execution.state for execution in self._matching(tenant, where)))
 
     async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:

@@ -22,17 +22,20 @@ from daybell.core.execution import (
     reason_in,
 )
 from daybell.core.limits import COUNT_ITEMS_MAX, LIST_VALUE_BYTES_MAX, SCAN_ITEMS_MAX
+from daybell.core.search import Candidate, Content
 from daybell.core.view import (
     QUEUE_NUMBERS,
     Counts,
     ExecutionFilter,
+    Found,
     Page,
     Queue,
     cut_page,
     execution_bytes,
+    scan,
 )
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_cursor, check_limit
+from daybell.store.checks import check_countable, check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.activity import Tallying
 from daybell.store.postgres.columns import IN_HISTORY, within_page
@@ -207,13 +210,42 @@ class Viewing(Tallying):
     ) -> Page[Execution]:
         check_limit(limit)
         after = check_cursor(cursor)
+        more = None
         async with self.db.link(Pace.VIEW) as link:
+            if where.content is not None:
+                ids, more = await self._search(link, tenant, where, where.content, limit, after)
+                if not ids:
+                    return Page(items=(), next_cursor=more)
+                where, after = where.without_content(ids), None
             rows = await self._newest(link, tenant, where, LISTED, LIST_SIZE, limit + 1, after)
-            rows, more = cut_walk(rows)
+            rows, end = cut_walk(rows)
             items = await self._executions(link, tenant, rows)
         return cut_page(
-            items, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more
+            items, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more or end
         )
+
+    async def _search(
+        self,
+        link: Link,
+        tenant: str,
+        where: ExecutionFilter,
+        content: Content,
+        limit: int,
+        after: UUID | None,
+    ) -> Found:
+        """Scan what the other conditions let through. The values are compared here: arguments are
+        text that need not be `jsonb`, and a cast that fails would end the statement.
+        """
+        names = [name for name in Candidate._fields if name == "id" or name in content.columns]
+        texts = [name for name in names if name in ("args", "error")]
+        size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
+        columns = ", ".join(f"p.{name}" for name in names)
+        begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
+        rows = await self._newest(link, tenant, begin, columns, size, most, after, days_of=content)
+        rows, end = cut_walk(rows)
+        candidates = (Candidate(**{name: row[name] for name in names}) for row in rows)
+        found = scan(candidates, content, limit)
+        return Found(found.ids, found.next_cursor or end)
 
     async def _newest(
         self,
@@ -224,22 +256,23 @@ class Viewing(Tallying):
         size: str,
         limit: int,
         after: UUID | None,
+        *,
+        days_of: Content | None = None,
     ) -> list[Row]:
         """Read columns of what a filter lets through, newest first, as far as they fit into a page,
         and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
         """
         query, place = await self._query(link, tenant, where)
         older = "" if after is None else f" AND v.id < {query.bind(after)}"
+        days = "" if days_of is None else _days(query, days_of)
         order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
         if where.ids is not None:
             conditions = _among_ids(query, where) + older
             union = f"SELECT v.*, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
             start = WITH_IDS
         else:
-            walks = [
-                f"({part} {order})"
-                for _, part in _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older)
-            ]
+            parts = _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older, days=days)
+            walks = [f"({part} {order})" for _, part in parts]
             if not walks:
                 return []
             union, start = " UNION ALL ".join(walks), WITH
@@ -247,6 +280,7 @@ class Viewing(Tallying):
         return await link.fetch(start + within_page(listed, size, "id DESC"), *query.values)
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
+        check_countable(where)
         async with self.db.link(Pace.VIEW) as link:
             query, place = await self._query(link, tenant, where)
             if where.ids is not None:
@@ -397,7 +431,13 @@ def _among_ids(query: Query, where: ExecutionFilter) -> str:
 
 
 def _parts(
-    query: Query, place: str | None, where: ExecutionFilter, *, most: int, after: str = ""
+    query: Query,
+    place: str | None,
+    where: ExecutionFilter,
+    *,
+    most: int,
+    after: str = "",
+    days: str = "",
 ) -> Iterator[tuple[frozenset[State], str]]:
     """The parts of a list, with the states of their executions; see `Walk.read`."""
     wanted = frozenset(State) if where.states is None else where.states
@@ -410,7 +450,8 @@ def _parts(
     if where.worker is None:
         walks += _live_walks(place, wanted)
     for walk in walks:
-        yield walk.states, walk.read(query, most=most, after=after)
+        bounds = after + days if walk.table == "history" else after
+        yield walk.states, walk.read(query, most=most, after=bounds)
 
 
 def _live_walks(place: str | None, wanted: frozenset[State]) -> Iterator[Walk]:
@@ -452,6 +493,21 @@ def _ended_walks(
             yield Walk(frozenset({state}), _ENDED, "history", f"{index} AND v.node IS NULL")
         if where.shows_nodes:
             yield Walk(frozenset({state}), _ENDED, "history", f"{index} AND v.node IS NOT NULL")
+
+
+DAY: Final = 86400.0  # of a partition of history
+
+
+def _days(query: Query, content: Content) -> str:
+    """Leave out days of history in which nothing ended that is searched for. The bounds are those
+    of whole partitions: a walk reads no row in vain.
+    """
+    days = ""
+    if content.ended_since is not None:
+        days += f" AND v.finished_at >= {query.bind(content.ended_since // DAY * DAY)}"
+    if content.ended_until is not None:
+        days += f" AND v.finished_at < {query.bind(-(-content.ended_until // DAY) * DAY)}"
+    return days
 
 
 def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:

@@ -30,12 +30,14 @@ class Views(Protocol):
         A page reads no more than SCAN_ITEMS_MAX executions of a kind: unfinished ones, dead
         letters, or those that ended in one state, of the job, schedule, parent or tenant. If few of
         them fit the filter, it is short or empty, and has a cursor. Only the memory store reads to
-        the end.
+        the end. With `where.content`, a page is the result of one scan of SCAN_ITEMS_MAX executions
+        at most, those of the other conditions, with their arguments and errors as a whole.
         """
         ...
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
-        """Count executions by state; states without any are left out.
+        """Count executions by state; states without any are left out. Raises UsageError for a
+        filter by content.
 
         A count reads no more than COUNT_ITEMS_MAX executions of a kind, the newest. If there are
         more, the numbers of their states are lower bounds: `Counts.at_least`. The memory store

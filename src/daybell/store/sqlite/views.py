@@ -12,19 +12,22 @@ import msgspec
 from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
 from daybell.core.instant import Instant
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
+from daybell.core.search import Candidate, Content
 from daybell.core.standing import Look
 from daybell.core.view import (
     QUEUE_NUMBERS,
     Activity,
     Counts,
     ExecutionFilter,
+    Found,
     Page,
     Queue,
     cut_page,
     execution_bytes,
+    scan,
 )
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_cursor, check_limit, check_names
+from daybell.store.checks import check_countable, check_cursor, check_limit, check_names
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
@@ -107,9 +110,38 @@ def read_attempt(row: Any) -> Attempt:
 def list_executions(
     tx: Transaction, tenant: str, where: ExecutionFilter, limit: int, after: UUID | None
 ) -> Page[Execution]:
-    rows, more = newest(tx, tenant, where, LIST_COLUMNS, limit + 1, after)
+    more = None
+    if where.content is not None:
+        ids, more = search(tx, tenant, where, where.content, limit, after)
+        if not ids:
+            return Page(items=(), next_cursor=more)
+        where, after = where.without_content(ids), None
+    rows, end = newest(tx, tenant, where, LIST_COLUMNS, limit + 1, after)
     found = (execution(tx, tenant, row) for row in rows)
-    return cut_page(found, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more)
+    return cut_page(
+        found, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more or end
+    )
+
+
+def search(
+    tx: Transaction,
+    tenant: str,
+    where: ExecutionFilter,
+    content: Content,
+    limit: int,
+    after: UUID | None,
+) -> Found:
+    """Scan what the other conditions let through. Rows are read as far as the scan goes."""
+    needed = content.columns
+    columns = [one if one == "id" or one in needed else "NULL" for one in Candidate._fields]
+    begin = where.without_content()
+    rows, end = newest(tx, tenant, begin, ", ".join(columns), SCAN_ITEMS_MAX + 1, after)
+    candidates = (
+        Candidate(UUID(bytes=id), args, key, error, end, uuid_or_none(worker))
+        for id, args, key, error, end, worker in rows
+    )
+    found = scan(candidates, content, limit)
+    return Found(found.ids, found.next_cursor or end)
 
 
 def newest(
@@ -145,6 +177,7 @@ _SHOWN_STATE: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE sta
 
 
 def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Counts:
+    check_countable(where)
     wanted = frozenset(State) if where.states is None else where.states
     if where.dead_letters:
         wanted &= {State.DEAD}

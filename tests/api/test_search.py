@@ -1,0 +1,204 @@
+"""Executions by their content over HTTP: lists, bulk decisions, and what is refused."""
+
+import pytest
+
+from daybell.api import bulk
+from daybell.core.execution import State
+from daybell.core.failure import Failure
+from daybell.core.lifecycle import after_failure
+from daybell.core.limits import SCAN_ITEMS_MAX
+from daybell.core.retry import Retry
+from daybell.store.ids import mint
+from tests.builders import a_worker
+
+
+async def ids(http, path="/executions", **params):
+    answer = await http.get(path, params=params)
+    assert answer.status_code == 200, answer.text
+    return [one["execution_id"] for one in answer.json()["items"]]
+
+
+async def orders(client, *numbers, **options):
+    made = [await client.enqueue("resize", {"order": {"id": n}}, **options) for n in numbers]
+    return [str(one.id) for one in made]
+
+
+async def fail(client, name="TimeoutError", *, worker="web-1"):
+    """Have a worker fail at the next execution; answers the worker's id."""
+    new = a_worker(name=worker, queues=("images",))
+    await client.store.register(client.tenant, new, lease=60.0)
+    claim = await client.store.claim(
+        client.tenant, worker=new.id, lease=mint(), queues=["images"], limit=1
+    )
+    error = Failure(type=name, message="no answer").to_json()
+    move = after_failure(
+        claim.executions[0], Retry(retries=0), error=error, kinds=[name], ran=0.0, jitter=0.0
+    )
+    await client.store.apply(client.tenant, worker=new.id, transitions=[move])
+    return str(new.id)
+
+
+async def test_a_list_is_searched_by_content(http, client):
+    first, second, third = await orders(client, 41, 42, 43)
+    (keyed,) = await orders(client, 42, unique_key="order-42", delay="1h")
+    await fail(client)
+
+    assert await ids(http, **{"arg.order.id": "42"}) == [keyed, second]
+    assert await ids(http, **{"arg.order.id": "42"}, unique_key="order-42") == [keyed]
+    assert await ids(http, error="timeouterror") == [first]
+    assert await ids(http, "/dead-letters", error="no answer") == [first]
+    assert await ids(http, "/dead-letters", error="KeyError") == []
+    assert await ids(http, ended_since="1h") == [first]
+    assert await ids(http, ended_until="1h") == []
+    assert await ids(http, "/job/executions", **{"arg.order.id": "43"}) == [third]
+
+
+async def test_a_job_is_given_by_name_or_id_under_both_names(http, client):
+    (made,) = await orders(client, 42)
+    await client.define("other")
+    await client.enqueue("other")
+    id = str((await client.job("resize")).id)
+
+    for name in ("job", "job_id"):
+        for value in ("resize", id):
+            assert await ids(http, **{name: value}) == [made]
+            counts = await http.get("/counts", params={name: value})
+            assert counts.json() == {"executions": {"queued": 1}}
+    assert (await http.get("/executions", params={"job": "a", "job_id": "b"})).status_code == 422
+    assert (await http.get("/executions", params={"job": str(mint())})).status_code == 404
+
+
+async def test_a_worker_is_given_by_name_or_id(http, client):
+    first, second, third = await orders(client, 1, 2, 3)
+    one = await fail(client, worker="web")
+    two = await fail(client, worker="web")
+    await fail(client, worker="mail")
+
+    assert await ids(http, worker_id=one) == [first]
+    assert await ids(http, worker_id="web") == [second, first]
+    assert await ids(http, worker_id="mail") == [third]
+    counts = [await http.get("/counts", params={"worker_id": id}) for id in ("web", "mail", two)]
+    assert [one.json()["executions"] for one in counts] == [{"dead": 2}, {"dead": 1}, {"dead": 1}]
+    missing = await http.get("/executions", params={"worker_id": "nobody"})
+    assert missing.status_code == 404
+    assert "no worker named 'nobody'" in missing.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/executions", "/counts", "/audit", "/dead-letters"])
+async def test_a_length_of_time_means_so_long_ago(http, client, path):
+    await orders(client, 1)
+
+    async def said(**params):
+        answer = await http.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert await said(since="1h") == await said()
+    assert await said(until="1h ago") != await said() or path in ("/audit", "/dead-letters")
+    wrong = await http.get(path, params={"since": "soon"})
+    assert wrong.status_code == 422
+    assert "1h for an hour ago" in wrong.json()["errors"][0]["message"]
+
+
+async def test_many_are_cancelled_by_content(http, client):
+    await orders(client, 41, 42, 42, delay="1h")
+
+    by_args = {"filter": {"args": {"order.id": 42}, "since": "1h"}}
+    answer = await http.post("/executions/cancel", json=by_args)
+    by_name = await http.post("/executions/cancel", json={"filter": {"arg.order.id": "41"}})
+
+    assert answer.json() == {"matched": 2, "cancelled": 2}
+    assert by_name.json() == {"matched": 1, "cancelled": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "done"),
+    [
+        ("/executions/retry", "revived"),
+        ("/dead-letters/retry", "revived"),
+        ("/dead-letters/discard", "discarded"),
+    ],
+)
+async def test_many_are_decided_on_by_content(http, client, path, done):
+    await orders(client, 41, 42)
+    await fail(client, "TimeoutError")
+    await fail(client, "KeyError")
+
+    none = await http.post(path, json={"filter": {"error": "ValueError"}})
+    one = await http.post(path, json={"filter": {"error": "KeyError", "ended_since": "1h"}})
+
+    assert none.json() == {"matched": 0}
+    assert one.json() == {"matched": 1, done: 1}
+    assert await ids(http, "/dead-letters", **{"arg.order.id": "42"}) == []
+    assert len(await ids(http, "/dead-letters")) == 1
+
+
+async def test_a_bulk_request_reads_a_bounded_number_and_goes_on(http, client, monkeypatch):
+    monkeypatch.setattr(bulk, "SWEEP_PAGES", 1)
+    (oldest,) = await orders(client, 42)
+    await client.enqueue_many("resize", [{"order": {"id": 1}}] * SCAN_ITEMS_MAX)
+    body = {"filter": {"args": {"order.id": 42}}}
+
+    first = (await http.post("/executions/cancel", json=body)).json()
+    assert first == {"matched": 0, "next_cursor": first["next_cursor"]}
+    assert (await client.execution(oldest)).execution.state is State.QUEUED
+
+    second = await http.post("/executions/cancel", json={**body, "cursor": first["next_cursor"]})
+    assert second.json() == {"matched": 1, "cancelled": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"filter": {"args": {"order": {"id": 42}}}}, "filter.args.order"),
+        ({"filter": {"args": "42"}}, "filter.args"),
+        ({"filter": {"error": ""}}, "filter.error"),
+        ({"filter": {"error": "x"}, "cursor": "x"}, "cursor"),
+        ({"filter": {"queue": "x"}, "cursor": "0."}, "cursor"),
+        ({"filter": {"job": "a", "job_id": "b"}}, "job"),
+    ],
+)
+async def test_a_filter_of_a_body_that_makes_no_sense_is_refused(http, body, field):
+    answer = await http.post("/executions/cancel", json=body)
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"].startswith(field)
+
+
+async def test_a_masked_secret_cannot_be_searched_for(http, client):
+    """What a list shows is what is searched: an error is masked before it is kept."""
+    await client.enqueue("resize", {"token": {"$secret": "TOKEN"}})
+
+    assert await ids(http, **{"arg.token": "hunter2"}) == []
+
+
+async def test_a_delay_of_more_than_a_day_needs_a_unit(http, client):
+    refused = await http.post("/jobs/resize/trigger", json={"delay": 100000})
+    bulk_refused = await http.post("/executions", json=[{"job": "resize", "delay": 100000}])
+    fine = await http.post("/jobs/resize/trigger", json={"delay": "100000s"})
+    day = await http.post("/jobs/resize/trigger", json={"delay": 86400})
+
+    assert (refused.status_code, bulk_refused.status_code) == (422, 422)
+    for answer in (refused, bulk_refused):
+        said = answer.json()["errors"][0]["message"]
+        assert said == (
+            'a delay of 100000 s is over a day; write its unit, as in "100000s" or "1d3h46m40s"'
+        )
+    assert (fine.status_code, day.status_code) == (202, 202)
+
+
+async def test_dependencies_take_ids_and_all_that_are_missing_are_named(http, client):
+    id = str((await client.job("resize")).id)
+    job = {"name": "load", "command": "true"}
+
+    made = await http.post("/jobs", json={**job, "dependencies": [id]})
+    unknown = str(mint())
+    missing = ["extract", "resize", "clean", unknown]
+    refused = await http.post("/jobs", json={**job, "name": "other", "dependencies": missing})
+
+    assert made.status_code == 201
+    assert made.json()["dependencies"] == ["resize"]
+    assert refused.status_code == 422
+    (error,) = refused.json()["errors"]
+    assert error["field"] == "dependencies"
+    assert f"no jobs named 'extract', 'clean', '{unknown}' to depend on" in error["message"]
