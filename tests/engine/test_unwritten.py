@@ -35,13 +35,9 @@ class Unwritten:
         await self.worker.start()
 
 
-async def is_done(store):
-    return (await counts(store)).get(State.SUCCEEDED) == COUNT
-
-
-async def drained(store):
-    while not await is_done(store):
-        await asyncio.sleep(0.1)
+async def drained(store, task):
+    await until(lambda: task.runs >= COUNT and not len(task.worker.completer), within=60)
+    assert await counts(store) == {State.SUCCEEDED: COUNT}
 
 
 @pytest.mark.parametrize("slow", ["apply", "report"])
@@ -51,7 +47,7 @@ async def test_a_worker_on_a_slow_store_starts_no_more_than_a_batch_ahead_of_its
     store.delay = lambda operation: 2.0 if operation == slow else 0.0
     await task.start(store)
 
-    await asyncio.wait_for(drained(store), 60)
+    await drained(store, task)
 
     assert APPLY_BATCH_MAX / 2 < task.most <= APPLY_BATCH_MAX + CONCURRENCY
     assert task.runs == COUNT  # none was given back and run again
@@ -64,7 +60,7 @@ async def test_a_store_that_writes_quickly_may_have_more_on_their_way_but_not_wi
     store.delay = lambda operation: 0.1 if operation == "apply" else 0.0
     await task.start(store)
 
-    await asyncio.wait_for(drained(store), 60)
+    await drained(store, task)
 
     assert APPLY_BATCH_MAX < task.most <= UNWRITTEN_MAX + CONCURRENCY
     await task.worker.stop()
@@ -79,7 +75,7 @@ async def test_a_worker_whose_reports_are_not_answered_stops_starting_and_goes_o
 
     assert APPLY_BATCH_MAX <= task.runs <= APPLY_BATCH_MAX + CONCURRENCY
     answering.set()
-    await asyncio.wait_for(drained(store), 60)
+    await drained(store, task)
     assert task.most <= UNWRITTEN_MAX + CONCURRENCY
     await task.worker.stop()
 
@@ -92,5 +88,5 @@ async def test_a_worker_whose_reports_fail_stops_starting_and_goes_on_afterwards
     await until(lambda: store.count("apply") == 8)
 
     assert APPLY_BATCH_MAX <= task.runs <= APPLY_BATCH_MAX + CONCURRENCY
-    await asyncio.wait_for(drained(store), 60)
+    await drained(store, task)
     await task.worker.stop()
