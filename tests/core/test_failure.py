@@ -321,7 +321,8 @@ def in_turns(depth: int) -> None:
         *(partial(in_turns, depth) for depth in (1, 7, 40)),
         *(partial(chain, length) for length in (0, 1, 2, 3, 9)),
         partial(int, "x"), partial(compile, "1 +", "there", "exec"),
-        lambda: (_ for _ in ()).throw(Quitter()), partial(getattr, "", "lowr"), lambda: __import__("nothing"),
+        lambda: (_ for _ in ()).throw(Quitter()), partial(getattr, "", "lowr"),
+        lambda: __import__("nothing"),
     ],
 )  # fmt: skip
 def test_a_traceback_is_that_of_the_standard_library(fail: Callable[[], Any]):

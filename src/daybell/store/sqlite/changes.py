@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from contextlib import suppress
 from typing import Any, Final
 
@@ -76,12 +75,13 @@ class Bell:
 
     def ring(self) -> None:
         """Have other processes look at the database now. Waits for no disk and never fails."""
-        now = time.time_ns()
         with suppress(OSError):
+            # Not through a link, which somebody else may have put there.
+            found = os.stat(self._path, follow_symlinks=False).st_mtime_ns
+            mark = found + os.getpid()  # nanoseconds: others leave another one
             try:
-                # Not through a link, which somebody else may have put there.
-                os.utime(self._path, ns=(now, now), follow_symlinks=False)
-                self._rung_at = now
+                os.utime(self._path, ns=(mark, mark), follow_symlinks=False)
+                self._rung_at = mark
             except PermissionError:  # of a file that belongs to another user
                 os.utime(self._path, follow_symlinks=False)
 
@@ -129,7 +129,7 @@ class Bell:
             return False
 
     def _may_answer(self) -> bool:
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         earned = (now - self._credited_at) * RINGS_PER_SECOND
         self._credit = min(RINGS_MAX, self._credit + earned)
         self._credited_at = now
