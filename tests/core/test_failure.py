@@ -1,7 +1,9 @@
 """What is kept of an exception, whatever it does."""
 
 import re
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +270,67 @@ def test_no_half_of_a_secret_comes_into_view_where_a_text_without_end_is_cut(byt
         kept = Excerpt.of(text, bytes_max).kept(bytes_max, hidden)
 
         assert not re.search("hun|er2", kept)
+
+
+def chain(length: int) -> None:
+    try:
+        if length:
+            chain(length - 1)
+        raise ValueError(f"link {length}")
+    except ValueError as error:
+        raise (KeyError if length % 2 else LookupError)("next") from (error if length % 3 else None)
+
+
+def noted() -> None:
+    error = ValueError("with a note")
+    error.add_note("look here")
+    raise error
+
+
+def cyclic() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+def misspelt() -> None:
+    length = 1
+    raise NameError(f"{lenght + length}")  # type: ignore  # noqa: F821
+
+
+def grouped() -> None:
+    raise ExceptionGroup("several", [ValueError("one"), KeyError("two")])
+
+
+def deep(depth: int) -> None:
+    if depth:
+        deep(depth - 1)
+    raise OSError(2, "gone")
+
+
+def in_turns(depth: int) -> None:
+    in_turns(depth - 1) if depth % 2 else depth and in_turns(depth - 1)
+    raise Broken
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        noted, cyclic, misspelt, grouped,
+        *(partial(deep, depth) for depth in (0, 1, 2, 3, 4, 50, 300)),
+        *(partial(in_turns, depth) for depth in (1, 7, 40)),
+        *(partial(chain, length) for length in (0, 1, 2, 3, 9)),
+        partial(int, "x"), partial(compile, "1 +", "there", "exec"),
+        lambda: (_ for _ in ()).throw(Quitter()), partial(getattr, "", "lowr"),
+        lambda: __import__("nothing"),
+    ],
+)  # fmt: skip
+def test_a_traceback_is_that_of_the_standard_library(fail: Callable[[], Any]):
+    for _ in range(2):  # the second time from what is known of the places
+        try:
+            fail()
+        except BaseException as error:
+            expected = "".join(traceback.format_exception(error, limit=-100))
+            assert Failure.from_exception(error).traceback == expected
+        else:
+            raise AssertionError("it does not fail")

@@ -6,6 +6,9 @@ once, under load hundreds go together. Nothing is dropped while the store is awa
 An end may break the store in a way that the store does not know itself. It is found by halves and
 kept as a failed attempt, while its neighbours are written. When not even that can be written, it
 may as well be the store that is broken: then nothing is given up until something else gets through.
+
+Ends that are not written are run again if the worker is killed. So nothing is claimed while `room`
+is zero: a batch of ends waits, or more where the store writes more than that in a second.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ from daybell.store.protocol import Store
 logger = logging.getLogger("daybell.worker")
 
 GROUPS_MAX: Final = 2  # that are written beside each other
+# Ends that may wait: two groups on their way, and one that gathers meanwhile.
+UNWRITTEN_MAX: Final = (GROUPS_MAX + 1) * APPLY_BATCH_MAX
+UNWRITTEN_SECONDS: Final = 1.0  # of writing, if that is less; but a batch in any case
 TRIES: Final = 3  # of an end that breaks the store by itself: what broke may be a passing thing
 
 End = tuple[Claimed, Transition]
@@ -59,13 +65,20 @@ class Completer:
             UUID, int
         ] = {}  # ends of which nothing can be written, since which write
         self._refusals: set[UUID] = set()  # on their way as failed attempts
+        self._unwritten_max = APPLY_BATCH_MAX  # as the last writes were
         self.stale = 0  # reports that came too late
         self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
         self.returned: Callable[[], None] = _nothing  # told of what can be claimed again, some time
+        self.written: Callable[[], None] = _nothing  # told that there is more room
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def room(self) -> int:
+        """How many more ends may come; not positive: too many wait already."""
+        return self._unwritten_max - len(self._waiting) + len(self._broken)
 
     def add(self, claimed: Claimed, move: Transition, run: Run | None = None) -> None:
         """Have an end written; before it, what the run has last said and shown."""
@@ -97,16 +110,24 @@ class Completer:
         groups = self._groups()
         if not groups:
             return None
+        count, begun = sum(map(len, groups)), asyncio.get_running_loop().time()
         if self._speakers:
             await self._write_last_words()
         made = await asyncio.gather(*map(self._apply, groups), return_exceptions=True)
         errors = [one for one in made if isinstance(one, BaseException)]
         if errors:
             # What was written all the same is found to be so when it is sent again.
-            return await self._deal_with(sum(map(len, groups)), errors)
+            return await self._deal_with(count, errors)
+        self._learn(count, asyncio.get_running_loop().time() - begun)
         for group, verdicts in zip(groups, made, strict=True):
             self._take_in(group, cast("list[Verdict]", verdicts))
+        self.written()
         return AGAIN if self._waiting else None
+
+    def _learn(self, count: int, seconds: Seconds) -> None:
+        """So many ends were written in that time."""
+        most = UNWRITTEN_SECONDS * count / max(seconds, 1e-6)
+        self._unwritten_max = int(min(UNWRITTEN_MAX, max(APPLY_BATCH_MAX, most)))
 
     def _groups(self) -> list[list[End]]:
         """What is written next: if many wait, one group is on its way while another is written."""

@@ -2,6 +2,7 @@
 
 What a worker has claimed is invisible to idle ones, so it claims ahead only as far as its recent
 rate of starts justifies: with tasks of a second not at all, with tasks of microseconds hundreds.
+Nothing is claimed while too many ends wait to be written: see `completer.py`.
 """
 
 from __future__ import annotations
@@ -79,10 +80,12 @@ class Dispatcher:
         self._claim_seconds = 0.01
         self._is_filling = False  # it will look at its slots in a moment
         self._is_dry = False  # the last claim came back short
+        self._is_held_up = False  # by ends that wait to be written
         self._limited_seconds = LIMITED_SECONDS  # how long to wait for a quota the next time
         self._moved_at = clock.monotonic()  # when something was started last
         self.is_open = True
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
+        self.room: Callable[[], int] = _boundless  # likewise: how many more ends can be reported
         self.give_back: Callable[[Claimed, Seconds], None] = _keep  # likewise
         self.lose: Callable[[], None] = _nothing  # likewise: the lease may be over
 
@@ -150,6 +153,11 @@ class Dispatcher:
         if not self._is_filling:
             self._is_filling = True
             asyncio.get_running_loop().call_soon(self._fill)
+
+    def make_room(self) -> None:
+        """Ends were written: claim again, if they were in the way."""
+        if self._is_held_up:
+            self.fill()
 
     def _fill(self) -> None:
         """Start what is buffered, as far as there are slots; ask for more when it runs low.
@@ -225,9 +233,11 @@ class Dispatcher:
 
     def _wanted(self) -> int:
         """How many to claim now; nothing while what is in hand will last."""
-        in_hand = len(self._executor) + len(self._buffer)
+        buffered = len(self._buffer)
         ahead = self._ahead()
-        wanted = self._concurrency + ahead - in_hand
+        free = self._concurrency + ahead - len(self._executor) - buffered
+        wanted = min(free, room := self.room() - buffered)
+        self._is_held_up = room < free
         # Not one at a time when many pass: wait until half of what may be ahead is used up.
         return min(wanted, CLAIM_MAX) if wanted > ahead // 2 else 0
 
@@ -251,6 +261,10 @@ class Dispatcher:
 
 def _nothing() -> None:
     pass
+
+
+def _boundless() -> int:
+    return AHEAD_MAX + CLAIM_MAX
 
 
 def _keep(claimed: Claimed, delay: Seconds) -> None:

@@ -160,9 +160,11 @@ class Worker:
             self._loops.append(watch)
         self._leases.named = self._claims.wake
         self.dispatcher.wake = self._claims.wake
+        self.dispatcher.room = lambda completer=self.completer: completer.room
         self.dispatcher.give_back = self._give_back
         self.dispatcher.lose = self.executor.lose = partial(self._run_late, self.id)
         self.completer.wake = self._finishes.wake
+        self.completer.written = self.dispatcher.make_room
         self.completer.write = self.executor.write = self.reporter.write
         self.executor.announce = self.reporter.announce
         self.executor.elsewhere = self.dispatcher.elsewhere.delay

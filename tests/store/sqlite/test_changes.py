@@ -1,11 +1,14 @@
 """Noticing commits of others: by their log from outside, and only where it has moved by a look."""
 
 import asyncio
+import os
+import sys
 
 import pytest
 
+from daybell.store.sqlite import changes
 from daybell.store.sqlite import store as store_module
-from daybell.store.sqlite.changes import LOOKS_MAX, Log
+from daybell.store.sqlite.changes import LOOKS_MAX, RINGS_MAX, Bell, Log
 from daybell.store.wakeups import pause
 from tests.builders import TENANT, defined, enqueued
 
@@ -92,14 +95,14 @@ async def test_a_file_at_rest_is_not_read_and_the_next_commit_of_others_is_heard
         looks.append(1)
         return version(tx)
 
-    async def counting(seconds):
+    async def counting(_, seconds):
         rounds.append(len(looks))
         if len(rounds) > QUIET_ROUNDS and rounds[-1] == rounds[-QUIET_ROUNDS]:
             is_quiet.set()
         await pause(0.001)
 
     monkeypatch.setattr(store_module, "_data_version", noticing)
-    monkeypatch.setattr(store_module, "pause", counting)
+    monkeypatch.setattr(Bell, "wait", counting)
     other = place.connect()
     await other.open()
 
@@ -109,5 +112,107 @@ async def test_a_file_at_rest_is_not_read_and_the_next_commit_of_others_is_heard
     await enqueued(other)
     await asyncio.wait_for(woken.wait(), DEADLINE)
 
+    await stop()
+    await other.close()
+
+
+needs_inotify = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has inotify")
+FOREVER = 3600.0
+
+
+async def is_watching(bell):
+    while not bell._is_watched:
+        await pause(0.001)
+
+
+@pytest.fixture
+async def bell(path):
+    """A bell of another process than that of the store."""
+    bell = Bell(path)
+    bell.open()
+    yield bell
+    bell.close()
+
+
+@needs_inotify
+async def test_a_commit_of_another_process_is_heard_without_a_poll(place, store, monkeypatch):
+    monkeypatch.setattr(store_module, "WATCH_SECONDS", FOREVER)
+    await defined(store)
+    other, woken = place.connect(), asyncio.Event()
+    await other.open()
+    stop = await store.listen(TENANT, ["default"], woken.set)
+    await asyncio.wait_for(is_watching(store._bell), DEADLINE)
+
+    for _ in range(3):
+        woken.clear()
+        await enqueued(other)
+        await asyncio.wait_for(woken.wait(), DEADLINE)
+
+    await stop()
+    await other.close()
+
+
+@needs_inotify
+async def test_a_log_that_was_made_anew_is_watched_again(path, store, bell, tmp_path):
+    await defined(store)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(bell.wait(FOREVER), 0.001)
+    assert bell._is_watched
+
+    os.rename(f"{path}-wal", tmp_path / "gone")
+    (tmp_path / "gone").unlink()
+    await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)  # it is told of the end
+    (tmp_path / f"{path}-wal").touch()
+    while not bell._is_watched:
+        await bell.wait(0.001)
+    Bell(path).ring()
+    await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)
+
+
+@needs_inotify
+@pytest.mark.usefixtures("store")
+async def test_a_process_does_not_hear_itself_and_only_so_much_of_others(bell, path, monkeypatch):
+    monkeypatch.setattr(changes, "RINGS_PER_SECOND", 0.0)
+    other = Bell(path)
+    await bell.wait(0.001)
+
+    bell.ring()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(bell.wait(FOREVER), 0.05)
+    for _ in range(RINGS_MAX):
+        other.ring()
+        await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)
+    other.ring()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(bell.wait(FOREVER), 0.05)
+
+
+async def test_a_ring_follows_no_link_and_needs_no_log(tmp_path):
+    valuable = tmp_path / "valuable"
+    valuable.touch()
+    before = valuable.stat().st_mtime_ns
+    (tmp_path / "x.db-wal").symlink_to(valuable)
+
+    Bell(str(tmp_path / "x.db")).ring()
+    Bell(str(tmp_path / "nothing.db")).ring()
+
+    assert valuable.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("lacking", ["inotify_init1", "inotify_add_watch"])
+async def test_without_inotify_the_poll_goes_on(place, store, monkeypatch, lacking):
+    class Library:
+        inotify_init1 = staticmethod(lambda flags: -1 if lacking == "inotify_init1" else os.dup(0))
+        inotify_add_watch = staticmethod(lambda descriptor, path, mask: -1)
+
+    await defined(store)
+    monkeypatch.setattr(changes, "_inotify", Library)
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", lambda *_: None)
+    other, woken = place.connect(), asyncio.Event()
+    await other.open()
+    stop = await store.listen(TENANT, ["default"], woken.set)
+    woken.clear()
+    await enqueued(other)
+    await asyncio.wait_for(woken.wait(), DEADLINE)
     await stop()
     await other.close()

@@ -4,13 +4,29 @@ nothing.
 Every commit is written to the log, so where that has not moved there is nothing new. It tells no
 more than that: it moves before a commit can be seen, and not twice within a tick of the file
 system's clock. So a move is followed by closer looks until they have found something, and one more.
+
+That is a poll, and its interval is the latency between processes. On Linux, `Bell` shortens it: a
+process that has committed something to hear of touches the log, and the kernel tells all that watch
+the log (inotify). There is no socket or file that a crash could leave behind, whoever may write the
+database may ring, and a ring that is lost costs nothing but the interval.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import Final
+import sys
+from contextlib import suppress
+from typing import Any, Final
 
+from daybell.core.instant import Seconds
+
+# Rings that are answered at once; what exceeds them waits for the next poll. Else one process that
+# enqueues without a pause would keep all that have nothing to do busy.
+RINGS_MAX: Final = 20
+RINGS_PER_SECOND: Final = 40.0
+EVENTS_BYTES: Final = 4096
+WATCHED: Final = 0x4 | 0x400 | 0x800  # IN_ATTRIB, IN_DELETE_SELF, IN_MOVE_SELF
 LOOKS_MAX: Final = 40  # in vain, after a move: it was undone, or an earlier look has found it
 
 
@@ -42,3 +58,93 @@ class Log:
         except OSError:
             return None  # nothing is known, so every look is worth it
         return found.st_mtime_ns, found.st_size
+
+
+class Bell:
+    """The log of a database file as a bell: `ring` is heard by all processes that wait for it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{os.path.realpath(path)}-wal"
+        self._rung_at = 0  # by this process, which has told its own listeners already
+        self._descriptor = -1
+        self._is_watched = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_rung = False  # while nothing waited
+        self._credit = float(RINGS_MAX)
+        self._credited_at = 0.0
+
+    def ring(self) -> None:
+        """Have other processes look at the database now. Waits for no disk and never fails."""
+        with suppress(OSError):
+            # Not through a link, which somebody else may have put there.
+            found = os.stat(self._path, follow_symlinks=False).st_mtime_ns
+            mark = found + os.getpid()  # nanoseconds: others leave another one
+            try:
+                os.utime(self._path, ns=(mark, mark), follow_symlinks=False)
+                self._rung_at = mark
+            except PermissionError:  # of a file that belongs to another user
+                os.utime(self._path, follow_symlinks=False)
+
+    def open(self) -> None:
+        """Watch the log from now on. Where that cannot be, `wait` only lets the time pass."""
+        if sys.platform == "linux" and self._descriptor < 0:
+            self._descriptor = _inotify().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().add_reader(self._descriptor, self._hear)
+
+    def close(self) -> None:
+        descriptor, self._descriptor, self._is_watched = self._descriptor, -1, False
+        if descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+    async def wait(self, seconds: Seconds) -> None:
+        """Wait for a ring of another process, or so long."""
+        loop = asyncio.get_running_loop()
+        if not self._is_watched and self._descriptor >= 0:
+            path = os.fsencode(self._path)
+            watch = _inotify().inotify_add_watch(self._descriptor, path, WATCHED)
+            self._is_watched = watch >= 0
+        self._waiter = loop.create_future()
+        timer = loop.call_later(0.0 if self._is_rung else seconds, self._stop_waiting)
+        self._is_rung = False
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _hear(self) -> None:
+        with suppress(OSError):
+            os.read(self._descriptor, EVENTS_BYTES)
+        self._is_watched = False  # the log may be another one now; to watch the same again is cheap
+        if not self._is_own() and self._may_answer():
+            self._is_rung = self._waiter is None
+            self._stop_waiting()
+
+    def _is_own(self) -> bool:
+        try:
+            return os.stat(self._path, follow_symlinks=False).st_mtime_ns == self._rung_at
+        except OSError:
+            return False
+
+    def _may_answer(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        earned = (now - self._credited_at) * RINGS_PER_SECOND
+        self._credit = min(RINGS_MAX, self._credit + earned)
+        self._credited_at = now
+        if self._credit < 1:
+            return False
+        self._credit -= 1
+        return True
+
+    def _stop_waiting(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _inotify() -> Any:
+    """The C library. Only processes that listen load it."""
+    import ctypes
+
+    return ctypes.CDLL(None)

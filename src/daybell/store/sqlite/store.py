@@ -21,7 +21,7 @@ from daybell.store.sqlite import files
 from daybell.store.sqlite.access import SqliteAccess
 from daybell.store.sqlite.apply import SqliteApply
 from daybell.store.sqlite.audit import SqliteAudit
-from daybell.store.sqlite.changes import Log
+from daybell.store.sqlite.changes import Bell, Log
 from daybell.store.sqlite.claim import SqliteClaim
 from daybell.store.sqlite.connection import Clock, Reader, Writer
 from daybell.store.sqlite.definitions import SqliteDefinitions
@@ -40,10 +40,10 @@ from daybell.store.sqlite.upkeep import SqliteUpkeep
 from daybell.store.sqlite.vault import SqliteVault
 from daybell.store.sqlite.views import SqliteViews
 from daybell.store.sqlite.workers import SqliteWorkers
-from daybell.store.wakeups import Listeners, Signal, Wake, pause
+from daybell.store.wakeups import Listeners, Signal, Wake
 
 PACKAGE: Final = "daybell.store.sqlite"
-WATCH_SECONDS: Final = 0.05  # the latency between processes; within one, an enqueue wakes at once
+WATCH_SECONDS: Final = 0.05  # the latency between processes where no bell is heard
 
 StopListening = Callable[[], Awaitable[None]]
 
@@ -74,6 +74,7 @@ class SqliteStore(
         self._listeners = Listeners()
         self._schedule_listeners = Listeners()
         self._watch: asyncio.Task[None] | None = None
+        self._bell = Bell(path)
 
     async def listen(
         self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
@@ -99,6 +100,7 @@ class SqliteStore(
     async def _watch_file(self) -> None:
         """Notice what another process has committed to the file."""
         log, seen, cursor = Log(self._path), 0, None
+        self._bell.open()
         while True:
             try:
                 if log.is_worth_a_look():
@@ -113,15 +115,21 @@ class SqliteStore(
                     seen = version
             except Unavailable:
                 pass  # the next look may go well
-            await pause(WATCH_SECONDS)
+            await self._bell.wait(WATCH_SECONDS)
 
     def _give(self, signal: Signal) -> None:
         if signal is Signal.ASK:
             self._listeners.ask()
         elif signal is Signal.CLAIM:
-            self._listeners.wake()
+            self._tell()
         else:
             self._schedule_listeners.wake()
+            self._bell.ring()
+
+    def _tell(self) -> None:
+        """Something may be there to claim, which is committed: wake who waits, also elsewhere."""
+        self._listeners.wake()
+        self._bell.ring()
 
     async def enqueue(
         self,
@@ -132,22 +140,22 @@ class SqliteStore(
         entries: Sequence[NewEntry] = (),
     ) -> list[Enqueued]:
         answers = await super().enqueue(tenant, executions, repeat=repeat, entries=entries)
-        self._listeners.wake()
+        self._tell()
         return answers
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
         count = await super().load(tenant, executions)
-        self._listeners.wake()
+        self._tell()
         return count
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         answers = await super().fire(firings)
-        self._listeners.wake()
+        self._tell()
         return answers
 
     async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
         count = await super().release_dependents(tenant, ids)
-        self._listeners.wake()
+        self._tell()
         return count
 
     async def _stop_watching(self) -> None:
@@ -155,10 +163,11 @@ class SqliteStore(
         if watch is not None:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
+            self._bell.close()
 
     async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
         await super().resume_job(tenant, name, firings)
-        self._listeners.wake()
+        self._tell()
 
     async def drain(self, tenant: str, worker: UUID) -> bool:
         is_drained = await super().drain(tenant, worker)
