@@ -25,8 +25,8 @@ FEW: Final = 50  # rows of a table when it was last analysed, in the state `stal
 # Tables that grow with the work; the others keep names, which a store remembers.
 LARGE: Final = (
     "agenda", "attempt", "dead", "event", "event_key", "gate", "history", "idempotency",
-    "lease", "live", "log", "node", "parked", "repeated", "run", "schedule", "step", "tenant_minute",
-    "tick", "wait", "worker",
+    "lease", "live", "log", "node", "parked", "repeated", "run", "schedule", "step",
+    "tenant_minute", "tick", "wait", "worker",
 )  # fmt: skip
 
 Load = Callable[[int], Awaitable[None]]

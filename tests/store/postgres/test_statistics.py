@@ -177,7 +177,7 @@ async def work(store, clock):
     again = await claim(store, 8, worker=hands.worker, lease=hands.lease)
     assert len(again.executions) == 8
     await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
-    one, two, three, four, five, six, seven, eight = hands.executions
+    one, two, three, four, five, six, seven, _ = hands.executions
     await store.report(TENANT, worker=hands.worker, reports=[a_report(one, progress=0.5)])
     part = NewLogPart(id=one.id, attempt=1, lease=one.lease, number=1, text="x")
     await store.write_log(TENANT, worker=hands.worker, parts=[part])
@@ -392,7 +392,8 @@ def replan(database):
 @pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 async def test_no_hot_statement_depends_on_statistics(place, sql, clock, state, monkeypatch):
-    monkeypatch.setattr("daybell.store.postgres.connection.SIZES_SECONDS", 0.0)
+    for name in ("SIZES_SECONDS", "SIZES_FIRST_SECONDS"):
+        monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", 0.0)
     store = PostgresStore(place.url)
     store.db = database = ExplainedDatabase(place.url)
     await store.open()

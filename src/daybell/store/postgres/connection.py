@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -75,8 +74,10 @@ KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable
 # The name of a session in which a task of a worker writes, before the worker's id. Whoever buries
 # the worker ends the session.
 TASK_SESSION: Final = "daybell task "
-# Between two looks at the sizes of the tables, in one process.
+# Between two looks at the sizes of the tables, in one process, and before the first one: a process
+# that starts over a slow network makes few round trips.
 SIZES_SECONDS: Final[Seconds] = 0.5
+SIZES_FIRST_SECONDS: Final[Seconds] = 5.0
 # The planner goes by the pages that a table has when it plans: so does this. A table without pages
 # is of size 0; each next size is for eight times as many pages.
 SIZES: Final = """
@@ -225,7 +226,7 @@ class Database:
         self._is_probed = False  # a connection has shown whether that is so
         self._timeline = 0  # of the pools' servers; 0: not known
         self._sizes: str | None = None  # of the tables, when they were last looked at
-        self._sizes_at = time.monotonic()
+        self._sizes_due: Seconds | None = None  # by the clock of the loop; None: not used yet
         self._growth = 0  # how often they were others than before
         self._planned: dict[int, int] = {}  # by server process: the growth that its plans know
 
@@ -581,14 +582,16 @@ class Database:
         return link
 
     async def replan(self, link: Any) -> None:
-        """Have a connection plan its statements again if tables have grown since it has. A plan that
-        was made for an empty table reads all of a full one.
+        """Have a connection plan its statements again if tables have grown since it did. A plan
+        that was made for an empty table reads all of a full one.
         """
         if self.is_pooled:
             return  # every statement is planned when it is run
-        now = time.monotonic()
-        if now - self._sizes_at > SIZES_SECONDS:
-            self._sizes_at = now
+        now = asyncio.get_running_loop().time()
+        if self._sizes_due is None:
+            self._sizes_due = now + SIZES_FIRST_SECONDS
+        elif now >= self._sizes_due:
+            self._sizes_due = now + SIZES_SECONDS
             sizes = await link.fetchval(SIZES)
             self._growth += sizes != self._sizes
             self._sizes = sizes
