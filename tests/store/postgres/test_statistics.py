@@ -299,7 +299,6 @@ async def follow_dependencies(store, clock):
         await fire(store, clock, schedule, tick)
     waiting = (await store.dependents(limit=10)).waiting
     await store.ended_since(TENANT, [("extract", 0.0), ("load", clock.now() - 10)])
-    await store.upstream(TENANT, [("extract", clock.now()), ("load", clock.now())])
     assert await store.release_dependents(TENANT, [waiting[0].id]) == 1
     assert await store.rule_out_dependents(TENANT, [waiting[1].id]) == 1
     hands = await claim(store)
