@@ -26,8 +26,7 @@ FEW: Final = 50  # rows of a table when it was last analysed, in the state `stal
 LARGE: Final = (
     "agenda", "attempt", "dead", "event", "event_key", "gate", "history", "idempotency",
     "lease", "live", "log", "node", "parked", "repeated", "run", "schedule", "step",
-    "tenant_minute",
-    "tick", "wait", "worker",
+    "tenant_minute", "tick", "wait", "worker",
 )  # fmt: skip
 
 Load = Callable[[int], Awaitable[None]]

@@ -91,6 +91,7 @@ class ExplainedDatabase(SteppedDatabase):
     @asynccontextmanager
     async def _borrowed(self, pace=None):
         async with super()._borrowed(pace) as link:
+            await self.replan(link.connection)
             yield ExplainedLink(link.connection, self)
 
 
@@ -98,6 +99,10 @@ def literal(value):
     """A value as it is written in SQL; the parameter knows its type."""
     if value is None:
         return "NULL"
+    if isinstance(value, bytes):
+        return quoted(f"\\x{value.hex()}")
+    if isinstance(value, float) and value.is_integer():
+        return quoted(f"{value:.0f}")  # for bigint, too
     if isinstance(value, list | tuple):
         items = ["NULL" if item is None else json.dumps(str(item)) for item in value]
         return quoted("{" + ",".join(items) + "}")

@@ -3,7 +3,8 @@
 Session settings are part of what is promised. A statement, lock or idle transaction that takes
 too long is ended by the server, so that a half-open peer cannot hold a lock for ever; see
 `timeouts.py`. Sequential scans are off because a plan made while a table was small would be kept
-while it grows to millions.
+while it grows to millions. For the same reason a connection plans its statements again once a table
+is eight times as large as before: see `replan`.
 
 A connection that does not answer in time is terminated, and the idle connections of its pool are
 not used again: the same proxy or machine may have swallowed them, too.
@@ -73,6 +74,18 @@ KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable
 # The name of a session in which a task of a worker writes, before the worker's id. Whoever buries
 # the worker ends the session.
 TASK_SESSION: Final = "daybell task "
+# Between two looks at the sizes of the tables, in one process, and before the first one: a process
+# that starts over a slow network makes few round trips.
+SIZES_SECONDS: Final[Seconds] = 0.5
+SIZES_FIRST_SECONDS: Final[Seconds] = 5.0
+# The planner goes by the pages that a table has when it plans: so does this. A table without pages
+# is of size 0; each next size is for eight times as many pages.
+SIZES: Final = """
+    SELECT string_agg(c.oid || ':' || ceil(log(8.0, pg_relation_size(c.oid) / 8192 + 1)), ' '
+                      ORDER BY c.oid)
+      FROM pg_class c WHERE c.relkind = 'r'
+       AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'daybell')
+"""
 NOT_OPEN: Final = "the store is not open; call open() first"
 READ_COMMITTED: Final = "read_committed"
 SNAPSHOT: Final = "repeatable_read"
@@ -212,6 +225,10 @@ class Database:
         self.lineage = lineage_of(url)
         self._is_probed = False  # a connection has shown whether that is so
         self._timeline = 0  # of the pools' servers; 0: not known
+        self._sizes: str | None = None  # of the tables, when they were last looked at
+        self._sizes_due: Seconds | None = None  # by the clock of the loop; None: not used yet
+        self._growth = 0  # how often they were others than before
+        self._planned: dict[int, int] = {}  # by server process: the growth that its plans know
 
     @property
     def is_open(self) -> bool:
@@ -531,6 +548,7 @@ class Database:
                 if pace in PATIENT:
                     link = await self._checked(pool, link)
                 try:
+                    await self.replan(link)
                     yield link
                 except TimeoutError:
                     # No answer, not even that the statement was ended by the server.
@@ -562,6 +580,25 @@ class Database:
             await pool.release(link, timeout=self.timeouts.connect)
             raise
         return link
+
+    async def replan(self, link: Any) -> None:
+        """Have a connection plan its statements again if tables have grown since it did. A plan
+        that was made for an empty table reads all of a full one.
+        """
+        if self.is_pooled:
+            return  # every statement is planned when it is run
+        now = asyncio.get_running_loop().time()
+        if self._sizes_due is None:
+            self._sizes_due = now + SIZES_FIRST_SECONDS
+        elif now >= self._sizes_due:
+            self._sizes_due = now + SIZES_SECONDS
+            sizes = await link.fetchval(SIZES)
+            self._growth += sizes != self._sizes
+            self._sizes = sizes
+        process = link.get_server_pid()
+        if self._planned.get(process, self._growth) != self._growth:
+            await link.execute("DISCARD PLANS")
+        self._planned[process] = self._growth
 
     async def _expire(self) -> None:
         """Use no connection again that is open now."""

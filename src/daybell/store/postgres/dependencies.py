@@ -139,12 +139,13 @@ class Depending(Continuing):
 
     # `n` had a time of its own and is found by it; `p` had none, was created later than that, and
     # is the newest; `e` is the later of the two; `v`, which is unfinished, was due after it.
-    # Running or queued makes no difference here: what is unfinished has any of their states.
+    # Running or queued makes no difference here: what is unfinished has any of their states. The
+    # sum keeps the state out of an index of all jobs.
     UPSTREAM = f"""
     SELECT coalesce(v.state, e.state) AS state,
            CASE WHEN v.state IS NULL AND coalesce(e.state, 0) <> 6 THEN
-             EXISTS (SELECT FROM daybell.history WHERE job = u.job AND node IS NULL AND state = 6
-                        AND finished_at > u.at AND {DUE} > u.at)
+             EXISTS (SELECT FROM daybell.history WHERE job = u.job AND node IS NULL
+                        AND state + 0 = 6 AND finished_at > u.at AND {DUE} > u.at)
            ELSE false END AS has_newer,
            CASE WHEN coalesce(v.state, e.state) IS NULL THEN
              EXISTS (SELECT FROM daybell.history WHERE job = u.job AND {COUNTS} AND state > 6

@@ -124,7 +124,7 @@ class Intervening(Gathering, Waiting):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     k AS MATERIALIZED (
       SELECT d.* FROM unnest($2::uuid[]) WITH ORDINALITY u(id, place)
-        JOIN daybell.dead d ON d.tenant = $1 AND d.id = u.id ORDER BY place),
+        JOIN daybell.dead d ON d.tenant + 0 = $1 AND d.id = u.id ORDER BY place),
     l AS (
       INSERT INTO daybell.live (tenant, job, version, lane, attempt, priority, id, args, unique_key,
              gate, retries, timeout, scheduled_for, expires_at, schedule, parent, checkpoint,
@@ -148,7 +148,7 @@ class Intervening(Gathering, Waiting):
       SELECT k.tenant, k.id, k.attempt, k.outcome, k.worker, k.started_at, k.finished_at, k.error,
              k.log
         FROM k JOIN l USING (id) WHERE k.outcome IS NOT NULL)
-    DELETE FROM daybell.dead d USING l WHERE d.tenant = $1 AND d.id = l.id
+    DELETE FROM daybell.dead d USING l WHERE d.tenant + 0 = $1 AND d.id = l.id
     RETURNING d.id, CASE WHEN l.gate IS NULL THEN l.lane END AS filled
     """
     LOCK_DEAD = """

@@ -195,7 +195,8 @@ class Scheduling(Advancing):
     WITH k AS MATERIALIZED (
       SELECT s.tenant, s.id FROM daybell.schedule s
        WHERE s.delay IS NOT NULL AND s.next_at IS NULL
-         AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.schedule = s.id AND v.tenant = s.tenant
+         AND NOT EXISTS (SELECT FROM daybell.live v
+                          WHERE v.schedule = s.id AND v.tenant + 0 = s.tenant
                             AND NOT starts_with(coalesce(v.gate, ''), 'backfill:'))
        ORDER BY s.id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
     UPDATE daybell.schedule s SET next_at = daybell.now() + s.delay, moved_at = daybell.now()

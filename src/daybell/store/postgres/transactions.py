@@ -167,6 +167,7 @@ class Transaction:
         if not self.connection.is_in_transaction() and not self.connection.is_closed():
             raise UsageError(ENDED)
         await self._store.db.set_local(self.connection)
+        await self._store.db.replan(self.connection)
         is_made = await self._store.finish_in(self.connection, tenant, worker, move)
         transaction, self._transaction = self._transaction, None
         await (transaction.commit() if is_made else transaction.rollback())
