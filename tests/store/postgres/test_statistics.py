@@ -391,7 +391,7 @@ def replan(database):
 @pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 async def test_no_hot_statement_depends_on_statistics(place, sql, clock, state, monkeypatch):
-    for name in ("SIZES_SECONDS", "SIZES_FIRST_SECONDS"):
+    for name in ("SIZES_SECONDS", "SIZES_FIRST_SECONDS", "SIZES_USES"):
         monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", 0.0)
     store = PostgresStore(place.url)
     store.db = database = ExplainedDatabase(place.url)
@@ -409,4 +409,21 @@ async def test_no_hot_statement_depends_on_statistics(place, sql, clock, state, 
 
     wrong = {fault for query, plan in seen for fault in faults(query, plan)}
     assert not wrong, "\n".join(sorted(wrong))
+    await store.close()
+
+
+@pytest.mark.parametrize(("slow", "looks"), [(60.0, False), (-1.0, True)])
+async def test_table_sizes_are_read_after_a_slow_statement_but_not_when_idle(
+    place, monkeypatch, slow, looks
+):
+    settings = {"SIZES_SECONDS": 0.0, "SIZES_FIRST_SECONDS": 0.0, "SLOW_SECONDS": slow}
+    for name, value in settings.items():
+        monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", value)
+    store = PostgresStore(place.url)
+    await store.open()
+
+    for _ in range(5):
+        await store.list_workers("default")
+
+    assert (store.db._sizes is not None) == looks
     await store.close()

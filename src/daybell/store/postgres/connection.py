@@ -75,7 +75,10 @@ KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable
 # the worker ends the session.
 TASK_SESSION: Final = "daybell task "
 # Between two looks at the sizes of the tables, in one process, and before the first one: a process
-# that starts over a slow network makes few round trips.
+# that starts over a slow network makes few round trips. A look follows so many statements, or a slow
+# one, so that an idle process does not look.
+SIZES_USES: Final = 100
+SLOW_SECONDS: Final[Seconds] = 0.05
 SIZES_SECONDS: Final[Seconds] = 0.5
 SIZES_FIRST_SECONDS: Final[Seconds] = 5.0
 # The planner goes by the pages that a table has when it plans: so does this. A table without pages
@@ -227,6 +230,7 @@ class Database:
         self._timeline = 0  # of the pools' servers; 0: not known
         self._sizes: str | None = None  # of the tables, when they were last looked at
         self._sizes_due: Seconds | None = None  # by the clock of the loop; None: not used yet
+        self._uses = 0  # of connections, since then
         self._growth = 0  # how often they were others than before
         self._planned: dict[int, int] = {}  # by server process: the growth that its plans know
 
@@ -547,9 +551,12 @@ class Database:
                     raise
                 if pace in PATIENT:
                     link = await self._checked(pool, link)
+                started = asyncio.get_running_loop().time()
                 try:
                     await self.replan(link)
                     yield link
+                    if asyncio.get_running_loop().time() - started > SLOW_SECONDS:
+                        self._uses = SIZES_USES  # its plan may be old
                 except TimeoutError:
                     # No answer, not even that the statement was ended by the server.
                     terminate(link)
@@ -588,10 +595,11 @@ class Database:
         if self.is_pooled:
             return  # every statement is planned when it is run
         now = asyncio.get_running_loop().time()
+        self._uses += 1
         if self._sizes_due is None:
             self._sizes_due = now + SIZES_FIRST_SECONDS
-        elif now >= self._sizes_due:
-            self._sizes_due = now + SIZES_SECONDS
+        elif self._uses > SIZES_USES and now >= self._sizes_due:
+            self._sizes_due, self._uses = now + SIZES_SECONDS, 0
             sizes = await link.fetchval(SIZES)
             self._growth += sizes != self._sizes
             self._sizes = sizes
