@@ -75,8 +75,8 @@ KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable
 # the worker ends the session.
 TASK_SESSION: Final = "daybell task "
 # Between two looks at the sizes of the tables, in one process, and before the first one: a process
-# that starts over a slow network makes few round trips. A look follows so many statements, or a slow
-# one, so that an idle process does not look.
+# that starts over a slow network makes few round trips. A look follows so many statements, or a
+# slow one: an idle process does not look.
 SIZES_USES: Final = 100
 SLOW_SECONDS: Final[Seconds] = 0.05
 SIZES_SECONDS: Final[Seconds] = 0.5
