@@ -33,7 +33,7 @@ def test_ways_to_choose_exclude_each_other(verb, words, command):
 
     assert ended.code == 2
     assert ended.err.startswith(
-        "error: ids, --job and --queue, and --all exclude each other; give one; see"
+        "error: ids, filters such as --job and --error, and --all exclude each other; give one; see"
     )
 
 

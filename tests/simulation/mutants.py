@@ -265,7 +265,7 @@ MUTANTS: Final = (
         (
             (
                 "engine/executor.py",
-                "if is_suspect(run.claimed) and (back := await self._put_on_record(run)):",
+                "if is_suspected and (back := await self._put_on_record(run)):",
                 "if (back := None):",
             ),
         ),

@@ -255,7 +255,7 @@ async def test_a_page_reads_a_bounded_number_and_its_cursor_goes_on(store):
 
     first, second = await pages(store, oldest)
 
-    assert first.items == () and UUID(first.next_cursor) == new[10].id
+    assert first.items == () and new[9].id < UUID(first.next_cursor) <= new[10].id
     assert [one.id for one in second.items] == [new[0].id]
 
 

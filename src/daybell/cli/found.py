@@ -58,7 +58,8 @@ class Search:
     async def pages(self) -> AsyncGenerator[tuple[Execution, ...]]:
         """Read until the limit is reached or the list ends."""
         count, has_begun = 0, False
-        with show.status("searching; Ctrl-C shows what was found", quiet=self._quiet) as say:
+        quiet = self._quiet or not self._goes_on
+        with show.status("searching; Ctrl-C shows what was found", quiet=quiet) as say:
             try:
                 while True:
                     most = PAGE_ITEMS_MAX if self._limit is None else self._limit - count

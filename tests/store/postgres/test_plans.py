@@ -13,7 +13,9 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_loss
 from daybell.core.standing import LOOKED_AT_MAX
+from daybell.core.worker import LEASE_SECONDS
 from daybell.store.postgres import PostgresStore
+from daybell.store.postgres.timeouts import Pace, timeouts_for
 from tests.builders import TENANT, apply, claim, claimed, death, enqueued, retry, success
 from tests.store.postgres.steps import SteppedDatabase, SteppedLink
 
@@ -92,6 +94,9 @@ class ExplainedDatabase(SteppedDatabase):
     async def _borrowed(self, pace=None):
         async with super()._borrowed(pace) as link:
             await self.replan(link.connection)
+            planning = timeouts_for(LEASE_SECONDS, pace or Pace.SHORT).planning
+            for name in ("enable_bitmapscan", "enable_mergejoin"):
+                await link.connection.execute(f"SET {name} = {planning.get(name, 'on')}")
             yield ExplainedLink(link.connection, self)
 
 

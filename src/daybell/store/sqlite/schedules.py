@@ -121,10 +121,13 @@ _DELETE: Final = "DELETE FROM schedule WHERE tenant = ? AND id = ?"
 
 def put_schedules(tx: Transaction, tenant: str, schedules: Sequence[NewSchedule]) -> None:
     owner = tx.names.tenant(tx, tenant)
-    for job in {new.job: None for new in schedules}:
+    by_job: dict[str, list[NewSchedule]] = {}
+    for new in schedules:
+        by_job.setdefault(new.job, []).append(new)
+    for job, some in by_job.items():
         current = tx.names.current(tx, owner, job)
         make_gates(tx, owner, [gate_of(job)])
-        write_schedules(tx, owner, current.job, [new for new in schedules if new.job == job])
+        write_schedules(tx, owner, current.job, some)
 
 
 def write_schedules(
