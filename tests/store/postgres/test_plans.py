@@ -94,7 +94,7 @@ class ExplainedDatabase(SteppedDatabase):
     async def _borrowed(self, pace=None):
         async with super()._borrowed(pace) as link:
             await self.replan(link.connection)
-            planning = timeouts_for(LEASE_SECONDS, pace or Pace.SHORT).planning
+            planning = timeouts_for(LEASE_SECONDS, Pace(pace or Pace.SHORT)).planning
             for name in ("enable_bitmapscan", "enable_mergejoin"):
                 await link.connection.execute(f"SET {name} = {planning.get(name, 'on')}")
             yield ExplainedLink(link.connection, self)
