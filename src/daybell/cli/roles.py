@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from daybell.cli.options import DatabaseUrl, LogFormat, LogLevel, chosen, log_flags, run
+from daybell.cli.options import DatabaseUrl, LogFormat, LogLevel, PoolSize, chosen, role_flags, run
 
 AppName = Annotated[
     str | None,
@@ -154,6 +154,7 @@ def dev(
     pass_env: PassEnv = "",
     drain_timeout: Annotated[str, typer.Option("--drain-timeout", hidden=True)] = "10s",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -184,7 +185,7 @@ def dev(
         command = reloading
     flag = chosen(context, database_url)
     command = partial(command, spec=app, demo=demo, flag=flag, options=options)
-    run(context, command, database_url, log_flags(log_level, log_format))
+    run(context, command, database_url, role_flags(log_level, log_format, pool_size))
 
 
 def worker(
@@ -218,6 +219,7 @@ def worker(
     allow_env: AllowEnv = "",
     pass_env: PassEnv = "",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -244,12 +246,13 @@ def worker(
         allow_env=allow_env,
         pass_env=pass_env,
     )
-    logs = log_flags(log_level, log_format)
-    run(context, partial(work, request=request), database_url, logs)
+    flags = role_flags(log_level, log_format, pool_size)
+    run(context, partial(work, request=request), database_url, flags)
 
 
 def scheduler(
     context: typer.Context,
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -257,7 +260,7 @@ def scheduler(
     """Fire schedules, and look after the store."""
     from daybell.cli.working import schedule
 
-    run(context, schedule, database_url, log_flags(log_level, log_format))
+    run(context, schedule, database_url, role_flags(log_level, log_format, pool_size))
 
 
 def server(
@@ -286,6 +289,7 @@ def server(
             show_default=False,
         ),
     ] = "",
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -303,5 +307,5 @@ def server(
         forwarded_allow_ips=forwarded_allow_ips,
         flag=chosen(context, database_url),
     )
-    logs = log_flags(log_level, log_format)
-    run(context, partial(serve, request=request), database_url, logs)
+    flags = role_flags(log_level, log_format, pool_size)
+    run(context, partial(serve, request=request), database_url, flags)
