@@ -1,8 +1,6 @@
 """`--pool-size`: how many sessions a process has on PostgreSQL, and what is refused."""
 
 import asyncio
-import json
-import re
 
 import asyncpg
 import pytest

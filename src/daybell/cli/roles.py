@@ -70,6 +70,9 @@ Children = Annotated[
         show_default=False,
     ),
 ]
+WorkerName = Annotated[
+    str | None, typer.Option("--name", help="Default: this machine's name.", show_default=False)
+]
 MaxJobs = Annotated[
     int | None,
     typer.Option(
@@ -210,9 +213,7 @@ def worker(
             "--drain-timeout", metavar="DURATION", help="How long what runs may take when it stops."
         ),
     ] = "30s",
-    name: Annotated[
-        str | None, typer.Option("--name", help="Default: this machine's name.", show_default=False)
-    ] = None,
+    name: WorkerName = None,
     prune: Prune = False,
     allow_command: AllowCommand = False,
     allow_private_http: AllowPrivateHttp = False,
