@@ -12,7 +12,6 @@ SIZE = 6
 # What docs/guide/running.md says: the pools, 2 for a moment, 2 for the lease, 1 to listen, and for
 # transactions of tasks as many as in the pools.
 WORKER_MAX = SIZE + 2 + 2 + 1 + SIZE
-SERVER_MAX = SIZE + 2
 TASKS = 40
 APP = """\
 import asyncio
