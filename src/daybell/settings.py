@@ -21,6 +21,8 @@ from daybell.core.limits import (
     BODIES_BYTES_MAX,
     CONNECTIONS_MAX,
     KEY_RATE_DEFAULT,
+    POOL_SIZE,
+    POOL_SIZE_LEAST,
     REQUESTS_MAX,
     STREAMS_MAX,
 )
@@ -64,6 +66,7 @@ class Settings:
     api_key: str | None = None
     lease: float = 15.0  # seconds that a worker may be silent before its work is given to others
     listen_url: str | None = None  # a direct connection for wake-ups, past a pooler
+    pool_size: int = POOL_SIZE  # connections to PostgreSQL in the pools of a process
     secrets_key: str | None = None  # seals and opens secrets; several: with commas between them
     # Databases that jobs of the kind sql know by name: a table in the file, and one variable each.
     connections: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -355,6 +358,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "api_key": _text,
     "lease": _lease,
     "listen_url": _url_of("postgresql", "postgres"),
+    "pool_size": _count_from(POOL_SIZE_LEAST),
     "secrets_key": _text,  # client/sealing.py knows what a key is
     "connections": _connections,
     # At least what one key can work with, since it gets a third.

@@ -86,7 +86,8 @@ async def check_store(
     """
     place = masked_url(settings.database_url)
     sealer = None if settings.secrets_key is None else Sealer(settings.secrets_key)
-    store = store_for(settings.database_url, lease=settings.lease)
+    pool_size = settings.pool_size
+    store = store_for(settings.database_url, lease=settings.lease, pool_size=pool_size)
     try:
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]

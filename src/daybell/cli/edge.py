@@ -41,8 +41,9 @@ def run_command(
     settings = Settings.load(flags)
     if flags.get("database_url") is not None:
         settings = replace(settings, api_url=None)  # who names a store means that one
-    for name in ("log_level", "log_format"):
-        if flags.get(name) is not None:  # also for the processes that this one starts
+    for name in ("log_level", "log_format", "pool_size"):
+        # Also for the processes that this one starts, and for the app.
+        if flags.get(name) is not None:
             os.environ[f"DAYBELL_{name.upper()}"] = str(flags[name])
     _flags, _mask, _store = flags, settings.mask, settings.database_url
     if on_store is not None:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from daybell.cli.edge import Command, run_command
+from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
 
 DatabaseUrl = Annotated[
     str | None,
@@ -51,6 +52,16 @@ LogFormat = Annotated[
         show_default=False,
     ),
 ]
+PoolSize = Annotated[
+    str | None,
+    typer.Option(
+        "--pool-size",
+        metavar="N",
+        help=f"Connections to PostgreSQL in the pools of each process, at least {POOL_SIZE_LEAST};"
+        f" no effect on SQLite. Default: DAYBELL_POOL_SIZE, daybell.toml, {POOL_SIZE}.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Tenant = Annotated[
     str | None,
@@ -77,6 +88,7 @@ Cursor = Annotated[
         "--cursor", help="Go on where the last page ended; it said how.", show_default=False
     ),
 ]
+Flags = Mapping[str, str | None]
 Lists = Callable[..., Coroutine[object, object, int]]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 Timeout = Annotated[
@@ -183,9 +195,9 @@ def chosen(context: typer.Context, database_url: str | None) -> str | None:
     return context.obj["database_url"] if database_url is None else database_url
 
 
-def log_flags(level: str | None, format: str | None) -> dict[str, str | None]:
-    """What was typed about log lines."""
-    return {"log_level": level, "log_format": format}
+def role_flags(level: str | None, format: str | None, pool_size: str | None) -> Flags:
+    """Return the settings that all commands share that keep running."""
+    return {"log_level": level, "log_format": format, "pool_size": pool_size}
 
 
 def run(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from daybell.cli.options import DatabaseUrl, LogFormat, LogLevel, chosen, log_flags, run
+from daybell.cli.options import DatabaseUrl, LogFormat, LogLevel, PoolSize, chosen, role_flags, run
 
 AppName = Annotated[
     str | None,
@@ -69,6 +69,9 @@ Children = Annotated[
         " Default: one per processor.",
         show_default=False,
     ),
+]
+WorkerName = Annotated[
+    str | None, typer.Option("--name", help="Default: this machine's name.", show_default=False)
 ]
 MaxJobs = Annotated[
     int | None,
@@ -154,6 +157,7 @@ def dev(
     pass_env: PassEnv = "",
     drain_timeout: Annotated[str, typer.Option("--drain-timeout", hidden=True)] = "10s",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -184,7 +188,7 @@ def dev(
         command = reloading
     flag = chosen(context, database_url)
     command = partial(command, spec=app, demo=demo, flag=flag, options=options)
-    run(context, command, database_url, log_flags(log_level, log_format))
+    run(context, command, database_url, role_flags(log_level, log_format, pool_size))
 
 
 def worker(
@@ -209,15 +213,14 @@ def worker(
             "--drain-timeout", metavar="DURATION", help="How long what runs may take when it stops."
         ),
     ] = "30s",
-    name: Annotated[
-        str | None, typer.Option("--name", help="Default: this machine's name.", show_default=False)
-    ] = None,
+    name: WorkerName = None,
     prune: Prune = False,
     allow_command: AllowCommand = False,
     allow_private_http: AllowPrivateHttp = False,
     allow_env: AllowEnv = "",
     pass_env: PassEnv = "",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -244,12 +247,13 @@ def worker(
         allow_env=allow_env,
         pass_env=pass_env,
     )
-    logs = log_flags(log_level, log_format)
-    run(context, partial(work, request=request), database_url, logs)
+    flags = role_flags(log_level, log_format, pool_size)
+    run(context, partial(work, request=request), database_url, flags)
 
 
 def scheduler(
     context: typer.Context,
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -257,7 +261,7 @@ def scheduler(
     """Fire schedules, and look after the store."""
     from daybell.cli.working import schedule
 
-    run(context, schedule, database_url, log_flags(log_level, log_format))
+    run(context, schedule, database_url, role_flags(log_level, log_format, pool_size))
 
 
 def server(
@@ -286,6 +290,7 @@ def server(
             show_default=False,
         ),
     ] = "",
+    pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
@@ -303,5 +308,5 @@ def server(
         forwarded_allow_ips=forwarded_allow_ips,
         flag=chosen(context, database_url),
     )
-    logs = log_flags(log_level, log_format)
-    run(context, partial(serve, request=request), database_url, logs)
+    flags = role_flags(log_level, log_format, pool_size)
+    run(context, partial(serve, request=request), database_url, flags)

@@ -113,7 +113,12 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
     logs.configure(settings)
     refuse_memory(settings.database_url)
     clock = SystemClock()
-    client = Client(settings.database_url, secrets_key=settings.secrets_key, lease=settings.lease)
+    client = Client(
+        settings.database_url,
+        secrets_key=settings.secrets_key,
+        lease=settings.lease,
+        pool_size=settings.pool_size,
+    )
     is_public = not is_loopback(request.host)
 
     async def look_for_keys() -> None:

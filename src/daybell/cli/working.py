@@ -337,7 +337,8 @@ async def _settle(app: App, options: WorkerOptions, *, prune: bool) -> None:
 async def schedule(settings: Settings) -> int:
     """Do the upkeep of the store until somebody wants an end."""
     logs.configure(settings)
-    store = store_for(settings.database_url, lease=settings.lease)
+    pool_size = settings.pool_size
+    store = store_for(settings.database_url, lease=settings.lease, pool_size=pool_size)
     clock, events = SystemClock(), Events()
     with Stop() as stop:
         try:

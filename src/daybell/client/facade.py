@@ -73,6 +73,7 @@ from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, NewJob
 from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
     PAGE_ITEMS_DEFAULT,
+    POOL_SIZE,
     check_key,
     check_name,
 )
@@ -126,12 +127,13 @@ class Client(
         listen_url: str | None = None,
         secrets_key: str | None = None,
         lease: Seconds = LEASE_SECONDS,
+        pool_size: int = POOL_SIZE,
     ) -> None:
         self.tenant = check_name(tenant, what="tenant")
         self._is_owner = isinstance(store, str)
         self.place = place_of(store) if isinstance(store, str) else "this store"  # for messages
         if isinstance(store, str):
-            store = store_for(store, listen_url=listen_url, lease=lease)
+            store = store_for(store, listen_url=listen_url, lease=lease, pool_size=pool_size)
         self.store: Store = store
         self.secrets_key = secrets_key
         self._migrates = migrate

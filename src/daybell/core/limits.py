@@ -125,6 +125,10 @@ LARGE_BYTES_MAX: Final = 8 * 256 * 1024  # of large bodies that are worked on at
 LARGE_BODY_BYTES: Final = 64 * 1024  # a body is large above this
 KEY_RATE_DEFAULT: Final = 5_000  # requests per second that a key may send on average
 
+# Connections to PostgreSQL in the pools of a process.
+POOL_SIZE: Final = 20
+POOL_SIZE_LEAST: Final = 6
+
 # Access.
 QUOTA_MAX: Final = 1_000_000_000
 AUDIT_CHARS_MAX: Final = 1_000  # who, what and from where; before and after are as long as they are

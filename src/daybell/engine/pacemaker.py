@@ -18,6 +18,7 @@ from uuid import UUID
 
 from daybell.core.instant import Seconds
 from daybell.core.job import DEFAULT_TENANT
+from daybell.core.limits import POOL_SIZE_LEAST
 from daybell.engine.clock import Clock
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.loop import Loop
@@ -161,4 +162,6 @@ def pacemaker_of(url: str, clock: Clock, *, lease: Seconds, tenant: str) -> Pace
     """What keeps a worker's lease, except on a store that is in the worker's own memory."""
     if url.startswith("memory:"):
         return None
-    return Pacemaker(partial(store_for, url, lease=lease), clock=clock, tenant=tenant)
+    # Renewals are short statements, which have two connections of the least pools.
+    make_store = partial(store_for, url, lease=lease, pool_size=POOL_SIZE_LEAST)
+    return Pacemaker(make_store, clock=clock, tenant=tenant)

@@ -312,6 +312,7 @@ class App(Scheduling, Weaving):
             listen_url=settings.listen_url,
             secrets_key=settings.secrets_key,
             lease=settings.lease,
+            pool_size=settings.pool_size,
         )
 
     async def _connect(self) -> Client:

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from daybell.core.instant import Instant, Seconds
+from daybell.core.limits import POOL_SIZE
 from daybell.core.postgres_url import check_options
 from daybell.core.view import Check
 from daybell.core.worker import LEASE_SECONDS
@@ -41,12 +42,14 @@ def store_for(
     listen_url: str | None = None,
     clock: Callable[[], Instant] | None = None,
     lease: Seconds = LEASE_SECONDS,
+    pool_size: int = POOL_SIZE,
 ) -> Store:
     """Return the store that a URL names, not opened yet.
 
     `listen_url` is a direct way to a PostgreSQL server for wake-ups, past a pooler. `clock`
     replaces the time of a store that has no server to ask; PostgreSQL has one. The timeouts of
-    connections follow from `lease`, that of the workers.
+    connections follow from `lease`, that of the workers. PostgreSQL has at most `pool_size`
+    connections in pools.
     """
     scheme, mark, rest = url.strip().partition("://")
     scheme = scheme.lower()
@@ -66,7 +69,7 @@ def store_for(
         _check_options(listen_url, field="listen_url")
     from daybell.store.postgres import PostgresStore
 
-    return PostgresStore(url.strip(), listen_url=listen_url, lease=lease)
+    return PostgresStore(url.strip(), listen_url=listen_url, lease=lease, pool_size=pool_size)
 
 
 async def has_role(store: Store, role: str) -> bool:
@@ -85,11 +88,11 @@ async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
     process is a worker at work, which holds those that keep its lease and listen.
     """
     from daybell.store.postgres import PostgresStore
-    from daybell.store.postgres.connection import SESSIONS_BESIDE, SESSIONS_MAX
+    from daybell.store.postgres.connection import SESSIONS_BESIDE
 
     if not isinstance(store, PostgresStore) or not store.db.is_session_pooled:
         return []
-    most = SESSIONS_MAX - SESSIONS_BESIDE * is_worker
+    most = store.db.sessions_max - SESSIONS_BESIDE * is_worker
     count = await store.db.count_sessions(most)
     return [
         Check(
@@ -98,7 +101,7 @@ async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
             found=f"the pooler is in session mode and has servers for {count} of {most} connections"
             " that a process may need",
             advice="when it runs out, leases are lost and work is run twice; raise its pool size"
-            f" (default_pool_size of PgBouncer) to {SESSIONS_MAX} for each process, or use"
+            f" (default_pool_size of PgBouncer) to {store.db.sessions_max} for each process, or use"
             " pool_mode = transaction",
         )
     ]

@@ -9,16 +9,16 @@ from uuid import UUID
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.execution import Claimed
-from daybell.core.instant import Instant, Seconds
+from daybell.core.instant import Instant
 from daybell.core.limits import CLAIM_BATCH_MAX
-from daybell.core.worker import LEASE_SECONDS, Claim, WorkerState
+from daybell.core.worker import Claim, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, WORKER_CODES, WORKER_STATES
 from daybell.store.postgres.bounds import Bounds
 from daybell.store.postgres.bulk import Loading
 from daybell.store.postgres.columns import IN_LEASE
-from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.connection import Database, Link, Row
 from daybell.store.postgres.names import LaneRow, Lanes
 
 LIVE_WORKER: Final = WORKER_CODES[WorkerState.LIVE]
@@ -152,10 +152,8 @@ class Asked(NamedTuple):
 class Claiming(Loading):
     """Taking executions, each once."""
 
-    def __init__(
-        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
-    ) -> None:
-        super().__init__(url, listen_url=listen_url, lease=lease)
+    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
+        super().__init__(db, listen_url=listen_url)
         self._bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}
         self._limited: set[int] = set()  # tenants that had a quota of running executions
         # How many executions of a lease have not left it, for those claimed through this store; a

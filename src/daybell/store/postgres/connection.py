@@ -35,6 +35,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.instant import Seconds
+from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.store import recording
@@ -50,7 +51,8 @@ Row = Any  # asyncpg.Record, which knows nothing of its columns' types
 _driver: Any = asyncpg  # it has no types of its own
 
 POOL_CONNECTIONS_MAX: Final = 8
-# How many connections a pool has at most. Those that are not used have none.
+# How many connections a pool has at most, by default and at least. Those that are not used have
+# none.
 POOLS: Final = {
     Pace.SHORT: POOL_CONNECTIONS_MAX,
     Pace.FIRE: 2,
@@ -58,6 +60,12 @@ POOLS: Final = {
     Pace.LONG: 4,
     Pace.LOAD: 2,
 }
+LEAST_POOLS: Final = {
+    Pace.SHORT: 2, Pace.FIRE: 1, Pace.VIEW: 1, Pace.LONG: 1, Pace.LOAD: 1
+}  # fmt: skip
+assert (sum(POOLS.values()), sum(LEAST_POOLS.values())) == (POOL_SIZE, POOL_SIZE_LEAST)
+POOL_IDLE_SECONDS: Final[Seconds] = 60.0  # then a quiet process gives its sessions back
+APART_MAX: Final = 2  # connections for a moment, beside the pools
 # The same behind a pooler in session mode, whose pool has 20 servers by default for all clients.
 # With two, a tenant leaves one to the next; only the scheduler fires.
 SESSION_POOLS: Final = {
@@ -65,7 +73,6 @@ SESSION_POOLS: Final = {
 }  # fmt: skip
 # Servers that a process may hold there: these, two that keep a lease, and two that listen.
 SESSIONS_BESIDE: Final = 4
-SESSIONS_MAX: Final = sum(SESSION_POOLS.values()) + SESSIONS_BESIDE
 POOLER_ROUNDS: Final = 12  # with two servers, others' load hides the mode in half of them
 CONFLICT_TRIES: Final = 10
 
@@ -212,16 +219,22 @@ class Link(Protocol):
 class Database:
     """Pools of connections to one database, one for each pace of work.
 
-    All timeouts follow from `lease`, that of the workers of this database.
+    All timeouts follow from `lease`, that of the workers of this database. All pools together have
+    at most `pool_size` connections.
     """
 
-    def __init__(self, url: str, *, lease: Seconds = LEASE_SECONDS) -> None:
+    def __init__(
+        self, url: str, *, lease: Seconds = LEASE_SECONDS, pool_size: int = POOL_SIZE
+    ) -> None:
         self.url = url
+        self.pool_size = pool_size
         self.lease = lease
         self._paces = {pace: timeouts_for(lease, pace) for pace in Pace}
         self.timeouts = self._paces[Pace.SHORT]
         self._pools: dict[Pace, Any] = {}
-        self._shares = {pace: Shares(count) for pace, count in POOLS.items()}
+        self._sizes = share_out(pool_size)
+        self._shares = {pace: Shares(count) for pace, count in self._sizes.items()}
+        self._apart = asyncio.Semaphore(APART_MAX)
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
         self.is_session_pooled = False  # behind a pooler in session mode
@@ -237,6 +250,15 @@ class Database:
     @property
     def is_open(self) -> bool:
         return bool(self._pools)
+
+    @property
+    def sessions_max(self) -> int:
+        """How many servers a process may hold of a pooler in session mode."""
+        return sum(map(self._size_of, POOLS)) + SESSIONS_BESIDE
+
+    def _size_of(self, pace: Pace) -> int:
+        size = self._sizes[pace]
+        return min(size, SESSION_POOLS[pace]) if self.is_session_pooled else size
 
     async def open(self, fit: str = "true") -> bool:
         """Connect, and find out whether a pooler sits in between. Answers whether the condition
@@ -324,7 +346,7 @@ class Database:
     def _short_of_servers(self) -> Unavailable:
         return Unavailable(
             f"the pooler has no free server within {self.timeouts.connect:g} s. It is in session"
-            f" mode, where a process of Daybell may keep {SESSIONS_MAX}: raise its pool size"
+            f" mode, where a process of Daybell may keep {self.sessions_max}: raise its pool size"
             " (default_pool_size of PgBouncer), or use pool_mode = transaction"
         )
 
@@ -372,8 +394,8 @@ class Database:
             self.url,
             # Restoring what it should keep, the driver logs tracebacks while a server is away.
             min_size=0,
-            max_size=(SESSION_POOLS if self.is_session_pooled else POOLS)[pace],
-            max_inactive_connection_lifetime=300.0,
+            max_size=self._size_of(pace),
+            max_inactive_connection_lifetime=POOL_IDLE_SECONDS,
             reset=_keep,
             init=partial(self._prepare, timeouts=timeouts),
             connect=self.connect,
@@ -438,14 +460,17 @@ class Database:
         if not self.is_open:
             raise UsageError(NOT_OPEN)
         timeouts = self._paces[pace or _pace.get()]
-        with translated():
+        async with AsyncExitStack() as stack:
+            stack.enter_context(translated())
+            if pace is not Pace.MIGRATION:  # which is made once, and takes as long as it takes
+                async with asyncio.timeout(timeouts.acquire):
+                    await self._apart.acquire()
+                stack.callback(self._apart.release)
             link = await self.connect(self.url, **self._options(timeouts))
-            try:
-                await self._prepare(link, timeouts=timeouts)
-                async with self._begun(link, READ_COMMITTED, pace=pace):
-                    yield cast(Link, link)
-            finally:
-                await link.close(timeout=timeouts.connect)
+            stack.push_async_callback(link.close, timeout=timeouts.connect)
+            await self._prepare(link, timeouts=timeouts)
+            async with self._begun(link, READ_COMMITTED, pace=pace):
+                yield cast(Link, link)
 
     @asynccontextmanager
     async def _begun(
@@ -663,6 +688,19 @@ class Database:
         if self.is_session_pooled:
             return common  # the pooler takes no settings with the start
         return {**common, "server_settings": timeouts.settings}
+
+
+def share_out(size: int) -> dict[Pace, int]:
+    """Share out connections over the pools: each has its least, and of the rest a part as by
+    default. What is left over is for short statements.
+    """
+    rest, rest_default = size - POOL_SIZE_LEAST, POOL_SIZE - POOL_SIZE_LEAST
+    sizes = {
+        pace: least + rest * (POOLS[pace] - least) // rest_default
+        for pace, least in LEAST_POOLS.items()
+    }
+    sizes[Pace.SHORT] += size - sum(sizes.values())
+    return sizes
 
 
 def _is_long() -> bool:

@@ -14,10 +14,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from daybell.core.dependencies import DEPENDENCIES
-from daybell.core.instant import Seconds
 from daybell.core.limits import check_name
 from daybell.core.overlap import room_of
-from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError, shown
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.postgres.connection import Database, Link, Row
@@ -36,10 +34,8 @@ MAKE_JOB_GATES: Final = """
 class Connected:
     """What every part of the store stands on."""
 
-    def __init__(
-        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
-    ) -> None:
-        self.db = Database(url, lease=lease)
+    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
+        self.db = db
         self.names = Names(apart=lambda: self.db.apart())
         self.notifier = Notifier(self.db)
         self.listen_url = listen_url  # a direct way to the server, past a pooler

@@ -20,7 +20,6 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.instant import Seconds
 from daybell.core.progress import advance, note
 from daybell.core.run import (
     PROGRESS_BATCH,
@@ -32,11 +31,10 @@ from daybell.core.run import (
     Room,
     RunEnd,
 )
-from daybell.core.worker import LEASE_SECONDS
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.driving import OUTCOMES, minting
 from daybell.store.postgres.columns import BEGAN, ENDED, KEPT
-from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.connection import Database, Link, Row
 from daybell.store.postgres.gates import Admission
 from daybell.store.postgres.quotas import Metering
 from daybell.store.postgres.run_rows import (
@@ -74,10 +72,8 @@ HAS_RUN: Final = (
 class Progressing(Admission, Starting, Metering):
     """Runs whose locks this transaction has."""
 
-    def __init__(
-        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
-    ) -> None:
-        super().__init__(url, listen_url=listen_url, lease=lease)
+    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
+        super().__init__(db, listen_url=listen_url)
         # Runs with more to do after the commit, and those to be stopped then.
         self.unfinished: dict[tuple[int, UUID], None] = {}
         self.cancelled: dict[tuple[int, UUID], None] = {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from daybell.core.instant import Seconds
+from daybell.core.limits import POOL_SIZE
 from daybell.core.worker import LEASE_SECONDS
 from daybell.store.postgres.access import Admitting
 from daybell.store.postgres.audit import Auditing
+from daybell.store.postgres.connection import Database
 from daybell.store.postgres.definitions import Defining
 from daybell.store.postgres.dependencies import Depending
 from daybell.store.postgres.interventions import Intervening
@@ -40,9 +42,14 @@ class PostgresStore(
     """Executions in the schema `daybell` of a PostgreSQL database, 15 or later."""
 
     def __init__(
-        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
+        self,
+        url: str,
+        *,
+        listen_url: str | None = None,
+        lease: Seconds = LEASE_SECONDS,
+        pool_size: int = POOL_SIZE,
     ) -> None:
-        super().__init__(url, listen_url=listen_url, lease=lease)
+        super().__init__(Database(url, lease=lease, pool_size=pool_size), listen_url=listen_url)
         self._listeners: set[Listener] = set()
 
     async def open(self) -> None:

@@ -11,15 +11,15 @@ from uuid import UUID
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.execution import State
-from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition
-from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import Unavailable, UsageError
 from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.connection import (
+    POOL_IDLE_SECONDS,
     READ_COMMITTED,
     TASK_SESSION,
     Connection,
+    Database,
     close_pool,
     terminate,
     translated,
@@ -58,10 +58,8 @@ class Transacting(Moving):
     suit its statements and nobody else's.
     """
 
-    def __init__(
-        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
-    ) -> None:
-        super().__init__(url, listen_url=listen_url, lease=lease)
+    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
+        super().__init__(db, listen_url=listen_url)
         self._task_pools: dict[UUID, Any] = {}  # by worker, whose name the sessions bear
         self._task_timelines: dict[UUID, int] = {}  # that the connections of a pool are on
 
@@ -107,7 +105,8 @@ class Transacting(Moving):
             pool = self._task_pools[worker] = _driver.create_pool(
                 self.db.url,
                 min_size=0,
-                max_size=TASK_CONNECTIONS_MAX,
+                max_size=min(TASK_CONNECTIONS_MAX, self.db.pool_size),
+                max_inactive_connection_lifetime=POOL_IDLE_SECONDS,
                 connection_class=Connection,
                 timeout=timeouts.connect,
                 init=partial(watch_peer, timeouts=timeouts),
