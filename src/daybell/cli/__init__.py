@@ -35,7 +35,7 @@ from daybell.cli import (
     workers,
 )
 from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
-from daybell.cli.options import ApiUrl, DatabaseUrl, Json, chosen, run
+from daybell.cli.options import ApiUrl, DatabaseUrl, Json, chosen, run, skip_adapters
 from daybell.cli.words_after import MISUSE
 from daybell.errors import UsageError
 
@@ -156,8 +156,10 @@ def main() -> None:
 
 
 def _run() -> None:
+    command = _command()
+    skip_adapters(command)
     try:
-        code = app(prog_name="daybell", standalone_mode=False)
+        code = command(prog_name="daybell", standalone_mode=False)
     except MISUSE as error:
         if error.ctx is not None and error.message == error.ctx.get_help():
             error.show()  # a group without a command
@@ -165,6 +167,11 @@ def _run() -> None:
             _complain_of(error)
         raise SystemExit(MISUSED) from None
     raise SystemExit(code or DONE)
+
+
+def _command() -> Any:
+    """The command that Typer makes of the app."""
+    return app if hasattr(app, "commands") else get_command(app)
 
 
 def _complain_of(misuse: typer.BadParameter) -> None:
@@ -179,7 +186,7 @@ def _complain_of(misuse: typer.BadParameter) -> None:
 
 def _typed_path() -> str:
     """The command that was typed, for a mistake that does not say whose it is."""
-    command: Any = app if hasattr(app, "commands") else get_command(app)
+    command = _command()
     path = "daybell"
     for word in sys.argv[1:]:
         inner = getattr(command, "commands", {}).get(word)
