@@ -8,11 +8,14 @@ of commands: what can be typed, and, further down or in a module of its own, wha
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
+from typer.models import CommandInfo
 
 from daybell.cli import (
     api_keys,
@@ -170,8 +173,30 @@ def _run() -> None:
 
 
 def _command() -> Any:
-    """The command that Typer makes of the app."""
-    return app if hasattr(app, "commands") else get_command(app)
+    """The command that Typer makes of the app, without those that were not typed."""
+    return app if hasattr(app, "commands") else get_command(_narrow(app, sys.argv[1:]))
+
+
+def _narrow(group: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """Keep the command that the first word names. Typer takes long to make all of them.
+
+    A word that names none keeps all: they are listed, or the one that is meant is among them.
+    """
+    word = words[0] if words else ""
+    commands = [one for one in group.registered_commands if _name_of(one) == word]
+    groups = [copy(one) for one in group.registered_groups if one.name == word]
+    if not word or not (commands or groups):
+        return group
+    for one in groups:
+        if one.typer_instance is not None:
+            one.typer_instance = _narrow(one.typer_instance, words[1:])
+    narrow = copy(group)
+    narrow.registered_commands, narrow.registered_groups = commands, groups
+    return narrow
+
+
+def _name_of(command: CommandInfo) -> str | None:
+    return command.name or getattr(command.callback, "__name__", None)
 
 
 def _complain_of(misuse: typer.BadParameter) -> None:
