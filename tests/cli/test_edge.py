@@ -22,6 +22,7 @@ import daybell as package
 from daybell.cli import app, edge
 from daybell.cli.edge import guard
 from daybell.cli.options import skip_adapters
+from daybell.cli.words_after import MISUSE
 from daybell.errors import Conflict, Unavailable, UsageError
 from daybell.settings import Settings
 from tests.cli.terminal import daybell, environment
@@ -112,7 +113,7 @@ def outcome(process, context, value):
     """What becomes of a value: another one, or an error."""
     try:
         return process(context, value)
-    except typer.BadParameter.__mro__[1] as error:
+    except MISUSE as error:
         return type(error), error.message
 
 

@@ -188,7 +188,8 @@ def skip_adapters(command: Any) -> None:
 
 
 def _get_params(command: Any, context: typer.Context) -> list[Any]:
-    params = type(command).get_params(command, context)  # with --help, which `params` lacks
+    # With --help, which `command.params` lacks.
+    params: list[Any] = command.__class__.get_params(command, context)
     for param in params:
         # Typer before 0.29 has neither adapters nor descriptors of types.
         if hasattr(param, "type_descriptor"):
@@ -201,15 +202,17 @@ def _process_value(param: Any, context: typer.Context, value: Any) -> Any:
     kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
     is_many = param.multiple or param.nargs == -1
     is_absent = value is None and not param.required
+    plain: Any
     if is_absent:
         plain = () if is_many else None
     elif is_many and value:
-        words = [_convert(word, *get_args(kind), info) for word in value]
+        [of] = get_args(kind)
+        words = [_convert(word, of, info) for word in value]
         plain = None if None in words else words
     else:
         plain = _convert(value, kind, info)
     if plain is None and not is_absent:
-        return type(param).process_value(param, context, value)
+        return param.__class__.process_value(param, context, value)
     return plain if param.callback is None else param.callback(context, param, plain)
 
 
