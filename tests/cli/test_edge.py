@@ -102,6 +102,24 @@ def test_a_command_on_sqlite_imports_nothing_that_it_does_not_need(words, tmp_pa
     assert not loaded & UNNEEDED
 
 
+@pytest.mark.parametrize(("words", "built"), [("executions list", 1), ("migrate", 1), ("jobs", 5)])
+def test_only_the_commands_that_were_typed_are_built(words, built, tmp_path):
+    code = (
+        "import gc; from daybell.cli import main\n"
+        "from typer.core import TyperCommand\n"
+        "try: main()\n"
+        "finally: print(sum(isinstance(one, TyperCommand) for one in gc.get_objects()))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+
+    found = int(done.stdout.split()[-1])
+    assert found == built if built == 1 else built < found < 30  # a group lists all of its own
+
+
 def params_below(command, context):
     """Every parameter of a command and of those below it, as a command that runs gets them."""
     yield from command.get_params(context)
