@@ -217,10 +217,10 @@ def _process_value(param: Any, context: typer.Context, value: Any) -> Any:
 
 
 def _convert(word: object, kind: object, info: Any) -> str | int | None:
-    """Convert a printable text or a short number within its limits. None: Typer decides."""
+    """Convert a text, or a short number within its limits. None: Typer decides."""
     if info.parser is not None:
         return None
-    if kind is str and isinstance(word, str) and word.isprintable():
+    if kind is str and isinstance(word, str):
         return word
     if kind is int and re.fullmatch("[0-9]{1,9}", str(word)):
         number = int(str(word))
