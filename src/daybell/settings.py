@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -235,12 +234,15 @@ def _connections_in(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
+        import tomllib  # few have such a file
+
+        content = tomllib.loads(text)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:  # not UTF-8, or not TOML
         raise UsageError(f"{file} is not a TOML file: {error}") from error
     found: dict[str, Any] = {}
     for name, value in content.items():

@@ -9,20 +9,30 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+import typer
+from typer.main import get_command
 from typer.models import OptionInfo
 
 import daybell as package
 from daybell.cli import app, edge
 from daybell.cli.edge import guard
+from daybell.cli.options import skip_adapters
+from daybell.cli.words_after import MISUSE
 from daybell.errors import Conflict, Unavailable, UsageError
 from daybell.settings import Settings
 from tests.cli.terminal import daybell, environment
 
 ROOT = Path(package.__file__).parent.parent.parent
+# Slow to import. Lists of a store in a file need none of them.
+UNNEEDED = {
+    "annotated_types", "apprise", "asyncpg", "cryptography", "fastapi", "holidays", "httpcore",
+    "httptools", "httpx", "pydantic", "pydantic_core", "starlette", "uvicorn", "watchfiles", "yaml",
+}  # fmt: skip
 HELP_SECONDS_MOST = 0.4  # of CPU, beyond what Python itself takes; a busy core needs twice as much
 
 
@@ -66,6 +76,85 @@ def test_help_imports_nothing_heavy():
     loaded = set(done.stdout.split())
     assert "typer" in loaded
     assert not loaded & {"asyncio", "asyncpg", "msgspec", "rich", "sqlite3", "uvloop"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "executions list",
+        "executions list --limit 5 --queue a --arg size=3 --arg city=Köln --status dead --json",
+        "jobs list",
+        "queues pause mail",
+        "dead-letters list",
+    ],
+)
+def test_a_command_on_sqlite_imports_nothing_that_it_does_not_need(words, tmp_path):
+    daybell("migrate", folder=tmp_path)
+    code = "import sys; from daybell.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert "sqlite3" in loaded
+    assert not loaded & UNNEEDED
+
+
+@pytest.mark.parametrize(("words", "built"), [("executions list", 1), ("migrate", 1), ("jobs", 5)])
+def test_only_the_commands_that_were_typed_are_built(words, built, tmp_path):
+    code = (
+        "import gc; from daybell.cli import main\n"
+        "from typer.core import TyperCommand\n"
+        "try: main()\n"
+        "finally: print(sum(isinstance(one, TyperCommand) for one in gc.get_objects()))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+
+    found = int(done.stdout.split()[-1])
+    assert found == built if built == 1 else built < found < 30  # a group lists all of its own
+
+
+def params_below(command, context):
+    """Every parameter of a command and of those below it, as a command that runs gets them."""
+    yield from command.get_params(context)
+    for inner in getattr(command, "commands", {}).values():
+        yield from params_below(inner, typer.Context(inner))
+
+
+def outcome(process, context, value):
+    """What becomes of a value: another one, or an error."""
+    try:
+        return process(context, value)
+    except MISUSE as error:
+        return type(error), error.message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "", "7", "007", "0", "-1", "1_000", " 5", "x", "9" * 30, "٣", "two\nlines", "\udcff", 5,
+     True, (), ("a", "b"), ("3", "0"), ["x", "\udcff"]],
+)  # fmt: skip
+def test_plain_words_mean_what_they_mean_to_typer(value):
+    command = get_command(app)
+    skip_adapters(command)
+    context = typer.Context(command)
+    found = 0
+
+    for param in params_below(command, context):
+        is_many = param.multiple or param.nargs == -1
+        fits = value is None or is_many == isinstance(value, list | tuple)
+        is_flag = getattr(param, "is_flag", False)  # has no words
+        if param.callback is None and fits and not is_flag:
+            usual = partial(type(param).process_value, param)
+            assert outcome(param.process_value, context, value) == outcome(usual, context, value)
+            found += 1
+    assert found > 10
 
 
 def test_the_version_is_shown(tmp_path):

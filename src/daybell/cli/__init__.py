@@ -8,11 +8,14 @@ of commands: what can be typed, and, further down or in a module of its own, wha
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
+from typer.models import CommandInfo
 
 from daybell.cli import (
     api_keys,
@@ -35,7 +38,7 @@ from daybell.cli import (
     workers,
 )
 from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
-from daybell.cli.options import ApiUrl, DatabaseUrl, Json, chosen, run
+from daybell.cli.options import ApiUrl, DatabaseUrl, Json, chosen, run, skip_adapters
 from daybell.cli.words_after import MISUSE
 from daybell.errors import UsageError
 
@@ -156,8 +159,10 @@ def main() -> None:
 
 
 def _run() -> None:
+    command = _command()
+    skip_adapters(command)
     try:
-        code = app(prog_name="daybell", standalone_mode=False)
+        code = command(prog_name="daybell", standalone_mode=False)
     except MISUSE as error:
         if error.ctx is not None and error.message == error.ctx.get_help():
             error.show()  # a group without a command
@@ -165,6 +170,33 @@ def _run() -> None:
             _complain_of(error)
         raise SystemExit(MISUSED) from None
     raise SystemExit(code or DONE)
+
+
+def _command() -> Any:
+    """The command that Typer makes of the app, without those that were not typed."""
+    return app if hasattr(app, "commands") else get_command(_narrow(app, sys.argv[1:]))
+
+
+def _narrow(group: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """Keep the command that the first word names. Typer takes long to make all of them.
+
+    A word that names none keeps all: they are listed, or the one that is meant is among them.
+    """
+    word = words[0] if words else ""
+    commands = [one for one in group.registered_commands if _name_of(one) == word]
+    groups = [copy(one) for one in group.registered_groups if one.name == word]
+    if not word or not (commands or groups):
+        return group
+    for one in groups:
+        if one.typer_instance is not None:
+            one.typer_instance = _narrow(one.typer_instance, words[1:])
+    narrow = copy(group)
+    narrow.registered_commands, narrow.registered_groups = commands, groups
+    return narrow
+
+
+def _name_of(command: CommandInfo) -> str | None:
+    return command.name or getattr(command.callback, "__name__", None)
 
 
 def _complain_of(misuse: typer.BadParameter) -> None:
@@ -179,7 +211,7 @@ def _complain_of(misuse: typer.BadParameter) -> None:
 
 def _typed_path() -> str:
     """The command that was typed, for a mistake that does not say whose it is."""
-    command: Any = app if hasattr(app, "commands") else get_command(app)
+    command = _command()
     path = "daybell"
     for word in sys.argv[1:]:
         inner = getattr(command, "commands", {}).get(word)

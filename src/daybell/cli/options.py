@@ -5,9 +5,10 @@ Imported for `--help` too: nothing heavy here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -185,6 +186,59 @@ def list_of(app: typer.Typer) -> Callable[[Lists], Lists]:
         return command
 
     return add
+
+
+def skip_adapters(command: Any) -> None:
+    """Convert plain words without Typer's adapters, in a command and in all below it.
+
+    Typer imports Pydantic to convert any value, even an absent one; that takes longer than most
+    commands. Typer still converts all other values, and reports the invalid ones.
+    """
+    for inner in getattr(command, "commands", {}).values():
+        skip_adapters(inner)
+    command.get_params = partial(_get_params, command)
+
+
+def _get_params(command: Any, context: typer.Context) -> list[Any]:
+    # With --help, which `command.params` lacks.
+    params: list[Any] = command.__class__.get_params(command, context)
+    for param in params:
+        # Typer before 0.29 has neither adapters nor descriptors of types.
+        if hasattr(param, "type_descriptor"):
+            param.process_value = partial(_process_value, param)
+    return params
+
+
+def _process_value(param: Any, context: typer.Context, value: Any) -> Any:
+    """Do for plain words what `process_value` of Typer's parameters does."""
+    kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+    is_many = param.multiple or param.nargs == -1
+    is_absent = value is None and not param.required
+    plain: Any
+    if is_absent:
+        plain = () if is_many else None
+    elif is_many and value:
+        [of] = get_args(kind)
+        words = [_convert(word, of, info) for word in value]
+        plain = None if None in words else words
+    else:
+        plain = _convert(value, kind, info)
+    if plain is None and not is_absent:
+        return param.__class__.process_value(param, context, value)
+    return plain if param.callback is None else param.callback(context, param, plain)
+
+
+def _convert(word: object, kind: object, info: Any) -> str | int | None:
+    """Convert a text, or a short number within its limits. None: Typer decides."""
+    if info.parser is not None:
+        return None
+    if kind is str and isinstance(word, str):
+        return word
+    if kind is int and re.fullmatch("[0-9]{1,9}", str(word)):
+        number = int(str(word))
+        least, most = (number if limit is None else limit for limit in (info.min, info.max))
+        return number if least <= number <= most else None
+    return None
 
 
 def chosen(context: typer.Context, database_url: str | None) -> str | None:

@@ -46,11 +46,10 @@ def on_record(
 
 def own(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineType[Any, Any, R]]:
     """A verb that is a transaction of its own, with its entry in that."""
-    names = [*signature(verb).parameters]
 
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
-        client, entry = _told(action, names, given, options)
+        client, entry = _told(action, verb, given, options)
         with client.auditing(entry):
             return await verb(*given, **options)
 
@@ -59,12 +58,11 @@ def own(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineTy
 
 def shared(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineType[Any, Any, R]]:
     """A verb whose writes may travel with those of others: its entry comes right after it."""
-    names = [*signature(verb).parameters]
 
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
         answer = await verb(*given, **options)
-        client, entry = _told(action, names, given, options)
+        client, entry = _told(action, verb, given, options)
         if not options.get("dry_run"):
             await client.record([entry])
         return answer
@@ -110,12 +108,11 @@ class RecordingClient(Client):
 
 
 def _told(
-    action: str, names: Sequence[str], given: tuple[Any, ...], options: Mapping[str, Any]
+    action: str, verb: Callable[..., Any], given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Client, NewEntry]:
-    """Whose verb it is, and what is told of a call: its target, and how it was asked for. `names`
-    are those of its parameters, for what was given by its place.
-    """
+    """Whose verb it is, and what is told of a call: its target, and how it was asked for."""
     client, *targets = given
+    names = [*signature(verb).parameters]  # for what was given by its place
     said = {**dict(zip(names[2:], targets[1:], strict=False)), **options}
     after = {key: value for key, value in said.items() if key not in UNTOLD}
     target = _target(targets)
