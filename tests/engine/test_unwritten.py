@@ -7,6 +7,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.limits import APPLY_BATCH_MAX
 from daybell.engine.completer import UNWRITTEN_MAX
+from daybell.engine.dispatcher import POLL_SECONDS
 from daybell.errors import Unavailable
 from tests.builders import enqueued
 from tests.engine.faults import faulty
@@ -89,4 +90,23 @@ async def test_a_worker_whose_reports_fail_stops_starting_and_goes_on_afterwards
 
     assert APPLY_BATCH_MAX <= task.runs <= APPLY_BATCH_MAX + CONCURRENCY
     await drained(store, task)
+    await task.worker.stop()
+
+
+@in_virtual_time
+async def test_a_worker_that_was_held_up_hears_of_what_came_meanwhile():
+    store, task = faulty(await a_store()), Unwritten()
+    answering = store.hold("apply")
+    await enqueued(store, APPLY_BATCH_MAX + CONCURRENCY)
+    task.worker = a_worker(store, Tasks(resize=task), concurrency=2 * APPLY_BATCH_MAX)
+    await task.worker.start()
+    await until(lambda: task.runs == APPLY_BATCH_MAX + CONCURRENCY)
+    await enqueued(store, 1)
+    await asyncio.sleep(POLL_SECONDS / 4)
+    asked = store.count("claim")
+
+    answering.set()
+
+    await until(lambda: task.runs == APPLY_BATCH_MAX + CONCURRENCY + 1, within=POLL_SECONDS / 4)
+    assert store.count("claim") > asked
     await task.worker.stop()

@@ -96,6 +96,8 @@ class Dispatcher:
             return pause
         asking = self._ask()
         if asking is None:
+            if self._is_held_up:
+                self._is_dry = False  # it was woken for something that it cannot claim yet
             return None
         lease, limit = asking
         sent = self._clock.monotonic()
