@@ -15,6 +15,7 @@ from daybell.core.lifecycle import after_loss
 from daybell.core.standing import LOOKED_AT_MAX
 from daybell.core.worker import LEASE_SECONDS
 from daybell.store.postgres import PostgresStore
+from daybell.store.postgres.connection import _pace  # pyright: ignore[reportPrivateUsage]
 from daybell.store.postgres.timeouts import Pace, timeouts_for
 from tests.builders import TENANT, apply, claim, claimed, death, enqueued, retry, success
 from tests.store.postgres.steps import SteppedDatabase, SteppedLink
@@ -94,7 +95,7 @@ class ExplainedDatabase(SteppedDatabase):
     async def _borrowed(self, pace=None):
         async with super()._borrowed(pace) as link:
             await self.replan(link.connection)
-            planning = timeouts_for(LEASE_SECONDS, Pace(pace or Pace.SHORT)).planning
+            planning = timeouts_for(LEASE_SECONDS, Pace(pace or _pace.get())).planning
             for name in ("enable_bitmapscan", "enable_mergejoin"):
                 await link.connection.execute(f"SET {name} = {planning.get(name, 'on')}")
             yield ExplainedLink(link.connection, self)

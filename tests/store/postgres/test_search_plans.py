@@ -10,6 +10,7 @@ from daybell.core.search import Content
 from daybell.core.view import ExecutionFilter
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, enqueued
+from tests.store.postgres.statistics import LOOKS_AT_ONCE
 from tests.store.postgres.test_plans import FILL, OLD, ExplainedDatabase, nodes
 
 ROWS = 50_000
@@ -17,7 +18,9 @@ ROWS = 50_000
 
 @pytest.mark.slow
 @pytest.mark.parametrize("analysed", ["never", "empty", "full"])
-async def test_a_page_of_a_search_reads_a_bounded_number(place, sql, analysed):
+async def test_a_page_of_a_search_reads_a_bounded_number(place, sql, analysed, monkeypatch):
+    for name, value in LOOKS_AT_ONCE.items():
+        monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", value)
     store = PostgresStore(place.url)
     store.db = database = ExplainedDatabase(place.url)
     await store.open()

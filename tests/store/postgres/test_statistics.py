@@ -32,7 +32,7 @@ from tests.builders import (
     retry,
     success,
 )
-from tests.store.postgres.statistics import STATES, make_statistics
+from tests.store.postgres.statistics import LOOKS_AT_ONCE, STATES, make_statistics
 from tests.store.postgres.test_plans import ExplainedDatabase, nodes
 from tests.store.runs import a_mapped_plan, begun, end, run_to_end, take
 
@@ -391,8 +391,8 @@ def replan(database):
 @pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 async def test_no_hot_statement_depends_on_statistics(place, sql, clock, state, monkeypatch):
-    for name in ("SIZES_SECONDS", "SIZES_FIRST_SECONDS", "SIZES_USES"):
-        monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", 0.0)
+    for name, value in LOOKS_AT_ONCE.items():
+        monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", value)
     store = PostgresStore(place.url)
     store.db = database = ExplainedDatabase(place.url)
     await store.open()

@@ -63,10 +63,13 @@ class Looking(Viewing):
         return {row["name"]: row["id"] for row in rows}
 
     # The newest unfinished executions of a job, nodes of runs included: the cost does not depend on
-    # how many there are.
+    # how many there are. Pairs are compared so that only the order of `live_job` fits: by an
+    # equation, a job that seems to have nearly all rows is searched for among those of all jobs.
     NEWEST_LIVE = f"""
-      SELECT v.state, v.attempt, v.run_at, v.id, v.node FROM daybell.live v WHERE v.job = k.job
-       ORDER BY v.id DESC LIMIT {LOOKED_AT_MAX}
+      SELECT v.state, v.attempt, v.run_at, v.id, v.node FROM daybell.live v
+       WHERE (v.job, v.id) >= (k.job, '{UUID(int=0)}')
+         AND (v.job, v.id) <= (k.job, '{UUID(int=2**128 - 1)}')
+       ORDER BY v.job DESC, v.id DESC LIMIT {LOOKED_AT_MAX}
     """
     # Of each job, these speak for all. Those that run are few, and all of them are read.
     UNFINISHED_STATES = f"""{WITH}

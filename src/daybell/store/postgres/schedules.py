@@ -195,9 +195,9 @@ class Scheduling(Advancing):
     WITH k AS MATERIALIZED (
       SELECT s.tenant, s.id FROM daybell.schedule s
        WHERE s.delay IS NOT NULL AND s.next_at IS NULL
-         AND NOT EXISTS (SELECT FROM daybell.live v
-                          WHERE v.schedule = s.id AND v.tenant + 0 = s.tenant
-                            AND NOT starts_with(coalesce(v.gate, ''), 'backfill:'))
+         AND (SELECT true FROM daybell.live v
+               WHERE v.schedule = s.id AND v.tenant + 0 = s.tenant
+                 AND NOT starts_with(coalesce(v.gate, ''), 'backfill:') LIMIT 1) IS NULL
        ORDER BY s.id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
     UPDATE daybell.schedule s SET next_at = daybell.now() + s.delay, moved_at = daybell.now()
       FROM k WHERE s.tenant = k.tenant AND s.id = k.id AND s.next_at IS NULL
