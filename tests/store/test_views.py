@@ -18,6 +18,7 @@ from tests.builders import (
     defined,
     enqueued,
     finished,
+    id_minted_at,
     retry,
     success,
 )
@@ -438,6 +439,34 @@ async def test_a_count_that_reads_everything_is_exact(store, bounded, where):
 
     expected = {State.SUCCEEDED: BOUND - 3, State.QUEUED: 1, State.SCHEDULED: 1}
     assert (counts, counts.at_least) == (expected, frozenset())
+
+
+async def test_a_count_since_a_time_shows_rare_states(store, bounded, clock):
+    cancelled = await enqueued(store, 3)
+    await store.cancel(TENANT, cancelled)
+    await enqueued(store, 3 * BOUND)
+
+    counts = await store.count_executions(TENANT, ExecutionFilter(since=clock.now() - 3600))
+
+    assert counts[State.CANCELLED] == 3
+    assert State.CANCELLED not in counts.at_least
+    assert (State.QUEUED in counts.at_least) == bounded
+
+
+async def test_what_is_older_than_a_time_leaves_a_count_since_then_exact(store, bounded, clock):
+    await defined(store)
+    old = [an_execution(id=id_minted_at(clock.now())) for _ in range(3 * BOUND)]
+    await store.enqueue(TENANT, old)
+    await clock.advance(3600)
+    new = [an_execution(id=id_minted_at(clock.now())) for _ in range(BOUND - 1)]
+    await store.enqueue(TENANT, new)
+    where = ExecutionFilter(since=clock.now() - 60)
+
+    counts = await store.count_executions(TENANT, where)
+    page = await store.list_executions(TENANT, where)
+
+    assert (counts, counts.at_least) == ({State.QUEUED: BOUND - 1}, frozenset())
+    assert (len(page.items), page.next_cursor) == (BOUND - 1, None)
 
 
 def test_a_total_that_is_not_exact_is_never_nothing():

@@ -29,6 +29,7 @@ from daybell.core.view import (
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_countable, check_cursor, check_limit, check_names
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
+from daybell.store.ids import first_since
 from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.looks import job_ids, look_at_jobs
@@ -167,11 +168,19 @@ def newest(
 
 
 # By which index executions of some states are found.
+_CLAIMABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.RETRYING})
 _PLACES: Final = {
-    "state <= 3": {State.QUEUED, State.SCHEDULED, State.RETRYING},
+    "state <= 3": _CLAIMABLE,
     "state = 4": {State.WAITING},
     "state = 5": {State.RUNNING},
     "state >= 7": {State.DEAD, State.CANCELLED, State.SKIPPED},
+}
+# States whose executions an index has in the order of ids, by tenant.
+_WALKS: Final = {
+    State.WAITING: "state = 4 AND tenant = ?",
+    State.DEAD: "state >= 7 AND state = 7 AND tenant = ?",
+    State.CANCELLED: "state >= 7 AND state = 8 AND tenant = ?",
+    State.SKIPPED: "state >= 7 AND state = 9 AND tenant = ?",
 }
 _SHOWN_STATE: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE state END"
 
@@ -184,17 +193,33 @@ def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Co
     if msgspec.structs.replace(where, states=None) == ExecutionFilter():
         counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
     else:
-        found = matching(tx, tenant, where)
-        is_exact = bound(tx, found, COUNT_ITEMS_MAX) is None
-        rows = tx.execute(
-            f"SELECT {_SHOWN_STATE}, count(*) FROM execution WHERE {found.text} GROUP BY 1",
-            (tx.now, *found.values),
-        )
-        counts = Counts({STATES[code]: n for code, n in rows}, at_least=() if is_exact else State)
+        counts = count_matching(tx, tenant, where, wanted)
+        if counts.at_least:  # one walk does not reach all: states apart, so that none hides others
+            apart = [_CLAIMABLE & wanted, *(frozenset({state}) for state in wanted - _CLAIMABLE)]
+            parts = [
+                count_matching(tx, tenant, msgspec.structs.replace(where, states=states), states)
+                for states in apart
+                if states
+            ]
+            numbers = {state: n for part in parts for state, n in part.items()}
+            counts = Counts(numbers, at_least=frozenset[State]().union(*(p.at_least for p in parts)))
     return Counts(
         {state: n for state, n in counts.items() if state in wanted},
         at_least=counts.at_least & wanted,
     )
+
+
+def count_matching(
+    tx: Transaction, tenant: str, where: ExecutionFilter, states: frozenset[State]
+) -> Counts:
+    """Count the newest that a filter lets through. If there are more, all of `states` may have."""
+    found = matching(tx, tenant, where)
+    is_exact = bound(tx, found, COUNT_ITEMS_MAX) is None
+    rows = tx.execute(
+        f"SELECT {_SHOWN_STATE}, count(*) FROM execution WHERE {found.text} GROUP BY 1",
+        (tx.now, *found.values),
+    )
+    return Counts({STATES[code]: n for code, n in rows}, at_least=() if is_exact else states)
 
 
 # Each reads up to a bound, and one row more to know that there is more.
@@ -259,6 +284,7 @@ class Matching:
         self._conditions = ["tenant = ?"]
         # The condition whose index is read in the order of ids; None: few rows are read, by others.
         self.place: tuple[str, Any] | None = ("tenant = ?", owner)
+        self.first = UUID(int=0)  # the least id of interest
 
     @property
     def text(self) -> str:
@@ -268,6 +294,11 @@ class Matching:
         self._conditions.append(condition)
         self.values.extend(given)
 
+    @property
+    def is_of_tenant(self) -> bool:
+        """True if the index of the tenant is read."""
+        return self._conditions[0] == "tenant = ?"
+
     def read_by(self, place: tuple[str, Any] | None) -> None:
         """Read another index than that of the tenant."""
         self._conditions[0] = "+tenant = ?"  # the plus keeps SQLite from searching by tenant
@@ -276,7 +307,7 @@ class Matching:
 
 def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None) -> UUID | None:
     """Restrict a filter to the newest rows of the index that it reads; answers the first row that
-    is left out.
+    is left out, unless it is older than all that the filter asks for.
     """
     if found.place is None:
         return None
@@ -289,7 +320,8 @@ def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None
     if row is None:
         return None
     found.add("id > ?", row[0])
-    return UUID(bytes=row[0])
+    end = UUID(bytes=row[0])
+    return end if end >= found.first else None
 
 
 _JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ?"
@@ -324,6 +356,7 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
             found.read_by((f"{column} = ?", of.bytes))
     if where.since is not None:
         found.add("created_at >= ?", where.since)
+        found.first = first_since(where.since)
     if where.until is not None:
         found.add("created_at < ?", where.until)
     if where.dead_letters:
@@ -347,6 +380,11 @@ def narrow(tx: Transaction, found: Matching, states: frozenset[State]) -> None:
     succeeded. Where they are not rare the walk finds them soon enough.
     """
     if State.SUCCEEDED in states:
+        return
+    if len(states) == 1 and found.is_of_tenant and (walk := _WALKS.get(*states)) is not None:
+        owner = found.values[0]
+        found.read_by((walk, owner))
+        found.add(walk, owner)
         return
     places = [place for place, found_there in _PLACES.items() if found_there & states]
     rare = " UNION ALL ".join(f"SELECT n FROM execution WHERE {place}" for place in places)
