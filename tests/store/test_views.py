@@ -486,3 +486,16 @@ async def test_a_queue_says_which_of_its_numbers_may_be_larger(store, bounded):
     assert busy.at_least == (("queued",) if bounded else ())
     assert busy.queued == (BOUND if bounded else 3 * BOUND)
     assert busy.number("queued").is_exact == (not bounded)
+
+
+async def test_the_backlog_of_a_tenant_does_not_hide_the_numbers_of_another(store, bounded):
+    await store.add_tenant("busy")
+    for tenant, count in (("busy", 3 * BOUND), (TENANT, 2)):
+        await store.set_gates(tenant, {"closed": 0})
+        await enqueued(store, count, tenant=tenant, gate="closed")
+
+    counts = await store.count_executions(TENANT, EVERYTHING)
+    (queue,) = await store.list_queues(TENANT)
+
+    assert (counts, counts.at_least) == ({State.WAITING: 2}, frozenset())
+    assert (queue.waiting, queue.at_least) == (2, ())

@@ -167,13 +167,13 @@ def newest(
     return rows, None if end is None else str(UUID(int=end.int + 1))
 
 
-# By which index executions of some states are found.
+# By which index executions of some states are found, of a tenant.
 _CLAIMABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.RETRYING})
 _PLACES: Final = {
-    "state <= 3": _CLAIMABLE,
-    "state = 4": {State.WAITING},
-    "state = 5": {State.RUNNING},
-    "state >= 7": {State.DEAD, State.CANCELLED, State.SKIPPED},
+    "state <= 3 AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?)": _CLAIMABLE,
+    "state = 4 AND tenant = ?": {State.WAITING},
+    "state = 5 AND +tenant = ?": {State.RUNNING},
+    "state >= 7 AND tenant = ?": {State.DEAD, State.CANCELLED, State.SKIPPED},
 }
 # States whose executions an index has in the order of ids, by tenant.
 _WALKS: Final = {
@@ -202,7 +202,9 @@ def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Co
                 if states
             ]
             numbers = {state: n for part in parts for state, n in part.items()}
-            counts = Counts(numbers, at_least=frozenset[State]().union(*(p.at_least for p in parts)))
+            counts = Counts(
+                numbers, at_least=frozenset[State]().union(*(p.at_least for p in parts))
+            )
     return Counts(
         {state: n for state, n in counts.items() if state in wanted},
         at_least=counts.at_least & wanted,
@@ -223,10 +225,17 @@ def count_matching(
 
 
 # Each reads up to a bound, and one row more to know that there is more.
-_COUNT_UNCLAIMABLE: Final = """
-SELECT count(*), coalesce(sum(tenant = ? AND node IS NULL), 0)
-  FROM (SELECT tenant, node FROM execution WHERE state = {} LIMIT ?)
+_WAITING: Final = "SELECT lane, node FROM execution WHERE state = 4 AND tenant = ?1 LIMIT ?2"
+# Runs that have begun, and all that workers hold, which is no more than they can run.
+_RUNNING: Final = """
+SELECT lane, node FROM (
+  SELECT lane, node FROM execution INDEXED BY execution_begun_of
+   WHERE state = 5 AND worker IS NULL AND tenant = ?1 LIMIT ?2)
+UNION ALL
+SELECT lane, node FROM execution WHERE state = 5 AND worker IS NOT NULL AND +tenant = ?1
 """
+_UNCLAIMABLE: Final = {State.WAITING: _WAITING, State.RUNNING: _RUNNING}
+_COUNT_UNCLAIMABLE: Final = "SELECT count(*), coalesce(sum(node IS NULL), 0) FROM ({})"
 _COUNT_ENDED: Final = """
 SELECT count(*), coalesce(sum(node IS NULL), 0)
   FROM (SELECT node FROM execution WHERE state >= 7 AND tenant = ? AND state = {} LIMIT ?)
@@ -242,8 +251,8 @@ SELECT count(*) FROM (SELECT state, node FROM execution WHERE tenant = ? ORDER B
  WHERE state = 6 AND node IS NULL
 """
 _STATES_APART: Final = (
-    (State.WAITING, _COUNT_UNCLAIMABLE),
-    (State.RUNNING, _COUNT_UNCLAIMABLE),
+    (State.WAITING, _COUNT_UNCLAIMABLE.format(_WAITING)),
+    (State.RUNNING, _COUNT_UNCLAIMABLE.format(_RUNNING)),
     (State.DEAD, _COUNT_ENDED),
     (State.CANCELLED, _COUNT_ENDED),
     (State.SKIPPED, _COUNT_ENDED),
@@ -260,7 +269,7 @@ def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> Count
             read, own = tx.execute(statement.format(code), (owner, most + 1)).fetchone()
             counts[state] = min(own, most)
             more |= {state} if read > most else set()
-    if wanted & _PLACES["state <= 3"] or has_succeeded:
+    if wanted & _CLAIMABLE or has_succeeded:
         for pending in count_pending(tx, owner, most, nodes=False).values():
             counts.update(pending.numbers)
             more |= pending.more
@@ -305,6 +314,9 @@ class Matching:
         self.place = place
 
 
+_LAST: Final = UUID(int=(1 << 128) - 1)
+
+
 def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None) -> UUID | None:
     """Restrict a filter to the newest rows of the index that it reads; answers the first row that
     is left out, unless it is older than all that the filter asks for.
@@ -312,14 +324,14 @@ def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None
     if found.place is None:
         return None
     condition, value = found.place
-    older, values = ("", []) if after is None else (" AND id < ?", [after.bytes])
+    # With bounds of ids, SQLite also takes the state from the index: it reads no other one.
     row = tx.execute(
-        f"SELECT id FROM execution WHERE {condition}{older} ORDER BY id DESC LIMIT 1 OFFSET ?",
-        (value, *values, most),
+        f"SELECT id FROM execution WHERE {condition} AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?",
+        (value, (after or _LAST).bytes, most),
     ).fetchone()
+    found.add("id > ?", bytes(16) if row is None else row[0])
     if row is None:
         return None
-    found.add("id > ?", row[0])
     end = UUID(bytes=row[0])
     return end if end >= found.first else None
 
@@ -381,17 +393,19 @@ def narrow(tx: Transaction, found: Matching, states: frozenset[State]) -> None:
     """
     if State.SUCCEEDED in states:
         return
-    if len(states) == 1 and found.is_of_tenant and (walk := _WALKS.get(*states)) is not None:
-        owner = found.values[0]
+    owner = found.values[0]
+    walk = next((_WALKS[state] for state in states if state in _WALKS), None)
+    if walk is not None and len(states) == 1 and found.is_of_tenant:
         found.read_by((walk, owner))
         found.add(walk, owner)
         return
     places = [place for place, found_there in _PLACES.items() if found_there & states]
     rare = " UNION ALL ".join(f"SELECT n FROM execution WHERE {place}" for place in places)
-    (count,) = tx.execute(f"SELECT count(*) FROM ({rare} LIMIT {FEW})").fetchone()
+    owners = [owner] * len(places)
+    (count,) = tx.execute(f"SELECT count(*) FROM ({rare} LIMIT {FEW})", owners).fetchone()
     if count < FEW:
         found.read_by(None)
-        found.add(f"n IN ({rare})")
+        found.add(f"n IN ({rare})", *owners)
 
 
 _DUE: Final = """
@@ -440,11 +454,6 @@ def count_pending(
     return found
 
 
-# Of all tenants: the index knows none.
-_UNCLAIMABLE: Final = """
-SELECT tenant = ?, lane, count(*)
-  FROM (SELECT tenant, lane FROM execution WHERE state = {} LIMIT ?) GROUP BY 1, 2
-"""
 _PAUSED: Final = "SELECT name FROM paused_queue WHERE tenant = ?"
 _JOBS: Final = "SELECT version FROM job WHERE tenant = ? AND is_deleted = 0"
 
@@ -466,13 +475,12 @@ def list_queues(tx: Transaction, tenant: str) -> list[Queue]:
         if pending.oldest is not None:
             one.oldest = min(pending.oldest, one.oldest or pending.oldest)
     everywhere = set[State]()
-    for state in (State.WAITING, State.RUNNING):
-        statement = _UNCLAIMABLE.format(STATE_CODES[state])
+    for state, source in _UNCLAIMABLE.items():
+        statement = f"SELECT lane, count(*) FROM ({source}) GROUP BY lane"
         rows = tx.execute(statement, (owner, COUNT_ITEMS_MAX + 1)).fetchall()
-        for is_own, lane, count in rows:
-            if is_own:
-                of(lane).numbers[state] += count
-        everywhere |= {state} if sum(row[2] for row in rows) > COUNT_ITEMS_MAX else set()
+        for lane, count in rows:
+            of(lane).numbers[state] += count
+        everywhere |= {state} if sum(count for _, count in rows) > COUNT_ITEMS_MAX else set()
     return [_queue(name, found[name], everywhere, name in paused) for name in sorted(found)]
 
 
