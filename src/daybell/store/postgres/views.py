@@ -242,7 +242,7 @@ class Viewing(Tallying):
         size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
         columns = ", ".join(f"p.{name}" for name in names)
         begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
-        rows = await self._newest(link, tenant, begin, columns, size, most, after, days_of=content)
+        rows = await self._newest(link, tenant, begin, columns, size, most, after, content=content)
         rows, end = cut_walk(rows)
         candidates = (Candidate(**{name: row[name] for name in names}) for row in rows)
         found = scan(candidates, content, limit)
@@ -258,7 +258,7 @@ class Viewing(Tallying):
         limit: int,
         after: UUID | None,
         *,
-        days_of: Content | None = None,
+        content: Content | None = None,
     ) -> list[Row]:
         """Read columns of what a filter lets through, newest first, as far as they fit into a page,
         and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
@@ -271,7 +271,7 @@ class Viewing(Tallying):
             union = f"SELECT v.*, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
             start = WITH_IDS
         else:
-            parts = _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older, days_of=days_of)
+            parts = _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older, content=content)
             walks = [f"({part} {order})" for _, part in parts]
             if not walks:
                 return []
@@ -437,7 +437,7 @@ def _parts(
     *,
     most: int,
     after: str = "",
-    days_of: Content | None = None,
+    content: Content | None = None,
 ) -> Iterator[tuple[frozenset[State], str]]:
     """The parts of a list, with the states of their executions; see `Walk.read`."""
     wanted = frozenset(State) if where.states is None else where.states
@@ -447,11 +447,11 @@ def _parts(
         # All of them, in the order of their ids: workers hold no more than they can run.
         yield frozenset({State.RUNNING}), LEASED.format(after=after, conditions=query.all_of())
     walks = [*_ended_walks(place, wanted, where)]
-    if where.worker is None:
+    if where.worker is None and (content is None or content.workers is None):
         walks += _live_walks(place, wanted)
     # PostgreSQL refuses a bound value that the statement does not use.
-    has_history = days_of is not None and any(walk.table == "history" for walk in walks)
-    days = _days(query, days_of) if days_of is not None and has_history else ""
+    has_history = content is not None and any(walk.table == "history" for walk in walks)
+    days = _days(query, content) if content is not None and has_history else ""
     end = ""
     if where.since is not None and walks:
         end = f" AND v.id >= {query.bind(first_since(where.since))}"
