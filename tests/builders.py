@@ -59,6 +59,11 @@ def a_job(name: str = "resize", **options: Any) -> NewJob:
     return NewJob(definition=JobDefinition(name=name, **options), **own)
 
 
+def id_minted_at(instant: float) -> UUID:
+    """An id of a machine whose clock shows this."""
+    return UUID(int=int(instant * 1000) << 80 | mint().int & ((1 << 80) - 1))
+
+
 def an_execution(job: str = "resize", **options: Any) -> NewExecution:
     options.setdefault("id", mint())
     return NewExecution(job=job, **options)

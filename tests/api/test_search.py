@@ -147,6 +147,23 @@ async def test_a_bulk_request_reads_a_bounded_number_and_goes_on(http, client, m
     assert second.json() == {"matched": 1, "cancelled": 1}
 
 
+async def test_a_bulk_request_by_the_name_of_several_workers_is_bounded(http, client, monkeypatch):
+    await orders(client, 1, 2, 3)
+    for worker in ("web", "web", "mail"):
+        await fail(client, worker=worker)
+    body = {"filter": {"worker_id": "web", "status": "dead"}}
+
+    monkeypatch.setattr(bulk, "SWEEP_PAGES", 0)
+    first = (await http.post("/executions/retry", json=body)).json()
+    alone = await http.post("/executions/retry", json={"filter": {"worker_id": "mail"}})
+    monkeypatch.setattr(bulk, "SWEEP_PAGES", 1)
+    second = await http.post("/executions/retry", json={**body, "cursor": first["next_cursor"]})
+
+    assert first["matched"] == 0
+    assert (alone.json()["matched"], "next_cursor" in alone.json()) == (1, False)
+    assert second.json()["matched"] == 2
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

@@ -2,7 +2,6 @@
 
 import time
 from itertools import takewhile
-from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -27,6 +26,7 @@ from tests.builders import (
     claimed,
     defined,
     enqueued,
+    id_minted_at,
     look,
     put,
     registered,
@@ -46,11 +46,6 @@ def skew(request, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: real() + request.param)
     monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(request.param * 1e9))
     return request.param
-
-
-def id_minted_at(instant: float) -> UUID:
-    """An id of a machine whose clock shows this."""
-    return UUID(int=int(instant * 1000) << 80 | mint().int & ((1 << 80) - 1))
 
 
 async def test_times_on_record_are_the_stores(store, clock, skew):

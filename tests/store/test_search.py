@@ -235,6 +235,17 @@ async def test_what_ended_within_a_time_is_found(store, clock):
     assert await ids_of(store, by(ended_since=begin, states=unfinished)) == []
 
 
+async def test_dead_letters_are_found_by_their_end(store, clock):
+    await dead(store)
+    await clock.advance(2 * 86400)
+    begin = (await store.health()).now
+    (late,) = await dead(store)
+
+    for content in (Content(ended_since=begin), Content(ended_since=begin, ended_until=begin + 1)):
+        where = ExecutionFilter(dead_letters=True, content=content)
+        assert await ids_of(store, where) == [late]
+
+
 async def test_the_executions_of_several_workers_are_found(store):
     await defined(store, "resize")
     hands = [await claimed(store) for _ in range(3)]

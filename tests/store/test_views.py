@@ -18,6 +18,7 @@ from tests.builders import (
     defined,
     enqueued,
     finished,
+    id_minted_at,
     retry,
     success,
 )
@@ -440,6 +441,34 @@ async def test_a_count_that_reads_everything_is_exact(store, bounded, where):
     assert (counts, counts.at_least) == (expected, frozenset())
 
 
+async def test_a_count_since_a_time_shows_rare_states(store, bounded, clock):
+    cancelled = await enqueued(store, 3)
+    await store.cancel(TENANT, cancelled)
+    await enqueued(store, 3 * BOUND)
+
+    counts = await store.count_executions(TENANT, ExecutionFilter(since=clock.now() - 3600))
+
+    assert counts[State.CANCELLED] == 3
+    assert State.CANCELLED not in counts.at_least
+    assert (State.QUEUED in counts.at_least) == bounded
+
+
+async def test_what_is_older_than_a_time_leaves_a_count_since_then_exact(store, bounded, clock):
+    await defined(store)
+    old = [an_execution(id=id_minted_at(clock.now())) for _ in range(3 * BOUND)]
+    await store.enqueue(TENANT, old)
+    await clock.advance(3600)
+    new = [an_execution(id=id_minted_at(clock.now())) for _ in range(BOUND - 1)]
+    await store.enqueue(TENANT, new)
+    where = ExecutionFilter(since=clock.now() - 60)
+
+    counts = await store.count_executions(TENANT, where)
+    page = await store.list_executions(TENANT, where)
+
+    assert (counts, counts.at_least) == ({State.QUEUED: BOUND - 1}, frozenset())
+    assert (len(page.items), page.next_cursor) == (BOUND - 1, None)
+
+
 def test_a_total_that_is_not_exact_is_never_nothing():
     assert not Total(0)
     assert Total(0, is_exact=False)
@@ -457,3 +486,16 @@ async def test_a_queue_says_which_of_its_numbers_may_be_larger(store, bounded):
     assert busy.at_least == (("queued",) if bounded else ())
     assert busy.queued == (BOUND if bounded else 3 * BOUND)
     assert busy.number("queued").is_exact == (not bounded)
+
+
+async def test_the_backlog_of_a_tenant_does_not_hide_the_numbers_of_another(store, bounded):
+    await store.add_tenant("busy")
+    for tenant, count in (("busy", 3 * BOUND), (TENANT, 2)):
+        await store.set_gates(tenant, {"closed": 0})
+        await enqueued(store, count, tenant=tenant, gate="closed")
+
+    counts = await store.count_executions(TENANT, EVERYTHING)
+    (queue,) = await store.list_queues(TENANT)
+
+    assert (counts, counts.at_least) == ({State.WAITING: 2}, frozenset())
+    assert (queue.waiting, queue.at_least) == (2, ())

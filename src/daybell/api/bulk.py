@@ -387,15 +387,17 @@ async def _retry(caller: Caller, wanted: Retrial, this: Try) -> Response:
 
 
 def sweep_of(wanted: Selection | LetterSelection) -> Sweep:
-    """How far a request goes: of what is searched by content, a bounded number is read."""
-    content = {"args", "unique_key", "error", "ended_since", "ended_until"}
+    """How far a request goes: of what is searched by content, a bounded number is read. A worker is
+    content if several have its name.
+    """
+    content = {"args", "unique_key", "error", "ended_since", "ended_until", "worker_id"}
     is_search = wanted.filter is not None and bool(content & wanted.filter.model_fields_set)
     if wanted.cursor is not None and not is_search:
         raise UsageError(
             "cursor is for filters by content, whose answer has a next_cursor; leave it out",
             field="cursor",
         )
-    return Sweep(cursor=wanted.cursor, pages=SWEEP_PAGES if is_search else None)
+    return Sweep(cursor=wanted.cursor, pages=SWEEP_PAGES)
 
 
 def counted(answers: Mapping[Any, int], sweep: Sweep | None = None) -> dict[str, Any]:

@@ -55,8 +55,8 @@ async def now_for(store: Store, *bounds: Time | None) -> Instant:
 
 
 class Sweep(msgspec.Struct):
-    """A walk through all that filters let through. One with a number of pages ends there, and
-    leaves the cursor with which the next one continues.
+    """A walk through all that filters let through. A search by content that has a number of pages
+    ends there, and leaves the cursor with which the next one continues.
     """
 
     cursor: str | None = None
@@ -76,7 +76,7 @@ async def sweep_pages(
         if number < first:
             continue
         while True:
-            if sweep.pages is not None:
+            if sweep.pages is not None and where.content is not None:
                 if sweep.pages == 0:
                     sweep.cursor = f"{number}.{cursor or ''}"
                     return

@@ -75,3 +75,10 @@ def _take(count: int) -> int:
 def first_at(instant: Instant) -> UUID:
     """The least id that could be made at this moment or later."""
     return UUID(int=max(0, int(instant * 1000)) << 80)
+
+
+def first_since(instant: Instant) -> UUID:
+    """The least id of what is stored at this moment or later. A walk that has read so far, newest
+    first, may end: only ids of a wrong clock can follow.
+    """
+    return first_at(instant - LATE_SECONDS)

@@ -37,6 +37,7 @@ from daybell.core.view import (
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_countable, check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
+from daybell.store.ids import first_since
 from daybell.store.postgres.activity import Tallying
 from daybell.store.postgres.columns import IN_HISTORY, within_page
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
@@ -160,19 +161,19 @@ class Walk(NamedTuple):
     place: str  # the condition that the index answers
     rest: str = "true"  # conditions that are checked row by row
 
-    def read(self, query: Query, *, most: int, after: str) -> str:
+    def read(self, query: Query, *, most: int, after: str, end: str) -> str:
         """Read no more than `most` rows, newest first. One row more, with `is_end`, says that the
-        index has more.
+        index has more; `end` is the condition on that row.
 
         The window function keeps all other conditions out of the walk, so that no other index can
         be chosen for them.
         """
         return f"""
-          SELECT {self.columns}, v.number > {most} AS is_end
+          SELECT {self.columns}, v.number > {most}{end} AS is_end
             FROM (SELECT v.*, row_number() OVER (ORDER BY v.id DESC) AS number
                     FROM daybell.{self.table} v WHERE {self.place}{after}
                    ORDER BY v.id DESC LIMIT {most} + 1) v
-           WHERE v.number > {most} OR {query.all_of("v.tenant = $1", self.rest)}"""
+           WHERE v.number > {most}{end} OR {query.all_of("v.tenant = $1", self.rest)}"""
 
 
 class Viewing(Tallying):
@@ -241,7 +242,7 @@ class Viewing(Tallying):
         size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
         columns = ", ".join(f"p.{name}" for name in names)
         begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
-        rows = await self._newest(link, tenant, begin, columns, size, most, after, days_of=content)
+        rows = await self._newest(link, tenant, begin, columns, size, most, after, content=content)
         rows, end = cut_walk(rows)
         candidates = (Candidate(**{name: row[name] for name in names}) for row in rows)
         found = scan(candidates, content, limit)
@@ -257,21 +258,20 @@ class Viewing(Tallying):
         limit: int,
         after: UUID | None,
         *,
-        days_of: Content | None = None,
+        content: Content | None = None,
     ) -> list[Row]:
         """Read columns of what a filter lets through, newest first, as far as they fit into a page,
         and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
         """
         query, place = await self._query(link, tenant, where)
         older = "" if after is None else f" AND v.id < {query.bind(after)}"
-        days = "" if days_of is None else _days(query, days_of)
         order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
         if where.ids is not None:
             conditions = _among_ids(query, where) + older
             union = f"SELECT v.*, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
             start = WITH_IDS
         else:
-            parts = _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older, days=days)
+            parts = _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older, content=content)
             walks = [f"({part} {order})" for _, part in parts]
             if not walks:
                 return []
@@ -437,7 +437,7 @@ def _parts(
     *,
     most: int,
     after: str = "",
-    days: str = "",
+    content: Content | None = None,
 ) -> Iterator[tuple[frozenset[State], str]]:
     """The parts of a list, with the states of their executions; see `Walk.read`."""
     wanted = frozenset(State) if where.states is None else where.states
@@ -447,11 +447,17 @@ def _parts(
         # All of them, in the order of their ids: workers hold no more than they can run.
         yield frozenset({State.RUNNING}), LEASED.format(after=after, conditions=query.all_of())
     walks = [*_ended_walks(place, wanted, where)]
-    if where.worker is None:
+    if where.worker is None and (content is None or content.workers is None):
         walks += _live_walks(place, wanted)
+    # PostgreSQL refuses a bound value that the statement does not use.
+    has_history = content is not None and any(walk.table == "history" for walk in walks)
+    days = _days(query, content) if content is not None and has_history else ""
+    end = ""
+    if where.since is not None and walks:
+        end = f" AND v.id >= {query.bind(first_since(where.since))}"
     for walk in walks:
         bounds = after + days if walk.table == "history" else after
-        yield walk.states, walk.read(query, most=most, after=bounds)
+        yield walk.states, walk.read(query, most=most, after=bounds, end=end)
 
 
 def _live_walks(place: str | None, wanted: frozenset[State]) -> Iterator[Walk]:

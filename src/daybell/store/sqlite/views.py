@@ -29,6 +29,7 @@ from daybell.core.view import (
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_countable, check_cursor, check_limit, check_names
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
+from daybell.store.ids import first_since
 from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.looks import job_ids, look_at_jobs
@@ -166,12 +167,20 @@ def newest(
     return rows, None if end is None else str(UUID(int=end.int + 1))
 
 
-# By which index executions of some states are found.
+# By which index executions of some states are found, of a tenant.
+_CLAIMABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.RETRYING})
 _PLACES: Final = {
-    "state <= 3": {State.QUEUED, State.SCHEDULED, State.RETRYING},
-    "state = 4": {State.WAITING},
-    "state = 5": {State.RUNNING},
-    "state >= 7": {State.DEAD, State.CANCELLED, State.SKIPPED},
+    "state <= 3 AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?)": _CLAIMABLE,
+    "state = 4 AND tenant = ?": {State.WAITING},
+    "state = 5 AND +tenant = ?": {State.RUNNING},
+    "state >= 7 AND tenant = ?": {State.DEAD, State.CANCELLED, State.SKIPPED},
+}
+# States whose executions an index has in the order of ids, by tenant.
+_WALKS: Final = {
+    State.WAITING: "state = 4 AND tenant = ?",
+    State.DEAD: "state >= 7 AND state = 7 AND tenant = ?",
+    State.CANCELLED: "state >= 7 AND state = 8 AND tenant = ?",
+    State.SKIPPED: "state >= 7 AND state = 9 AND tenant = ?",
 }
 _SHOWN_STATE: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE state END"
 
@@ -184,24 +193,49 @@ def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Co
     if msgspec.structs.replace(where, states=None) == ExecutionFilter():
         counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
     else:
-        found = matching(tx, tenant, where)
-        is_exact = bound(tx, found, COUNT_ITEMS_MAX) is None
-        rows = tx.execute(
-            f"SELECT {_SHOWN_STATE}, count(*) FROM execution WHERE {found.text} GROUP BY 1",
-            (tx.now, *found.values),
-        )
-        counts = Counts({STATES[code]: n for code, n in rows}, at_least=() if is_exact else State)
+        counts = count_matching(tx, tenant, where, wanted)
+        if counts.at_least:  # one walk does not reach all: states apart, so that none hides others
+            apart = [_CLAIMABLE & wanted, *(frozenset({state}) for state in wanted - _CLAIMABLE)]
+            parts = [
+                count_matching(tx, tenant, msgspec.structs.replace(where, states=states), states)
+                for states in apart
+                if states
+            ]
+            numbers = {state: n for part in parts for state, n in part.items()}
+            counts = Counts(
+                numbers, at_least=frozenset[State]().union(*(p.at_least for p in parts))
+            )
     return Counts(
         {state: n for state, n in counts.items() if state in wanted},
         at_least=counts.at_least & wanted,
     )
 
 
+def count_matching(
+    tx: Transaction, tenant: str, where: ExecutionFilter, states: frozenset[State]
+) -> Counts:
+    """Count the newest that a filter lets through. If there are more, all of `states` may have."""
+    found = matching(tx, tenant, where)
+    is_exact = bound(tx, found, COUNT_ITEMS_MAX) is None
+    rows = tx.execute(
+        f"SELECT {_SHOWN_STATE}, count(*) FROM execution WHERE {found.text} GROUP BY 1",
+        (tx.now, *found.values),
+    )
+    return Counts({STATES[code]: n for code, n in rows}, at_least=() if is_exact else states)
+
+
 # Each reads up to a bound, and one row more to know that there is more.
-_COUNT_UNCLAIMABLE: Final = """
-SELECT count(*), coalesce(sum(tenant = ? AND node IS NULL), 0)
-  FROM (SELECT tenant, node FROM execution WHERE state = {} LIMIT ?)
+_WAITING: Final = "SELECT lane, node FROM execution WHERE state = 4 AND tenant = ?1 LIMIT ?2"
+# Runs that have begun, and all that workers hold, which is no more than they can run.
+_RUNNING: Final = """
+SELECT lane, node FROM (
+  SELECT lane, node FROM execution INDEXED BY execution_begun_of
+   WHERE state = 5 AND worker IS NULL AND tenant = ?1 LIMIT ?2)
+UNION ALL
+SELECT lane, node FROM execution WHERE state = 5 AND worker IS NOT NULL AND +tenant = ?1
 """
+_UNCLAIMABLE: Final = {State.WAITING: _WAITING, State.RUNNING: _RUNNING}
+_COUNT_UNCLAIMABLE: Final = "SELECT count(*), coalesce(sum(node IS NULL), 0) FROM ({})"
 _COUNT_ENDED: Final = """
 SELECT count(*), coalesce(sum(node IS NULL), 0)
   FROM (SELECT node FROM execution WHERE state >= 7 AND tenant = ? AND state = {} LIMIT ?)
@@ -217,8 +251,8 @@ SELECT count(*) FROM (SELECT state, node FROM execution WHERE tenant = ? ORDER B
  WHERE state = 6 AND node IS NULL
 """
 _STATES_APART: Final = (
-    (State.WAITING, _COUNT_UNCLAIMABLE),
-    (State.RUNNING, _COUNT_UNCLAIMABLE),
+    (State.WAITING, _COUNT_UNCLAIMABLE.format(_WAITING)),
+    (State.RUNNING, _COUNT_UNCLAIMABLE.format(_RUNNING)),
     (State.DEAD, _COUNT_ENDED),
     (State.CANCELLED, _COUNT_ENDED),
     (State.SKIPPED, _COUNT_ENDED),
@@ -235,7 +269,7 @@ def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> Count
             read, own = tx.execute(statement.format(code), (owner, most + 1)).fetchone()
             counts[state] = min(own, most)
             more |= {state} if read > most else set()
-    if wanted & _PLACES["state <= 3"] or has_succeeded:
+    if wanted & _CLAIMABLE or has_succeeded:
         for pending in count_pending(tx, owner, most, nodes=False).values():
             counts.update(pending.numbers)
             more |= pending.more
@@ -259,6 +293,7 @@ class Matching:
         self._conditions = ["tenant = ?"]
         # The condition whose index is read in the order of ids; None: few rows are read, by others.
         self.place: tuple[str, Any] | None = ("tenant = ?", owner)
+        self.first = UUID(int=0)  # the least id of interest
 
     @property
     def text(self) -> str:
@@ -268,28 +303,37 @@ class Matching:
         self._conditions.append(condition)
         self.values.extend(given)
 
+    @property
+    def is_of_tenant(self) -> bool:
+        """True if the index of the tenant is read."""
+        return self._conditions[0] == "tenant = ?"
+
     def read_by(self, place: tuple[str, Any] | None) -> None:
         """Read another index than that of the tenant."""
         self._conditions[0] = "+tenant = ?"  # the plus keeps SQLite from searching by tenant
         self.place = place
 
 
+_LAST: Final = UUID(int=(1 << 128) - 1)
+
+
 def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None) -> UUID | None:
     """Restrict a filter to the newest rows of the index that it reads; answers the first row that
-    is left out.
+    is left out, unless it is older than all that the filter asks for.
     """
     if found.place is None:
         return None
     condition, value = found.place
-    older, values = ("", []) if after is None else (" AND id < ?", [after.bytes])
+    # With bounds of ids, SQLite also takes the state from the index: it reads no other one.
     row = tx.execute(
-        f"SELECT id FROM execution WHERE {condition}{older} ORDER BY id DESC LIMIT 1 OFFSET ?",
-        (value, *values, most),
+        f"SELECT id FROM execution WHERE {condition} AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?",
+        (value, (after or _LAST).bytes, most),
     ).fetchone()
+    found.add("id > ?", bytes(16) if row is None else row[0])
     if row is None:
         return None
-    found.add("id > ?", row[0])
-    return UUID(bytes=row[0])
+    end = UUID(bytes=row[0])
+    return end if end >= found.first else None
 
 
 _JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ?"
@@ -324,6 +368,7 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
             found.read_by((f"{column} = ?", of.bytes))
     if where.since is not None:
         found.add("created_at >= ?", where.since)
+        found.first = first_since(where.since)
     if where.until is not None:
         found.add("created_at < ?", where.until)
     if where.dead_letters:
@@ -348,12 +393,19 @@ def narrow(tx: Transaction, found: Matching, states: frozenset[State]) -> None:
     """
     if State.SUCCEEDED in states:
         return
+    owner = found.values[0]
+    walk = next((_WALKS[state] for state in states if state in _WALKS), None)
+    if walk is not None and len(states) == 1 and found.is_of_tenant:
+        found.read_by((walk, owner))
+        found.add(walk, owner)
+        return
     places = [place for place, found_there in _PLACES.items() if found_there & states]
     rare = " UNION ALL ".join(f"SELECT n FROM execution WHERE {place}" for place in places)
-    (count,) = tx.execute(f"SELECT count(*) FROM ({rare} LIMIT {FEW})").fetchone()
+    owners = [owner] * len(places)
+    (count,) = tx.execute(f"SELECT count(*) FROM ({rare} LIMIT {FEW})", owners).fetchone()
     if count < FEW:
         found.read_by(None)
-        found.add(f"n IN ({rare})")
+        found.add(f"n IN ({rare})", *owners)
 
 
 _DUE: Final = """
@@ -402,11 +454,6 @@ def count_pending(
     return found
 
 
-# Of all tenants: the index knows none.
-_UNCLAIMABLE: Final = """
-SELECT tenant = ?, lane, count(*)
-  FROM (SELECT tenant, lane FROM execution WHERE state = {} LIMIT ?) GROUP BY 1, 2
-"""
 _PAUSED: Final = "SELECT name FROM paused_queue WHERE tenant = ?"
 _JOBS: Final = "SELECT version FROM job WHERE tenant = ? AND is_deleted = 0"
 
@@ -428,13 +475,12 @@ def list_queues(tx: Transaction, tenant: str) -> list[Queue]:
         if pending.oldest is not None:
             one.oldest = min(pending.oldest, one.oldest or pending.oldest)
     everywhere = set[State]()
-    for state in (State.WAITING, State.RUNNING):
-        statement = _UNCLAIMABLE.format(STATE_CODES[state])
+    for state, source in _UNCLAIMABLE.items():
+        statement = f"SELECT lane, count(*) FROM ({source}) GROUP BY lane"
         rows = tx.execute(statement, (owner, COUNT_ITEMS_MAX + 1)).fetchall()
-        for is_own, lane, count in rows:
-            if is_own:
-                of(lane).numbers[state] += count
-        everywhere |= {state} if sum(row[2] for row in rows) > COUNT_ITEMS_MAX else set()
+        for lane, count in rows:
+            of(lane).numbers[state] += count
+        everywhere |= {state} if sum(count for _, count in rows) > COUNT_ITEMS_MAX else set()
     return [_queue(name, found[name], everywhere, name in paused) for name in sorted(found)]
 
 
