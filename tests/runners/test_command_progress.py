@@ -12,6 +12,7 @@ import tempfile
 
 import pytest
 
+from daybell.runners import streams
 from daybell.runners.streams import LINE_BYTES_MAX, PAUSE_SECONDS, ProgressPipe, read_progress
 from tests.runners.running_commands import SECONDS, Job, some_commands
 
@@ -214,5 +215,21 @@ def test_lines():
     assert read_progress(b"50") == (50.0, None)
     assert read_progress(b" 50 % half  way ") == (50.0, "half  way")
     assert read_progress(b"99.5 \xff") == (99.5, "\ufffd")
+    assert read_progress(b"50 %x") == (50.0, "%x")
+    assert read_progress(b"50 a\rb") == (50.0, "a\rb")
     assert read_progress(b"50halfway") is None
     assert read_progress(b"") is None
+
+
+def test_no_line_takes_long_to_read():
+    blanks = b" " * 2040
+    assert read_progress(b"500 a" + b" " * 4085 + b"b") is None
+    assert read_progress(b"5" + blanks + b"a" + blanks + b"b") == (
+        5.0,
+        f"a{blanks.decode()}b",
+    )
+    assert read_progress(blanks + b"x" + blanks) is None
+    # Time is not measured. A match from the beginning with one repetition takes as many steps as
+    # the line has characters; a second repetition multiplies them.
+    pattern = streams._NUMBER.pattern  # pyright: ignore[reportPrivateUsage]
+    assert sum(map(pattern.count, "*+")) == 1

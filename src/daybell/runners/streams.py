@@ -20,7 +20,8 @@ HALF_CHARS: Final = 16 * 1024
 LINE_BYTES_MAX: Final = 4096
 LINES_MAX: Final = 20  # the last ones of a read that are looked at; only one of them is shown
 PAUSE_SECONDS: Final = 0.1  # between two reads: what writes faster has to wait
-_LINE: Final = re.compile(r"\s*(\d{1,3}(?:\.\d{1,9})?)\s*%?(?:\s+(.*?))?\s*", re.S)
+# How a line begins. Only one part may repeat without a bound, so that no line takes long to match.
+_NUMBER: Final = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%?(?:\s|\Z)")
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -178,7 +179,8 @@ def read_progress(line: bytes) -> tuple[float, str | None] | None:
     """What a line says: a percentage, and perhaps a note. None: neither."""
     if len(line) > LINE_BYTES_MAX:
         return None
-    found = _LINE.fullmatch(line.decode("utf-8", "replace").replace("\0", " "))
+    text = line.decode("utf-8", "replace").replace("\0", " ").strip()
+    found = _NUMBER.match(text)
     if found is None or float(found[1]) > 100:
         return None
-    return float(found[1]), found[2] or None
+    return float(found[1]), text[found.end() :].strip() or None
