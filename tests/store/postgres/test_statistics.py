@@ -425,5 +425,5 @@ async def test_table_sizes_are_read_after_a_slow_statement_but_not_when_idle(
     for _ in range(5):
         await store.list_workers("default")
 
-    assert (store.db._sizes is not None) == looks
+    assert (store.db._table_sizes is not None) == looks
     await store.close()

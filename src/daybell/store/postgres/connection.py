@@ -241,7 +241,7 @@ class Database:
         self.lineage = lineage_of(url)
         self._is_probed = False  # a connection has shown whether that is so
         self._timeline = 0  # of the pools' servers; 0: not known
-        self._sizes: str | None = None  # of the tables, when they were last looked at
+        self._table_sizes: str | None = None  # of the tables, when they were last looked at
         self._sizes_due: Seconds | None = None  # by the clock of the loop; None: not used yet
         self._uses = 0  # of connections, since then
         self._growth = 0  # how often they were others than before
@@ -626,8 +626,8 @@ class Database:
         elif self._uses > SIZES_USES and now >= self._sizes_due:
             self._sizes_due, self._uses = now + SIZES_SECONDS, 0
             sizes = await link.fetchval(SIZES)
-            self._growth += sizes != self._sizes
-            self._sizes = sizes
+            self._growth += sizes != self._table_sizes
+            self._table_sizes = sizes
         process = link.get_server_pid()
         if self._planned.get(process, self._growth) != self._growth:
             await link.execute("DISCARD PLANS")
