@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import os
 import re
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -117,8 +118,7 @@ class ProgressPipe:
         refuse: Callable[[], None],
     ) -> None:
         os.mkfifo(path, 0o600)
-        # Also for writing: without a writer of its own, it would be at its end again and again.
-        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = open_pipe(path)
         self.path = path
         self._report = report
         self._refuse = refuse
@@ -173,6 +173,17 @@ class ProgressPipe:
             if not self._is_refused:
                 self._is_refused = True
                 self._refuse()
+
+
+def open_pipe(path: str) -> int:
+    """Open a named pipe of this user. Raises OSError if the path has become something else."""
+    # Also for writing: without a writer of its own, it would be at its end again and again.
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    found = os.fstat(fd)
+    if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(fd)
+        raise OSError(f"{path} is not the pipe that the worker made")
+    return fd
 
 
 def read_progress(line: bytes) -> tuple[float, str | None] | None:
