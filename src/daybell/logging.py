@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, Final
 
 from daybell.sdk.context import current, current_execution
@@ -42,7 +43,8 @@ class ExecutionFilter(logging.Filter):
 
 class JsonFormatter(logging.Formatter):
     """One record, one line of JSON: `time`, `level`, `logger`, `message`, `job`, `execution_id`,
-    `attempt` and `exception`, then what was in `extra`. What does not apply is null.
+    `attempt` and `exception`, then what was in `extra`. What does not apply is null. A record with
+    `stack_info` has a `stack`.
 
     Secrets that tasks have opened are masked.
     """
@@ -67,14 +69,17 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": masks(message, running),
-            **{name: getattr(record, name) for name in FIELDS},
+            **{name: _plain(getattr(record, name), running) for name in FIELDS},
             "exception": None if exception is None else masks(exception, running),
             **self._constants,
         }
+        if record.stack_info:
+            said["stack"] = masks(self.formatStack(record.stack_info), running)
         for name, value in vars(record).items():
             if name not in _USUAL and name not in said:
                 said[name] = _plain(value, running)
-        return json.dumps(said, ensure_ascii=False, default=str)
+        # In ASCII: half a character, as in the name of a file, cannot be written as UTF-8.
+        return json.dumps(said, default=str)
 
 
 def _time(created: float) -> str:
@@ -83,8 +88,10 @@ def _time(created: float) -> str:
 
 
 def _plain(value: object, running: Any) -> object:
-    """A value of `extra`; what is not a number or a text is shown as text."""
-    if value is None or isinstance(value, bool | int | float):
+    """A value of `extra`; what is not a number or a text is shown as text, and so are NaN and
+    infinity, which JSON does not have.
+    """
+    if value is None or isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
         return value
     try:
         return masks(str(value), running)

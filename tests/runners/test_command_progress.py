@@ -12,6 +12,7 @@ import tempfile
 
 import pytest
 
+from daybell.runners import streams
 from daybell.runners.streams import LINE_BYTES_MAX, PAUSE_SECONDS, ProgressPipe, read_progress
 from tests.runners.running_commands import SECONDS, Job, some_commands
 
@@ -171,6 +172,45 @@ async def test_a_command_without_a_place_for_pipes_runs_all_the_same(start, monk
     assert caplog.text.count("commands cannot report progress here") == 1
 
 
+async def test_a_folder_that_was_removed_is_made_again(start, tmp_path, caplog):
+    script = "echo 40 > $DAYBELL_PROGRESS"
+    await start(script).result()
+    (folder,) = tmp_path.glob("daybell-*")
+    await until(lambda: not os.listdir(folder))
+    folder.rmdir()
+
+    job = start(script)
+    await job.result()
+
+    assert job.run.progress == 40
+    assert caplog.text == ""
+
+
+async def test_an_error_is_kept_to_the_commands_that_have_it(start, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    assert await start("echo ${DAYBELL_PROGRESS-none}").output() == "none"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    job = start("echo 40 > $DAYBELL_PROGRESS")
+    await job.result()
+
+    assert job.run.progress == 40
+
+
+def test_only_a_pipe_of_this_user_is_opened(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+
+    for name in ("link", "file"):
+        with pytest.raises(OSError):  # noqa: PT011
+            streams.open_pipe(str(tmp_path / name))
+    os.close(streams.open_pipe(str(tmp_path / "pipe")))
+    monkeypatch.setattr(os, "geteuid", lambda: -2)
+    with pytest.raises(OSError, match="is not the pipe that the worker made"):
+        streams.open_pipe(str(tmp_path / "pipe"))
+
+
 async def test_the_folder_goes_with_the_worker(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with some_commands() as commands:
@@ -214,5 +254,21 @@ def test_lines():
     assert read_progress(b"50") == (50.0, None)
     assert read_progress(b" 50 % half  way ") == (50.0, "half  way")
     assert read_progress(b"99.5 \xff") == (99.5, "\ufffd")
+    assert read_progress(b"50 %x") == (50.0, "%x")
+    assert read_progress(b"50 a\rb") == (50.0, "a\rb")
     assert read_progress(b"50halfway") is None
     assert read_progress(b"") is None
+
+
+def test_no_line_takes_long_to_read():
+    blanks = b" " * 2040
+    assert read_progress(b"500 a" + b" " * 4085 + b"b") is None
+    assert read_progress(b"5" + blanks + b"a" + blanks + b"b") == (
+        5.0,
+        f"a{blanks.decode()}b",
+    )
+    assert read_progress(blanks + b"x" + blanks) is None
+    # Time is not measured. A match from the beginning with one repetition takes as many steps as
+    # the line has characters; a second repetition multiplies them.
+    pattern = streams._NUMBER.pattern  # pyright: ignore[reportPrivateUsage]
+    assert sum(map(pattern.count, "*+")) == 1

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import logging.config
+import os
 import threading
 from contextvars import copy_context
 
@@ -143,6 +144,25 @@ def test_a_record_as_json():
         "message": "sold ä\n2", "job": None, "execution_id": None, "attempt": None,
         "process": "app-1", "order": 7, "who": "<class 'object'>",
     }  # fmt: skip
+
+
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_any_text_and_number_is_a_line_that_can_be_read():
+    name = os.fsdecode(b"caf\xe9")
+    record = logging.makeLogRecord(
+        {"msg": name, "file": name, "rate": float("nan"), "most": float("inf"), "share": 0.5,
+         "job": float("nan"), "stack_info": "Stack (most recent call last):\n  here"}
+    )  # fmt: skip
+
+    line = JsonFormatter().format(record).encode()
+
+    said = json.loads(line, parse_constant=refuse_constant)
+    assert (said["message"], said["file"]) == (name, name)
+    assert (said["rate"], said["most"], said["share"], said["job"]) == ("nan", "inf", 0.5, "nan")
+    assert said["stack"].endswith("here")
 
 
 def test_a_record_that_cannot_be_formatted_is_a_line_all_the_same():

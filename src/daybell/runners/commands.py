@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import stat
 import tempfile
 import threading
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class Commands:
         self._trees: set[Tree] = set()
         self._warden = Warden(self._trees, self._starters)
         self._folder: str | None = None  # of the pipes for progress
-        self._has_no_folder = False  # it cannot be made
+        self._is_without_pipe = False  # the last command, which has been logged
         self._number = itertools.count(1)
         self._making = threading.Lock()
 
@@ -165,15 +166,16 @@ class Commands:
         return Ended(code=code, stdout=out.said, stderr=err.said, leftovers=leftovers)
 
     async def _pipe(self, listener: Listener) -> ProgressPipe | None:
-        """Where a command reports its progress; None: this machine has no place for that."""
-        if self._has_no_folder:
-            return None
+        """Where a command reports its progress; None: there is no place for that now."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._starters, self._new_pipe, listener)
+            pipe = await loop.run_in_executor(self._starters, self._new_pipe, listener)
+            self._is_without_pipe = False
+            return pipe
         except OSError as error:
-            self._has_no_folder = True
-            logger.warning("commands cannot report progress here: %s; is TMPDIR right?", error)
+            if not self._is_without_pipe:
+                self._is_without_pipe = True
+                logger.warning("commands cannot report progress here: %s; is TMPDIR right?", error)
             return None
         finally:
             if self._folder is not None:
@@ -181,9 +183,10 @@ class Commands:
 
     def _new_pipe(self, listener: Listener) -> ProgressPipe:
         with self._making:
-            if self._folder is None:
+            if self._folder is None or not _is_own_folder(self._folder):
+                # The first one, or what cleans TMPDIR up has removed the last one.
                 self._folder = tempfile.mkdtemp(prefix="daybell-")
-        path = os.path.join(self._folder, str(next(self._number)))
+            path = os.path.join(self._folder, str(next(self._number)))
         return ProgressPipe(path, listener.progress, listener.malformed)
 
     async def _end(
@@ -298,6 +301,15 @@ async def _pause(program: Program, seconds: Seconds) -> None:
     else:
         with suppress(TimeoutError):
             await asyncio.wait_for(program.exited.wait(), seconds)
+
+
+def _is_own_folder(path: str) -> bool:
+    """Whether it is there, and no other user has put it there."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _slots() -> int:

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import os
 import re
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -20,7 +21,8 @@ HALF_CHARS: Final = 16 * 1024
 LINE_BYTES_MAX: Final = 4096
 LINES_MAX: Final = 20  # the last ones of a read that are looked at; only one of them is shown
 PAUSE_SECONDS: Final = 0.1  # between two reads: what writes faster has to wait
-_LINE: Final = re.compile(r"\s*(\d{1,3}(?:\.\d{1,9})?)\s*%?(?:\s+(.*?))?\s*", re.S)
+# How a line begins. Only one part may repeat without a bound, so that no line takes long to match.
+_NUMBER: Final = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%?(?:\s|\Z)")
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -116,8 +118,7 @@ class ProgressPipe:
         refuse: Callable[[], None],
     ) -> None:
         os.mkfifo(path, 0o600)
-        # Also for writing: without a writer of its own, it would be at its end again and again.
-        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = open_pipe(path)
         self.path = path
         self._report = report
         self._refuse = refuse
@@ -174,11 +175,23 @@ class ProgressPipe:
                 self._refuse()
 
 
+def open_pipe(path: str) -> int:
+    """Open a named pipe of this user. Raises OSError if the path has become something else."""
+    # Also for writing: without a writer of its own, it would be at its end again and again.
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    found = os.fstat(fd)
+    if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(fd)
+        raise OSError(f"{path} is not the pipe that the worker made")
+    return fd
+
+
 def read_progress(line: bytes) -> tuple[float, str | None] | None:
     """What a line says: a percentage, and perhaps a note. None: neither."""
     if len(line) > LINE_BYTES_MAX:
         return None
-    found = _LINE.fullmatch(line.decode("utf-8", "replace").replace("\0", " "))
+    text = line.decode("utf-8", "replace").replace("\0", " ").strip()
+    found = _NUMBER.match(text)
     if found is None or float(found[1]) > 100:
         return None
-    return float(found[1]), found[2] or None
+    return float(found[1]), text[found.end() :].strip() or None
