@@ -217,6 +217,7 @@ async def _decide(
     from daybell.cli.asking import confirm
     from daybell.cli.choosing import check_action, check_job, described
     from daybell.cli.connecting import client_for
+    from daybell.client.filters import fix_bounds
     from daybell.client.requests import read_id
 
     act = _retry if verb == "retry" else _discard
@@ -227,8 +228,9 @@ async def _decide(
         if wanted is not None:
             return _tell(verb, await act(client, wanted))
         await check_job(client, filters.get("job"))
-        total = await client.count_dead_letters(**filters)
         of = described(filters)
+        filters = await fix_bounds(client, filters)
+        total = await client.count_dead_letters(**filters)
         if not total:
             await check_action(client, partial(_try, client, verb))
             typer.echo(f"no dead letters{of}")
