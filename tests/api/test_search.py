@@ -201,4 +201,36 @@ async def test_dependencies_take_ids_and_all_that_are_missing_are_named(http, cl
     assert refused.status_code == 422
     (error,) = refused.json()["errors"]
     assert error["field"] == "dependencies"
-    assert f"no jobs named 'extract', 'clean', '{unknown}' to depend on" in error["message"]
+    assert (
+        f"no jobs named 'extract', 'clean' or with the id {unknown} to depend on"
+        in error["message"]
+    )
+
+    after = {"after_any": [id, "extract", unknown]}
+    fired = await http.post("/jobs", json={**job, "name": "any", "schedule": {"after_any": [id]}})
+    refused = await http.post("/jobs", json={**job, "name": "other", "schedule": after})
+    assert fired.status_code == 201
+    assert (await client.job("any")).definition.upstream == ("resize",)
+    (error,) = refused.json()["errors"]
+    assert error["field"] == "schedule"
+    assert f"no jobs named 'extract' or with the id {unknown} to depend on" in error["message"]
+    gone = await http.get(f"/jobs/{unknown}")
+    assert (gone.status_code, gone.json()["detail"]) == (404, f"no job with the id {unknown}")
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "said"),
+    [
+        ("/executions", "args.order_id", "did you mean 'arg.order_id'?"),
+        ("/dead-letters", "args.order.id", "did you mean 'arg.order.id'?"),
+        ("/counts", "arg.x", "/counts takes no search by content"),
+        ("/counts", "args.x", "/counts takes no search by content"),
+        ("/counts", "ended_since", "/counts takes no search by content"),
+        ("/counts", "statsu", "did you mean 'status'?"),
+    ],
+)
+async def test_a_parameter_that_is_not_there_is_answered_with_what_is(http, path, name, said):
+    answer = await http.get(path, params={name: "1h"})
+
+    assert answer.status_code == 422
+    assert said in answer.json()["errors"][0]["message"]
