@@ -1,6 +1,7 @@
 """Executions by their content over HTTP: lists, bulk decisions, and what is refused."""
 
 import time
+from typing import Any, cast
 
 import pytest
 
@@ -184,7 +185,7 @@ async def test_a_filter_of_a_body_that_makes_no_sense_is_refused(http, body, fie
 async def test_a_masked_secret_cannot_be_searched_for(tmp_path, monkeypatch):
     """What a list shows is what is searched: an error is masked before it is kept."""
     monkeypatch.setenv("DAYBELL_SECRETS_KEY", new_key())
-    secret = "hunter2-canary"
+    secret, reference = "hunter2-canary", cast("Any", {"secret": "TOKEN"})
     app = App(f"sqlite:///{tmp_path}/daybell.db")
 
     @app.task(retries=0)
@@ -195,7 +196,7 @@ async def test_a_masked_secret_cannot_be_searched_for(tmp_path, monkeypatch):
         client = await app.open()
         await client.set_secret("TOKEN", secret)
         async with app.worker():
-            handle = await refuse.enqueue({"secret": "TOKEN"})
+            handle = await refuse.enqueue(reference)
             with pytest.raises(ExecutionFailed):
                 await handle.result(timeout=WAIT)
         api = create_api(client, options=ApiOptions(open_tenant="default"))
