@@ -1,15 +1,23 @@
 """Executions by their content over HTTP: lists, bulk decisions, and what is refused."""
 
+import time
+from typing import Any, cast
+
 import pytest
 
-from daybell.api import bulk
+from daybell import App, ExecutionFailed
+from daybell.api import ApiOptions, bulk, create_api
+from daybell.client.sealing import new_key
 from daybell.core.execution import State
 from daybell.core.failure import Failure
 from daybell.core.lifecycle import after_failure
 from daybell.core.limits import SCAN_ITEMS_MAX
 from daybell.core.retry import Retry
+from daybell.sdk.masking import masks
 from daybell.store.ids import mint
+from tests.api.conftest import asking
 from tests.builders import a_worker
+from tests.sdk.waiting import WAIT
 
 
 async def ids(http, path="/executions", **params):
@@ -82,6 +90,15 @@ async def test_a_worker_is_given_by_name_or_id(http, client):
     missing = await http.get("/executions", params={"worker_id": "nobody"})
     assert missing.status_code == 404
     assert "no worker named 'nobody'" in missing.json()["detail"]
+
+
+async def test_what_is_older_than_a_length_of_time_is_left_out(http, client, monkeypatch):
+    await orders(client, 1)
+    monkeypatch.setattr(client.store, "_clock", lambda: time.time() + 7200)
+    (new,) = await orders(client, 2)
+
+    assert await ids(http, since="1h") == [new]
+    assert (await http.get("/counts", params={"since": "1h"})).json()["executions"] == {"queued": 1}
 
 
 @pytest.mark.parametrize("path", ["/executions", "/counts", "/audit", "/dead-letters"])
@@ -182,11 +199,29 @@ async def test_a_filter_of_a_body_that_makes_no_sense_is_refused(http, body, fie
     assert answer.json()["errors"][0]["field"].startswith(field)
 
 
-async def test_a_masked_secret_cannot_be_searched_for(http, client):
+async def test_a_masked_secret_cannot_be_searched_for(tmp_path, monkeypatch):
     """What a list shows is what is searched: an error is masked before it is kept."""
-    await client.enqueue("resize", {"token": {"$secret": "TOKEN"}})
+    monkeypatch.setenv("DAYBELL_SECRETS_KEY", new_key())
+    secret, reference = "hunter2-canary", cast("Any", {"secret": "TOKEN"})
+    app = App(f"sqlite:///{tmp_path}/daybell.db")
 
-    assert await ids(http, **{"arg.token": "hunter2"}) == []
+    @app.task(retries=0)
+    async def refuse(token: str) -> None:
+        raise RuntimeError(f"{token} was refused")
+
+    async with app:
+        client = await app.open()
+        await client.set_secret("TOKEN", secret)
+        async with app.worker():
+            handle = await refuse.enqueue(reference)
+            with pytest.raises(ExecutionFailed):
+                await handle.result(timeout=WAIT)
+        api = create_api(client, options=ApiOptions(open_tenant="default"))
+        async with asking(api) as http:
+            assert await ids(http, error="was refused") == [str(handle.id)]
+            assert await ids(http, error=secret) == []
+            assert await ids(http, **{"arg.token": secret}) == []
+    masks.forget()
 
 
 async def test_a_delay_of_more_than_a_day_needs_a_unit(http, client):
@@ -218,4 +253,36 @@ async def test_dependencies_take_ids_and_all_that_are_missing_are_named(http, cl
     assert refused.status_code == 422
     (error,) = refused.json()["errors"]
     assert error["field"] == "dependencies"
-    assert f"no jobs named 'extract', 'clean', '{unknown}' to depend on" in error["message"]
+    assert (
+        f"no jobs named 'extract', 'clean' or with the id {unknown} to depend on"
+        in error["message"]
+    )
+
+    after = {"after_any": [id, "extract", unknown]}
+    fired = await http.post("/jobs", json={**job, "name": "any", "schedule": {"after_any": [id]}})
+    refused = await http.post("/jobs", json={**job, "name": "other", "schedule": after})
+    assert fired.status_code == 201
+    assert (await client.job("any")).definition.upstream == ("resize",)
+    (error,) = refused.json()["errors"]
+    assert error["field"] == "schedule"
+    assert f"no jobs named 'extract' or with the id {unknown} to depend on" in error["message"]
+    gone = await http.get(f"/jobs/{unknown}")
+    assert (gone.status_code, gone.json()["detail"]) == (404, f"no job with the id {unknown}")
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "said"),
+    [
+        ("/executions", "args.order_id", "did you mean 'arg.order_id'?"),
+        ("/dead-letters", "args.order.id", "did you mean 'arg.order.id'?"),
+        ("/counts", "arg.x", "/counts takes no search by content"),
+        ("/counts", "args.x", "/counts takes no search by content"),
+        ("/counts", "ended_since", "/counts takes no search by content"),
+        ("/counts", "statsu", "did you mean 'status'?"),
+    ],
+)
+async def test_a_parameter_that_is_not_there_is_answered_with_what_is(http, path, name, said):
+    answer = await http.get(path, params={name: "1h"})
+
+    assert answer.status_code == 422
+    assert said in answer.json()["errors"][0]["message"]

@@ -2,18 +2,23 @@
 
 import json
 import re
+from collections import Counter
+from datetime import datetime
 from uuid import UUID
 
 import pytest
 
 from daybell import Client
+from daybell.cli.recording import RecordingClient
 from daybell.client.bulk import Retrial
 from daybell.core.execution import State
+from daybell.core.view import Total
 from daybell.errors import UsageError
 from daybell.store.ids import mint
 from daybell.store.open import store_for
 from daybell.store.outcomes import Cancellation
 from tests.builders import TENANT, claim, claimed, dead, defined, enqueued, finished, look, states
+from tests.cli.in_process import typing
 from tests.cli.terminal import Typing, daybell, on_terminal
 
 
@@ -275,3 +280,40 @@ async def test_a_list_and_a_look_tell_how_long_it_took(store, command):
     assert "1.0 s" not in row
     assert "took       1.0 s" in looked
     assert re.search(r"^finished   \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z$", looked, re.M)
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "action"),
+    [
+        (("executions", "cancel"), "count_cancellable", "cancel_many"),
+        (("executions", "retry"), "count_retryable", "retry_many"),
+        (("dead-letters", "retry"), "count_dead_letters", "retry_dead_letters"),
+        (("dead-letters", "discard"), "count_dead_letters", "discard_dead_letters"),
+    ],
+)
+def test_lengths_of_time_are_read_once_for_the_count_and_the_action(
+    monkeypatch, capsys, tmp_path, words, count, action
+):
+    asked = []
+
+    async def counted(self, **filters):
+        asked.append(filters)
+        return Total(1)
+
+    async def acted(self, *args, **filters):
+        asked.append(filters)
+        return (1, 0) if action == "discard_dead_letters" else Counter()
+
+    monkeypatch.setattr(RecordingClient, count, counted)
+    monkeypatch.setattr(RecordingClient, action, acted)
+    typed = typing(monkeypatch, capsys, DAYBELL_DATABASE_URL=f"sqlite:///{tmp_path}/daybell.db")
+    assert typed("migrate").code == 0
+    lengths = {"since": "4h", "until": "4s", "ended_since": "3h ago", "ended_until": "1h"}
+    bounds = [word for n, text in lengths.items() for word in (f"--{n.replace('_', '-')}", text)]
+
+    said = typed(*words, *bounds, "--yes")
+
+    assert said.code == 0, said.err
+    first, second = ({name: one[name] for name in lengths} for one in asked)
+    assert first == second
+    assert all(datetime.fromisoformat(at).tzinfo for at in first.values())

@@ -203,6 +203,33 @@ async def test_a_job_after_any_is_made_and_shown(client, command):
     assert "overlap" in shown and "queue" in shown
 
 
+async def test_a_job_with_many_schedules_takes_a_line_of_a_table(client, command):
+    items = [{"job": "greet", "when": every("5m"), "name": f"user-{n}"} for n in range(500)]
+    await client.schedule_many(items)
+
+    listed = command("jobs", "list").out
+    every_one = as_json(command("jobs", "show", "greet", "--json"))["schedules"]
+
+    assert "Every 5 minutes; Every 5 minutes; and 498 more" in listed
+    assert max(map(len, listed.splitlines())) < 300
+    assert len(every_one) == 500
+
+
+async def test_jobs_of_which_any_fires_are_given_by_id_and_all_that_are_missing_named(
+    client, command
+):
+    id, unknown = str((await client.job("greet")).id), str(mint())
+
+    made = command("jobs", "create", "report", "--task", "greet", "--after-any", id)
+    no = ["--after-any", "nope", "--after-any", unknown]
+    refused = command("jobs", "create", "other", "--task", "greet", *no)
+
+    assert made.code == 0, made.err
+    assert "When greet has succeeded" in command("jobs", "show", "report").out
+    assert refused.code != 0
+    assert f"there are no jobs named 'nope' or with the id {unknown} to depend on" in refused.err
+
+
 async def test_a_job_is_shown_with_what_it_does_and_when(client, command):
     await client.define("report", schedule=cron("0 9 * * mon-fri", tz="Europe/Berlin"))
     await client.schedule("report", every("5m"), name="often")

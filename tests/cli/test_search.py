@@ -116,6 +116,26 @@ async def test_dead_letters_are_grouped_by_job_and_error(store, command):
     ]
     assert [one["execution_id"] for one in json.loads(of_error.out)["items"]] == [str(newest)]
 
+    largest = command("dead-letters", "list", "--group", "--limit", "1")
+    as_json = command("dead-letters", "list", "--group", "--limit", "1", "--json")
+    _, first, last = largest.out.splitlines()
+    assert first.split()[:3] == ["2", "mail", "TimeoutError"]
+    assert last == "and 2 smaller groups; a larger --limit prints more"
+    assert json.loads(as_json.out)["items"] == groups[:1]
+
+
+async def test_what_follows_the_last_one_found_is_not_known(store, command):
+    await defined(store, "mail")
+    for _ in range(2):
+        await failed(store, "TimeoutError")
+    await failed(store, "KeyError")
+
+    searched = command("executions", "list", "--error", "TimeoutError", "--limit", "1")
+    listed = command("executions", "list", "--limit", "1")
+
+    assert "there may be more: --cursor " in searched.out
+    assert "there is more: --cursor " in listed.out
+
 
 async def test_ctrl_c_keeps_what_was_found():
     one: Any = object()

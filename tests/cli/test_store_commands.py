@@ -18,7 +18,7 @@ from daybell.cli.doctor import check_file, check_store, check_tls
 from daybell.client.sealing import new_key
 from daybell.settings import Settings
 from tests.builders import a_secret, steps
-from tests.cli.terminal import daybell, environment
+from tests.cli.terminal import Running, daybell, environment
 from tests.stores import POSTGRES
 
 SECRET = "hunter22"
@@ -441,3 +441,10 @@ def test_doctor_reports_whether_servers_of_the_network_are_reached_with_tls(monk
     assert not shop.is_ok
     assert "connections.shop has sslmode=prefer" in shop.found
     assert "write sslmode=require" in shop.advice
+
+
+def test_a_scheduler_makes_a_file_that_is_not_there(tmp_path):
+    with Running("scheduler", folder=tmp_path) as running:
+        running.wait_for("looking after")
+
+    assert daybell("doctor", folder=tmp_path).code == 0

@@ -354,3 +354,22 @@ async def test_a_list_of_many_pages_is_read_to_its_end(store, remote, monkeypatc
 
     assert await remote.queues() == await store.queues()
     assert len(await remote.versions("plain")) == len(await store.versions("plain")) > 5
+
+
+async def test_many_are_decided_on_by_times_that_no_request_reads_anew(remote, monkeypatch):
+    sent = []
+    post = remote.transport.post
+
+    async def recorded(path, body, **options):
+        sent.append(body["filter"])
+        return await post(path, body, **options)
+
+    monkeypatch.setattr(remote.transport, "post", recorded)
+    lengths = {"since": "4h", "until": "4s", "ended_since": "3h ago", "ended_until": "1h"}
+    await remote.cancel_many(**lengths)
+    await remote.retry_many(**lengths)
+    await remote.retry_dead_letters(**lengths)
+    await remote.discard_dead_letters(**lengths)
+
+    assert len(sent) == 4
+    assert all(datetime.fromisoformat(one[name]).tzinfo for one in sent for name in lengths)

@@ -138,7 +138,7 @@ async def test_what_is_out_of_scope_is_not_there(store):
             await scoped.get_job(TENANT, name)
         with pytest.raises(JobNotFound, match=f"^no job named '{name}'$"):
             await scoped.list_versions(TENANT, name)
-    with pytest.raises(JobNotFound, match=f"^no job {other}$"):
+    with pytest.raises(JobNotFound, match=f"^no job with the id {other}$"):
         await scoped.find_job(TENANT, other)
     for operation in ("get_execution", *sorted(OF_EXECUTION)):
         with pytest.raises(ExecutionNotFound, match=f"^no execution {theirs}$"):

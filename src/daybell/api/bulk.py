@@ -29,6 +29,7 @@ from daybell.api.idempotency import Try, once
 from daybell.api.problems import ERRORS_MAX, Invalid
 from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection
 from daybell.client.filters import Sweep
+from daybell.client.requests import CONTENT
 from daybell.client.submitting import read_many, read_new
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import (
@@ -390,7 +391,7 @@ def sweep_of(wanted: Selection | LetterSelection) -> Sweep:
     """How far a request goes: of what is searched by content, a bounded number is read. A worker is
     content if several have its name.
     """
-    content = {"args", "unique_key", "error", "ended_since", "ended_until", "worker_id"}
+    content = CONTENT | {"worker_id"}
     is_search = wanted.filter is not None and bool(content & wanted.filter.model_fields_set)
     if wanted.cursor is not None and not is_search:
         raise UsageError(

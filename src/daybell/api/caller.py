@@ -15,7 +15,7 @@ from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
 from daybell.api.scopes import check_operation
 from daybell.client import Client, Holder, mint
-from daybell.client.requests import ARGS_PREFIX
+from daybell.client.requests import ARGS_PREFIX, CONTENT
 from daybell.core import payload
 from daybell.core.access import Action, Key, Role, Scope
 from daybell.core.audit import Entry, NewEntry
@@ -189,10 +189,17 @@ def check_query(request: Request) -> None:
     takes_args = "parameters" in (route.openapi_extra or {})  # with names of the caller's choice
     for name in given:
         if name not in known and not (takes_args and name.startswith(ARGS_PREFIX)):
-            raise UsageError(
-                f"there is no parameter {shown(name)} here; {suggested(name, sorted(known))}",
-                field=name,
-            )
+            hint = _hint(name, known, takes_args=takes_args, path=route.path)
+            raise UsageError(f"there is no parameter {shown(name)} here; {hint}", field=name)
+
+
+def _hint(name: str, known: set[str], *, takes_args: bool, path: str) -> str:
+    is_arg = name.startswith((ARGS_PREFIX, "args."))
+    if takes_args and is_arg:
+        return f"did you mean {ARGS_PREFIX + name.partition('.')[2]!r}?"
+    if path.endswith("/counts") and (is_arg or name in CONTENT):
+        return "/counts takes no search by content; GET /executions and GET /dead-letters do"
+    return suggested(name, sorted(known))
 
 
 def _parameters(dependant: Any) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -17,7 +17,6 @@ from daybell.cli.options import (
     EndedSince,
     EndedUntil,
     Json,
-    Limit,
     OfError,
     OfJob,
     OfKey,
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
     from daybell.client.requests import Filters
     from daybell.settings import Settings
+
+PAGE_ITEMS: Final = 50
 
 app = group("Dead letters: executions out of tries.")
 
@@ -62,7 +63,17 @@ def list_dead_letters(
         bool,
         typer.Option("--group", help="Count them by job and class of error; reads all of them."),
     ] = False,
-    limit: Limit = 50,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            min=1,
+            max=1000,
+            help="How many, at most: 50 if left out. With --group, how many groups, the largest"
+            " first: all if left out.",
+            show_default=False,
+        ),
+    ] = None,
     cursor: Cursor = None,
     tenant: Tenant = None,
     as_json: Json = False,
@@ -188,7 +199,7 @@ async def _list(
     *,
     filters: Filters,
     grouped: bool,
-    limit: int,
+    limit: int | None,
     cursor: str | None,
     tenant: str | None,
     as_json: bool,
@@ -197,10 +208,10 @@ async def _list(
     from daybell.cli.found import Search, echo_found, echo_groups
 
     async with client_for(settings, tenant=tenant) as client:
-        most = None if grouped else limit
+        most = None if grouped else limit or PAGE_ITEMS
         search = Search(client.dead_letters, filters, limit=most, cursor=cursor, quiet=as_json)
         if grouped:
-            return await echo_groups(client, search, as_json=as_json)
+            return await echo_groups(client, search, limit=limit, as_json=as_json)
         return await echo_found(client, search, empty="no dead letters", as_json=as_json)
 
 
@@ -217,6 +228,7 @@ async def _decide(
     from daybell.cli.asking import confirm
     from daybell.cli.choosing import check_action, check_job, described
     from daybell.cli.connecting import client_for
+    from daybell.client.filters import fix_bounds
     from daybell.client.requests import read_id
 
     act = _retry if verb == "retry" else _discard
@@ -227,8 +239,9 @@ async def _decide(
         if wanted is not None:
             return _tell(verb, await act(client, wanted))
         await check_job(client, filters.get("job"))
-        total = await client.count_dead_letters(**filters)
         of = described(filters)
+        filters = await fix_bounds(client, filters)
+        total = await client.count_dead_letters(**filters)
         if not total:
             await check_action(client, partial(_try, client, verb))
             typer.echo(f"no dead letters{of}")

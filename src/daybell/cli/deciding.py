@@ -15,6 +15,7 @@ from daybell.cli.choosing import check_action, check_job, described, find, unles
 from daybell.cli.connecting import client_for
 from daybell.cli.edge import DONE, FAILED, complain
 from daybell.client.bulk import Retrial
+from daybell.client.filters import fix_bounds
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters
 from daybell.errors import AccessDenied, Conflict, NotFound
@@ -139,7 +140,7 @@ async def _all(client: AnyClient, decision: Decision) -> int:
     """Say how many there are, ask, and do it in batches."""
     verb, force = decision.verb, decision.force
     await check_job(client, decision.filters.get("job"))
-    filters = decision.filters
+    filters = await fix_bounds(client, decision.filters)
     total = await (
         client.count_cancellable(**filters)
         if verb == "cancel"

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
+import typer
 
 from daybell.cli import show
 from daybell.cli.columns import Column
@@ -53,12 +54,12 @@ class Search:
         self.cursor = cursor
         self.is_interrupted = False
         # The first page of any other list that has items is shown as it is.
-        self._goes_on = limit is None or any(filters.get(name) is not None for name in CONTENT)
+        self.goes_on = limit is None or any(filters.get(name) is not None for name in CONTENT)
 
     async def pages(self) -> AsyncGenerator[tuple[Execution, ...]]:
         """Read until the limit is reached or the list ends."""
         count, has_begun = 0, False
-        quiet = self._quiet or not self._goes_on
+        quiet = self._quiet or not self.goes_on
         with show.status("searching; Ctrl-C shows what was found", quiet=quiet) as say:
             try:
                 while True:
@@ -68,7 +69,7 @@ class Search:
                     count += len(page.items)
                     self.cursor = page.next_cursor
                     yield page.items
-                    is_enough = count == self._limit or (count > 0 and not self._goes_on)
+                    is_enough = count == self._limit or (count > 0 and not self.goes_on)
                     if self.cursor is None or is_enough:
                         break
                     say(f"{count:,} found, searched back to {_time_of(self.cursor)}")
@@ -100,7 +101,7 @@ async def echo_found(client: AnyClient, search: Search, *, empty: str, as_json: 
     if search.is_interrupted:
         complain(f"stopped before the end of the list; {show.count(len(items), 'execution')} found")
     echo_executions(items, now=now, empty=empty, workflows=workflows)
-    show.echo_more(search.cursor)
+    show.echo_more(search.cursor, is_search=search.goes_on)
     return search.code
 
 
@@ -156,13 +157,18 @@ class Groups:
         return sorted(self._found.values(), key=lambda one: (-one.count, one.job, one.error))
 
 
-async def echo_groups(client: AnyClient, search: Search, *, as_json: bool) -> int:
-    """Print dead letters by job and class of error; answers the exit code."""
+async def echo_groups(
+    client: AnyClient, search: Search, *, limit: int | None, as_json: bool
+) -> int:
+    """Print dead letters by job and class of error, the largest groups up to a limit; answers the
+    exit code.
+    """
     found = Groups()
     async for page in search.pages():
         for one in page:
             found.add(one)
-    groups = found.ranked()
+    every = found.ranked()
+    groups = every[:limit]
     if as_json:
         items = [one.as_json() for one in groups]
         show.echo_json({"items": items, "next_cursor": search.cursor})
@@ -190,4 +196,6 @@ async def echo_groups(client: AnyClient, search: Search, *, as_json: bool) -> in
         for one in groups
     ]
     show.echo_table(columns, rows, empty="no dead letters")
+    if more := len(every) - len(groups):
+        typer.echo(f"and {show.count(more, 'smaller group')}; a larger --limit prints more")
     return search.code

@@ -41,7 +41,7 @@ Rrule = Annotated[
 ]
 AfterAny = Annotated[
     list[str] | None,
-    text("--after-any", metavar="JOB", help="When: any of these jobs has succeeded."),
+    text("--after-any", metavar="JOB", help="When: any of these jobs (name or id) has succeeded."),
 ]
 Manual = Annotated[bool, typer.Option("--manual", help="When: never by itself.")]
 Mode = Annotated[

@@ -102,10 +102,10 @@ def echo_fields(fields: Mapping[str, object], *, in_lines: Collection[str] = ())
     _echo(table)
 
 
-def echo_more(cursor: str | None) -> None:
-    """Say how to see the next page, if there is one."""
+def echo_more(cursor: str | None, *, is_search: bool = False) -> None:
+    """Say how to see the next page, if there is one. That of a search may turn out to be empty."""
     if cursor is not None:
-        typer.echo(f"there is more: --cursor {cursor}")
+        typer.echo(f"there {'may be' if is_search else 'is'} more: --cursor {cursor}")
 
 
 def moment(instant: Instant | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Final
 
 from daybell.cli import show
@@ -20,6 +20,7 @@ from daybell.core.when.zone import local
 from daybell.errors import InvalidSchedule
 
 OVERDUE_SECONDS: Final = 30.0  # a scheduler that is there is never so late
+SHOWN_MAX: Final = 2  # schedules of a job in one line; run time may add hundreds
 
 
 def echo_jobs(
@@ -35,7 +36,7 @@ def echo_jobs(
             one.status,
             next_run(one, now=now),
             _last(one, now),
-            "; ".join(words(schedule) for schedule in one.schedules)
+            _in_brief([words(schedule) for schedule in one.schedules[:SHOWN_MAX]], one.schedules)
             or in_words(users.get(one.job.name, ())),
             in_short(one.job.definition),
             one.job.definition.queue,
@@ -102,6 +103,12 @@ def echo_job(one: Standing, counts: Counts, *, now: Instant) -> None:
         show.echo_fields(said | _tally(schedule, now, is_paused=job.paused_at is not None))
 
 
+def _in_brief(first: Sequence[str], every: Sized) -> str:
+    """The first ones of all schedules in one line, and how many more there are."""
+    more = len(every) - len(first)
+    return "; ".join(first) + (f"; and {more:,} more" if more else "")
+
+
 def _dependencies(one: Standing) -> str:
     """What it depends on; of the current version each with how it stands, if that is known."""
     if not one.waits_for or not one.job.is_current:
@@ -116,7 +123,10 @@ def echo_versions(versions: Sequence[Job]) -> None:
             f"{job.version} (current)" if job.is_current else job.version,
             show.moment(job.created_at),
             job.author,
-            "; ".join(describe(text) for text in job.definition.schedules),
+            _in_brief(
+                [describe(text) for text in job.definition.schedules[:SHOWN_MAX]],
+                job.definition.schedules,
+            ),
             in_short(job.definition),
             job.definition.queue,
             job.definition.description,

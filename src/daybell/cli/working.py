@@ -334,15 +334,22 @@ async def _settle(app: App, options: WorkerOptions, *, prune: bool) -> None:
     await tell_of_others((await app.open()).store, options)
 
 
+async def _open(store: Store, url: str) -> None:
+    """Open the store. A file is made and brought up to date on the way, as by a worker."""
+    if not url.startswith("postgres"):
+        await store.migrate()
+    await store.open()
+
+
 async def schedule(settings: Settings) -> int:
     """Do the upkeep of the store until somebody wants an end."""
     logs.configure(settings)
-    pool_size = settings.pool_size
-    store = store_for(settings.database_url, lease=settings.lease, pool_size=pool_size)
+    pool_size, url = settings.pool_size, settings.database_url
+    store = store_for(url, lease=settings.lease, pool_size=pool_size)
     clock, events = SystemClock(), Events()
     with Stop() as stop:
         try:
-            await until_there(store.open, settings.database_url, stop)
+            await until_there(partial(_open, store, url), url, stop)
             upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=settings.lease)
             level = logs.level_of(settings)
             narrator = Narrator(clock, quiet=True, out=sys.stderr, level=level)

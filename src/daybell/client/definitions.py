@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Unpack, cast
@@ -258,12 +258,27 @@ class Definitions:
                 return (await self.store.find_job(self.tenant, id)).name
         return dependency
 
+    async def _fired_by(self, schedule: Any) -> Any:
+        """The schedule, with names for the ids of jobs of which any fires it."""
+        if not isinstance(schedule, dict):
+            return schedule
+        said = cast("dict[str, Any]", schedule)
+        if not isinstance(said.get("after_any"), list | tuple):
+            return said
+        jobs = cast("Sequence[Any]", said["after_any"])
+        return {**said, "after_any": [await self._named(one) for one in jobs]}
+
     async def filled_in(self, fields: JobFields, *, what: str) -> dict[str, Any]:
         """The fields, with those of the template that they name in its place."""
         check_fields(cast("Mapping[str, Any]", fields), what)
         said = dict(cast("Mapping[str, Any]", fields))
         if isinstance(said.get("dependencies"), list | tuple):
             said["dependencies"] = [await self._named(one) for one in said["dependencies"]]
+        schedule = said.get("schedule")
+        if isinstance(schedule, list | tuple):
+            said["schedule"] = [await self._fired_by(one) for one in cast("list[Any]", schedule)]
+        elif schedule is not None:
+            said["schedule"] = await self._fired_by(schedule)
         if chosen(said) != "template":
             return said
         if said.get("made_from") is not None:

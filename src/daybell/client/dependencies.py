@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, cast
+from uuid import UUID
 
 from daybell.core.dependencies import Ended, OnFailure, Upstream, any_jobs, is_held_up
 from daybell.core.execution import TERMINAL, Execution, State
@@ -198,11 +200,21 @@ async def check_dependencies(
         raise _missing(definition, [name for name in named if name in missing])
 
 
+def _is_id(name: str) -> bool:
+    with suppress(ValueError):
+        return bool(UUID(name))
+    return False
+
+
 def _missing(definition: JobDefinition, names: Sequence[str]) -> UsageError:
     is_one = len(names) == 1
     jobs = "is no job" if is_one else "are no jobs"
+    ids = [name for name in names if _is_id(name)]
+    named = [name for name in names if name not in ids]
+    which = [f"named {', '.join(map(shown, named))}"] if named else []
+    which += [f"with the id {', '.join(ids)}"] if ids else []
     return UsageError(
-        f"there {jobs} named {', '.join(map(shown, names))} to depend on, as"
+        f"there {jobs} {' or '.join(which)} to depend on, as"
         f" {shown(definition.name)} does; create {'it' if is_one else 'them'} first",
         field="dependencies" if names[0] in definition.dependencies else "schedule",
     )

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 from uuid import UUID
 
 import msgspec
 
-from daybell.client.requests import BOUNDS, Filters, Time, id_in, read_ago, read_filter
+from daybell.client.requests import (
+    BOUNDS,
+    Filters,
+    Time,
+    id_in,
+    read_ago,
+    read_bound,
+    read_filter,
+)
 from daybell.core.execution import Execution
-from daybell.core.instant import Instant
+from daybell.core.instant import Instant, to_iso
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import ExecutionFilter
+from daybell.core.view import ExecutionFilter, Health
 from daybell.errors import NotFound, UsageError, shown
 from daybell.store.protocol import Store
 
@@ -48,7 +56,29 @@ async def find_workers(store: Store, tenant: str, name: str) -> frozenset[UUID]:
     return found
 
 
-async def now_for(store: Store, *bounds: Time | None) -> Instant:
+class Clock(Protocol):
+    """A store, or a client of one: both tell the store's time."""
+
+    async def health(self) -> Health: ...
+
+
+async def fix_bounds(clock: Clock, filters: Filters) -> Filters:
+    """Return the filters with times in place of lengths of time, by the store's clock. A count and
+    the action that follows it, in one request or many, then concern the same executions.
+    """
+    lengths = {
+        name: value for name in BOUNDS if read_ago(value := filters.get(name)) is not None and value
+    }
+    if not lengths:
+        return filters
+    now = (await clock.health()).now
+    fixed: dict[str, Any] = {
+        name: to_iso(read_bound(value, name, now=now)) for name, value in lengths.items()
+    }
+    return cast("Filters", {**filters, **fixed})
+
+
+async def now_for(store: Clock, *bounds: Time | None) -> Instant:
     """The store's time, if one of these bounds counts from it."""
     is_relative = any(read_ago(one) is not None for one in bounds)
     return (await store.health()).now if is_relative else 0.0

@@ -22,7 +22,12 @@ async def job_named(store: Store, tenant: str, id_or_name: Id) -> Job:
     if id is not None:
         with suppress(JobNotFound):
             return await store.find_job(tenant, id)
-    return await store.get_job(tenant, str(id_or_name))
+    try:
+        return await store.get_job(tenant, str(id_or_name))
+    except JobNotFound:
+        if id is None:
+            raise
+        raise JobNotFound(f"no job with the id {id}") from None
 
 
 @asynccontextmanager
@@ -33,6 +38,8 @@ async def hinting(store: Store, tenant: str, name: str) -> AsyncGenerator[None]:
     try:
         yield
     except JobNotFound:
+        if id_in(name) is not None:
+            raise JobNotFound(f"no job with the id {name}") from None
         hint = await _hint(store, tenant, name)
         if not hint:
             raise

@@ -120,6 +120,7 @@ class Filters(TypedDict, total=False):
 
 COPIES_CHUNK: Final = 256  # ids are made together: that costs a fifth
 ARGS_PREFIX: Final = "arg."  # before the name of an argument that is searched for
+CONTENT: Final = frozenset({"args", "unique_key", "error", "ended_since", "ended_until"})
 BOUNDS: Final = ("since", "until", "ended_since", "ended_until")
 WHEN_OPTIONS: Final = frozenset(WhenOptions.__optional_keys__)
 JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})

@@ -97,7 +97,7 @@ class ScopedStore:
     async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
         found = await self._store.find_job(tenant, id, or_deleted=or_deleted)
         if not self._covers_job(found):
-            raise JobNotFound(f"no job {id}")
+            raise JobNotFound(f"no job with the id {id}")
         return found
 
     async def _check_job(self, tenant: str, name: str) -> None:

@@ -11,12 +11,13 @@ from uuid import UUID
 
 from daybell.client.bulk import Retrial, retryable, unfinished
 from daybell.client.dead_letters import Step, check_no_status, silently
+from daybell.client.filters import fix_bounds
 from daybell.client.remote import reading, writing
 from daybell.client.remote.transport import Transport
 from daybell.client.requests import Filters, Id, read_id
 from daybell.core.execution import Execution, ExecutionDetail
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
-from daybell.core.view import Counts, ExecutionFilter, Page, Total, read_pages, total_of
+from daybell.core.view import Counts, ExecutionFilter, Health, Page, Total, read_pages, total_of
 from daybell.errors import Conflict
 from daybell.store.outcomes import Cancellation, Revival
 
@@ -30,6 +31,9 @@ class Bulk:
 
     async def execution(self, id: Id) -> ExecutionDetail:
         raise NotImplementedError  # see `RemoteClient`
+
+    async def health(self) -> Health:
+        raise NotImplementedError  # see `Overview`
 
     async def _counts(self, asked: dict[str, Any]) -> Counts:
         raise NotImplementedError  # see `Executions`
@@ -51,7 +55,8 @@ class Bulk:
     ) -> Counter[Cancellation]:
         """Cancel what has not ended; answers how many went which way."""
         where = unfinished(writing.read(filters))
-        body = {"filter": writing.filters(filters, where.states)}
+        fixed = await fix_bounds(self, filters)
+        body = {"filter": writing.filters(fixed, where.states)}
         return await self._sweep("/executions/cancel", body, Cancellation, on_step)
 
     async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
@@ -77,7 +82,7 @@ class Bulk:
     ) -> Counter[Retrial]:
         """Run ended ones again, each as `retry` would; answers how many went which way."""
         retryable(writing.read(filters), force=force)  # says what is wrong with it
-        body = {"filter": writing.filters(filters), "force": force}
+        body = {"filter": writing.filters(await fix_bounds(self, filters)), "force": force}
         return await self._sweep("/executions/retry", body, Retrial, on_step, once=True)
 
     async def _sweep(
@@ -143,7 +148,7 @@ class Bulk:
     ) -> Counter[Revival]:
         """Run many again, their tries counted anew; answers how many went which way."""
         answers: Counter[Revival] = Counter()
-        for body in _chosen(ids, filters):
+        for body in _chosen(ids, await fix_bounds(self, filters)):
             answers += await self._sweep("/dead-letters/retry", body, Revival, on_step)
         return answers
 
@@ -156,7 +161,7 @@ class Bulk:
     ) -> tuple[int, int]:
         """Take many off the list; answers how many were on it, and how many were not."""
         answers: Counter[Discarded] = Counter()
-        for body in _chosen(ids, filters):
+        for body in _chosen(ids, await fix_bounds(self, filters)):
             answers += await self._sweep("/dead-letters/discard", body, Discarded, on_step)
         return answers[Discarded.DISCARDED], answers[Discarded.NOT_LISTED]
 

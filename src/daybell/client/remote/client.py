@@ -18,7 +18,7 @@ from daybell.client.remote.transport import Transport
 from daybell.core.limits import check_name
 
 
-class RemoteClient(Jobs, Templates, Executions, Events, Bulk, Logs, Overviews, Access, Secrets):
+class RemoteClient(Jobs, Templates, Executions, Events, Overviews, Bulk, Logs, Access, Secrets):
     """A tenant's jobs, executions, queues and workers, by way of a `daybell server`.
 
     It has the verbs of `Client` that a server offers, with the same answers and errors. The key

@@ -81,7 +81,7 @@ class MemoryDefinitions(Part):
                 is_shown = or_deleted or not row.is_deleted
                 if owner == tenant and row.versions[0].id == id and is_shown:
                     return row.current
-            raise JobNotFound(f"no job {id}")
+            raise JobNotFound(f"no job with the id {id}")
 
     async def list_jobs(
         self,

@@ -318,7 +318,7 @@ class Defining(Scheduling):
             key = await self.names.tenant(link, tenant)
             row = await link.fetchrow(self.FIND, key, id, or_deleted)
         if row is None:
-            raise JobNotFound(f"no job {id}")
+            raise JobNotFound(f"no job with the id {id}")
         return _job(row, tenant)
 
     async def list_jobs(

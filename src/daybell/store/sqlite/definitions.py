@@ -198,7 +198,7 @@ def find_job(tx: Transaction, tenant: str, id: UUID, or_deleted: bool) -> Job:
     values = id.bytes, tx.names.tenant(tx, tenant), or_deleted
     row = tx.execute(_FIND_BY_ID, values).fetchone()
     if row is None:
-        raise JobNotFound(f"no job {id}")
+        raise JobNotFound(f"no job with the id {id}")
     return read_job(tenant, row)
 
 
