@@ -159,6 +159,19 @@ def check_plain(function: object) -> None:
         raise UsageError(f"a task is a function, not {shown(function)}")
 
 
+def name_of(function: object) -> str:
+    """Return the name that a task has if it is given none: its function's."""
+    name = str(getattr(function, "__name__", ""))
+    if not name or name == "<lambda>":
+        what = "a lambda" if name else f"an object of {type(function).__name__}"
+        raise UsageError(
+            f"a task is named like its function, and {what} has no name; give it one:"
+            ' app.task(name="…")(…)',
+            field="name",
+        )
+    return name
+
+
 def _is_method(function: object) -> bool:
     """True for a function in the body of a class that takes its object first."""
     owner = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
