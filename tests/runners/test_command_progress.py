@@ -203,7 +203,7 @@ def test_only_a_pipe_of_this_user_is_opened(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
 
     for name in ("link", "file"):
-        with pytest.raises(OSError):  # noqa: PT011
+        with pytest.raises(OSError):
             streams.open_pipe(str(tmp_path / name))
     os.close(streams.open_pipe(str(tmp_path / "pipe")))
     monkeypatch.setattr(os, "geteuid", lambda: -2)
