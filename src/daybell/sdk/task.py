@@ -12,7 +12,7 @@ from daybell.client.requests import check_options
 from daybell.core import arguments, payload
 from daybell.core.job import JobDefinition
 from daybell.core.references import SECRET_MARK, names_in
-from daybell.errors import UsageError, shown
+from daybell.errors import InvalidName, UsageError, shown
 from daybell.sdk.context import context_names
 from daybell.sdk.enqueuing import CALL_OPTIONS, CallOptions, Enqueuing
 from daybell.sdk.handle import Handle
@@ -164,7 +164,7 @@ def name_of(function: object) -> str:
     name = str(getattr(function, "__name__", ""))
     if not name or name == "<lambda>":
         what = "a lambda" if name else f"an object of {type(function).__name__}"
-        raise UsageError(
+        raise InvalidName(
             f"a task is named like its function, and {what} has no name; give it one:"
             ' app.task(name="…")(…)',
             field="name",
