@@ -186,6 +186,12 @@ async def test_a_bulk_request_by_the_name_of_several_workers_is_bounded(http, cl
     [
         ({"filter": {"args": {"order": {"id": 42}}}}, "filter.args.order"),
         ({"filter": {"args": "42"}}, "filter.args"),
+        ({"filter": {"args": {}}}, "filter.args"),
+        ({"filter": {"args": None}}, "filter.args"),
+        ({"filter": {"unique_key": None, "queue": "x"}}, "filter.unique_key"),
+        ({"filter": {"error": None}}, "filter.error"),
+        ({"filter": {"ended_since": None}}, "filter.ended_since"),
+        ({"filter": {"ended_until": None}}, "filter.ended_until"),
         ({"filter": {"error": ""}}, "filter.error"),
         ({"filter": {"error": "x"}, "cursor": "x"}, "cursor"),
         ({"filter": {"queue": "x"}, "cursor": "0."}, "cursor"),

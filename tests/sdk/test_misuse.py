@@ -70,6 +70,8 @@ class Mailer:
         (Mailer().send, r"Mailer.send\(\) is a method"),
         (Mailer.make, r"Mailer.make\(\) is a method"),
         (5, "a task is a function, not 5"),
+        (lambda x: x, r'a lambda has no name; give it one: app\.task\(name="…"\)'),
+        (Mailer(), "an object of Mailer has no name; give it one"),
     ],
 )
 def test_a_class_or_a_method_is_no_task(given, words):

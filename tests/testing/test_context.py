@@ -34,6 +34,31 @@ def test_it_keeps_what_a_function_reports(caplog):
     assert caplog.record_tuples == [("daybell.task.load_rows", logging.INFO, "read a.csv")]
 
 
+@pytest.mark.parametrize("level", [logging.WARNING, logging.DEBUG])
+def test_it_keeps_what_a_worker_keeps(caplog, level):
+    caplog.set_level(level)
+    ctx = context()
+
+    ctx.log.info("row 1")
+    ctx.log.debug("row 2")
+
+    kept = [("info", "row 1"), ("debug", "row 2")]
+    assert ctx.logged == (kept if level == logging.DEBUG else kept[:1])
+
+
+def test_a_level_that_was_set_for_a_task_holds(caplog):
+    caplog.set_level(logging.ERROR, "daybell.task.quiet")
+    ctx = context(job="quiet")
+
+    ctx.log.warning("row 1")
+
+    assert ctx.logged == []
+
+
+def test_a_checkpoint_shows_its_content():
+    assert repr(context(checkpoint={"row": 50}).checkpoint) == "Checkpoint({'row': 50})"
+
+
 def test_it_is_what_the_test_says():
     tick = datetime(2026, 5, 1, 9, tzinfo=UTC)
     ctx = context(
@@ -62,6 +87,9 @@ def test_a_function_can_be_told_to_stop():
 def test_what_a_real_context_refuses_is_refused():
     with pytest.raises(UsageError, match="progress 101"):
         context().progress(101)
+    for wrong in ("a", None, [1], float("nan")):
+        with pytest.raises(UsageError, match="must be a number from 0 to 100"):
+            context().progress(wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="attempt"):
         context(attempt=0)
     with pytest.raises(UsageError, match="is a set"):

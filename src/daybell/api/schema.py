@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     RootModel,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
@@ -328,6 +329,7 @@ class LetterFilter(Body):
             Field(
                 description="Arguments by name or dotted path; `arg.NAME` beside this means the"
                 " same.",
+                min_length=1,
                 max_length=SEARCH_ARGS_MAX,
                 examples=[{"order_id": 42}],
             ),
@@ -343,6 +345,15 @@ class LetterFilter(Body):
     ) = None
     ended_since: AgoBound | None = None
     ended_until: AgoBound | None = None
+
+    @field_validator("args", "unique_key", "error", "ended_since", "ended_until", mode="before")
+    @classmethod
+    def _refuse_nothing(cls, value: Any) -> Any:
+        """Refuse to search for nothing: it would mean all that there are."""
+        if value is None or value == {}:
+            message = "restricts nothing, and would mean all that there are; leave it out for that"
+            raise refused(UsageError(message))
+        return value
 
     @model_validator(mode="before")
     @classmethod

@@ -41,7 +41,7 @@ from daybell.sdk.enqueuing import CallOptions, Kept
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
 from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller, read_modules
-from daybell.sdk.task import Task, check_options, check_plain
+from daybell.sdk.task import Task, check_options, check_plain, name_of
 from daybell.sdk.workflow import Weaving, Workflow
 from daybell.settings import Settings, masked_url
 
@@ -161,7 +161,7 @@ class App(Scheduling, Weaving):
             function = cast("Task[..., Any, Any]", function).function
         check_plain(function)
         check_function(function)
-        name = name or str(getattr(function, "__name__", ""))
+        name = name or name_of(function)
         first_line = (inspect.getdoc(function) or "").partition("\n")[0]
         described: Any = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
         own = {name: described.pop(name) for name in FUNCTION_OPTIONS & described.keys()}

@@ -150,8 +150,14 @@ class Context:
 
     def progress(self, percent: float, note: str | None = None) -> None:
         """Show how far it is. Written a moment later, together with others'."""
-        if not 0 <= percent <= 100:
-            raise UsageError(f"progress {percent!r} must be from 0 to 100", field="progress")
+        try:
+            is_percentage = 0 <= percent <= 100
+        except TypeError:
+            is_percentage = False
+        if not is_percentage:
+            raise UsageError(
+                f"progress {shown(percent)} must be a number from 0 to 100", field="progress"
+            )
         if note is not None:
             # It is cut for good when masks have seen it.
             note = note[:MASKED_CHARS_MAX].encode("utf-8", "replace").decode()
@@ -324,6 +330,9 @@ class Checkpoint(MutableMapping[str, Any]):
     def __init__(self, running: Running, data: dict[str, Any]) -> None:
         self._running = running
         self._data = data
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self._data!r})"
 
     def __getitem__(self, key: str) -> Any:
         return self._data[key]

@@ -12,7 +12,7 @@ from daybell.client.requests import check_options
 from daybell.core import arguments, payload
 from daybell.core.job import JobDefinition
 from daybell.core.references import SECRET_MARK, names_in
-from daybell.errors import UsageError, shown
+from daybell.errors import InvalidName, UsageError, shown
 from daybell.sdk.context import context_names
 from daybell.sdk.enqueuing import CALL_OPTIONS, CallOptions, Enqueuing
 from daybell.sdk.handle import Handle
@@ -157,6 +157,19 @@ def check_plain(function: object) -> None:
         )
     if not callable(function):
         raise UsageError(f"a task is a function, not {shown(function)}")
+
+
+def name_of(function: object) -> str:
+    """Return the name that a task has if it is given none: its function's."""
+    name = str(getattr(function, "__name__", ""))
+    if not name or name == "<lambda>":
+        what = "a lambda" if name else f"an object of {type(function).__name__}"
+        raise InvalidName(
+            f"a task is named like its function, and {what} has no name; give it one:"
+            ' app.task(name="…")(…)',
+            field="name",
+        )
+    return name
 
 
 def _is_method(function: object) -> bool:

@@ -147,7 +147,7 @@ class TestContext(Context):
         self.steps: list[str] = []
         self.sleeps: list[Seconds] = []
         self.logged: list[tuple[str, str]] = []
-        self._logger = logging.Logger(f"daybell.task.{self.job}")
+        self._logger = TaskLogger(f"daybell.task.{self.job}")
         self._logger.parent = logging.getLogger(self._logger.name)  # so that caplog sees it, too
         self._logger.addHandler(Kept(self.logged))
 
@@ -263,6 +263,14 @@ class TestContext(Context):
             result += fraction * (number % 2)
             number, fraction = number // 2, fraction / 2
         return result
+
+
+class TaskLogger(logging.Logger):
+    """Keeps what a worker keeps, where no level is set: all from INFO on."""
+
+    def getEffectiveLevel(self) -> int:
+        level = super().getEffectiveLevel()
+        return min(level, logging.INFO) if level == logging.getLogger().level else level
 
 
 class Kept(logging.Handler):
