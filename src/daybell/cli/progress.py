@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import select
 from typing import Annotated, Final
 
 import typer
@@ -64,7 +64,7 @@ def _write(pipe: int, line: bytes) -> bool:
         try:
             os.write(pipe, line)
         except BlockingIOError:
-            time.sleep(PAUSE_SECONDS)
+            select.select([], [], [], PAUSE_SECONDS)
         else:
             return True
     return False
