@@ -235,13 +235,6 @@ def test_a_scheduler_looks_after_the_store(folder):
         assert running.end() == 0
 
 
-def test_a_scheduler_needs_a_schema(folder):
-    ended = daybell("scheduler", folder=folder)
-
-    assert ended.code == 1
-    assert "daybell migrate" in ended.err
-
-
 @pytest.mark.postgres
 async def test_workers_share_a_postgresql_store(servers, folder):
     async with servers.database(POSTGRES["postgres"]) as url:

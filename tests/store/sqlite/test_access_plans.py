@@ -14,7 +14,7 @@ PLANS = {
         quotas._UNFINISHED,
         "SEARCH execution USING COVERING INDEX execution_claimable (lane=?)",
     ),
-    "what waits": (quotas._UNFINISHED, "SCAN execution USING INDEX execution_waiting"),
+    "what waits": (quotas._UNFINISHED, "SCAN execution USING COVERING INDEX execution_waiting_of"),
     "a page of the log": (
         "SELECT id FROM audit WHERE tenant = ? AND at >= ? ORDER BY at DESC, id DESC LIMIT ?",
         "SEARCH audit USING COVERING INDEX audit_order (tenant=? AND at>?)",

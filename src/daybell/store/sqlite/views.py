@@ -194,7 +194,8 @@ def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Co
         counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
     else:
         counts = count_matching(tx, tenant, where, wanted)
-        if counts.at_least:  # one walk does not reach all: states apart, so that none hides others
+        if counts.at_least and where.since is not None:
+            # One walk does not reach all: states apart, so that none hides others.
             apart = [_CLAIMABLE & wanted, *(frozenset({state}) for state in wanted - _CLAIMABLE)]
             parts = [
                 count_matching(tx, tenant, msgspec.structs.replace(where, states=states), states)
