@@ -50,7 +50,7 @@ async def test_progress_is_a_percentage(app: App, percent):
 
     async with app, app.worker():
         handle = await work.enqueue(None if percent != percent else percent)
-        with pytest.raises(ExecutionFailed, match="must be from 0 to 100"):
+        with pytest.raises(ExecutionFailed, match="must be a number from 0 to 100"):
             await handle.result(timeout=WAIT)
 
 
