@@ -29,14 +29,14 @@ from daybell import App, Context
 from daybell.client.sealing import new_key
 
 CALLERS: Final = 50
-SINGLES: Final = 500
+SINGLES: Final = 2_000
 CROWD: Final = 5_000
 BATCH: Final = 1_000
 BATCHES: Final = 10
 LARGE_BATCH: Final = 10_000
 LARGE_BATCHES: Final = 2
-DRAIN: Final = 30_000
-STEADY: Final = 200
+DRAIN: Final = 100_000
+STEADY: Final = 600
 PER_SECOND: Final = 100
 LIMIT_SECONDS: Final = 120.0
 MASKED_LINES: Final = 1_000  # so many are kept

@@ -6,9 +6,10 @@ more than that: it moves before a commit can be seen, and not twice within a tic
 system's clock. So a move is followed by closer looks until they have found something, and one more.
 
 That is a poll, and its interval is the latency between processes. On Linux, `Bell` shortens it: a
-process that has committed something to hear of touches the log, and the kernel tells all that watch
-the log (inotify). There is no socket or file that a crash could leave behind, whoever may write the
-database may ring, and a ring that is lost costs nothing but the interval.
+process that has committed work opens the log and closes it again, and the kernel reports that to
+all processes that watch the log (inotify). No socket or file is left behind by a crash, and a lost
+report costs only the interval. Opening changes nothing in the file: a new time stamp would make the
+next commit write the file's metadata as well, which took 15 % of a single enqueue.
 """
 
 from __future__ import annotations
@@ -26,14 +27,12 @@ from daybell.core.instant import Seconds
 RINGS_MAX: Final = 20
 RINGS_PER_SECOND: Final = 40.0
 EVENTS_BYTES: Final = 4096
-WATCHED: Final = 0x4 | 0x400 | 0x800  # IN_ATTRIB, IN_DELETE_SELF, IN_MOVE_SELF
+WATCHED: Final = 0x20 | 0x400 | 0x800  # IN_OPEN, IN_DELETE_SELF, IN_MOVE_SELF
 LOOKS_MAX: Final = 40  # in vain, after a move: it was undone, or an earlier look has found it
 
 
 class Log:
-    """The log of a database file, as it looks from outside. It is never opened: closing it again
-    would take away the locks that SQLite has on it in this process.
-    """
+    """The log of a database file, as it looks from outside."""
 
     def __init__(self, path: str) -> None:
         self._path = f"{os.path.realpath(path)}-wal"  # SQLite follows links, too
@@ -65,7 +64,6 @@ class Bell:
 
     def __init__(self, path: str) -> None:
         self._path = f"{os.path.realpath(path)}-wal"
-        self._rung_at = 0  # by this process, which has told its own listeners already
         self._descriptor = -1
         self._is_watched = False
         self._waiter: asyncio.Future[None] | None = None
@@ -74,16 +72,15 @@ class Bell:
         self._credited_at = 0.0
 
     def ring(self) -> None:
-        """Have other processes look at the database now. Waits for no disk and never fails."""
+        """Have other processes check the database now. Waits for no disk and never fails.
+
+        Closing a file drops the locks that this process has on it. SQLite locks the database file
+        and its shared memory, never the log.
+        """
         with suppress(OSError):
-            # Not through a link, which somebody else may have put there.
-            found = os.stat(self._path, follow_symlinks=False).st_mtime_ns
-            mark = found + os.getpid()  # nanoseconds: others leave another one
-            try:
-                os.utime(self._path, ns=(mark, mark), follow_symlinks=False)
-                self._rung_at = mark
-            except PermissionError:  # of a file that belongs to another user
-                os.utime(self._path, follow_symlinks=False)
+            os.close(
+                os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            )
 
     def open(self) -> None:
         """Watch the log from now on. Where that cannot be, `wait` only lets the time pass."""
@@ -118,15 +115,9 @@ class Bell:
         with suppress(OSError):
             os.read(self._descriptor, EVENTS_BYTES)
         self._is_watched = False  # the log may be another one now; to watch the same again is cheap
-        if not self._is_own() and self._may_answer():
+        if self._may_answer():
             self._is_rung = self._waiter is None
             self._stop_waiting()
-
-    def _is_own(self) -> bool:
-        try:
-            return os.stat(self._path, follow_symlinks=False).st_mtime_ns == self._rung_at
-        except OSError:
-            return False
 
     def _may_answer(self) -> bool:
         now = asyncio.get_running_loop().time()
