@@ -8,7 +8,7 @@ import pytest
 
 from daybell.store.sqlite import changes
 from daybell.store.sqlite import store as store_module
-from daybell.store.sqlite.changes import LOOKS_MAX, RINGS_MAX, Bell, Log
+from daybell.store.sqlite.changes import LOOKS_MAX, Bell, Log
 from daybell.store.wakeups import pause
 from tests.builders import TENANT, defined, enqueued
 
@@ -171,17 +171,21 @@ async def test_a_log_that_was_made_anew_is_watched_again(path, store, bell, tmp_
 
 @needs_inotify
 @pytest.mark.usefixtures("store")
-async def test_a_process_answers_only_so_many_rings(bell, path, monkeypatch):
-    monkeypatch.setattr(changes, "RINGS_PER_SECOND", 0.0)
+async def test_rings_in_quick_succession_are_answered_together(bell, path, monkeypatch):
+    monkeypatch.setattr(changes, "ANSWER_SECONDS", FOREVER)
     other = Bell(path)
     await bell.wait(0.001)
 
-    for _ in range(RINGS_MAX):
-        other.ring()
-        await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)
     other.ring()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(bell.wait(FOREVER), 0.05)
+    await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)  # the first one at once
+    for _ in range(3):
+        other.ring()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(bell.wait(FOREVER), 0.02)
+    assert bell._answer is not None
+    bell._answer_ring()  # as its timer would
+
+    await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)
 
 
 async def test_a_ring_changes_no_file_waits_for_nothing_and_needs_no_log(tmp_path):

@@ -18,14 +18,14 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
+from math import inf
 from typing import Any, Final
 
 from daybell.core.instant import Seconds
 
-# Rings that are answered at once; what exceeds them waits for the next poll. Else one process that
-# enqueues without a pause would keep all that have nothing to do busy.
-RINGS_MAX: Final = 20
-RINGS_PER_SECOND: Final = 40.0
+# Time between two answers to rings. A process that enqueues without a pause would otherwise keep
+# all idle processes busy.
+ANSWER_SECONDS: Final = 0.005
 EVENTS_BYTES: Final = 4096
 WATCHED: Final = 0x20 | 0x400 | 0x800  # IN_OPEN, IN_DELETE_SELF, IN_MOVE_SELF
 LOOKS_MAX: Final = 40  # in vain, after a move: it was undone, or an earlier look has found it
@@ -68,8 +68,8 @@ class Bell:
         self._is_watched = False
         self._waiter: asyncio.Future[None] | None = None
         self._is_rung = False  # while nothing waited
-        self._credit = float(RINGS_MAX)
-        self._credited_at = 0.0
+        self._answer: asyncio.TimerHandle | None = None  # that is due
+        self._answered_at = -inf  # by the clock of the loop
 
     def ring(self) -> None:
         """Have other processes check the database now. Waits for no disk and never fails.
@@ -91,6 +91,9 @@ class Bell:
 
     def close(self) -> None:
         descriptor, self._descriptor, self._is_watched = self._descriptor, -1, False
+        if self._answer is not None:
+            self._answer.cancel()
+            self._answer = None
         if descriptor >= 0:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
@@ -115,19 +118,16 @@ class Bell:
         with suppress(OSError):
             os.read(self._descriptor, EVENTS_BYTES)
         self._is_watched = False  # the log may be another one now; to watch the same again is cheap
-        if self._may_answer():
-            self._is_rung = self._waiter is None
-            self._stop_waiting()
+        if self._answer is None:
+            loop = asyncio.get_running_loop()
+            pause = self._answered_at + ANSWER_SECONDS - loop.time()
+            self._answer = loop.call_later(max(0.0, pause), self._answer_ring)
 
-    def _may_answer(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        earned = (now - self._credited_at) * RINGS_PER_SECOND
-        self._credit = min(RINGS_MAX, self._credit + earned)
-        self._credited_at = now
-        if self._credit < 1:
-            return False
-        self._credit -= 1
-        return True
+    def _answer_ring(self) -> None:
+        self._answer = None
+        self._answered_at = asyncio.get_running_loop().time()
+        self._is_rung = self._waiter is None
+        self._stop_waiting()
 
     def _stop_waiting(self) -> None:
         if self._waiter is not None and not self._waiter.done():
