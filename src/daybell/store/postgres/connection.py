@@ -64,6 +64,7 @@ LEAST_POOLS: Final = {
     Pace.SHORT: 2, Pace.FIRE: 1, Pace.VIEW: 1, Pace.LONG: 1, Pace.LOAD: 1
 }  # fmt: skip
 assert (sum(POOLS.values()), sum(LEAST_POOLS.values())) == (POOL_SIZE, POOL_SIZE_LEAST)
+LENT_MAX: Final = 100  # uses of kept connections, until one goes back to the driver's pool
 POOL_IDLE_SECONDS: Final[Seconds] = 60.0  # then a quiet process gives its sessions back
 APART_MAX: Final = 2  # connections for a moment, beside the pools
 # The same behind a pooler in session mode, whose pool has 20 servers by default for all clients.
@@ -216,6 +217,105 @@ class Link(Protocol):
     def terminate(self) -> None: ...
 
 
+class Pool:
+    """The connections of one pace.
+
+    The driver's pool starts a task for each acquisition and each release. So a connection whose use
+    ended well is kept here and lent again directly. The driver's pool gets it back when a caller
+    waits for one, and after some uses, since it replaces old connections.
+    """
+
+    def __init__(self, connections: Any, timeouts: Timeouts) -> None:
+        self._connections = connections
+        self._timeouts = timeouts
+        self._kept: list[tuple[Seconds, Any]] = []  # the last one is lent next
+        self._waiting = 0
+        self._uses = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.generation = 0
+
+    @property
+    def size(self) -> int:
+        """The number of open connections."""
+        return self._connections.get_size()
+
+    async def take(self) -> Any:
+        """Return a connection for the caller alone. Raises TimeoutError if none is free in time."""
+        while self._kept:
+            _, link = self._kept.pop()
+            if _is_usable(link):
+                return link
+            await self.give_back(link)
+        self._waiting += 1
+        try:
+            return await self._connections.acquire(timeout=self._timeouts.acquire)
+        finally:
+            self._waiting -= 1
+
+    def keep(self, link: Any, generation: int) -> bool:
+        """Keep a connection whose last use ended well, unless it belongs into the driver's pool."""
+        self._uses += 1
+        if self._waiting or generation != self.generation or self._uses % LENT_MAX == 0:
+            return False
+        if not _is_usable(link):
+            return False
+        loop = asyncio.get_running_loop()
+        self._kept.append((loop.time(), link))
+        if self._timer is None:
+            self._timer = loop.call_later(POOL_IDLE_SECONDS, self._close_idle)
+        return True
+
+    async def give_back(self, link: Any) -> None:
+        """Return a connection to the driver's pool. The end of a cancelled statement is awaited."""
+        await self._connections.release(link, timeout=self._timeouts.connect)
+
+    async def expire(self) -> None:
+        """Use no connection again that is open now."""
+        self.generation += 1
+        await self._connections.expire_connections()
+        await self._give_back_kept()
+
+    async def close(self) -> None:
+        """Close all connections; those that do not answer are terminated."""
+        await self._give_back_kept()
+        await close_pool(self._connections, self._timeouts.connect)
+
+    def terminate(self) -> None:
+        """Drop all connections."""
+        self._stop_timer()
+        self._connections.terminate()
+
+    async def _give_back_kept(self) -> None:
+        self._stop_timer()
+        kept, self._kept = self._kept, []
+        for _, link in kept:
+            await self.give_back(link)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_idle(self) -> None:
+        """Close the connections that were not used lately: a quiet process has none."""
+        loop = asyncio.get_running_loop()
+        self._timer, since = None, loop.time() - POOL_IDLE_SECONDS
+        idle = [link for at, link in self._kept if at <= since]
+        self._kept = [(at, link) for at, link in self._kept if at > since]
+        for link in idle:
+            terminate(link)
+        if self._kept:
+            seconds = max(0.0, self._kept[0][0] - since)
+            self._timer = loop.call_later(seconds, self._close_idle)
+
+
+def _is_usable(link: Any) -> bool:
+    try:
+        return not link.is_closed()
+    except asyncpg.InterfaceError:  # closed, and taken from the pool
+        return False
+
+
 class Database:
     """Pools of connections to one database, one for each pace of work.
 
@@ -231,7 +331,7 @@ class Database:
         self.lease = lease
         self._paces = {pace: timeouts_for(lease, pace) for pace in Pace}
         self.timeouts = self._paces[Pace.SHORT]
-        self._pools: dict[Pace, Any] = {}
+        self._pools: dict[Pace, Pool] = {}
         self._sizes = share_out(pool_size)
         self._shares = {pace: Shares(count) for pace, count in self._sizes.items()}
         self._apart = asyncio.Semaphore(APART_MAX)
@@ -298,10 +398,13 @@ class Database:
         """
         pools = await self._make_pools()
         try:
-            async with pools[Pace.SHORT].acquire(timeout=self.timeouts.acquire) as link:
+            link = await pools[Pace.SHORT].take()
+            try:
                 if (is_fit := await self._probe(link, fit)) is not None:
                     self._pools, self._is_probed = pools, True
                     return is_fit
+            finally:
+                await pools[Pace.SHORT].give_back(link)
         except asyncpg.PostgresError as error:
             if "startup parameter" not in str(error):
                 raise
@@ -354,7 +457,7 @@ class Database:
         """Count the servers that a pooler in session mode has for this process, up to `most`: those
         that the pools hold, and those that can be had now.
         """
-        held = sum(pool.get_size() for pool in self._pools.values())
+        held = sum(pool.size for pool in self._pools.values())
 
         async def try_one() -> None:
             link = await self.connect(self.url, **self._options(self.timeouts))
@@ -384,13 +487,13 @@ class Database:
             return False
         return is_fit
 
-    async def _make_pools(self) -> dict[Pace, Any]:
+    async def _make_pools(self) -> dict[Pace, Pool]:
         """Pools for all paces. Those that are not used yet have no connection."""
         return {pace: await self._make_pool(pace) for pace in POOLS}
 
-    async def _make_pool(self, pace: Pace) -> Any:
+    async def _make_pool(self, pace: Pace) -> Pool:
         timeouts = self._paces[pace]
-        return await _driver.create_pool(
+        connections = await _driver.create_pool(
             self.url,
             # Restoring what it should keep, the driver logs tracebacks while a server is away.
             min_size=0,
@@ -401,6 +504,7 @@ class Database:
             connect=self.connect,
             **self._options(timeouts),
         )
+        return Pool(connections, timeouts)
 
     async def _prepare(self, link: Any, *, timeouts: Timeouts) -> None:
         await watch_peer(link, timeouts=timeouts)
@@ -414,7 +518,7 @@ class Database:
         if self._works:
             await asyncio.wait(self._works, timeout=2 * self.timeouts.connect)
         pools, self._pools = list(self._pools.values()), {}
-        await asyncio.gather(*(close_pool(pool, self.timeouts.connect) for pool in pools))
+        await asyncio.gather(*(pool.close() for pool in pools))
 
     @contextmanager
     def at_pace(self, pace: Pace) -> Generator[None]:
@@ -563,23 +667,24 @@ class Database:
 
     @asynccontextmanager
     async def _acquired(self, pace: Pace) -> AsyncGenerator[Link]:
-        pool, link = self._pools[pace], None
+        pool, link, is_sound = self._pools[pace], None, False
         try:
             with translated():
                 if self._timeline != self.lineage.timeline:
                     await self._follow()
                 try:
-                    link = await pool.acquire(timeout=self._paces[pace].acquire)
+                    link = await pool.take()
                 except TimeoutError:
                     if self.is_session_pooled:
                         raise self._short_of_servers() from None
                     raise
                 if pace in PATIENT:
                     link = await self._checked(pool, link)
-                started = asyncio.get_running_loop().time()
+                started, generation = asyncio.get_running_loop().time(), pool.generation
                 try:
                     await self.replan(link)
                     yield link
+                    is_sound = True
                     if asyncio.get_running_loop().time() - started > SLOW_SECONDS:
                         self._uses = SIZES_USES  # its plan may be old
                 except TimeoutError:
@@ -593,23 +698,23 @@ class Database:
                     await self._expire()
                     raise
                 finally:
-                    # Of one that was cancelled, the end is waited for.
-                    await pool.release(link, timeout=self.timeouts.connect)
+                    if not (is_sound and pool.keep(link, generation)):
+                        await pool.give_back(link)
         except Unavailable as error:
             error.was_sent = link is not None
             raise
 
-    async def _checked(self, pool: Any, link: Any) -> Any:
+    async def _checked(self, pool: Pool, link: Any) -> Any:
         """Replace a connection that is silent: a long statement would wait for it too long."""
         try:
             await link.execute("SELECT 1", timeout=self.timeouts.command)
         except TimeoutError:
             terminate(link)
-            await pool.release(link)
+            await pool.give_back(link)
             await self._expire()
-            return await pool.acquire(timeout=self.timeouts.acquire)
+            return await pool.take()
         except BaseException:
-            await pool.release(link, timeout=self.timeouts.connect)
+            await pool.give_back(link)
             raise
         return link
 
@@ -636,7 +741,7 @@ class Database:
     async def _expire(self) -> None:
         """Use no connection again that is open now."""
         for pool in self._pools.values():
-            await pool.expire_connections()
+            await pool.expire()
 
     async def _follow(self) -> None:
         """Use no connection of an older timeline again, after a failover that any store of this
