@@ -343,7 +343,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "idle connections are used again after one has gone silent",
-        (("store/postgres/connection.py", "await pool.expire_connections()", "pass"),),
+        (("store/postgres/connection.py", "await pool.expire()", "pass"),),
         OF_SILENCE,
         only="deaf",
         seconds=20.0,

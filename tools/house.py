@@ -1,0 +1,227 @@
+"""Count the figures of the code base: files, imports, inheritance, cycles, words.
+
+python tools/house.py [--list single-importers | cycles | depth | words | imports]
+
+The tidy test holds the code to the limits below; this program shows the same figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+PACKAGE: Final = ROOT / "src" / "daybell"
+# Words that docstrings and comments should rarely need, and how many of them per 1,000 words.
+WORDS: Final[dict[str, tuple[frozenset[str], float]]] = {
+    "what": (frozenset({"what", "whatever"}), 3.0),
+    "who": (frozenset({"who", "whom", "whose", "whoever"}), 0.5),
+    "nobody": (frozenset({"nobody", "somebody", "anybody"}), 0.3),
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file under its dotted name."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    def prose(self) -> Iterator[str]:
+        """Its docstrings and comments."""
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        for node in ast.walk(self.tree):
+            if isinstance(node, kinds):
+                yield ast.get_docstring(node) or ""
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
+@dataclass(frozen=True)
+class House:
+    """All modules of the package."""
+
+    modules: dict[str, Module]
+
+    @classmethod
+    def read(cls, package: Path = PACKAGE) -> House:
+        modules: dict[str, Module] = {}
+        for path in sorted(package.rglob("*.py")):
+            parts = path.relative_to(package.parent).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modules[name] = Module(name, path.read_text())
+        return cls(modules)
+
+    def targets(self, module: Module, node: ast.AST) -> Iterator[str]:
+        """The modules of the package that an import statement names."""
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            found = name if name in self.modules else name.rpartition(".")[0]
+            if found in self.modules and found != module.name:
+                yield found
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """The modules that each module imports, inside functions and for types, too."""
+        return {
+            name: {t for node in ast.walk(one.tree) for t in self.targets(one, node)}
+            for name, one in self.modules.items()
+        }
+
+    @cached_property
+    def single_importers(self) -> list[tuple[str, str]]:
+        """Modules that exactly one other module imports, and that module. Packages do not count."""
+        importers: defaultdict[str, set[str]] = defaultdict(set)
+        packages = {name.rpartition(".")[0] for name in self.modules}
+        for name, targets in self.imports.items():
+            for target in targets:
+                importers[target].add(name)
+        return [
+            (name, next(iter(by)))
+            for name, by in sorted(importers.items())
+            if len(by) == 1 and name not in packages
+        ]
+
+    @cached_property
+    def cycles(self) -> list[list[str]]:
+        """Groups of modules that import each other, those of functions and types included."""
+        return [sorted(group) for group in _components(self.imports) if len(group) > 1]
+
+    @cached_property
+    def imports_in_functions(self) -> list[str]:
+        """Places of imports of this package inside functions."""
+        return [
+            f"{name}:{inner.lineno}"
+            for name, one in self.modules.items()
+            for outer in ast.walk(one.tree)
+            if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+            for inner in ast.walk(outer)
+            if isinstance(inner, ast.Import | ast.ImportFrom)
+        ]
+
+    @cached_property
+    def depths(self) -> dict[str, int]:
+        """The depth of each class: 1 without a base of its own package."""
+        bases: dict[str, list[str]] = {}
+        for name, one in self.modules.items():
+            aliases = {
+                alias.asname or alias.name: f"{node.module}.{alias.name}"
+                for node in ast.walk(one.tree)
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+            }
+            for node in ast.walk(one.tree):
+                if isinstance(node, ast.ClassDef):
+                    names = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                    bases[f"{name}.{node.name}"] = [
+                        aliases.get(base, f"{name}.{base}") for base in names
+                    ]
+
+        def depth(key: str, seen: tuple[str, ...] = ()) -> int:
+            if key not in bases or key in seen:
+                return 0
+            return 1 + max((depth(base, (*seen, key)) for base in bases[key]), default=0)
+
+        return {key: depth(key) for key in bases}
+
+    @cached_property
+    def word_rates(self) -> dict[str, float]:
+        """How often docstrings and comments use each word, per 1,000 words."""
+        text = " ".join(part for one in self.modules.values() for part in one.prose())
+        counts = Counter(re.findall(r"[a-z']+", text.lower()))
+        total = max(1, counts.total()) / 1000
+        return {name: sum(counts[w] for w in words) / total for name, (words, _) in WORDS.items()}
+
+    def figures(self) -> dict[str, object]:
+        deepest = max(self.depths, key=lambda key: self.depths[key])
+        return {
+            "files": len(self.modules),
+            "lines": sum(len(one.text.splitlines()) for one in self.modules.values()),
+            "modules with a single importer": len(self.single_importers),
+            "deepest inheritance": f"{self.depths[deepest]} ({deepest})",
+            "modules in cycles": sum(map(len, self.cycles)),
+            "imports in functions": len(set(self.imports_in_functions)),
+            **{f"'{name}' per 1,000 words": round(r, 1) for name, r in self.word_rates.items()},
+        }
+
+
+def _components(graph: dict[str, set[str]]) -> Iterator[set[str]]:
+    """Strongly connected parts of a graph."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in graph:
+        _walk(graph, start, seen, order)
+    reverse: defaultdict[str, set[str]] = defaultdict(set)
+    for node, targets in graph.items():
+        for target in targets:
+            reverse[target].add(node)
+    seen = set()
+    for start in reversed(order):
+        part: list[str] = []
+        _walk(reverse, start, seen, part)
+        if part:
+            yield set(part)
+
+
+def _walk(
+    graph: dict[str, set[str]] | defaultdict[str, set[str]],
+    start: str,
+    seen: set[str],
+    order: list[str],
+) -> None:
+    """Append all nodes that can be reached, each after those that it leads to."""
+    if start in seen:
+        return
+    seen.add(start)
+    stack = [(start, iter(sorted(graph.get(start, ()))))]
+    while stack:
+        node, targets = stack[-1]
+        for target in targets:
+            if target not in seen:
+                seen.add(target)
+                stack.append((target, iter(sorted(graph.get(target, ())))))
+                break
+        else:
+            order.append(node)
+            stack.pop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python tools/house.py", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--list", choices=("single-importers", "cycles", "depth", "imports"))
+    arguments = parser.parse_args()
+    house = House.read()
+    lists = {
+        "single-importers": (f"{name} <- {by}" for name, by in house.single_importers),
+        "cycles": (" ".join(group) for group in house.cycles),
+        "depth": (f"{d} {name}" for name, d in house.depths.items() if d > 2),
+        "imports": iter(house.imports_in_functions),
+    }
+    if arguments.list:
+        print("\n".join(lists[arguments.list]))
+        return
+    for name, value in house.figures().items():
+        print(f"{name:32} {value}")
+
+
+if __name__ == "__main__":
+    main()
