@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,12 +43,12 @@ WORLD: Final = (
     ("tenants", "list", "--json"),
     ("keys", "create", "ci", "--role", "operator", "--json"),
     ("keys", "list", "--json"),
-    ("jobs", "create", "disk", "--command", "df -h .", "--manual", "--json"),
+    ("jobs", "create", "disk", "--every", "1d", "--command", "df -h .", "--json"),
     ("jobs", "create", "nightly", "--cron", "0 3 * * *", "--command", "true", "--json"),
     ("jobs", "create", "alive", "--every", "1h", "--http", "https://example.org/", "--json"),
     ("jobs", "trigger", "disk", "--delay", "1h", "--json"),
     ("jobs", "update", "nightly", "--cron", "30 3 * * *", "--json"),
-    ("jobs", "pause", "alive", "--json"),
+    ("jobs", "pause", "alive"),
     ("jobs", "list", "--json"),
     ("jobs", "show", "nightly", "--json"),
     ("jobs", "versions", "nightly", "--json"),
@@ -126,14 +126,8 @@ def help_texts(*command: str) -> Iterator[str]:
 def openapi() -> str:
     from daybell.api import create_api  # noqa: PLC0415
 
-    with closing_client() as client:
-        document = create_api(client).openapi()
+    document = create_api(daybell.Client("memory://")).openapi()
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
-
-
-@contextmanager
-def closing_client() -> Iterator[Any]:
-    yield daybell.Client("memory://")
 
 
 def world(url: str, folder: str) -> Iterator[str]:
