@@ -39,6 +39,7 @@ BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
 MOVES: Final = "store/postgres/moves.py"
 WORKERS: Final = "store/postgres/workers.py"
 FIRING: Final = "store/postgres/firing.py"
+FIRING_ALIKE: Final = "store/postgres/firing_alike.py"
 ENQUEUE: Final = "store/postgres/enqueue.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_events.py",)
@@ -172,6 +173,11 @@ MUTANTS: Final = (
         "a schedule fires wherever its cursor is",
         ((FIRING, "AND coalesce(s.since, s.next_at) = u.expect", "AND u.expect > 0"),),
         OF_SCHEDULES,
+    ),
+    Mutant(
+        "a plain tick fires wherever its cursor is",
+        ((FIRING_ALIKE, "AND coalesce(s.since, s.next_at) = u.expect", "AND u.expect > 0"),),
+        ("tests/store/test_firing_alike.py",),
     ),
     Mutant(
         "a tick has no name of its own",

@@ -1,5 +1,7 @@
 """Firing what is due."""
 
+import asyncio
+
 import pytest
 
 from daybell.core.execution import State
@@ -122,6 +124,68 @@ async def test_more_than_a_batch_is_fired_without_a_pause(store, clock):
 
     assert await scheduler.tick() == AGAIN
     assert await scheduler.tick() != AGAIN
+    assert (await store.due_schedules()).schedules == ()
+
+
+async def two_batches(store, clock):
+    """A scheduler with more than a batch before it; what it asks of the store is written down."""
+    schedules = [a_schedule(rule=MINUTELY, next_at=NOON) for _ in range(BATCH_MAX + 1)]
+    await put(store, *schedules, overlap="allow")
+    asked, look, fire = [], store.store.due_schedules, store.store.fire
+
+    async def seen_look(**options):
+        asked.append("look" if options.get("after") is None else "look ahead")
+        return await look(**options)
+
+    async def seen_fire(firings):
+        await asyncio.sleep(0.01)
+        asked.append(f"fire {len(firings)}")
+        return await fire(firings)
+
+    store.store.due_schedules, store.store.fire = seen_look, seen_fire
+    return a_scheduler(store, clock), asked
+
+
+async def test_the_next_batch_is_read_while_one_is_fired(store, clock):
+    scheduler, asked = await two_batches(store, clock)
+
+    assert await scheduler.tick() == AGAIN
+    assert await scheduler.tick() == POLL_SECONDS
+    await scheduler.tick()
+
+    assert asked == ["look", "look ahead", f"fire {BATCH_MAX}", "fire 1", "look"]
+
+
+async def test_after_a_batch_that_is_not_all_fired_it_begins_with_the_earliest(store, clock):
+    scheduler, asked = await two_batches(store, clock)
+    fire = store.store.fire
+
+    async def outrun(firings):
+        return [False, *(await fire(firings[1:]))]
+
+    store.store.fire = outrun
+    assert await scheduler.tick() == AGAIN
+    assert await scheduler.tick() == COLLISION_SECONDS
+
+    assert asked == ["look", "look ahead", f"fire {BATCH_MAX - 1}", "look", "fire 1"]
+
+
+async def test_what_was_read_ahead_is_forgotten_when_firing_fails(store, clock):
+    scheduler, asked = await two_batches(store, clock)
+    fire = store.store.fire
+
+    async def away(firings):
+        await asyncio.sleep(0.01)
+        raise Unavailable("away")
+
+    store.store.fire = away
+    with pytest.raises(Unavailable):
+        await scheduler.tick()
+    store.store.fire = fire
+    asked.clear()
+
+    assert [await scheduler.tick(), await scheduler.tick()] == [AGAIN, POLL_SECONDS]
+    assert asked[0] == "look"
     assert (await store.due_schedules()).schedules == ()
 
 

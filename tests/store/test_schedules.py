@@ -206,3 +206,16 @@ async def test_a_limit_is_one_at_least(store, limit):
         await store.list_ticks(TENANT, mint(), limit=limit)
     with pytest.raises(UsageError):
         await store.due_schedules(limit=limit)
+
+
+async def test_due_schedules_can_be_read_from_one_of_them_on(store, clock):
+    now = clock.now()
+    times = [now - 3, now - 2, now - 2, now - 2, now - 1, now + 60]
+    await put(store, *[a_schedule(next_at=at) for at in times])
+    everything = (await store.due_schedules()).schedules
+
+    for place, one in enumerate(everything):
+        rest = await store.due_schedules(limit=2, after=one)
+
+        assert rest.schedules == everything[place + 1 : place + 3]
+        assert rest.next_at == [*times, None][place + 3 if place < 3 else 5]

@@ -86,6 +86,15 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_plain(self) -> bool:
         """Whether it uses none of the rarer fields; stores take a shorter way for such rows."""
+        return self.scheduled_for is None and self.schedule is None and self._has_no_wishes
+
+    @property
+    def is_plain_tick(self) -> bool:
+        """The same of what a schedule has fired."""
+        return self.queue is None and self.priority is None and self._has_no_wishes
+
+    @property
+    def _has_no_wishes(self) -> bool:
         return (
             self.delay is None
             and self.at is None
@@ -94,8 +103,6 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             and self.retries is None
             and self.timeout is None
             and self.gate is None
-            and self.scheduled_for is None
-            and self.schedule is None
             and self.parent is None
             and not self.force
         )

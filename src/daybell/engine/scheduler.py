@@ -57,6 +57,10 @@ class Scheduler:
         self._doubtful: set[UUID] = set()  # schedules that may stand at a tick which is on record
         self._seen_at: Instant | None = None  # the store's time of the last look
         self._is_held_up = False  # by others, who have a whole batch in their hands
+        # What is due after the batch that is being fired; and when those fire next that were fired
+        # since it began with the earliest.
+        self._ahead: asyncio.Task[tuple[Due, list[Firing]]] | None = None
+        self._following: list[Instant] = []
         self._unlisten: Callable[[], Awaitable[None]] | None = None
         self._listening: asyncio.Task[None] | None = None
         self.epoch: int | None = None  # None: another scheduler leads
@@ -81,6 +85,7 @@ class Scheduler:
             await asyncio.gather(self._listening, return_exceptions=True)
         for loop in self._loops:
             await loop.stop()
+        await self._forget_ahead()
         try:
             if self._unlisten is not None:
                 await self._unlisten()
@@ -102,17 +107,46 @@ class Scheduler:
 
     async def tick(self) -> Seconds | None:
         """Fire what is due; answers how long there is nothing to do."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            self._following = []
+        due, firings = await (ahead or self._look())
+        if not firings:
+            # Those that cannot be read stay due; they must not keep it from waiting.
+            self._is_held_up = False
+            return self._until_next(due)
+        is_full = len(due.schedules) == BATCH_MAX
+        if is_full and not self._is_held_up:  # the next ones are read while these are written
+            self._ahead = asyncio.create_task(self._look(after=due.schedules[-1]))
+        try:
+            fired = await self._fire(firings)
+        except BaseException:
+            await self._forget_ahead()
+            raise
+        self._tell(fired, due)
+        if fired:
+            self.dependents.loop.wake()  # what was fired may wait for jobs that have succeeded
+        # Of a full batch that hardly moves, most is in the hands of somebody who may have frozen:
+        # what comes after it is not to wait for him.
+        self._is_held_up = is_full and len(fired) < len(firings) / 2
+        if len(fired) < len(firings):
+            await self._forget_ahead()  # those that are left come before
+            return AGAIN if is_full and fired else COLLISION_SECONDS
+        self._following += {one.next_at for one in firings if one.next_at is not None}
+        return AGAIN if is_full else self._until_next(due)
+
+    async def _look(self, after: Schedule | None = None) -> tuple[Due, list[Firing]]:
+        """What is due, and what to do about it."""
         sent = self._clock.monotonic()
-        due = await self._store.due_schedules(limit=BATCH_MAX, free=self._is_held_up)
+        due = await self._store.due_schedules(limit=BATCH_MAX, free=self._is_held_up, after=after)
         self._clock.correct(due.now, sent)
         if self._seen_at is not None and due.now < self._seen_at - AHEAD_SECONDS:
             self.rearming.wake()  # the store's clock was set back
         self._seen_at = due.now
-        firings = self.plan(due, await self._starts(due))
-        if not firings:
-            # Those that cannot be read stay due; they must not keep it from waiting.
-            self._is_held_up = False
-            return _until(due.next_at, due.now)
+        return due, self.plan(due, await self._starts(due))
+
+    async def _fire(self, firings: list[Firing]) -> list[Firing]:
+        """Fire these; answers which were fired here."""
         fired: list[Firing] = []
         for some in _slices(firings):
             answers = await self._store.fire(some)
@@ -121,27 +155,26 @@ class Scheduler:
                     fired.append(firing)
                 elif firing.missed:
                     self._doubtful.add(firing.schedule)
-        self._tell(fired, due)
-        if fired:
-            self.dependents.loop.wake()  # what was fired may wait for jobs that have succeeded
-        # Of a full batch that hardly moves, most is in the hands of somebody who may have frozen:
-        # what comes after it is not to wait for him.
-        is_full = len(due.schedules) == BATCH_MAX
-        self._is_held_up = is_full and len(fired) < len(firings) / 2
-        if is_full and fired:
-            return AGAIN
-        if len(fired) < len(firings):
-            return COLLISION_SECONDS
-        following = [one.next_at for one in firings if one.next_at is not None]
-        if due.next_at is not None:
-            following.append(due.next_at)
+        return fired
+
+    async def _forget_ahead(self) -> None:
+        """Begin with the earliest again."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+
+    def _until_next(self, due: Due) -> Seconds:
+        """How long there is nothing to do, once all that was found is fired."""
+        following = self._following if due.next_at is None else [*self._following, due.next_at]
         return _until(min(following, default=None), self._clock.now())
 
     async def _starts(self, due: Due) -> dict[UUID, Instant | None]:
         """The first tick that is not on record, of schedules whose missed range was refused: the
         cursor may have been set back by a new definition.
         """
-        doubtful, self._doubtful = self._doubtful, set()
+        doubtful = self._doubtful.intersection([one.id for one in due.schedules])
+        self._doubtful -= doubtful
         starts: dict[UUID, Instant | None] = {}
         for one in due.schedules:
             if one.id in doubtful and one.next_at is not None:

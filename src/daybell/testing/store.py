@@ -15,7 +15,7 @@ from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import DURATION_SECONDS_MAX
-from daybell.core.schedule import Due
+from daybell.core.schedule import Due, Schedule
 from daybell.core.tenant import Tenant
 from daybell.core.worker import Claim, NewWorker, Renewal
 from daybell.store.memory import MemoryStore
@@ -77,8 +77,10 @@ class BenchStore(MemoryStore):
         with self._begin() as tables:
             return min((at for at, one in upcoming(tables) if self._fires(one.job)), default=None)
 
-    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
-        due = await super().due_schedules(limit=limit, free=free)
+    async def due_schedules(
+        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    ) -> Due:
+        due = await super().due_schedules(limit=limit, free=free, after=after)
         return replace(due, schedules=tuple(one for one in due.schedules if self._fires(one.job)))
 
     async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:

@@ -131,6 +131,27 @@ async def test_a_frozen_scheduler_with_a_whole_batch_in_its_hands_stops_nobody_e
     assert (await store.due_schedules()).schedules == ()
 
 
+async def test_plain_ticks_fire_by_the_short_way_and_step_over_what_is_locked(
+    store, clock, sql, monkeypatch
+):
+    schedules = [a_schedule(next_at=clock.now()) for _ in range(4)]
+    await put(store, *schedules, overlap="allow")
+    longer, fire_free = [], store._fire_free
+
+    async def seen(tenant, firings):
+        longer.append([firing.schedule for firing in firings])
+        return await fire_free(tenant, firings)
+
+    monkeypatch.setattr(store, "_fire_free", seen)
+    async with frozen(sql, "id = $1", schedules[1].id):
+        answers = await store.fire([a_firing(one) for one in schedules])
+
+    assert answers == [True, False, True, True]
+    assert longer == [[schedules[1].id]]
+    assert await store.fire([a_firing(schedules[1])]) == [True]
+    assert len(longer) == 1
+
+
 async def test_schedules_that_catch_up_are_more_than_one_transaction(store, clock):
     since = clock.now() // 60 * 60 - 3600
     schedules = [

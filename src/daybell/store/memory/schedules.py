@@ -58,11 +58,15 @@ class MemorySchedules(Part):
             ]
             return sorted(found, key=lambda schedule: schedule.id)
 
-    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
+    async def due_schedules(
+        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    ) -> Due:
         check_limit(limit)  # what is free needs no saying: here, nobody holds anything for long
         with self._begin() as tables:
             now = self._clock()
             coming = upcoming(tables)
+            if after is not None:
+                coming = [one for one in coming if (one[0], one[1].id) > (after.next_at, after.id)]
             due = [schedule for at, schedule in coming if at <= now][:limit]
             later = [at for at, _ in coming[len(due) :]]
             return Due(now=now, schedules=tuple(due), next_at=min(later, default=None))

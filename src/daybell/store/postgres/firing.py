@@ -22,7 +22,8 @@ from daybell.errors import NotFound, Unavailable
 from daybell.store.checks import check_batch
 from daybell.store.codes import DECISION_CODES
 from daybell.store.postgres.connection import Link
-from daybell.store.postgres.enqueue import STALE_TRIES, Enqueueing
+from daybell.store.postgres.enqueue import STALE_TRIES
+from daybell.store.postgres.firing_alike import CUT_OFF, FiringAlike
 from daybell.store.postgres.specs import Outdated, Specs
 from daybell.store.postgres.timeouts import Pace
 
@@ -30,12 +31,6 @@ Ticks = list[tuple[Firing, Tick]]
 
 SPLIT_PARTS: Final = 32  # of a batch in which something is locked
 SPLIT_LOCKED_MAX: Final = 2
-# A session that the server has ended because it was idle in a transaction, as the driver tells it.
-CUT_OFF: Final = (
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-)
 
 
 def by_schedule(firing: Firing) -> int:
@@ -43,7 +38,7 @@ def by_schedule(firing: Firing) -> int:
     return firing.schedule.int
 
 
-class Advancing(Enqueueing):
+class Advancing(FiringAlike):
     """Moving cursors on."""
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
@@ -56,10 +51,20 @@ class Advancing(Enqueueing):
             for index, firing in left:
                 if firing.tenant == tenant:
                     now.setdefault(firing.schedule, (index, firing))
-            answers = await self._fire_free(tenant, [firing for _, firing in now.values()])
+            answers = await self._fire_shortly(tenant, [firing for _, firing in now.values()])
             fired.update(zip([index for index, _ in now.values()], answers, strict=True))
             left = [entry for entry in left if entry[0] not in fired]
         return [fired[index] for index in range(len(firings))]
+
+    async def _fire_shortly(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        """Fire by the short way what can go there, and the rest by the general one."""
+        check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
+        fired = await self.fire_alike(tenant, firings)
+        left = [firing for firing in firings if firing.schedule not in fired]
+        if left:
+            answers = await self._fire_free(tenant, left)
+            fired.update(f.schedule for f, is_ours in zip(left, answers, strict=True) if is_ours)
+        return [firing.schedule in fired for firing in firings]
 
     async def _fire_free(self, tenant: str, firings: list[Firing]) -> list[bool]:
         """Fire what can be fired without waiting for a lock. The rest is answered with False: it
@@ -101,7 +106,6 @@ class Advancing(Enqueueing):
     """
 
     async def _fire_all(self, tenant: str, firings: list[Firing]) -> list[bool]:
-        check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
         left = sorted(firings, key=by_schedule)
         for attempt in range(STALE_TRIES):
             if not left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import inf
 from typing import Final
 from uuid import UUID
 
@@ -172,21 +173,22 @@ class Scheduling(Advancing):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
      WHERE NOT s.is_paused AND s.next_at IS NOT NULL AND j.deleted_at IS NULL
+       AND (s.next_at, s.id) > ($2::float8, $3::uuid)
      ORDER BY s.next_at, s.id LIMIT $1 {{locking}}) x ON true
     """
 
-    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
+    async def due_schedules(
+        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    ) -> Due:
         check_limit(limit, most=FIRE_BATCH_MAX)
         # A row may be put elsewhere in the order meanwhile; `fire` compares the cursor anyway.
         locking = "FOR SHARE OF s SKIP LOCKED" if free else ""
+        place = (-inf, UUID(int=0)) if after is None else (after.next_at, after.id)
         async with self.db.link() as link:
-            rows = await link.fetch(self.DUE_SCHEDULES.format(locking=locking), limit + 1)
+            query = self.DUE_SCHEDULES.format(locking=locking)
+            rows = await link.fetch(query, limit + 1, *place)
             now: Instant = rows[0]["now"]
-            found = [
-                read_schedule(row, await self.names.tenant_name(link, row["tenant"]))
-                for row in rows
-                if row["id"] is not None
-            ]
+            found = await self._read_schedules(link, rows)
         due = [one for one in found[:limit] if one.next_at is not None and one.next_at <= now]
         rest = found[len(due) :]
         return Due(now=now, schedules=tuple(due), next_at=rest[0].next_at if rest else None)
@@ -226,12 +228,14 @@ class Scheduling(Advancing):
         check_limit(limit, most=FIRE_BATCH_MAX)
         async with self.db.link() as link:
             rows = await link.fetch(self.AHEAD, by, limit, after)
-            found = [
-                read_schedule(row, await self.names.tenant_name(link, row["tenant"]))
-                for row in rows
-                if row["id"] is not None
-            ]
+            found = await self._read_schedules(link, rows)
         return Due(now=rows[0]["now"], schedules=tuple(found))
+
+    async def _read_schedules(self, link: Link, rows: Sequence[Row]) -> list[Schedule]:
+        """The schedules in rows that say the time as well, if nothing else."""
+        keys = {row["tenant"] for row in rows if row["id"] is not None}
+        names = {key: await self.names.tenant_name(link, key) for key in keys}
+        return [read_schedule(row, names[row["tenant"]]) for row in rows if row["id"] is not None]
 
     # Like a firing, it steps over a schedule that is locked.
     TURN_BACK = f"""

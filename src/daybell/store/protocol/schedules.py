@@ -41,10 +41,13 @@ class Schedules(Protocol):
         """
         ...
 
-    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
+    async def due_schedules(
+        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    ) -> Due:
         """Schedules of any tenant whose cursor has come, earliest first, and when the next one
         will be due. Locks nothing: `fire` finds out who was first. With `free`, what somebody
-        else has in his hands just now is left out, which costs more.
+        else has in his hands just now is left out, which costs more. With `after`, only those that
+        come after that one in this order.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from typing import Any, Final
 from uuid import UUID
 
@@ -56,9 +57,11 @@ class SqliteSchedules(Part):
     ) -> list[Schedule]:
         return await self._read(lambda tx: list_schedules(tx, tenant, job, ids))
 
-    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
+    async def due_schedules(
+        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    ) -> Due:
         check_limit(limit)  # what is free needs no saying: here, nobody holds anything for long
-        return await self._read(lambda tx: due_schedules(tx, limit))
+        return await self._read(lambda tx: due_schedules(tx, limit, after))
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         return await self._write(lambda tx: fire(tx, firings))
@@ -187,11 +190,13 @@ _LIST_OF_JOB: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND j.name = ? ORDER B
 _ONE: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND s.id = ? AND ifnull(?, j.name) = j.name"
 _UPCOMING: Final = "s.next_at IS NOT NULL AND s.is_paused = 0"
 _DUE: Final = f"""
-{SCHEDULE_SQL} WHERE s.next_at <= ? AND {_UPCOMING} ORDER BY s.next_at, s.id LIMIT ?
+{SCHEDULE_SQL} WHERE s.next_at <= ? AND (s.next_at, s.id) > (?, ?) AND {_UPCOMING}
+ ORDER BY s.next_at, s.id LIMIT ?
 """
 # Whatever comes after those that were found: one more that is due, or the first that is not.
 _NEXT: Final = f"""
-SELECT s.next_at FROM schedule s WHERE {_UPCOMING} ORDER BY s.next_at, s.id LIMIT 1 OFFSET ?
+SELECT s.next_at FROM schedule s WHERE (s.next_at, s.id) > (?, ?) AND {_UPCOMING}
+ ORDER BY s.next_at, s.id LIMIT 1 OFFSET ?
 """
 
 
@@ -209,18 +214,21 @@ def list_schedules(
     return [read_schedule(tx, row) for row in rows]
 
 
-def due_schedules(tx: Transaction, limit: int) -> Due:
-    rows = tx.execute(_DUE, (tx.now, limit)).fetchall()
+def due_schedules(tx: Transaction, limit: int, after: Schedule | None = None) -> Due:
+    place = (-inf, b"") if after is None else (after.next_at, after.id.bytes)
+    rows = tx.execute(_DUE, (tx.now, *place, limit)).fetchall()
     return Due(
         now=tx.now,
         schedules=tuple(read_schedule(tx, row) for row in rows),
-        next_at=next_cursor(tx, after=len(rows)),
+        next_at=next_cursor(tx, *place, skip=len(rows)),
     )
 
 
-def next_cursor(tx: Transaction, *, after: int = 0) -> Instant | None:
-    """The earliest cursor, once so many are left out."""
-    row = tx.execute(_NEXT, (after,)).fetchone()
+def next_cursor(
+    tx: Transaction, at: Instant | None = -inf, id: bytes = b"", *, skip: int = 0
+) -> Instant | None:
+    """The earliest cursor after this place, once so many are left out."""
+    row = tx.execute(_NEXT, (at, id, skip)).fetchone()
     return row[0] if row else None
 
 
