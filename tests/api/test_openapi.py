@@ -9,6 +9,7 @@ import jsonschema_rs
 import pytest
 
 from daybell.api import create_api, shapes, sights
+from daybell.api import event_schema as event_models
 from daybell.api.contract import ALWAYS, WITH_BODY
 from daybell.api.examples import EXAMPLES
 from daybell.api.schema import (
@@ -157,7 +158,8 @@ def test_every_reference_leads_somewhere(document):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_of_an_answer_is_one(name):
-    model = getattr(sights, name, None) or getattr(shapes, name)
+    places = (sights, shapes, event_models)
+    model = next(getattr(place, name) for place in places if hasattr(place, name))
 
     model.model_validate(EXAMPLES[name])
 

@@ -40,23 +40,23 @@ from daybell.client import Client
 
 BASE: Final = "/api/v1"
 # What is asked for most comes first: paths are looked for in this order.
-RESOURCES: Final = (
-    job_actions,
-    bulk,
-    jobs,
-    executions,
-    events,
-    dead_letters,
-    queues,
-    workers,
-    schedules,
-    stats,
-    stream,
-    templates,
-    secrets,
-    tenants,
-    keys,
-    audit,
+ROUTERS: Final = (
+    job_actions.router,
+    bulk.router,
+    jobs.router,
+    executions.router,
+    events.router,
+    dead_letters.router,
+    queues.router,
+    workers.router,
+    schedules.router,
+    stats.router,
+    stream.router,
+    templates.router,
+    secrets.router,
+    tenants.router,
+    keys.router,
+    audit.router,
 )
 
 
@@ -89,11 +89,11 @@ def create_api(
     problems.install(app)
     app.add_middleware(Heads)
     alive = health.router(readiness or Readiness(client.check_ready))
-    prefixed = [("", alive), ("", openapi.router), *((BASE, one.router) for one in RESOURCES)]
+    prefixed = [("", alive), ("", openapi.router), *((BASE, one) for one in ROUTERS)]
     for prefix, router in prefixed:
         app.include_router(router, prefix=prefix)
     app.state.methods = _methods_of(prefixed)
-    app.state.roles = openapi.roles_of(module.router for module in RESOURCES)
+    app.state.roles = openapi.roles_of(ROUTERS)
     app.openapi = lambda: openapi.document(app)
     return app
 

@@ -101,7 +101,7 @@ Dst = Annotated[
         }
     ),
 ]
-Overlap = Literal["skip", "allow", "queue", "queue_all", "replace"]
+Overlap = Literal["skip", "queue", "queue_all", "replace", "allow"]
 
 
 class JobFields(KindFields):

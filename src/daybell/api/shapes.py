@@ -9,8 +9,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from daybell.api.dependency_shapes import WaitsFor
-from daybell.api.event_schema import EventPage as EventPage
-from daybell.api.event_schema import Published as Published
 from daybell.api.event_schema import Step
 from daybell.api.rules import Id
 from daybell.api.run_shapes import Outcome, Status, WorkflowRun
