@@ -22,10 +22,10 @@ from benchmarks.finding import Finding
 from benchmarks.growth import found
 from benchmarks.places import Kind, Place, open_ground
 from daybell import App, Context
-from daybell.sdk.handle import Handle
+from daybell.sdk.task import Handle
 from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from daybell.store.postgres.connection import SETTINGS as SESSION
-from daybell.store.sqlite import files
+from daybell.store.sqlite import connection
 
 ALONE: Final = 500  # steps of one execution
 CROWD: Final = 100  # executions at once
@@ -168,7 +168,7 @@ class SqliteFloor:
         self._place = place
 
     async def open(self) -> None:
-        self._link = files.connect(self._place.url)
+        self._link = connection.connect(self._place.url)
 
     async def close(self) -> None:
         self._link.close()

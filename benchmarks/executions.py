@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from daybell.core.execution import NewExecution
+from daybell.core.ids import mint
 from daybell.core.job import DEFAULT_QUEUE, DEFAULT_TENANT, JobDefinition, NewJob
-from daybell.store.ids import mint
 
 TENANT: Final = DEFAULT_TENANT
 QUEUE: Final = DEFAULT_QUEUE

@@ -21,18 +21,17 @@ from benchmarks.executions import TENANT
 from benchmarks.finding import Finding
 from benchmarks.places import Ground, Kind, Place, open_ground
 from benchmarks.progress import say
+from daybell.core.ids import mint
 from daybell.core.job import JobDefinition, NewJob
-from daybell.core.overlap import Overlap
-from daybell.core.schedule import NewSchedule
+from daybell.core.schedule import NewSchedule, Overlap
 from daybell.core.when import cron, every
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.engine.loop import AGAIN
 from daybell.engine.scheduler import BATCH_MAX, Scheduler
-from daybell.store.ids import mint
 from daybell.store.postgres.connection import SETTINGS as SESSION
 from daybell.store.protocol import Store
-from daybell.store.sqlite import files
+from daybell.store.sqlite import connection
 
 DUE_AT_ONCE: Final[dict[Kind, int]] = {"postgres": 100_000, "sqlite": 10_000}
 RULE: Final = cron("0 0 * * *").to_json()  # a tick a day, so each is fired once
@@ -182,7 +181,7 @@ class SqliteFloor:
     """Plain sqlite3, on the event loop's own thread."""
 
     async def open(self, url: str) -> None:
-        self._link = files.connect(url)  # for the store's own settings
+        self._link = connection.connect(url)  # for the store's own settings
         (self._lane,) = self._link.execute("SELECT n FROM lane LIMIT 1").fetchone()
 
     async def close(self) -> None:

@@ -17,12 +17,11 @@ from typing import Any, Final
 import asyncpg
 
 from benchmarks.executions import JOB, RAN, RESULT, sliced
-from daybell.core.execution import NewExecution
-from daybell.core.priority import Priority
-from daybell.store.ids import mint
+from daybell.core.execution import NewExecution, Priority
+from daybell.core.ids import mint
 from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from daybell.store.postgres.connection import SETTINGS as SESSION
-from daybell.store.sqlite import files
+from daybell.store.sqlite import connection
 
 PRIORITY: Final = int(Priority.NORMAL)
 
@@ -182,7 +181,7 @@ class SqliteFloor:
         self._worker = mint().bytes
 
     async def open(self) -> None:
-        self._link = files.connect(self._url)  # for the store's own settings
+        self._link = connection.connect(self._url)  # for the store's own settings
         self._job, self._version, self._lane = self._link.execute(
             "SELECT j.n, j.version, l.n FROM job j, lane l WHERE name = ?", (JOB,)
         ).fetchone()
@@ -238,7 +237,7 @@ class SqliteFloor:
         return len(rows)
 
     def _begin(self) -> None:
-        files.patiently(lambda: self._link.execute("BEGIN IMMEDIATE"))
+        connection.retry_while_busy(lambda: self._link.execute("BEGIN IMMEDIATE"))
 
 
 @cache

@@ -23,7 +23,7 @@ from cronsim import CronSim
 from benchmarks.finding import Finding
 from benchmarks.progress import say
 from daybell.core.when import Schedule, cron
-from daybell.core.when.holidays import public_holidays
+from daybell.core.when.calendar import public_holidays
 from daybell.errors import UsageError
 from tests.core.when.hostile import HOSTILE
 

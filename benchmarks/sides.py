@@ -10,9 +10,9 @@ from benchmarks.executions import QUEUE, RAN, RESULT, TENANT
 from benchmarks.floor import PostgresFloor, SqliteFloor
 from benchmarks.places import Kind
 from daybell.core.execution import NewExecution
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_success
 from daybell.core.worker import NewWorker
-from daybell.store.ids import mint
 from tests.stores import connect
 
 SideName = Literal["store", "floor"]

@@ -21,7 +21,7 @@ from benchmarks.finding import Finding
 from benchmarks.growth import found
 from benchmarks.loops import run
 from benchmarks.places import Kind, Place, open_ground
-from daybell.cli.settling import settle
+from daybell.cli.roles.startup import tune_garbage_collector
 from daybell.core.execution import TERMINAL, State
 from daybell.sdk.app import App
 
@@ -184,6 +184,6 @@ def live(line: Connection, url: str, nodes: int) -> None:
 async def serve(line: Connection, url: str, nodes: int) -> None:
     app = make_app(url, nodes)
     async with app.worker():
-        settle()
+        tune_garbage_collector()
         line.send("up")
         await asyncio.to_thread(line.recv)

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 
 from daybell import Client
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_failure, after_success
 from daybell.core.worker import NewWorker
-from daybell.store.ids import mint
 from daybell.store.open import store_for
 
 

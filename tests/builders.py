@@ -9,21 +9,23 @@ from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
-from daybell.core.access import NewKey, Role
-from daybell.core.audit import NewEntry
-from daybell.core.event import NewEvent
+from daybell.core.access import (
+    NO_QUOTAS,
+    NewAuditEntry,
+    NewKey,
+    NewRequest,
+    NewSecret,
+    Role,
+    Tenant,
+)
+from daybell.core.event import NewEvent, NewStep, StepKind
 from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, State
-from daybell.core.idempotency import NewRequest
-from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.ids import mint
+from daybell.core.job import Job, JobDefinition, NewJob, NewTemplate
 from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
-from daybell.core.secret import NewSecret
-from daybell.core.step import NewStep, StepKind
-from daybell.core.template import NewTemplate
-from daybell.core.tenant import NO_QUOTAS, Tenant
-from daybell.core.view import ExecutionFilter, JobFilter
+from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.core.worker import NewWorker, Report
-from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
 from daybell.store.protocol import Store
 
@@ -111,11 +113,11 @@ def a_key(**options: Any) -> NewKey:
     return NewKey(**options)
 
 
-def an_entry(action: str = "job.update", **options: Any) -> NewEntry:
+def an_entry(action: str = "job.update", **options: Any) -> NewAuditEntry:
     options.setdefault("id", mint())
     options.setdefault("actor", "ana")
     options.setdefault("target", "resize")
-    return NewEntry(action=action, **options)
+    return NewAuditEntry(action=action, **options)
 
 
 def a_request(key: str = "k", **options: Any) -> NewRequest:

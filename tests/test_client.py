@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from daybell.client import Client
-from daybell.core.execution import State
-from daybell.core.priority import Priority
+from daybell.core.execution import Priority, State
+from daybell.core.ids import mint
 from daybell.core.retry import Retry
 from daybell.errors import (
     ExecutionNotFound,
@@ -17,7 +17,6 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from daybell.store.ids import mint
 from tests.builders import claim, claimed, look, registered, steps
 from tests.stores import open_place
 

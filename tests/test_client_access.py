@@ -5,10 +5,9 @@ import hashlib
 import pytest
 
 from daybell.client import Client
-from daybell.core.access import Role
-from daybell.core.tenant import Quotas
+from daybell.core.access import Quotas, Role
+from daybell.core.ids import mint
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, UsageError
-from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.builders import a_request, an_entry
 from tests.stores import ManualClock

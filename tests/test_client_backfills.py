@@ -6,13 +6,13 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
-from daybell.core.overlap import backfill_gate
+from daybell.core.ids import mint
+from daybell.core.schedule import backfill_gate
 from daybell.core.when import at, every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import JobNotFound, QuotaExceeded, UsageError
-from daybell.store.ids import mint
 from tests.builders import an_execution, apply, claim, death, success
 from tests.engine.faults import faulty
 from tests.stores import KINDS, open_place

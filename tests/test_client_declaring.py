@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.client import Client
-from daybell.client.declaring import Change, changes, request_of
+from daybell.client.declarations import Change, build_request, diff_requests
 from daybell.core.job import JobDefinition
 from daybell.core.retry import Retry
 from daybell.errors import DuplicateKey, InvalidSchedule, JobNotFound, UsageError, VersionConflict
@@ -159,7 +159,7 @@ def test_a_request_is_what_makes_the_same_job_again(kind, policies):
             await client.set_template(TEMPLATE)
             made = await client.apply_job("job", **kind, **policies)
             assert made.job is not None
-            asked: Any = request_of(made.job.definition)
+            asked: Any = build_request(made.job.definition)
             again = await client.apply_job(**asked)
             copied: Any = {**asked, "name": "copy"}
             copy = await client.apply_job(**copied)
@@ -271,7 +271,7 @@ def test_changes_are_told_field_by_field():
     before = {"command": "df", "env": {"A": "x", "B": "y"}, "retries": 3, "args": {"n": 1}}
     after = {"command": ["df"], "env": {"B": "z", "C": "c"}, "timeout": None, "args": {"n": 1}}
 
-    assert changes(before, after) == [
+    assert diff_requests(before, after) == [
         Change(field="command", before="df", after=["df"]),
         Change(field="env.A", before="x"),
         Change(field="env.B", before="y", after="z"),
@@ -279,7 +279,7 @@ def test_changes_are_told_field_by_field():
         Change(field="retries", before=3),
         Change(field="timeout", after=None),
     ]
-    assert changes(after, dict(reversed(after.items()))) == []
+    assert diff_requests(after, dict(reversed(after.items()))) == []
 
 
 async def test_a_job_is_made_from_a_template_with_what_is_said_beside_it(client):
@@ -333,7 +333,7 @@ async def test_a_job_stays_what_it_was_when_its_template_changes(client):
     again = await client.apply_job("backup-shop", **fields)
     await client.delete_template("backup", expect=2)
 
-    assert {one.field for one in changes(again.before, again.after)} == {
+    assert {one.field for one in diff_requests(again.before, again.after)} == {
         "queue", "made_from.version",
     }  # fmt: skip
     assert (await client.job("backup-shop")).definition.queue == "fast"

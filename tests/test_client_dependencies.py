@@ -4,14 +4,14 @@ import pytest
 
 from daybell import App
 from daybell.client import Client
-from daybell.client.why import why
-from daybell.core.instant import from_iso
+from daybell.client.explain import find_reason
+from daybell.core.ids import mint
+from daybell.core.units import from_iso
 from daybell.core.when import after, after_any, cron
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import InvalidSchedule, UsageError
-from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.builders import apply, claim, death
 
@@ -175,13 +175,13 @@ async def test_why_names_what_is_waited_for(client, clock):
     await scheduler.tick()
     [one] = (await client.executions(job="load")).items
 
-    told = await why(client, str(one.id))
+    told = await find_reason(client, str(one.id))
     assert told.word == "dependencies"
     assert told.detail.endswith("depends on: extract (queued), clean (it has not run yet)")
 
     hands = await claim(client.store)
     await apply(client.store, hands, *map(death, hands.executions))
-    told = await why(client, str(one.id))
+    told = await find_reason(client, str(one.id))
     assert "extract (dead; retry it, or let it run again)" in told.detail
 
 
@@ -195,7 +195,7 @@ async def test_why_says_that_a_dependency_was_deleted_or_has_failed_since(client
     clock.advance(60)
     await client.cancel((await client.enqueue("clean")).id)
 
-    told = await why(client, str(one.id))
+    told = await find_reason(client, str(one.id))
 
     assert "extract (there is no such job any more" in told.detail
     assert "clean (what it did since has failed; retry it" in told.detail

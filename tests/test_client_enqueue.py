@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from daybell.client import Client
-from daybell.client.filters import sweep_pages
-from daybell.core.execution import State
+from daybell.client.executions import sweep_pages
+from daybell.core.execution import Priority, State
 from daybell.core.limits import ENQUEUE_BATCH_MAX
-from daybell.core.priority import Priority
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from daybell.errors import PayloadError, UsageError
 from tests.stores import open_place
 

@@ -5,11 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daybell.client import Client
-from daybell.core.execution import State
-from daybell.core.priority import Priority
+from daybell.core.execution import Cancellation, Priority, State
+from daybell.core.ids import mint
 from daybell.errors import Conflict, DuplicateKey, ExecutionNotFound, UsageError
-from daybell.store.ids import mint
-from daybell.store.outcomes import Cancellation
 from tests.builders import claimed, dead, finished, look
 from tests.stores import open_place
 

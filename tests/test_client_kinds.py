@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from daybell.client import Client
-from daybell.client.kinds import CHOICES, read_kind, said_of
+from daybell.client.jobs import CHOICES, kind_fields, read_kind
+from daybell.core.access import NewSecret
+from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
-from daybell.core.secret import NewSecret
 from daybell.core.worker import NewWorker
 from daybell.errors import DuplicateKey, UnknownJob, UsageError, VersionConflict
-from daybell.store.ids import mint
 
 HTTP = {"url": "https://example.org", "headers": {"X-A": {"secret": "TOKEN"}}, "body": {"a": 1}}
 SQL = {"connection": "warehouse", "statement": "SELECT :a", "parameters": {"a": {"secret": "A"}}}
@@ -188,7 +188,7 @@ def test_what_a_job_runs_is_said_as_it_would_be_asked_for(beside):
         name="disk", kind="command", settings=msgspec.json.encode(settings).decode()
     )
 
-    said = said_of(definition)
+    said = kind_fields(definition)
 
     assert read_kind("command", said) == settings
     rest = {name: beside[name] for name in beside if name == "directory"}
@@ -257,14 +257,16 @@ async def test_a_node_that_sends_one_is_warned_of_too(client):
 
 
 async def test_a_job_is_launched_whatever_it_runs(client):
-    from daybell.client.submitting import read_new
+    from daybell.client.executions import read_execution
 
-    run = read_new("disk", {}, unique_key=None, id=mint())
+    run = read_execution("disk", {}, unique_key=None, id=mint())
     job, made = await client.launch("disk", run, command="df")
 
     assert (job.definition.kind, made.created) == ("command", True)
     with pytest.raises(DuplicateKey):
-        await client.launch("disk", read_new("disk", {}, unique_key=None, id=mint()), command="w")
+        await client.launch(
+            "disk", read_execution("disk", {}, unique_key=None, id=mint()), command="w"
+        )
     with pytest.raises(UsageError, match="without a schedule"):
         await client.launch("other", run, command="df", schedule="@daily")
 

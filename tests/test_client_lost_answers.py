@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from daybell.client import Client
-from daybell.client.filters import sweep_pages
-from daybell.client.submitting import read_new
+from daybell.client.executions import read_execution, sweep_pages
 from daybell.core.execution import State
 from daybell.core.limits import ENQUEUE_BATCH_MAX
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from daybell.errors import Unavailable
 from tests.builders import an_entry, apply, claim, look, success
 from tests.stores import open_place
@@ -67,7 +66,7 @@ async def test_an_enqueue_whose_answer_was_lost_happens_exactly_once(client, sto
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
 async def test_what_tells_of_it_is_on_record_exactly_once_as_well(client, store, after):
-    faulty, new, entry = Faulty(store, "enqueue", after=after), read_new("resize"), an_entry()
+    faulty, new, entry = Faulty(store, "enqueue", after=after), read_execution("resize"), an_entry()
 
     await over(faulty).submit(new, entry=entry)
 

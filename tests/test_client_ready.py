@@ -5,10 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from daybell.client.ready import ready_times
-from daybell.client.workflows import ItemCounts, RunNode
+from daybell.client.runs import ItemCounts, RunNode, ready_times
 from daybell.core.execution import State
-from daybell.core.graph import GraphEdge
+from daybell.core.workflow.graph import GraphEdge
 
 BEGUN = 100.0
 PARENTS = [("a", State.SUCCEEDED, 110.0), ("b", State.DEAD, 120.0), ("c", State.SUCCEEDED, 130.0)]

@@ -8,6 +8,7 @@ import pytest
 from daybell.client import Client
 from daybell.client.requests import read_definition
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.when import Misfire, at, cron, every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
@@ -23,7 +24,6 @@ from daybell.errors import (
     UnknownJob,
     UsageError,
 )
-from daybell.store.ids import mint
 from daybell.store.protocol import Store
 from tests.builders import apply, claim, success
 from tests.stores import KINDS, open_place

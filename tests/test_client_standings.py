@@ -5,17 +5,17 @@ import json
 import pytest
 
 from daybell.client import Client, schedules
+from daybell.client.executions import read_execution
 from daybell.client.requests import read_definition
-from daybell.client.submitting import read_new
-from daybell.core.backfill import ticks_between
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.schedule import Decision
 from daybell.core.when import every
+from daybell.core.when.cursor import ticks_between
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import COMPARED_MAX, ExecutionInTheWay, InvalidName, JobNotFound, UsageError
-from daybell.store.ids import mint
 from tests.builders import a_job, apply, claim, success
 from tests.stores import KINDS, open_place
 
@@ -228,9 +228,9 @@ async def test_who_enqueues_a_job_that_is_not_there_is_told_which_may_be_meant(c
     with pytest.raises(JobNotFound, match=hint):
         await client.enqueue_many("reprot", [{}, {}])
     with pytest.raises(JobNotFound, match=hint):
-        await client.submit_many([read_new("reprot"), read_new("reprot")])
+        await client.submit_many([read_execution("reprot"), read_execution("reprot")])
     with pytest.raises(JobNotFound, match="'reprot'") as several:
-        await client.submit_many([read_new("report"), read_new("reprot")])
+        await client.submit_many([read_execution("report"), read_execution("reprot")])
     assert "did you mean" not in str(several.value)
 
 
@@ -305,13 +305,13 @@ async def test_a_page_of_standings_costs_as_much_as_that_of_one_job(client, stor
     for number in range(5):
         await client.define(f"job-{number}", schedule="@hourly")
     asked = []
-    look = store.look_at_jobs
+    look = store.job_activity
 
     async def counted(tenant, names):
         asked.append(list(names))
         return await look(tenant, names)
 
-    store.look_at_jobs = counted
+    store.job_activity = counted
     page = await client.standings_page()
 
     assert asked == [[one.job.name for one in page.items]]

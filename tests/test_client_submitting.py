@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from daybell.client import Client, mint
-from daybell.client.submitting import derived, read_many, read_new
+from daybell.client.executions import derive_id, read_execution, read_executions
 from daybell.core.execution import State
+from daybell.core.ids import mint_many
 from daybell.core.limits import ARGS_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.errors import DuplicateKey, VersionConflict
-from daybell.store.ids import mint_many
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ async def client():
 def test_a_derived_id_keeps_the_time_and_follows_from_what_it_is_for():
     id = mint()
 
-    one, other = derived(id, "execution", 1), derived(id, "execution", 2)
+    one, other = derive_id(id, "execution", 1), derive_id(id, "execution", 2)
 
-    assert one == derived(id, "execution", 1) != other
+    assert one == derive_id(id, "execution", 1) != other
     assert {one.version, other.version} == {7}
     assert one.int >> 80 == id.int >> 80
 
@@ -34,7 +34,7 @@ def test_a_derived_id_keeps_the_time_and_follows_from_what_it_is_for():
 def test_derived_ids_rise_with_their_rank():
     id = mint()
 
-    made = [derived(id, rank, rank=rank, rank_bits=14) for rank in range(10_000)]
+    made = [derive_id(id, rank, rank=rank, rank_bits=14) for rank in range(10_000)]
 
     assert made == sorted(set(made))
     assert {one.version for one in made} == {7}
@@ -52,7 +52,7 @@ def test_ids_that_are_made_together_rise_between_those_before_and_after():
 
 FORK = """
 import os
-from daybell.store.ids import mint
+from daybell.core.ids import mint
 
 mint()  # what is random is drawn for many at a time
 reader, writer = os.pipe()
@@ -72,9 +72,9 @@ def test_many_are_read_as_each_would_be():
     jobs = ["resize", "größer", "resize"]
     args = [{"a": "\n\u2028ü", "b": [None, 1.5, 2**63]}, {}, {"c": "x" * 500 + "{[" * 20}]
 
-    found = read_many(jobs, args)
+    found = read_executions(jobs, args)
 
-    alone = [read_new(job, one) for job, one in zip(jobs, args, strict=True)]
+    alone = [read_execution(job, one) for job, one in zip(jobs, args, strict=True)]
     assert found is not None
     assert [(one.job, one.args) for one in found] == [(one.job, one.args) for one in alone]
     assert all(one.is_plain for one in found)
@@ -92,11 +92,11 @@ def test_many_are_read_as_each_would_be():
     ids=["no name", "an empty name", "half a pair", "too long", "too deep"],
 )
 def test_many_with_one_that_may_be_wrong_are_left_to_a_closer_look(job, args):
-    assert read_many(["resize", job], [{}, args]) is None
+    assert read_executions(["resize", job], [{}, args]) is None
 
 
 async def test_an_execution_that_is_submitted_again_is_there_once(client):
-    new = read_new("resize", {"width": 3}, id=mint())
+    new = read_execution("resize", {"width": 3}, id=mint())
 
     first = await client.submit(new)
     again = await client.submit(new, repeat=True)
@@ -107,7 +107,7 @@ async def test_an_execution_that_is_submitted_again_is_there_once(client):
 
 async def test_many_that_are_submitted_again_are_there_once(client):
     id = mint()
-    news = [read_new("resize", id=derived(id, position)) for position in range(3)]
+    news = [read_execution("resize", id=derive_id(id, position)) for position in range(3)]
 
     first = await client.submit_many(news)
     again = await client.submit_many(news, repeat=True)

@@ -3,9 +3,9 @@
 import pytest
 
 from daybell import App, Client, every
-from daybell.cli.doctor import check_store
-from daybell.cli.missing import check_missing
-from daybell.client.uses import Uses, uses_of
+from daybell.cli.apps import check_missing_jobs
+from daybell.cli.doctor.report import check_store
+from daybell.client.job_checks import Uses, find_uses
 from daybell.errors import JobNotFound
 from daybell.settings import Settings
 
@@ -28,10 +28,10 @@ async def a_small_world(client):
 async def test_those_who_need_a_job_are_found_and_no_others(client):
     await a_small_world(client)
 
-    assert await uses_of(client.store, client.tenant, "small") == Uses(
+    assert await find_uses(client.store, client.tenant, "small") == Uses(
         workflows=("nightly",), dependents=("follows",)
     )
-    assert await uses_of(client.store, client.tenant, "nightly") == Uses()
+    assert await find_uses(client.store, client.tenant, "nightly") == Uses()
 
 
 async def test_a_deletion_warns_of_those_who_need_the_job(client):
@@ -72,10 +72,10 @@ async def test_a_deletion_warns_of_code_that_brings_the_job_back():
 
 async def test_the_doctor_names_jobs_that_are_missing_and_who_needs_them(client):
     await a_small_world(client)
-    assert await check_missing(client.store) == []
+    assert await check_missing_jobs(client.store) == []
     await client.delete_job("small")
 
-    (one,) = await check_missing(client.store)
+    (one,) = await check_missing_jobs(client.store)
 
     assert (one.name, one.is_ok) == ("missing jobs", False)
     assert one.found == (
@@ -83,7 +83,7 @@ async def test_the_doctor_names_jobs_that_are_missing_and_who_needs_them(client)
     )
     await client.pause("nightly")
     await client.delete_job("follows")
-    assert await check_missing(client.store) == []
+    assert await check_missing_jobs(client.store) == []
 
 
 async def test_it_is_among_what_the_doctor_looks_at(tmp_path):

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from daybell import Client
-from daybell.cli.overdue import check_schedules
-from daybell.client import workflow_calls
-from daybell.client.workflows import ItemCounts
+from daybell.cli.doctor.checks import check_schedules
+from daybell.client import job_checks
+from daybell.client.runs import ItemCounts
 from daybell.core.execution import State
 from daybell.errors import (
     Conflict,
@@ -367,7 +367,7 @@ async def test_a_job_that_becomes_a_workflow_is_noticed(client, monkeypatch):
     await other.enqueue("etl")
     await client.update("etl", workflow=PARAMETERISED)
 
-    monkeypatch.setattr(workflow_calls, "OTHERS_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(job_checks, "OTHERS_KEPT_SECONDS", 0.0)
 
     with pytest.raises(InvalidArguments, match="must be given day"):
         await other.enqueue("etl")

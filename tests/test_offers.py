@@ -2,14 +2,17 @@
 
 import pytest
 
-from daybell.client.offers import lack_of, start_for
+from daybell.client.workers import describe_lack, describe_start
 
 
 @pytest.mark.parametrize("queue", ["a b", "$(id)"])
 def test_a_command_that_is_advised_can_be_copied(queue):
-    for advice in (lack_of("command", queue=queue).advice, start_for("http", queue=queue)):
+    for advice in (
+        describe_lack("command", queue=queue).advice,
+        describe_start("http", queue=queue),
+    ):
         assert f"--queues '{queue}'`" in advice
 
 
 def test_a_plain_name_is_not_quoted():
-    assert "--queues mail`" in lack_of("command", queue="mail").advice
+    assert "--queues mail`" in describe_lack("command", queue="mail").advice

@@ -8,9 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from daybell.core import limits
-from daybell.core.duration import format_duration
 from daybell.core.execution import TERMINAL, State
 from daybell.core.lifecycle import TRANSITIONS
+from daybell.core.units import format_duration
 from daybell.settings import Settings
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from daybell.client.sealing import (
+from daybell.client.secrets import (
     INSTALL,
     NONCE_BYTES,
     VARIABLE,
@@ -18,8 +18,8 @@ from daybell.client.sealing import (
     check_value,
     new_key,
 )
+from daybell.core.access import SealedSecret
 from daybell.core.limits import SECRET_BYTES_MAX
-from daybell.core.secret import SealedSecret
 from daybell.errors import UsageError
 
 KEY = new_key()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daybell.core.graph import Graph
+from daybell.core.workflow.graph import Graph
 from daybell.store.protocol import Store
 from tests.builders import TENANT, Hands, claim, registered
 from tests.store.runs import end, labels

@@ -28,10 +28,9 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+import daybell  # noqa: E402
 from tests.postgres import Postgres  # noqa: E402
 from tests.simulation.cluster import simulate  # noqa: E402
-
-import daybell  # noqa: E402
 
 UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -124,7 +123,7 @@ def help_texts(*command: str) -> Iterator[str]:
 
 
 def openapi() -> str:
-    from daybell.api import create_api  # noqa: PLC0415
+    from daybell.api import create_api
 
     document = create_api(daybell.Client("memory://")).openapi()
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
@@ -149,9 +148,9 @@ def sqlite_schema(path: Path) -> str:
 
 
 def postgres_schema(url: str) -> str:
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
-    import asyncpg  # noqa: PLC0415
+    import asyncpg
 
     async def read() -> list[str]:
         link: Any = await asyncpg.connect(url)

@@ -16,7 +16,7 @@ from benchmarks.executions import TENANT, stream
 from benchmarks.finding import Finding
 from benchmarks.growth import found
 from benchmarks.places import Place, open_ground
-from daybell.engine.leases import LEASE_SECONDS
+from daybell.core.worker import LEASE_SECONDS
 
 JOBS: Final = 10_000
 WARM_JOBS: Final = 200

@@ -21,17 +21,17 @@ from benchmarks.claimers import Drained
 from benchmarks.engine.tasks import Effects, Work, make_app
 from benchmarks.loops import run
 from benchmarks.places import Place
-from daybell.cli import logs
-from daybell.cli.apps import connected, queues_of
-from daybell.cli.narration import Narrator
-from daybell.cli.working import settle
+from daybell.cli.apps import connect_app, select_queues
+from daybell.cli.roles import logs
+from daybell.cli.roles.narration import Narrator
+from daybell.cli.roles.startup import tune_garbage_collector
+from daybell.core.ids import mint
 from daybell.engine.clock import SystemClock
-from daybell.engine.node import Node, Upkeep
-from daybell.engine.pacemaker import pacemaker_of
+from daybell.engine.lease import make_pacemaker
+from daybell.engine.process import Process, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.sdk.app import App
-from daybell.sdk.worker import fitted
-from daybell.store.ids import mint
+from daybell.sdk.worker import fit_options
 from daybell.store.protocol import Store
 
 RAN, IN_HAND, CHANGED_AT, BOARD_SIZE = 0, 1, 2, 3
@@ -154,14 +154,14 @@ async def serve(line: Connection, board: Any, url: str, work: Work, concurrency:
     app = make_app(url, work, effects)
     app.events.observe(Narrator(SystemClock(), quiet=True, out=sys.stderr), only_trouble=True)
     logs.configure()
-    async with connected(app) as store, app.lifespan():
+    async with connect_app(app) as store, app.lifespan():
         line.send("up")
         word = await asyncio.to_thread(line.recv)
         while word is not None:
             effects.clear()
             board[:] = [0.0] * BOARD_SIZE
             node = assemble(app, store, concurrency)
-            settle()
+            tune_garbage_collector()
             line.send("ready")
             line.recv()
             cpu = time.process_time()
@@ -176,23 +176,23 @@ async def serve(line: Connection, board: Any, url: str, work: Work, concurrency:
                 word = await asyncio.to_thread(line.recv)
 
 
-def assemble(app: App, store: Store, concurrency: int) -> Node:
+def assemble(app: App, store: Store, concurrency: int) -> Process:
     """What `daybell worker` puts together."""
     clock = SystemClock()
     options = WorkerOptions(
-        name="bench", queues=queues_of(app, ""), concurrency=concurrency, pid=os.getpid()
+        name="bench", queues=select_queues(app, ""), concurrency=concurrency, pid=os.getpid()
     )
     worker = Worker(
         store,
         app.handlers,
-        fitted(app, options),
+        fit_options(app, options),
         clock=clock,
         mint=mint,
         events=app.events,
-        pacemaker=pacemaker_of(app.url, clock, lease=options.lease, tenant=options.tenant),
+        pacemaker=make_pacemaker(app.url, clock, lease=options.lease, tenant=options.tenant),
     )
     upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events)
-    return Node(workers=[worker], upkeep=upkeep)
+    return Process(workers=[worker], upkeep=upkeep)
 
 
 class Watch:

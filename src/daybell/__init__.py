@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     )
     from daybell.sdk.app import App
     from daybell.sdk.context import Context, current_execution
-    from daybell.sdk.handle import ExecutionFailed
-    from daybell.sdk.received import Approval, ReceivedEvent
+    from daybell.sdk.durable import Approval, ReceivedEvent
+    from daybell.sdk.task import ExecutionFailed
     from daybell.sdk.workflow import job
 
 __version__ = "0.1.0.dev0"
@@ -80,13 +80,13 @@ __all__ = [
 # Imported when first asked for: a name that a program does not use costs it nothing.
 _HOMES = {
     "App": "daybell.sdk.app",
-    "Approval": "daybell.sdk.received",
+    "Approval": "daybell.sdk.durable",
     "Calendar": "daybell.core.when",
     "Client": "daybell.client",
     "Context": "daybell.sdk.context",
-    "ExecutionFailed": "daybell.sdk.handle",
+    "ExecutionFailed": "daybell.sdk.task",
     "Misfire": "daybell.core.when",
-    "ReceivedEvent": "daybell.sdk.received",
+    "ReceivedEvent": "daybell.sdk.durable",
     "RemoteClient": "daybell.client.remote.client",
     "Retry": "daybell.core.retry",
     "Schedule": "daybell.core.when",

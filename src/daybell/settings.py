@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from daybell.core.duration import parse_duration
 from daybell.core.limits import (
     BODIES_BYTES_MAX,
     CONNECTIONS_MAX,
@@ -25,6 +24,7 @@ from daybell.core.limits import (
     REQUESTS_MAX,
     STREAMS_MAX,
 )
+from daybell.core.units import parse_duration
 from daybell.errors import DaybellError, UsageError, shown
 
 PREFIX: Final = "DAYBELL_"
@@ -361,7 +361,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "lease": _lease,
     "listen_url": _url_of("postgresql", "postgres"),
     "pool_size": _count_from(POOL_SIZE_LEAST),
-    "secrets_key": _text,  # client/sealing.py knows what a key is
+    "secrets_key": _text,  # client/secrets.py knows what a key is
     "connections": _connections,
     # At least what one key can work with, since it gets a third.
     "server_connections": _count_from(30),

@@ -6,12 +6,15 @@ import httpx
 import pytest
 
 from daybell.api import create_api
-from daybell.api.auth import FRESH_SECONDS, NOTE_SECONDS, Gatekeeper
-from daybell.api.caller import Viewer
-from daybell.api.denials import QUIET_SECONDS
+from daybell.api.auth import (
+    FRESH_SECONDS,
+    NOTE_SECONDS,
+    QUIET_SECONDS,
+    WRONG_KEYS_MAX,
+    Authenticator,
+)
+from daybell.api.caller import ApiOptions, Viewer
 from daybell.api.guard import Guard
-from daybell.api.options import ApiOptions
-from daybell.api.throttle import WRONG_KEYS_MAX
 from daybell.client import Client
 from daybell.core.access import Role
 from daybell.engine.clock import ManualClock
@@ -53,7 +56,7 @@ class Place:
     def __init__(self, store: Counting, clock: ManualClock, options: ApiOptions) -> None:
         self.store, self.clock = store, clock
         self.client = Client(store)
-        self.keeper = Gatekeeper(self.client, options, monotonic=clock.monotonic)
+        self.keeper = Authenticator(self.client, options, monotonic=clock.monotonic)
         self.app = create_api(
             self.client, options=options, authenticated_by=self.keeper.authenticate
         )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from daybell.api.body import give_way
-from daybell.api.bulk import read_items
+from daybell.api.requests import yield_to_loop
+from daybell.api.routes.bulk import read_items
 from daybell.errors import PayloadError, PayloadTooLarge
 from tests.api.test_hostile import raw
 from tests.api.worlds import world
@@ -144,7 +144,7 @@ async def test_others_go_on_while_a_large_body_is_read():
         nonlocal turns
         while True:
             turns += 1
-            await give_way()
+            await yield_to_loop()
 
     beside = asyncio.create_task(other())
     await read(b"[" + b",".join([ITEM] * 1000) + b"]")

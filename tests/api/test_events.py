@@ -5,8 +5,8 @@ import json
 import pytest
 
 from daybell.client import mint
+from daybell.core.event import NewStep, StepKind
 from daybell.core.lifecycle import after_wait
-from daybell.core.step import NewStep, StepKind
 from tests.builders import a_step, a_worker, claim
 from tests.workflows import work
 

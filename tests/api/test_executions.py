@@ -3,9 +3,8 @@
 import pytest
 
 from daybell.client import mint
-from daybell.core.execution import State
+from daybell.core.execution import NewLogPart, State, line_text
 from daybell.core.lifecycle import after_failure, after_success
-from daybell.core.log import NewLogPart, line_text
 from daybell.core.retry import Retry
 from tests.builders import a_worker
 

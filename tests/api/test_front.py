@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from daybell.api.auth import FRESH_SECONDS
-from daybell.api.front import Front, read_hosts
-from daybell.api.options import ApiOptions
-from daybell.api.server import ServerOptions
+from daybell.api.caller import ApiOptions
+from daybell.api.server import ApiService, ServerOptions, read_hosts
 from daybell.client import Client
 from daybell.errors import Unavailable, UsageError
 from daybell.store.memory import MemoryStore
@@ -34,7 +33,7 @@ class Place:
         self.is_there = True
         self.store = Moody()
         self.client = Client(self.store)
-        self.front = Front(
+        self.front = ApiService(
             self.client,
             options=ServerOptions(port=0, stop_seconds=1),
             api=ApiOptions(),

@@ -9,8 +9,7 @@ import pytest
 from fastapi import FastAPI, Request
 
 from daybell.api import problems
-from daybell.api.checks import host_name, is_json
-from daybell.api.guard import REQUEST_UNITS, Guard, Limits
+from daybell.api.guard import REQUEST_UNITS, Guard, Limits, host_name, is_json
 from daybell.client import Holder
 from daybell.core.limits import LARGE_BODY_BYTES
 from daybell.errors import Unavailable

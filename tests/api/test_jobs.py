@@ -3,8 +3,8 @@
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 
 DAILY = {"name": "daily", "task": "resize", "schedule": "0 0 * * *"}
 

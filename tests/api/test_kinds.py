@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.api.example_jobs import NEW_JOBS
+from daybell.api.contract import NEW_JOBS
 from daybell.core.execution import State
 
 HTTP = {"url": "https://example.org", "headers": {"X-A": {"secret": "TOKEN"}}}

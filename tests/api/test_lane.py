@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from daybell.api import ApiOptions, create_api
-from daybell.api.auth import Gatekeeper
+from daybell.api.app import FastPath
+from daybell.api.auth import Authenticator
 from daybell.api.guard import Guard, Limits
-from daybell.api.lane import Lane
 from daybell.client import Client
 from daybell.core.limits import PAYLOAD_DEPTH_MAX
 from daybell.errors import SchemaError, Unavailable
@@ -29,14 +29,14 @@ class World:
         self.client = client
         self.long_way = 0  # requests that the application itself has answered
         self._names = {}
-        gatekeeper = Gatekeeper(client, ApiOptions(), monotonic=asyncio.get_running_loop().time)
+        gatekeeper = Authenticator(client, ApiOptions(), monotonic=asyncio.get_running_loop().time)
         app = create_api(client, authenticated_by=gatekeeper.authenticate)
 
         async def counted(scope, receive, send):
             self.long_way += 1
             await app(scope, receive, send)
 
-        inner = Lane(counted) if has_lane else counted
+        inner = FastPath(counted) if has_lane else counted
         limits = Limits(request_bytes=10_000, bulk_bytes=20_000)
         self._app = Guard(inner, admit=gatekeeper.admit, told=gatekeeper.hear, limits=limits)
         self.gatekeeper = gatekeeper

@@ -8,10 +8,9 @@ from functools import partial
 
 import pytest
 
-from daybell.api.front import Front
-from daybell.api.options import ApiOptions
-from daybell.api.peer import find_user
-from daybell.api.server import ServerOptions
+from daybell.api.caller import ApiOptions
+from daybell.api.connections import find_user
+from daybell.api.server import ApiService, ServerOptions
 from daybell.client import Client
 from daybell.engine.clock import SystemClock
 from tests.api.sockets import OWN, a_socket
@@ -32,7 +31,7 @@ async def start(client):
     async with AsyncExitStack() as stack:
 
         async def start(uid, host="127.0.0.1"):
-            front = Front(
+            front = ApiService(
                 client,
                 options=ServerOptions(host=host, port=0),
                 api=ApiOptions(open_tenant="default", open_uid=uid),

@@ -1,6 +1,6 @@
 """Ids of the jobs that executions name."""
 
-from daybell.api import naming
+from daybell.api.routes import executions
 
 
 async def test_a_page_asks_once_for_all_jobs_that_it_does_not_know(http, client, monkeypatch):
@@ -25,7 +25,7 @@ async def test_a_page_asks_once_for_all_jobs_that_it_does_not_know(http, client,
 
 
 async def test_what_is_remembered_of_jobs_is_bounded(http, client, monkeypatch):
-    monkeypatch.setattr(naming, "KNOWN_MAX", 2)
+    monkeypatch.setattr(executions, "KNOWN_MAX", 2)
     ids = []
     for n in range(5):
         ids.append(str((await client.define(f"job {n}")).id))

@@ -8,10 +8,9 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from daybell.api import create_api, shapes, sights
-from daybell.api import event_schema as event_models
-from daybell.api.contract import ALWAYS, WITH_BODY
-from daybell.api.examples import EXAMPLES
+from daybell.api import create_api, responses
+from daybell.api import schema as event_models
+from daybell.api.contract import ALWAYS, EXAMPLES, WITH_BODY
 from daybell.api.schema import (
     BackfillRequest,
     Items,
@@ -158,7 +157,7 @@ def test_every_reference_leads_somewhere(document):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_of_an_answer_is_one(name):
-    places = (sights, shapes, event_models)
+    places = (responses, responses, event_models)
     model = next(getattr(place, name) for place in places if hasattr(place, name))
 
     model.model_validate(EXAMPLES[name])

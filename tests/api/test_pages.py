@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from daybell.api.answers import answer_page
+from daybell.api.encoding import answer_page
 from daybell.core.access import Role
-from daybell.core.view import Page
+from daybell.core.views import Page
 from tests.builders import a_worker
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from daybell.api import scopes
+from daybell.api import caller
 from daybell.core.access import Action, Role, role_for
 from daybell.core.execution import State
 from daybell.core.worker import NewWorker
@@ -95,12 +95,12 @@ async def test_every_operation_has_an_action_or_is_closed(scoped):
     roles = scoped.here.app.state.roles
     there_are = {operation for _, _, operation, _ in scoped.here.operations()} - PUBLIC
 
-    assert there_are == (scopes.ACTIONS.keys() - HIDDEN) | CLOSED
-    assert not scopes.ACTIONS.keys() & CLOSED
-    for operation, action in scopes.ACTIONS.items():
+    assert there_are == (caller.ACTIONS.keys() - HIDDEN) | CLOSED
+    assert not caller.ACTIONS.keys() & CLOSED
+    for operation, action in caller.ACTIONS.items():
         if operation not in HIDDEN and action is not Action.READ:
             assert roles[operation] is role_for(action), operation
-    assert set(scopes.ACTIONS.values()) == set(Action)
+    assert set(caller.ACTIONS.values()) == set(Action)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ async def test_a_key_is_limited_to_actions(scoped):
     )
     assert (await scoped.ask(reader, "GET", "/audit")).status_code == 200
     for method, path, operation, _ in scoped.here.operations():
-        if operation in PUBLIC or scopes.ACTIONS.get(operation) is Action.READ:
+        if operation in PUBLIC or caller.ACTIONS.get(operation) is Action.READ:
             continue
         where = address(path, OURS, scoped.ids[OURS], "mail")
         answer = await scoped.ask(reader, method, where, json=BODIES.get(operation, {}))

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from daybell.api.connections import HEADER_BYTES_MAX
+from daybell.api.connections import bind, is_loopback
 from daybell.api.guard import Limits
-from daybell.api.listening import bind, is_loopback
 from daybell.api.server import ApiServer, ServerOptions
+from daybell.core.limits import HEADER_BYTES_MAX
 from daybell.errors import Conflict, UsageError
 from tests.api.sockets import (
     PATIENCE,

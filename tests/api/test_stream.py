@@ -9,11 +9,18 @@ from fastapi import FastAPI, Request
 
 from daybell.api import ApiOptions, create_api
 from daybell.api.problems import TooManyRequests
-from daybell.api.stream import Channels, read_place
-from daybell.api.streaming import WAITING_MAX, Pace, Stream, Streams, event
+from daybell.api.stream import (
+    BACKLOG_MAX,
+    Channels,
+    Pace,
+    Stream,
+    Streams,
+    encode_event,
+    read_place,
+)
 from daybell.client import Client, Holder, mint
+from daybell.core.execution import NewLogPart, line_text
 from daybell.core.lifecycle import after_success
-from daybell.core.log import NewLogPart, line_text
 from daybell.errors import Unavailable
 from daybell.store.memory import MemoryStore
 from daybell.store.shares import current_holder
@@ -191,7 +198,7 @@ async def test_closing_ends_all_streams_at_once(store):
 def test_who_is_too_far_behind_gets_nothing_more():
     stream = Stream()
 
-    for _ in range(WAITING_MAX + 1):
+    for _ in range(BACKLOG_MAX + 1):
         stream.push(b"x")
 
     assert stream.is_over
@@ -210,7 +217,7 @@ async def test_a_sender_waits_for_a_slow_reader():
     stream = Stream()
 
     async def send():
-        for number in range(5 * WAITING_MAX):
+        for number in range(5 * BACKLOG_MAX):
             await stream.send(str(number).encode())
         stream.end()
 
@@ -220,11 +227,11 @@ async def test_a_sender_waits_for_a_slow_reader():
         read.append(int(frame))
     await sending
 
-    assert read == list(range(5 * WAITING_MAX))
+    assert read == list(range(5 * BACKLOG_MAX))
 
 
 def test_nothing_in_an_event_begins_another():
-    frame = event("lines", {"message": "x\n\nevent: forged\r\ndata: y\u2028"}, id="1.2")
+    frame = encode_event("lines", {"message": "x\n\nevent: forged\r\ndata: y\u2028"}, id="1.2")
 
     assert frame.count(b"\n\n") == 1 and frame.count(b"event: ") == 2
     assert frame.startswith(b"id: 1.2\nevent: lines\ndata: {")

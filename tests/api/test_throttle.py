@@ -1,6 +1,6 @@
 """How often an address may be wrong."""
 
-from daybell.api.throttle import Throttle, neighbourhood
+from daybell.api.auth import Throttle, client_network
 
 
 def test_a_bucket_empties_and_fills_again():
@@ -38,7 +38,7 @@ def test_a_network_of_ipv6_is_one_address():
 
     assert throttle.take("2001:db8::ffff", 0.0) > 0
     assert throttle.take("2001:db8:0:1::1", 0.0) == 0
-    assert neighbourhood("a socket's path") == "a socket's path"
+    assert client_network("a socket's path") == "a socket's path"
 
 
 def test_no_number_of_addresses_takes_more_memory():

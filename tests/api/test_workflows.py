@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.api.contract import restore_nulls
-from daybell.api.run_shapes import WorkflowRun
+from daybell.api.responses import WorkflowRun
 from tests.workflows import ETL, work
 
 

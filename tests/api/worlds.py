@@ -8,13 +8,13 @@ from uuid import UUID
 import httpx
 
 from daybell.api import create_api
-from daybell.api.auth import Gatekeeper
+from daybell.api.app import FastPath
+from daybell.api.auth import Authenticator
+from daybell.api.caller import ApiOptions
 from daybell.api.guard import Guard
-from daybell.api.lane import Lane
 from daybell.api.openapi import document
-from daybell.api.options import ApiOptions
 from daybell.client import Client
-from daybell.client.sealing import new_key
+from daybell.client.secrets import new_key
 from daybell.core.access import Role
 from daybell.core.worker import NewWorker
 from daybell.engine.clock import ManualClock
@@ -29,11 +29,11 @@ class World:
         self.client = Client(store, secrets_key=new_key())
         self.other = self.client.for_tenant("other")
         options = ApiOptions(open_tenant=open_tenant)
-        self.keeper = Gatekeeper(self.client, options, monotonic=self.clock.monotonic)
+        self.keeper = Authenticator(self.client, options, monotonic=self.clock.monotonic)
         self.app = create_api(
             self.client, options=options, authenticated_by=self.keeper.authenticate
         )
-        self.guard = Guard(Lane(self.app), admit=self.keeper.admit, told=self.keeper.hear)
+        self.guard = Guard(FastPath(self.app), admit=self.keeper.admit, told=self.keeper.hear)
         self.keys: dict[str, str] = {}  # tokens by the name of their role
         self.foreign = ""  # an admin's of the other tenant
         self.ids: dict[str, str] = {}  # of what the default tenant has

@@ -11,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from daybell.chaos.plan import Kind
-from daybell.chaos.report import Summary
-from daybell.chaos.run import Options
+from daybell.chaos.faults import Kind
+from daybell.chaos.run import Options, Summary
 from tests.chaos.places import on_postgres, on_sqlite
 
 SHOWN_MAX = 20

@@ -5,11 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from daybell.chaos.checker import History
-from daybell.chaos.effects import END, Effect
 from daybell.chaos.load import Call
-from daybell.core.execution import Execution, State
-from daybell.core.priority import Priority
-from daybell.store.ids import mint
+from daybell.chaos.tasks import END, Effect
+from daybell.core.execution import Execution, Priority, State
+from daybell.core.ids import mint
 
 ADA, BOB = 101, 102  # processes
 ID = mint()

@@ -36,10 +36,10 @@ TESTS: Final = (
 FENCED: Final = "((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE"
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND"
 BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
-MOVES: Final = "store/postgres/moves.py"
+MOVES: Final = "store/postgres/queue.py"
 WORKERS: Final = "store/postgres/workers.py"
-FIRING: Final = "store/postgres/firing.py"
-FIRING_ALIKE: Final = "store/postgres/firing_alike.py"
+FIRING: Final = "store/postgres/schedules.py"
+FIRING_ALIKE: Final = "store/postgres/schedules.py"
 ENQUEUE: Final = "store/postgres/enqueue.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_events.py",)
@@ -99,17 +99,17 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a claim waits for what another is taking",
-        (("store/postgres/claim.py", "LIMIT $4 FOR UPDATE SKIP LOCKED) x", "LIMIT $4) x"),),
+        (("store/postgres/queue.py", "LIMIT $4 FOR UPDATE SKIP LOCKED) x", "LIMIT $4) x"),),
     ),
     Mutant(
         "a claim looks and does not take",
         (
             (
-                "store/postgres/claim.py",
+                "store/postgres/queue.py",
                 "DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}",
                 "SELECT id FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}",
             ),
-            ("store/postgres/claim.py", "LIMIT $4)) RETURNING id),", "LIMIT $4))),"),
+            ("store/postgres/queue.py", "LIMIT $4)) RETURNING id),", "LIMIT $4))),"),
         ),
     ),
     Mutant(
@@ -126,7 +126,7 @@ MUTANTS: Final = (
         "an enqueue is repeated under another id",
         (
             (
-                "client/facade.py",
+                "client/client.py",
                 "self.store.enqueue(self.tenant, executions, repeat=repeat, entries=entries)",
                 "self.store.enqueue(self.tenant, ["
                 "msgspec.structs.replace(one, id=mint()) if repeat else one for one in executions"
@@ -157,7 +157,7 @@ MUTANTS: Final = (
     Mutant(
         "the reaper waits for who is frozen",
         (
-            ("store/postgres/apply.py", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+            ("store/postgres/queue.py", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
             (WORKERS, "FOR UPDATE OF w SKIP LOCKED", "FOR UPDATE OF w"),
         ),
     ),
@@ -193,14 +193,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a run goes on without its lock",
-        (("store/postgres/progressing.py", "r.id FOR UPDATE", "r.id FOR KEY SHARE"),),
+        (("store/postgres/progress.py", "r.id FOR UPDATE", "r.id FOR KEY SHARE"),),
         OF_RUNS,
     ),
     Mutant(
         "the end of a node and what follows from it are several transactions",
         (
             (
-                "store/postgres/apply.py",
+                "store/postgres/queue.py",
                 "(Way.SUCCEED, Way.END, Way.BACK)",
                 "(Way.SUCCEED, Way.END, Way.BACK, Way.END_LINKED)",
             ),
@@ -236,12 +236,12 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the event that has ended a wait ends the next one, too",
-        (("store/postgres/finding.py", "(search.wait.id, it[1]) not in taken", "it"),),
+        (("store/postgres/steps.py", "(search.wait.id, it[1]) not in taken", "it"),),
         OF_EVENTS,
     ),
     Mutant(
         "an event between the record of a wait and the move to it is overlooked",
-        (("store/postgres/waits.py", "and move.id not in waiting", "and False"),),
+        (("store/postgres/gates.py", "and move.id not in waiting", "and False"),),
         OF_EVENTS,
     ),
     Mutant(
@@ -297,7 +297,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a late request is refused for another execution, or cancels it",
-        (("store/postgres/entering.py", "            raise Repeated\n", "            return\n"),),
+        (("store/postgres/enqueue.py", "            raise Repeated\n", "            return\n"),),
         OF_REPEATS,
     ),
     Mutant(
@@ -329,7 +329,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a load does not search the history",
-        (("store/postgres/bulk.py", "if await self.finished(link, specs, heads):", "if False:"),),
+        (
+            (
+                "store/postgres/enqueue.py",
+                "if await self.finished(link, specs, heads):",
+                "if False:",
+            ),
+        ),
         OF_REPEATS,
     ),
     Mutant(
@@ -404,7 +410,7 @@ MUTANTS: Final = (
                 "pass",
             ),
             (
-                "engine/pacemaker.py",
+                "engine/lease.py",
                 'assert self._store is not None, "open() comes first"',
                 "await self._open(); assert self._store is not None",
             ),
@@ -414,7 +420,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an old primary is followed",
-        (("store/postgres/lineage.py", "if timeline < self.timeline:", "if False:"),),
+        (("store/postgres/connection.py", "if timeline < self.timeline:", "if False:"),),
         ("tests/store/postgres/test_failover.py",),
         only="cut",
     ),

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from daybell.chaos.report import Summary
-from daybell.chaos.run import Options, Restart, Tell, chaos
+from daybell.chaos.run import Options, Restart, Summary, Tell, chaos
 from daybell.client import Client
 from tests.postgres import Postgres
 

@@ -2,11 +2,9 @@
 
 import pytest
 
-from daybell.chaos.app import ALONE, TICKING
-from daybell.chaos.load import RUNS, WAITS
-from daybell.chaos.report import Summary
-from daybell.chaos.run import Options
-from daybell.chaos.sends import TURNS
+from daybell.chaos.load import RUNS, TURNS, WAITS
+from daybell.chaos.run import Options, Summary
+from daybell.chaos.tasks import ALONE, TICKING
 from tests.chaos.places import on_postgres, on_sqlite
 
 RATE = 300.0

@@ -6,23 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from daybell.chaos import recovery
-from daybell.chaos.app import NO_NUMBER
-from daybell.chaos.checker import RULES, History, check
-from daybell.chaos.complaints import complaints
-from daybell.chaos.effects import END, STOP
-from daybell.chaos.fleet import FLEET, WORKER, Happening
-from daybell.chaos.load import Cancel
+from daybell.chaos.checker import RULES, History, ScheduleHistory, check_history, count_decisions
+from daybell.chaos.fleet import FLEET, WORKER, FleetEvent, find_tracebacks
+from daybell.chaos.load import Cancel, Submission, SubmissionTry
 from daybell.chaos.recovery import Sample, Trouble
-from daybell.chaos.submissions import Submission, Try
-from daybell.chaos.ticks import Course, counted
+from daybell.chaos.tasks import END, NO_NUMBER, STOP
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.schedule import Decision, TickRecord
-from daybell.store.ids import mint
 from tests.chaos.histories import ADA, BOB, ID, RAN, a_call, a_history, an_execution, line
 
 
 def test_a_good_history_has_no_violations():
-    assert check(a_history()) == []
+    assert check_history(a_history()) == []
 
 
 OTHER = mint()
@@ -47,18 +43,19 @@ def a_tick(at: float, execution: UUID | None = None, until: float | None = None)
     )
 
 
-def a_course(*ticks: TickRecord, **fields) -> Course:
+def a_course(*ticks: TickRecord, **fields) -> ScheduleHistory:
     known = {"name": "s", "rule": '{"every": "2s"}', "first": 10.0, "last": 18.0, "ticks": ticks}
-    return Course(**(known | fields))
+    return ScheduleHistory(**(known | fields))
 
 
-def of_schedules(course: Course, **parts) -> History:
+def of_schedules(course: ScheduleHistory, **parts) -> History:
     return a_history(**({"calls": [], "executions": {ID: FIRED}, "courses": [course]} | parts))
 
 
 def a_bulk(*answers: tuple[int, list[UUID]]) -> Submission:
     tries = [
-        Try(pid=ADA, asked_at=1.0, ended_at=1.1, status=status, ids=ids) for status, ids in answers
+        SubmissionTry(pid=ADA, asked_at=1.0, ended_at=1.1, status=status, ids=ids)
+        for status, ids in answers
     ]
     return Submission(key="k", job="quick", numbers=range(1, 2), tries=tries)
 
@@ -104,7 +101,7 @@ BAD = {
         a_history(submissions=[a_bulk((202, [ID]), (202, [OTHER]))]),
         a_history(submissions=[a_bulk((409, []))]),
     ],
-    "fleet ended": [a_history(happenings=[Happening(1.0, "ended by itself (0)", ADA, FLEET)])],
+    "fleet ended": [a_history(happenings=[FleetEvent(1.0, "ended by itself (0)", ADA, FLEET)])],
     "worker missing": [a_history(missing=["fleet-8-2"])],
     "succeeded without running": [
         a_history(effects=[]),
@@ -151,14 +148,14 @@ BAD = {
     ("rule", "history"), [(rule, history) for rule, many in BAD.items() for history in many]
 )
 def test_the_checker_notices(rule, history):
-    assert rule in {violation.rule for violation in check(history)}
+    assert rule in {violation.rule for violation in check_history(history)}
 
 
 def test_ticks_that_are_fired_once_or_in_a_range_that_was_missed_are_as_promised():
     course = a_course(a_tick(10.0, ID), a_tick(12.0, until=16.0))
 
-    assert check(of_schedules(course, effects=TICKED)) == []
-    assert counted([course]) == {"fired": 1, "missed": 1}
+    assert check_history(of_schedules(course, effects=TICKED)) == []
+    assert count_decisions([course]) == {"fired": 1, "missed": 1}
 
 
 def test_every_rule_is_shown_something_bad():
@@ -168,20 +165,20 @@ def test_every_rule_is_shown_something_bad():
 def test_a_request_may_be_answered_again_and_a_store_may_be_away():
     bulk = a_bulk((0, []), (503, []), (202, [ID]), (202, [ID]))
 
-    assert check(a_history(submissions=[bulk])) == []
+    assert check_history(a_history(submissions=[bulk])) == []
 
 
 def test_a_worker_without_a_supervisor_may_end():
-    ended = Happening(1.0, "ended by itself (0)", ADA, WORKER)
+    ended = FleetEvent(1.0, "ended by itself (0)", ADA, WORKER)
 
-    assert check(a_history(happenings=[ended])) == []
+    assert check_history(a_history(happenings=[ended])) == []
 
 
 def test_a_frozen_process_may_go_on_when_it_wakes_up():
     (history,) = BAD["ran side by side"]
-    asleep = [Happening(1.5, "frozen", ADA), Happening(4.4, "resumed", ADA)]
+    asleep = [FleetEvent(1.5, "frozen", ADA), FleetEvent(4.4, "resumed", ADA)]
 
-    assert check(a_history(**vars_of(history), happenings=asleep)) == []
+    assert check_history(a_history(**vars_of(history), happenings=asleep)) == []
 
 
 def vars_of(history: History):
@@ -199,7 +196,7 @@ def test_an_error_that_nobody_expected_is_found_in_the_logs(tmp_path):
         "12:00:02 INFO    daybell.cli: stopped\n"
     )
 
-    assert list(complaints(tmp_path)) == ["worker-1: ZeroDivisionError: division by zero"]
+    assert list(find_tracebacks(tmp_path)) == ["worker-1: ZeroDivisionError: division by zero"]
 
 
 KILLED = a_history(
@@ -209,49 +206,51 @@ KILLED = a_history(
         line("start", 9.0, attempt=2, pid=BOB),
         line(END, 9.5, attempt=2, pid=BOB),
     ],
-    happenings=[Happening(2.0, "killed", ADA)],
+    happenings=[FleetEvent(2.0, "killed", ADA)],
 )
 
 
 def test_what_waits_for_too_long_after_its_worker_was_killed_is_noticed():
-    (orphan,) = recovery.orphans(KILLED, troubles=[], within=6.0)
+    (orphan,) = recovery.find_orphans(KILLED, troubles=[], within=6.0)
 
     assert orphan.waited == 7.0
-    assert [one.rule for one in recovery.late([orphan], within=6.0)] == ["restarted late"]
-    assert not list(recovery.late([orphan], within=7.5))
+    assert [one.rule for one in recovery.find_late_orphans([orphan], within=6.0)] == [
+        "restarted late"
+    ]
+    assert not list(recovery.find_late_orphans([orphan], within=7.5))
 
 
 def test_what_waits_for_the_store_too_counts_from_when_that_is_well_again():
-    happenings = [*KILLED.happenings, Happening(4.0, "delay", length=1.0)]
+    happenings = [*KILLED.happenings, FleetEvent(4.0, "delay", length=1.0)]
     disturbed = a_history(**vars_of(KILLED), happenings=happenings, calls=[a_call()])
 
-    troubles = recovery.troubles(disturbed, [], lengths={"delay": 0.0})
-    (orphan,) = recovery.orphans(disturbed, troubles=troubles, within=6.0)
+    troubles = recovery.find_troubles(disturbed, [], lengths={"delay": 0.0})
+    (orphan,) = recovery.find_orphans(disturbed, troubles=troubles, within=6.0)
 
     assert troubles == [Trouble(4.0, 6.0)]  # a second, and as long until everybody asks again
     assert (orphan.counted_from, orphan.waited) == (6.0, 3.0)
-    assert not list(recovery.late([orphan], within=3.0))
-    assert list(recovery.late([orphan], within=2.9))
+    assert not list(recovery.find_late_orphans([orphan], within=3.0))
+    assert list(recovery.find_late_orphans([orphan], within=2.9))
 
 
 @pytest.mark.parametrize(("since", "until"), [(0.0, 1.9), (9.1, 20.0)])
 def test_trouble_before_and_after_is_no_excuse(since, until):
-    (orphan,) = recovery.orphans(KILLED, troubles=[Trouble(since, until)], within=6.0)
+    (orphan,) = recovery.find_orphans(KILLED, troubles=[Trouble(since, until)], within=6.0)
 
     assert orphan.waited == 7.0
 
 
 def test_trouble_that_comes_when_it_is_too_late_is_no_excuse():
-    (orphan,) = recovery.orphans(KILLED, troubles=[Trouble(8.1, 8.5)], within=6.0)
+    (orphan,) = recovery.find_orphans(KILLED, troubles=[Trouble(8.1, 8.5)], within=6.0)
 
-    assert list(recovery.late([orphan], within=6.0))
+    assert list(recovery.find_late_orphans([orphan], within=6.0))
 
 
 def test_who_was_lost_twice_before_it_started_again_has_twice_the_time():
     effects = [line("start", 1.0), line("start", 9.0, attempt=3, pid=BOB)]
     twice = a_history(effects=effects, happenings=KILLED.happenings)
 
-    (orphan,) = recovery.orphans(twice, troubles=[], within=4.0)
+    (orphan,) = recovery.find_orphans(twice, troubles=[], within=4.0)
 
     assert (orphan.losses, orphan.waited) == (2, 3.5)
 
@@ -261,13 +260,13 @@ def test_an_enqueue_that_is_slow_or_fails_and_a_backlog_show_trouble():
     slow = a_call(asked_at=4.0, answered_at=4.9)
     samples = [Sample(7.0, 0), Sample(8.0, 500), Sample(9.0, 0)]
 
-    found = recovery.troubles(a_history(calls=[*calls, slow]), samples, lengths={})
+    found = recovery.find_troubles(a_history(calls=[*calls, slow]), samples, lengths={})
 
     assert found == [Trouble(4.0, 4.9), Trouble(5.0, 5.2), Trouble(8.0, 9.0)]
 
 
 def test_troubles_that_overlap_are_one():
-    assert recovery.merged([Trouble(3, 5), Trouble(1, 4), Trouble(6, 7)]) == [
+    assert recovery.merge_troubles([Trouble(3, 5), Trouble(1, 4), Trouble(6, 7)]) == [
         Trouble(1, 5),
         Trouble(6, 7),
     ]
@@ -276,9 +275,9 @@ def test_troubles_that_overlap_are_one():
 def test_what_follows_a_return_of_the_database_is_told():
     samples = [Sample(2.0, 400), Sample(3.0, 900), Sample(4.0, 300), Sample(15.0, 0)]
 
-    (found,) = recovery.returns(samples, [0.5, 1.4, 1.6], [1.0], few=100)
-    (stuck,) = recovery.returns(samples[:2], [], [1.0], few=100)
-    (calm,) = recovery.returns(samples, [], [1.0], few=900)
+    (found,) = recovery.find_returns(samples, [0.5, 1.4, 1.6], [1.0], few=100)
+    (stuck,) = recovery.find_returns(samples[:2], [], [1.0], few=100)
+    (calm,) = recovery.find_returns(samples, [], [1.0], few=900)
 
     assert (found.backlog, found.shrinks) == (900, 3.0)
     assert (calm.backlog, calm.shrinks) == (900, 0.0)
@@ -292,13 +291,13 @@ def test_what_follows_a_return_of_the_database_is_told():
 def test_a_backlog_that_only_grows_is_noticed(backlogs, is_stuck):
     samples = [Sample(2.0 * turn, backlog) for turn, backlog in enumerate(backlogs, 1)]
 
-    assert bool(list(recovery.stuck(samples, [1.0], few=300))) is is_stuck
+    assert bool(list(recovery.find_stuck_returns(samples, [1.0], few=300))) is is_stuck
 
 
 def test_a_backlog_that_grows_in_the_next_outage_is_not_held_against_the_last():
     samples = [Sample(2.0, 400), Sample(3.0, 350), Sample(5.0, 900)]
 
-    assert list(recovery.stuck(samples, [1.0], few=300))
-    assert not list(recovery.stuck(samples, [1.0], few=300, away_at=[0.5, 4.0]))
-    (found,) = recovery.returns(samples, [], [1.0], few=300, away_at=[4.0])
+    assert list(recovery.find_stuck_returns(samples, [1.0], few=300))
+    assert not list(recovery.find_stuck_returns(samples, [1.0], few=300, away_at=[0.5, 4.0]))
+    (found,) = recovery.find_returns(samples, [], [1.0], few=300, away_at=[4.0])
     assert (found.backlog, found.shrinks) == (400, 2.0)

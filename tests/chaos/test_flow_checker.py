@@ -5,19 +5,17 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from daybell.chaos.checker import History, check
-from daybell.chaos.effects import END, STEP
-from daybell.chaos.flow_checker import FLOW_RULES, figures, went_on_late
-from daybell.chaos.flow_runs import FlowRun
-from daybell.chaos.flows import NAMES, OUTER, Flow, draw
+from daybell.chaos.checker import History, check_history
 from daybell.chaos.load import Cancel
-from daybell.chaos.nodes import STEPS
 from daybell.chaos.recovery import Trouble
+from daybell.chaos.tasks import END, STEP, STEPS
+from daybell.chaos.workflow_checker import FLOW_RULES, count_workflows, find_late_nodes
+from daybell.chaos.workflows import NAMES, OUTER, Flow, FlowRun, draw_workflows
+from daybell.core.event import Step, StepKind
 from daybell.core.execution import Execution, State
-from daybell.core.graph import Graph
-from daybell.core.run import Node, NodeState, NodeView, Run, RunDetail
-from daybell.core.step import Step, StepKind
-from daybell.store.ids import mint
+from daybell.core.ids import mint
+from daybell.core.workflow.graph import Graph
+from daybell.core.workflow.run import Node, NodeState, NodeView, Run, RunDetail
 from tests.chaos.histories import ADA, BOB, ID, a_call, a_history, an_execution, line
 
 PART = {"task": "part", "args": {"ups": []}}
@@ -179,15 +177,15 @@ BAD = {
 
 @pytest.mark.parametrize("history", GOOD.values(), ids=GOOD)
 def test_what_went_as_promised_is_no_violation(history):
-    assert check(history) == []
-    assert check(history, FLOW_RULES) == []
+    assert check_history(history) == []
+    assert check_history(history, FLOW_RULES) == []
 
 
 @pytest.mark.parametrize(
     ("rule", "history"), [(rule, history) for rule, many in BAD.items() for history in many]
 )
 def test_the_checker_notices_of_workflows(rule, history):
-    assert rule in {violation.rule for violation in check(history, FLOW_RULES)}
+    assert rule in {violation.rule for violation in check_history(history, FLOW_RULES)}
 
 
 def test_every_rule_about_workflows_is_shown_something_bad():
@@ -197,18 +195,18 @@ def test_every_rule_about_workflows_is_shown_something_bad():
 def test_a_node_or_an_end_that_comes_too_long_after_what_it_waited_for_is_noticed():
     late = a_story(NODES[0], a_node(B, "b", created_at=9.0), run=replace(RUN, finished_at=12.0))
 
-    found = [one.what for one in went_on_late(late, troubles=[], within=6.0)]
+    found = [one.what for one in find_late_nodes(late, troubles=[], within=6.0)]
 
     assert [what.split(" of ")[0] for what in found] == ["b", "the end"]
-    assert not list(went_on_late(late, troubles=[], within=8.0))
-    assert not list(went_on_late(late, troubles=[Trouble(2.5, 6.5)], within=6.0))
-    assert not list(went_on_late(a_story(), troubles=[], within=0.5))
+    assert not list(find_late_nodes(late, troubles=[], within=8.0))
+    assert not list(find_late_nodes(late, troubles=[Trouble(2.5, 6.5)], within=6.0))
+    assert not list(find_late_nodes(a_story(), troubles=[], within=0.5))
 
 
 def test_runs_nodes_and_steps_are_counted():
     runs, steps = (
-        figures(a_story()),
-        figures(KILLED),
+        count_workflows(a_story()),
+        count_workflows(KILLED),
     )
 
     assert (runs.asked, runs.acknowledged, runs.states, runs.nodes) == (1, 1, {"succeeded": 1}, 2)
@@ -216,9 +214,9 @@ def test_runs_nodes_and_steps_are_counted():
 
 
 def test_a_seed_draws_the_same_workflows_again_and_each_kind_of_part():
-    flows = draw(7)
+    flows = draw_workflows(7)
 
-    assert flows == draw(7) != draw(8)
+    assert flows == draw_workflows(7) != draw_workflows(8)
     assert set(flows) == set(NAMES)
     outer = [flows[name] for name in OUTER]
     assert any(flow.items for flow in outer) and any(flow.inner for flow in outer)

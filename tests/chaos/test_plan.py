@@ -2,13 +2,13 @@
 
 import pytest
 
+from daybell.chaos.faults import ALONE, OF_PROCESSES, Kind, draw_faults
 from daybell.chaos.fleet import WORKER
-from daybell.chaos.plan import ALONE, OF_PROCESSES, Kind, plan
 
 
 def kinds(seed, **options):
     told = {"seconds": 30, "lease": 2.0, "has_proxy": True, "has_restart": True} | options
-    return [fault.kind for fault in plan(seed, **told)]
+    return [fault.kind for fault in draw_faults(seed, **told)]
 
 
 def test_a_seed_says_what_happens():
@@ -27,7 +27,7 @@ def test_a_file_has_no_connections_and_no_server():
 
 
 def test_a_freeze_and_an_outage_are_longer_than_the_lease():
-    faults = plan(1, seconds=60, lease=2.0, has_proxy=True, has_restart=False)
+    faults = draw_faults(1, seconds=60, lease=2.0, has_proxy=True, has_restart=False)
 
     long = {Kind.FREEZE, Kind.OUTAGE}
     assert all(fault.length > 2.0 for fault in faults if fault.kind in long)
@@ -35,7 +35,7 @@ def test_a_freeze_and_an_outage_are_longer_than_the_lease():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_else_disturbs_what_is_to_be_seen_of_deaf_held_and_slow_connections(seed):
-    faults = plan(seed, seconds=120, lease=2.0, has_proxy=True, has_restart=True)
+    faults = draw_faults(seed, seconds=120, lease=2.0, has_proxy=True, has_restart=True)
 
     for one in [fault for fault in faults if fault.kind in ALONE]:
         inside = [

@@ -17,14 +17,14 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from daybell.chaos.proxy import Proxy
+from daybell.chaos.faults import Proxy
 from daybell.client import Client
 from daybell.core.execution import State
+from daybell.core.ids import mint
+from daybell.engine.attempt import RunningAttempt as Run
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
-from daybell.engine.handlers import Running as Run
-from daybell.engine.node import SWEEP_SECONDS, Upkeep
-from daybell.store.ids import mint
+from daybell.engine.process import SWEEP_SECONDS, Upkeep
 from tests.builders import LEASE, TENANT, apply, claim, defined, enqueued, look, states, success
 from tests.cli.terminal import Running
 from tests.engine.faults import faulty

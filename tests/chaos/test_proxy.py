@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from daybell.chaos.proxy import Hold, Messages, Proxy, Questions, can_stand_before
+from daybell.chaos.faults import Hold, Messages, Proxy, Questions, can_stand_before
 from daybell.engine.clock import SystemClock
 from tests.sdk.waiting import eventually
 from tests.stores import POSTGRES

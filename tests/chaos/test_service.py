@@ -3,16 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from daybell.chaos import service
-from daybell.chaos.effects import EXIT
-from daybell.chaos.fleet import Happening
-from daybell.chaos.plan import Kind
-from daybell.chaos.service import Window
-from daybell.chaos.submissions import Submission, Try
-from daybell.chaos.ticks import Course
+from daybell.chaos import recovery
+from daybell.chaos.checker import ScheduleHistory
+from daybell.chaos.faults import Kind
+from daybell.chaos.fleet import FleetEvent
+from daybell.chaos.load import Submission, SubmissionTry
+from daybell.chaos.recovery import Window
+from daybell.chaos.tasks import EXIT
+from daybell.core.ids import mint
 from daybell.core.schedule import Decision, TickRecord
 from daybell.core.worker import Worker, WorkerState
-from daybell.store.ids import mint
 from tests.chaos.histories import ADA, BOB, a_history, an_execution, line
 
 FAULT = Window(10.0, 17.0)
@@ -36,7 +36,7 @@ STUCK = [
 def test_a_worker_that_stays_deaf_is_noticed():
     history = a_history(effects=STUCK, executions=KNOWN)
 
-    (found,) = service.deaf_workers(history, FAULT, within=7.0)
+    (found,) = recovery.deaf_workers(history, FAULT, within=7.0)
 
     assert found.rule == "deaf for too long"
     assert str(ADA) in found.what
@@ -45,76 +45,76 @@ def test_a_worker_that_stays_deaf_is_noticed():
 def test_a_worker_that_starts_something_new_in_time_is_not_deaf():
     history = a_history(effects=[*STUCK, line("start", 16.0, id=NEW, pid=ADA)], executions=KNOWN)
 
-    assert not list(service.deaf_workers(history, FAULT, within=7.0))
+    assert not list(recovery.deaf_workers(history, FAULT, within=7.0))
 
 
 @pytest.mark.parametrize("what", ["killed", "frozen", "drained", "ended by itself (0)"])
 def test_a_worker_to_which_something_else_happens_is_not_blamed(what):
-    history = a_history(effects=STUCK, executions=KNOWN, happenings=[Happening(12.0, what, ADA)])
+    history = a_history(effects=STUCK, executions=KNOWN, happenings=[FleetEvent(12.0, what, ADA)])
 
-    assert not list(service.deaf_workers(history, FAULT, within=7.0))
+    assert not list(recovery.deaf_workers(history, FAULT, within=7.0))
 
 
 def test_a_worker_that_a_task_ends_is_not_blamed():
     history = a_history(effects=[*STUCK, line(EXIT, 13.5, id=NEW)], executions=KNOWN)
 
-    assert not list(service.deaf_workers(history, FAULT, within=7.0))
+    assert not list(recovery.deaf_workers(history, FAULT, within=7.0))
 
 
 def test_a_window_that_the_end_of_the_load_cuts_short_is_not_judged():
     history = a_history(
         effects=STUCK,
         executions=KNOWN,
-        happenings=[Happening(10.0, Kind.DEAF, length=7.0)],
+        happenings=[FleetEvent(10.0, Kind.DEAF, length=7.0)],
         over_at=15.0,
     )
 
-    (window,) = service.windows(history, Kind.DEAF, lease=2.0)
+    (window,) = recovery.windows(history, Kind.DEAF, lease=2.0)
 
     assert window == Window(10.0, 15.0)
-    assert not list(service.deaf_workers(history, window, within=7.0))
+    assert not list(recovery.deaf_workers(history, window, within=7.0))
 
 
 @pytest.mark.parametrize(("length", "is_judged"), [(0.3, True), (0.5, False)])
 def test_a_window_in_which_the_machine_stalled_is_not_judged(length, is_judged):
     history = a_history(
         happenings=[
-            Happening(10.0, Kind.SLOW, length=7.0),
-            Happening(12.0, service.STALL, length=length),
-            Happening(30.0, service.STALL, length=9.0),
+            FleetEvent(10.0, Kind.SLOW, length=7.0),
+            FleetEvent(12.0, recovery.STALL, length=length),
+            FleetEvent(30.0, recovery.STALL, length=9.0),
         ]
     )
 
-    assert len(list(service.windows(history, Kind.SLOW, lease=2.0))) == is_judged
-    assert service.unjudged(history, lease=2.0) == (not is_judged)
+    assert len(list(recovery.windows(history, Kind.SLOW, lease=2.0))) == is_judged
+    assert recovery.count_unjudged(history, lease=2.0) == (not is_judged)
 
 
-def a_bulk(*tries: Try) -> Submission:
+def a_bulk(*tries: SubmissionTry) -> Submission:
     return Submission(key="k", job="quick", numbers=range(1, 2), tries=list(tries))
 
 
-def a_try(asked_at: float, ended_at: float, status: int = 202) -> Try:
-    return Try(pid=ADA, asked_at=asked_at, ended_at=ended_at, status=status)
+def a_try(asked_at: float, ended_at: float, status: int = 202) -> SubmissionTry:
+    return SubmissionTry(pid=ADA, asked_at=asked_at, ended_at=ended_at, status=status)
 
 
 def test_a_server_that_stays_deaf_is_noticed():
     deaf = a_history(submissions=[a_bulk(a_try(9.0, 9.1), a_try(11.0, 16.5, 503))])
     back = a_history(submissions=[a_bulk(a_try(11.0, 14.0, 503), a_try(14.2, 14.3))])
 
-    assert rules(service.deaf_servers(deaf, FAULT, within=7.0)) == ["deaf for too long"]
-    assert not list(service.deaf_servers(back, FAULT, within=7.0))
+    assert rules(recovery.deaf_servers(deaf, FAULT, within=7.0)) == ["deaf for too long"]
+    assert not list(recovery.deaf_servers(back, FAULT, within=7.0))
 
 
 def test_an_answer_that_takes_too_long_is_noticed():
     late = a_history(submissions=[a_bulk(a_try(20.0, 30.5, 0))])
-    killed = replace(late, happenings=[Happening(25.0, "killed", ADA)])
+    killed = replace(late, happenings=[FleetEvent(25.0, "killed", ADA)])
     away = a_history(submissions=[a_bulk(a_try(20.0, 29.5, 503))])
-    stalled = replace(late, happenings=[Happening(25.0, service.STALL, length=1.0)])
+    stalled = replace(late, happenings=[FleetEvent(25.0, recovery.STALL, length=1.0)])
 
-    assert rules(service.late_answers(late)) == ["answered late"]
-    assert not list(service.late_answers(killed))
-    assert not list(service.late_answers(away))
-    assert not list(service.late_answers(stalled))
+    assert rules(recovery.late_answers(late)) == ["answered late"]
+    assert not list(recovery.late_answers(killed))
+    assert not list(recovery.late_answers(away))
+    assert not list(recovery.late_answers(stalled))
 
 
 def fired_at(*times: float):
@@ -140,27 +140,29 @@ def a_missed_tick(at: float) -> TickRecord:
     )
 
 
-def a_course(*ticks: TickRecord) -> Course:
-    return Course(name="s", rule='{"every": "2s"}', first=10.0, last=18.0, ticks=ticks)
+def a_course(*ticks: TickRecord) -> ScheduleHistory:
+    return ScheduleHistory(name="s", rule='{"every": "2s"}', first=10.0, last=18.0, ticks=ticks)
 
 
 def test_schedules_that_are_silent_behind_a_held_commit_are_noticed():
-    (found,) = service.silent_schedules(fired_at(9.0, 10.5, 14.0, 16.0), FAULT, within=3.0)
+    (found,) = recovery.silent_schedules(fired_at(9.0, 10.5, 14.0, 16.0), FAULT, within=3.0)
 
     assert found.rule == "schedules silent"
     assert "for 3.5 s" in found.what
-    assert not list(service.silent_schedules(fired_at(9.0, 11.0, 13.0, 15.5), FAULT, within=3.0))
+    assert not list(recovery.silent_schedules(fired_at(9.0, 11.0, 13.0, 15.5), FAULT, within=3.0))
 
 
 def test_schedules_that_never_fire_again_are_noticed():
-    assert rules(service.silent_schedules(fired_at(9.0), FAULT, within=7.0)) == []
-    assert rules(service.silent_schedules(fired_at(9.0), FAULT, within=6.9)) == ["schedules silent"]
+    assert rules(recovery.silent_schedules(fired_at(9.0), FAULT, within=7.0)) == []
+    assert rules(recovery.silent_schedules(fired_at(9.0), FAULT, within=6.9)) == [
+        "schedules silent"
+    ]
 
 
 def test_a_tick_that_is_missed_behind_a_held_commit_is_noticed():
     def missed(at: float) -> list[str]:
         history = a_history(effects=[], courses=[a_course(a_missed_tick(at))])
-        return rules(service.missed_ticks(history, FAULT))
+        return rules(recovery.missed_ticks(history, FAULT))
 
     assert missed(11.0) == ["tick missed"]
     assert missed(9.0) == []  # it was due before
@@ -188,13 +190,13 @@ def a_worker(started_at: float, lease_until: float) -> Worker:
 
 
 AGAIN = [a_worker(1.0, 11.0), a_worker(13.0, 16.5), a_worker(16.8, 99.0)]
-ASLEEP = [Happening(9.5, "frozen", ADA), Happening(12.5, "resumed", ADA)]
+ASLEEP = [FleetEvent(9.5, "frozen", ADA), FleetEvent(12.5, "resumed", ADA)]
 
 
 def test_a_lease_that_is_lost_to_a_slow_store_is_noticed():
     history = a_history(effects=[], workers=AGAIN, happenings=ASLEEP)
 
-    (found,) = service.lost_leases(history, FAULT, lease=2.0)
+    (found,) = recovery.lost_leases(history, FAULT, lease=2.0)
 
     assert found.rule == "lease lost"
     assert "6.5 s after" in found.what
@@ -203,11 +205,11 @@ def test_a_lease_that_is_lost_to_a_slow_store_is_noticed():
 def test_a_lease_that_a_frozen_worker_loses_once_is_its_due():
     history = a_history(effects=[], workers=[AGAIN[0], a_worker(13.0, 99.0)], happenings=ASLEEP)
 
-    assert not list(service.lost_leases(history, FAULT, lease=2.0))
+    assert not list(recovery.lost_leases(history, FAULT, lease=2.0))
 
 
 def test_all_rules_are_asked():
-    happenings = [Happening(10.0, kind, length=7.0) for kind in (Kind.DEAF, Kind.HOLD, Kind.SLOW)]
+    happenings = [FleetEvent(10.0, kind, length=7.0) for kind in (Kind.DEAF, Kind.HOLD, Kind.SLOW)]
     history = a_history(
         effects=STUCK,
         executions=KNOWN,
@@ -217,7 +219,7 @@ def test_all_rules_are_asked():
         courses=[a_course(a_missed_tick(11.0))],
     )
 
-    assert set(rules(service.judge_service(history, lease=2.0))) == {
+    assert set(rules(recovery.judge_service(history, lease=2.0))) == {
         "deaf for too long",
         "schedules silent",
         "tick missed",
@@ -231,8 +233,11 @@ def test_all_rules_are_asked():
 )
 def test_a_fault_beside_an_absence_of_the_store_is_left_out(at, is_judged):
     history = a_history(
-        happenings=[Happening(10.0, Kind.HOLD, length=7.0), Happening(at, Kind.RESTART, length=1.0)]
+        happenings=[
+            FleetEvent(10.0, Kind.HOLD, length=7.0),
+            FleetEvent(at, Kind.RESTART, length=1.0),
+        ]
     )
 
-    assert len(list(service.windows(history, Kind.HOLD, lease=2.0))) == is_judged
-    assert service.unjudged(history, lease=2.0) == (not is_judged)
+    assert len(list(recovery.windows(history, Kind.HOLD, lease=2.0))) == is_judged
+    assert recovery.count_unjudged(history, lease=2.0) == (not is_judged)

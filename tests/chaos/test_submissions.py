@@ -4,9 +4,9 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
-from daybell.chaos.submissions import Submission, Submitter
+from daybell.chaos.load import Submission, Submitter
+from daybell.core.ids import mint
 from daybell.engine.clock import SystemClock
-from daybell.store.ids import mint
 
 
 @asynccontextmanager

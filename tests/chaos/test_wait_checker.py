@@ -6,18 +6,16 @@ import json
 
 import pytest
 
-from daybell.chaos.checker import RULES, History, check
-from daybell.chaos.effects import END
-from daybell.chaos.flow_checker import FLOW_RULES
-from daybell.chaos.nodes import EVENT, STEPS, durable_waiting
-from daybell.chaos.sends import TURNS, Send, send
-from daybell.chaos.wait_checker import WAIT_RULES, events_of
+from daybell.chaos.checker import RULES, History, check_history
+from daybell.chaos.load import TURNS, Send, send_event
+from daybell.chaos.tasks import END, EVENT, STEPS, durable_waiting
+from daybell.chaos.workflow_checker import FLOW_RULES, WAIT_RULES, count_events
 from daybell.client import Client
+from daybell.core.event import Step, StepKind
 from daybell.core.execution import State
-from daybell.core.step import Step, StepKind
+from daybell.core.ids import mint
 from daybell.engine.clock import SystemClock
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from tests.chaos.histories import ID, a_history, an_execution, line
 
 TOKENS = ["1-0", "1-1", "1-2"]
@@ -83,14 +81,14 @@ BAD = {
 
 @pytest.mark.parametrize("history", GOOD.values(), ids=GOOD)
 def test_what_went_as_promised_is_no_violation(history):
-    assert check(history, (*RULES, *FLOW_RULES, *WAIT_RULES)) == []
+    assert check_history(history, (*RULES, *FLOW_RULES, *WAIT_RULES)) == []
 
 
 @pytest.mark.parametrize(
     ("rule", "history"), [(rule, history) for rule, many in BAD.items() for history in many]
 )
 def test_the_checker_notices_of_events(rule, history):
-    assert rule in {violation.rule for violation in check(history, WAIT_RULES)}
+    assert rule in {violation.rule for violation in check_history(history, WAIT_RULES)}
 
 
 def test_every_rule_about_events_is_shown_something_bad():
@@ -98,13 +96,13 @@ def test_every_rule_about_events_is_shown_something_bad():
 
 
 def test_what_waits_for_ever_is_noticed():
-    found = check(a_story(*TOKENS[:1], executions={ID: WAITING}))
+    found = check_history(a_story(*TOKENS[:1], executions={ID: WAITING}))
 
     assert [one.rule for one in found] == ["lost"]
 
 
 def test_events_are_counted_and_those_that_came_before_their_wait():
-    seen = events_of(a_story(*TOKENS, sends=sends(answered=2)))
+    seen = count_events(a_story(*TOKENS, sends=sends(answered=2)))
 
     # Waits begin at 1.5, 2.5, …; both answers came at 2.0.
     assert (seen.asked, seen.acknowledged, seen.taken, seen.early) == (3, 2, 3, 1)
@@ -131,7 +129,7 @@ class Hasty(SystemClock):
 async def test_an_event_is_sent_until_that_is_answered_and_is_the_same_each_time():
     async with Losing("memory://") as client:
         one = Send(execution=mint(), number=1, turn=0)
-        await send(client, one, after=0.0, clock=Hasty())
+        await send_event(client, one, after=0.0, clock=Hasty())
         (event,) = (await client.events()).items
 
         assert one.answered_at is not None

@@ -6,11 +6,11 @@ import pytest
 from typer.main import get_command
 
 from daybell.cli import app as program
-from daybell.cli import reload, working
-from daybell.cli.allowing import kind_options, read_names
 from daybell.cli.apps import find_app
-from daybell.cli.dev import DevOptions, allow, offered
-from daybell.cli.working import WorkerRequest, worker_options
+from daybell.cli.roles import dev, worker
+from daybell.cli.roles.dev import DevOptions, allow_kinds, describe_kinds
+from daybell.cli.roles.startup import read_kind_options, read_names
+from daybell.cli.roles.worker import WorkerRequest, worker_options
 from daybell.errors import UsageError
 from daybell.sdk.app import App
 from daybell.settings import Settings
@@ -30,7 +30,7 @@ def test_a_worker_offers_what_it_was_told_to_and_the_connections_that_it_knows()
     plain = app.handlers.kinds
     settings = Settings(connections={"shop": "sqlite:///s.db", "mail": "sqlite:///m.db"})
 
-    app.handlers.kind_options = kind_options(
+    app.handlers.kind_options = read_kind_options(
         settings, allow_command=True, allow_env="PATH", pass_env="TZ"
     )
 
@@ -46,30 +46,30 @@ def test_a_worker_offers_what_it_was_told_to_and_the_connections_that_it_knows()
 
 def test_a_worker_without_code_does_not_take_tasks():
     app = App("memory://")
-    app.handlers.kind_options = kind_options(Settings(), tasks=False, allow_command=True)
+    app.handlers.kind_options = read_kind_options(Settings(), tasks=False, allow_command=True)
 
     assert app.handlers.kinds == ("command", "http", "workflow", "notify")
 
 
 def test_a_worker_without_apprise_does_not_offer_to_notify(monkeypatch):
-    monkeypatch.setattr("daybell.sdk.kinds.can_notify", lambda: False)
+    monkeypatch.setattr("daybell.sdk.handlers.can_notify", lambda: False)
 
     assert App("memory://").handlers.kinds == ("task", "http", "workflow")
 
 
 def test_a_key_that_is_none_is_refused_at_the_start():
     with pytest.raises(UsageError, match=r"DAYBELL_SECRETS_KEY.* `daybell secrets key` makes one"):
-        kind_options(Settings(secrets_key="c2hvcnQ="))
+        read_kind_options(Settings(secrets_key="c2hvcnQ="))
 
 
 def test_a_connection_that_names_no_database_is_refused_at_the_start():
     with pytest.raises(UsageError, match=r"connection shop: 'sqlite:///s.db\?a=b' names no file"):
-        kind_options(Settings(connections={"shop": "sqlite:///s.db?a=b"}))
+        read_kind_options(Settings(connections={"shop": "sqlite:///s.db?a=b"}))
 
 
 def test_the_key_of_all_secrets_is_passed_to_no_command():
     with pytest.raises(UsageError, match=r"every command could open all secrets"):
-        kind_options(Settings(), pass_env="TZ,DAYBELL_SECRETS_KEY")
+        read_kind_options(Settings(), pass_env="TZ,DAYBELL_SECRETS_KEY")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_key_of_all_secrets_is_passed_to_no_command():
 def test_dev_allows_by_itself_what_only_this_machine_can_ask_for(host, said, expected):
     app = App("memory://")
 
-    allow(app, Settings(), DevOptions(host=host, **said))
+    allow_kinds(app, Settings(), DevOptions(host=host, **said))
 
     options = app.handlers.kind_options
     assert (options.allow_command, options.allow_private_http) == expected
@@ -110,8 +110,8 @@ def test_several_processes_are_told_the_same():
     )
     options = worker_options(App("memory://"), Settings(), request)
 
-    told = as_read(working.words_for(request, Settings(), options, 1))
-    plain = as_read(working.words_for(WorkerRequest(spec="app:app"), Settings(), options, 1))
+    told = as_read(worker.child_command(request, Settings(), options, 1))
+    plain = as_read(worker.child_command(WorkerRequest(spec="app:app"), Settings(), options, 1))
 
     assert told["app"] is None  # and not an empty name
     assert (told["allow_command"], told["allow_private_http"]) == (True, True)
@@ -127,7 +127,7 @@ def test_a_process_that_is_started_afresh_is_told_the_same(said):
         allow_command=said, allow_private_http=said, allow_env="PATH", pass_env="TZ"
     )
 
-    told = as_read(reload.words_for("app:app", options, None))
+    told = as_read(dev.child_command("app:app", options, None))
 
     assert (told["allow_command"], told["allow_private_http"]) == (said, said)
     assert (told["allow_env"], told["pass_env"]) == ("PATH", "TZ")
@@ -152,7 +152,7 @@ def test_without_an_app_there_is_one_without_tasks(monkeypatch):
     ],
 )
 def test_who_starts_dev_is_told_whose_commands_may_run(host, kinds, is_said):
-    line = offered(kinds, host=host)
+    line = describe_kinds(kinds, host=host)
 
     assert line.startswith(", ".join(kinds))
     assert ("may define jobs" in line and line.endswith("(--no-allow-command)")) is is_said
@@ -176,9 +176,9 @@ def test_a_connection_that_is_the_store_is_refused(store, connection, tmp_path, 
     settings = Settings(database_url=store, connections={"shop": connection})
 
     with pytest.raises(UsageError, match=r"connection shop: .* is the store itself") as refused:
-        kind_options(settings)
+        read_kind_options(settings)
     assert "secret@" not in str(refused.value)
 
-    kind_options(settings, store_url="sqlite:///other.db")
-    kind_options(Settings(database_url="postgresql://me@db/x",
+    read_kind_options(settings, store_url="sqlite:///other.db")
+    read_kind_options(Settings(database_url="postgresql://me@db/x",
                           connections={"shop": "postgresql://reporter@db/x"}))  # fmt: skip

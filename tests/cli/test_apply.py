@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell import Client
-from daybell.cli.declared import Declarations
-from daybell.cli.documents import Document
-from daybell.cli.planning import Plan, make_plan, take
-from daybell.client.fields import JOB_FIELDS
+from daybell.cli.apply.declarations import Declarations
+from daybell.cli.apply.files import Document
+from daybell.cli.apply.plan import Plan, apply_step, make_plan
+from daybell.client.jobs import JOB_FIELDS
 from daybell.errors import Unavailable
 from tests.cli.job_files import PING, REPORT, a_world
 
@@ -172,10 +172,10 @@ def test_a_failure_in_the_middle_says_what_was_done(world, monkeypatch):
     async def fail_at_b(client, step, *, source: str) -> None:
         if step.name == "b":
             raise Unavailable("gone")
-        await take(client, step, source=source)
+        await apply_step(client, step, source=source)
 
     with monkeypatch.context() as patch:
-        patch.setattr("daybell.cli.planning.take", fail_at_b)
+        patch.setattr("daybell.cli.apply.plan.apply_step", fail_at_b)
         said = world.apply()
         as_json = world.apply("--json")
 
@@ -195,9 +195,9 @@ def test_what_somebody_else_changed_meanwhile_is_not_overwritten(world, monkeypa
 
     async def late(client, step, *, source: str) -> None:
         await client.update("report", queue="other")
-        await take(client, step, source=source)
+        await apply_step(client, step, source=source)
 
-    monkeypatch.setattr("daybell.cli.planning.take", late)
+    monkeypatch.setattr("daybell.cli.apply.plan.apply_step", late)
     said = world.apply()
 
     assert said.code == 1

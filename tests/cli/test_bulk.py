@@ -9,14 +9,13 @@ from uuid import UUID
 import pytest
 
 from daybell import Client
-from daybell.cli.recording import RecordingClient
-from daybell.client.bulk import Retrial
-from daybell.core.execution import State
-from daybell.core.view import Total
+from daybell.cli.connection import RecordingClient
+from daybell.client.executions import RetryOutcome
+from daybell.core.execution import Cancellation, State
+from daybell.core.ids import mint
+from daybell.core.views import Total
 from daybell.errors import UsageError
-from daybell.store.ids import mint
 from daybell.store.open import store_for
-from daybell.store.outcomes import Cancellation
 from tests.builders import TENANT, claim, claimed, dead, defined, enqueued, finished, look, states
 from tests.cli.in_process import typing
 from tests.cli.terminal import Typing, daybell, on_terminal
@@ -169,10 +168,10 @@ async def test_what_cannot_run_again_is_counted_and_stops_no_other(store, comman
         answers = await client.retry_many(status=["cancelled", "dead"], on_step=steps.append)
 
     assert answers == {
-        Retrial.REVIVED: 1,
-        Retrial.RENEWED: 1,
-        Retrial.KEY_HELD: 1,
-        Retrial.REFUSED: 2,
+        RetryOutcome.REVIVED: 1,
+        RetryOutcome.RENEWED: 1,
+        RetryOutcome.KEY_HELD: 1,
+        RetryOutcome.REFUSED: 2,
     }
     assert sum(steps) == 5
     assert await states(store, letters) == [State.QUEUED]

@@ -2,9 +2,8 @@
 
 import pytest
 
-from daybell.cli.declared import Declarations, Declared
-from daybell.cli.documents import Document
-from daybell.cli.yaml_text import read_yaml
+from daybell.cli.apply.declarations import Declaration, Declarations
+from daybell.cli.apply.files import Document, read_yaml
 from daybell.errors import UsageError
 
 
@@ -129,7 +128,7 @@ def test_a_circle_of_workflows_is_called_what_it_is(kind):
 
 def test_an_error_is_told_with_the_line_of_its_field():
     (document,) = read_yaml("name: a\nhttp:\n  url: http://a\n  headers:\n    X: |\n      a\n")
-    job = Declared("job", "a", {}, Document(document.value, 1, document.lines, "a.yaml"))
+    job = Declaration("job", "a", {}, Document(document.value, 1, document.lines, "a.yaml"))
 
     assert job.told(UsageError("no", field="http.headers.X")) == "a.yaml:5: job 'a': no"
     assert job.told(UsageError("no", field="queue")) == "a.yaml:1: job 'a': no"

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli import kind_options
-from daybell.cli.marks import referring, written
+from daybell.cli.commands import job_options
+from daybell.cli.options import format_references, parse_reference
 from daybell.core.job import JobDefinition
 from tests.cli.in_process import Said, Typed, typing
 
@@ -206,13 +206,13 @@ def test_a_change_leaves_what_is_not_said(typed, settings, definition):
 
 def test_what_somebody_else_changed_meanwhile_is_not_changed_back(typed, definition, monkeypatch):
     made(typed("jobs", "create", "job", "--http", "http://a"))
-    whole = kind_options.changes_of
+    whole = job_options.work_changes
 
     async def slowly(client, known, work):
         await client.update("job", http={"url": "http://b", "expect": 204})
         return await whole(client, known, work)
 
-    monkeypatch.setattr(kind_options, "changes_of", slowly)
+    monkeypatch.setattr(job_options, "work_changes", slowly)
     said = typed("jobs", "update", "job", "--method", "POST")
 
     assert (said.code, "is at version 2, not 1" in said.err) == (1, True)
@@ -321,5 +321,5 @@ def test_versions_are_compared(typed):
     ],
 )
 def test_secrets_are_named_within_a_text(text, value):
-    assert referring(text) == value
-    assert written(value) == text
+    assert parse_reference(text) == value
+    assert format_references(value) == text

@@ -1,11 +1,11 @@
 """What differs, as people read it."""
 
-from daybell.cli.differences import echo_change, lines_of
-from daybell.client.declaring import changes
+from daybell.cli.apply.plan import echo_change, lines_of
+from daybell.client.declarations import diff_requests
 
 
 def lines(before, after):
-    return list(lines_of(changes(before, after)))
+    return list(lines_of(diff_requests(before, after)))
 
 
 def test_a_field_is_shown_with_what_it_was_and_is():
@@ -57,7 +57,7 @@ def test_secrets_are_shown_by_name():
 
 
 def test_nothing_that_is_shown_moves_the_cursor(capsys):
-    echo_change("+", "a\x1b[2J", changes({}, {"body": "\x1b[31m\n" * 2, "b": "\x1b\u202e"}))
+    echo_change("+", "a\x1b[2J", diff_requests({}, {"body": "\x1b[31m\n" * 2, "b": "\x1b\u202e"}))
 
     out = capsys.readouterr().out
     assert "\x1b" not in out

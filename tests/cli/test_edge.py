@@ -19,10 +19,9 @@ from typer.main import get_command
 from typer.models import OptionInfo
 
 import daybell as package
-from daybell.cli import app, edge
-from daybell.cli.edge import guard
-from daybell.cli.options import skip_adapters
-from daybell.cli.words_after import MISUSE
+from daybell.cli import app, runtime
+from daybell.cli.options import MISUSE, skip_adapters
+from daybell.cli.runtime import guard
 from daybell.errors import Conflict, Unavailable, UsageError
 from daybell.settings import Settings
 from tests.cli.terminal import daybell, environment
@@ -293,10 +292,10 @@ def test_an_unexpected_error_says_how_to_see_more(capsys, monkeypatch):
 
 
 def test_the_password_of_the_store_in_use_is_hidden(capsys, monkeypatch):
-    monkeypatch.setattr(edge, "_mask", Settings(api_key="from-settings").mask)
-    monkeypatch.setattr(edge, "_store", "")
+    monkeypatch.setattr(runtime, "_mask", Settings(api_key="from-settings").mask)
+    monkeypatch.setattr(runtime, "_store", "")
 
-    edge.use_store("postgresql://me:hunter22@db/jobs")
+    runtime.use_store("postgresql://me:hunter22@db/jobs")
     end_of(Conflict("hunter22 and from-settings"))
 
     assert capsys.readouterr().err == "error: *** and ***\n"
@@ -370,7 +369,7 @@ def test_ctrl_c_ends_a_running_command_quietly(tmp_path):
     # A command that waits for ever, as the real ones should not.
     code = (
         "import asyncio, sys\n"
-        "from daybell.cli.edge import guard, run_command\n"
+        "from daybell.cli.runtime import guard, run_command\n"
         "async def wait(settings):\n"
         "    print('waiting', flush=True)\n"
         "    await asyncio.Event().wait()\n"

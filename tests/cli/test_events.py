@@ -5,10 +5,10 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli.events import _told
+from daybell.cli.commands.events import _told
 from daybell.core.event import Published
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait
-from daybell.store.ids import mint
 from tests.builders import a_step, apply, claim
 from tests.cli.terminal import daybell
 

@@ -8,10 +8,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybell.cli import yaml_text
-from daybell.cli.documents import Fault
-from daybell.cli.files import FILE_BYTES_MAX, find_files, read_file
-from daybell.cli.yaml_text import read_yaml, write_yaml
+from daybell.cli.apply import files
+from daybell.cli.apply.files import (
+    FILE_BYTES_MAX,
+    Fault,
+    find_files,
+    read_file,
+    read_yaml,
+    write_yaml,
+)
 from daybell.errors import UsageError
 
 LOADERS = [yaml.SafeLoader, yaml.CSafeLoader] if yaml.__with_libyaml__ else [yaml.SafeLoader]
@@ -19,7 +24,7 @@ LOADERS = [yaml.SafeLoader, yaml.CSafeLoader] if yaml.__with_libyaml__ else [yam
 
 @pytest.fixture(params=LOADERS, ids=lambda loader: loader.__name__)
 def loader(request, monkeypatch):
-    monkeypatch.setattr(yaml_text, "_LOADER", request.param)
+    monkeypatch.setattr(files, "_LOADER", request.param)
 
 
 def written(tmp_path, name: str, text: str | bytes):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.cli.doctor import check_gates
+from daybell.cli.doctor.report import check_gates
 from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, enqueued
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli.going_back import is_own
-from daybell.cli.recording import whoever_types
+from daybell.cli.commands.definitions import is_private_store
+from daybell.cli.connection import current_actor
 from tests.cli.in_process import typing
 from tests.cli.terminal import Running, daybell
 
@@ -78,7 +78,7 @@ def test_a_worker_leaves_it_and_says_so_once_and_dev_goes_back(tmp_path):
     assert "note: went back to what the code says: report (version 1; current was 2, since " in back
     assert STAYS not in back
     assert versions(tmp_path) == [(3, code), (2, code), (1, code)]
-    assert audited(tmp_path) == [(whoever_types(), "job.declare")]
+    assert audited(tmp_path) == [(current_actor(), "job.declare")]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_worker_leaves_it_and_says_so_once_and_dev_goes_back(tmp_path):
     ],
 )
 def test_what_may_be_the_store_of_many_is_not_gone_back_in_by_dev(url, is_one_developers):
-    assert is_own(url) is is_one_developers
+    assert is_private_store(url) is is_one_developers
 
 
 def test_declaring_makes_what_the_code_says_current(typed, tmp_path):
@@ -103,7 +103,7 @@ def test_declaring_makes_what_the_code_says_current(typed, tmp_path):
     assert again == (0, "as the code says: 2 jobs\n", "")
     assert [version for version, _ in versions(tmp_path)] == [3, 2, 1]
     (entry,) = audited
-    assert (entry["actor"], entry["action"]) == (whoever_types(), "job.declare")
+    assert (entry["actor"], entry["action"]) == (current_actor(), "job.declare")
     assert entry["before"] == {"report": 2}
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from daybell import Client, every
-from daybell.cli.lacking import check_kinds
-from daybell.core.secret import NewSecret
+from daybell.cli.doctor.checks import check_kinds
+from daybell.core.access import NewSecret
 from tests.builders import a_worker
 from tests.cli.terminal import daybell
 

@@ -6,14 +6,12 @@ import signal
 
 import pytest
 
-from daybell.cli.transcript import tell
-from daybell.cli.waiting import until_end
+from daybell.cli.views.transcripts import poll_until_end, print_log
 from daybell.client import Client
-from daybell.core.execution import State
-from daybell.core.log import NewLogPart
+from daybell.core.execution import NewLogPart, State
+from daybell.core.ids import mint
 from daybell.engine.clock import ManualClock
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from daybell.store.open import store_for
 from tests.builders import TENANT, apply, claim, claimed, enqueued, retry, success
 from tests.cli.terminal import Running, Typing, daybell
@@ -251,7 +249,7 @@ async def test_following_outlasts_a_restart_and_prints_each_line_once(store, res
                 await apply(store, hands, success(hands.one))
 
     options = {"follow": True, "attempt": None, "as_json": False, "clock": Clock()}
-    assert await tell(restarting, hands.one.id, **options) == 0
+    assert await print_log(restarting, hands.one.id, **options) == 0
 
     out, err = capsys.readouterr()
     assert [line.rpartition(" ")[2] for line in out.splitlines()] == ["first", "second"]
@@ -267,7 +265,7 @@ async def test_waiting_outlasts_a_restart_but_not_for_ever(store, restarting, ca
         """Sees nothing."""
 
     async def wait(seconds=None):
-        detail = await until_end(
+        detail = await poll_until_end(
             restarting, hands.one.id, seconds=seconds, on_look=nobody, clock=clock
         )
         return detail.execution.state

@@ -2,8 +2,8 @@
 
 from daybell import App, job
 from daybell.cli import apps
-from daybell.cli.apps import settle_gone
-from daybell.cli.going_back import check_code
+from daybell.cli.apps import report_removed_jobs
+from daybell.cli.commands.definitions import check_app_code
 from daybell.client.requests import read_definition
 
 
@@ -21,7 +21,7 @@ async def test_a_start_warns_of_jobs_that_nobody_has(tmp_path, capsys):
     async with app:
         await app.client().create("there", command="ls")
 
-        await settle_gone(app, prune=False)
+        await report_removed_jobs(app, prune=False)
 
     way_out = "create it, or start the app that has it, before a run comes to that node"
     assert capsys.readouterr().err.splitlines() == [
@@ -42,7 +42,7 @@ async def test_of_many_jobs_that_are_removed_some_are_looked_at_for_who_needs_th
         await client.define_jobs(old, author=app.author)
         await client.create("after", command="ls", dependencies=["old-1", "old-2"])
 
-        await settle_gone(app, prune=True)
+        await report_removed_jobs(app, prune=True)
 
     assert capsys.readouterr().err.splitlines() == [
         "removed jobs old-1, old-2, which the code has no more",
@@ -53,8 +53,8 @@ async def test_of_many_jobs_that_are_removed_some_are_looked_at_for_who_needs_th
 async def test_the_doctor_finds_circles_in_code_before_a_worker_starts(tmp_path):
     url = f"sqlite:///{tmp_path / 'daybell.db'}"
     async with an_app(url, v="there", there="odd") as app:
-        sound = await check_code(app.client().store, app)
-        circle = await check_code(app.client().store, an_app(url, v="there", there="w", w="v"))
+        sound = await check_app_code(app.client().store, app)
+        circle = await check_app_code(app.client().store, an_app(url, v="there", there="w", w="v"))
 
     assert sound.is_ok
     assert not circle.is_ok

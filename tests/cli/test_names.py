@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from daybell.cli.names import allowed_names, is_everywhere, told
+from daybell.cli.roles.startup import allowed_names, describe_names, is_everywhere
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]"])
@@ -29,4 +29,6 @@ def test_a_machine_with_an_odd_name_can_be_used(monkeypatch):
 
 
 def test_the_names_are_told():
-    assert told(["desk"]).startswith("reached as localhost, desk, and by this machine's addresses")
+    assert describe_names(["desk"]).startswith(
+        "reached as localhost, desk, and by this machine's addresses"
+    )

@@ -1,12 +1,11 @@
 """The nodes of a run, as a person sees them."""
 
-from daybell.cli.nodes import echo_nodes
+from daybell.cli.views.executions import echo_nodes
 from daybell.client.events import approval_event
-from daybell.client.node_waits import how_to_end
-from daybell.client.workflows import ItemCounts, RunNode, WorkflowRun
+from daybell.client.runs import ItemCounts, RunNode, WorkflowRun, describe_resume
+from daybell.core.event import NodeWait
 from daybell.core.execution import AttemptSpan, Outcome, State
-from daybell.core.step import NodeWait
-from daybell.store.ids import mint
+from daybell.core.ids import mint
 
 
 def tried(*outcomes: Outcome | None) -> tuple[AttemptSpan, ...]:
@@ -67,7 +66,9 @@ def test_what_to_type_stays_short_where_a_wait_asks_for_much():
     match = '{"n":"' + "x" * 4_000 + '"}'
     wait = NodeWait(execution=id, label="a", node="a", name="paid", match=match)
 
-    assert how_to_end(wait) == f"send it with `daybell executions signal {id} paid --data JSON`"
+    assert (
+        describe_resume(wait) == f"send it with `daybell executions signal {id} paid --data JSON`"
+    )
 
 
 def test_whose_nodes_are_too_many_is_told_with_the_id_of_the_run(capsys):

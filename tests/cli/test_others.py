@@ -2,9 +2,9 @@
 
 import pytest
 
-from daybell.cli.others import tell_of_others, unlike
+from daybell.cli.roles.startup import task_mismatch_warning, warn_task_mismatch
 from daybell.core.worker import Offer
-from daybell.engine.options import WorkerOptions
+from daybell.engine.worker import WorkerOptions
 from daybell.store.memory import MemoryStore
 from tests.builders import a_worker
 
@@ -20,7 +20,7 @@ def options(tasks=SHOP, queues="default,mail", kinds=("task", "http")):
 
 
 def test_tasks_that_only_one_of_them_has_are_named():
-    told = unlike(options(), [an_offer({"sell": "default", "report": "default"})])
+    told = task_mismatch_warning(options(), [an_offer({"sell": "default", "report": "default"})])
 
     assert told is not None
     assert told.startswith("other live workers of queues 'default' and 'mail' have other tasks:")
@@ -37,7 +37,7 @@ def test_tasks_that_only_one_of_them_has_are_named():
     ],
 )
 def test_so_is_what_only_one_side_lacks(other, said):
-    assert said in (unlike(options(), [an_offer(SHOP), other]) or "")
+    assert said in (task_mismatch_warning(options(), [an_offer(SHOP), other]) or "")
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,20 @@ def test_so_is_what_only_one_side_lacks(other, said):
     ],
 )
 def test_nothing_is_said_where_nothing_can_go_back(other):
-    assert unlike(options(), [other]) is None
+    assert task_mismatch_warning(options(), [other]) is None
 
 
 def test_nothing_is_said_of_a_shared_queue_that_no_task_is_meant_for():
     billing = an_offer({"bill": "billing"}, "default", "billing")
 
-    assert unlike(options({"sell": "shop"}, "default,shop"), [billing]) is None
+    assert task_mismatch_warning(options({"sell": "shop"}, "default,shop"), [billing]) is None
 
 
 @pytest.mark.parametrize(
     "how", [options(None), options({}, kinds=("http",))], ids=["does not say", "no app"]
 )
 def test_nothing_is_said_to_who_has_no_tasks_to_compare(how):
-    assert unlike(how, [an_offer({"report": "default"})]) is None
+    assert task_mismatch_warning(how, [an_offer({"report": "default"})]) is None
 
 
 async def test_it_is_said_once_and_not_in_the_way_of_what_commands_print(capsys):
@@ -74,7 +74,7 @@ async def test_it_is_said_once_and_not_in_the_way_of_what_commands_print(capsys)
         other = a_worker(queues=("default",), tasks={"report": "default"})
         await store.register("default", other, lease=60.0)
 
-    await tell_of_others(store, options())
+    await warn_task_mismatch(store, options())
 
     out, err = capsys.readouterr()
     assert (out, err.count("warning: other live workers of queue 'default'")) == ("", 1)

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from daybell.runners.streams import read_progress
+from daybell.runners.command_processes import read_progress
 from tests.cli.terminal import daybell
 
 

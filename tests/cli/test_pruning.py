@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.cli.planning import take
+from daybell.cli.apply.plan import apply_step
 from daybell.client import Client
 from daybell.errors import Unavailable
 from tests.cli.job_files import PING, REPORT, a_world
@@ -116,9 +116,9 @@ def test_what_somebody_else_changed_meanwhile_is_not_pruned(world, monkeypatch):
     async def late(client, step, *, source: str) -> None:
         if step.name == "ping":
             await client.apply_job("ping", http="http://example.org", source="apply:other")
-        await take(client, step, source=source)
+        await apply_step(client, step, source=source)
 
-    monkeypatch.setattr("daybell.cli.planning.take", late)
+    monkeypatch.setattr("daybell.cli.apply.plan.apply_step", late)
     said = world.apply("--prune", "--yes")
 
     assert (said.code, "is at version 2, not 1" in said.err) == (1, True)

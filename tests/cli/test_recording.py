@@ -4,8 +4,8 @@ import asyncio
 import re
 from pathlib import Path
 
-from daybell.cli import recording
-from daybell.cli.recording import RecordingClient
+from daybell.cli import connection
+from daybell.cli.connection import RecordingClient
 from daybell.client import Client
 from tests.cli.terminal import daybell
 
@@ -70,7 +70,7 @@ async def test_a_look_before_a_backfill_is_no_change(tmp_path):
 
 def test_commands_and_servers_call_a_change_the_same():
     served = "".join(file.read_text() for file in API.glob("*.py"))
-    typed = Path(recording.__file__).read_text()
+    typed = Path(connection.__file__).read_text()
 
     assert actions_in(typed) and actions_in(typed) <= actions_in(served)
 

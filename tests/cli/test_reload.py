@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daybell.cli.reload import is_code, source_folders
+from daybell.cli.roles.dev import is_code, source_folders
 from tests.cli.terminal import Running, daybell, is_alive, until
 
 UP = r"Daybell .* is up after"

@@ -5,12 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from daybell.cli import run_transcript
-from daybell.cli.run_transcript import READS_MAX, RunTranscript
-from daybell.cli.transcript import tell
+from daybell.cli.views import transcripts
+from daybell.cli.views.transcripts import READS_MAX, RunTranscript, print_log
 from daybell.client import Client
-from daybell.core.graph import Graph
-from daybell.core.log import NewLogPart
+from daybell.core.execution import NewLogPart
+from daybell.core.workflow.graph import Graph
 from daybell.engine.clock import ManualClock
 from daybell.errors import Unavailable, UsageError
 from tests.builders import TENANT, Hands, apply, claim, registered, retry, success
@@ -74,7 +73,7 @@ def clock_of(*steps):
 
 async def follow(client, id, clock, **options):
     options = {"follow": True, "attempt": None, "as_json": False, "clock": clock, **options}
-    assert await tell(client, id, **options) == 0
+    assert await print_log(client, id, **options) == 0
 
 
 def said(capsys):
@@ -164,7 +163,7 @@ async def test_runs_inside_of_runs_are_heard_too(client, capsys):
 
 
 async def test_a_look_reads_so_many_logs_and_none_is_forgotten(client, capsys, monkeypatch):
-    monkeypatch.setattr(run_transcript, "PAGE_ITEMS_MAX", 60)
+    monkeypatch.setattr(transcripts, "PAGE_ITEMS_MAX", 60)
     many = READS_MAX + 50
     node = {
         "name": "each",
@@ -189,7 +188,7 @@ async def test_a_look_reads_so_many_logs_and_none_is_forgotten(client, capsys, m
 
 
 async def test_every_run_inside_of_a_run_is_listed_in_its_turn(client, capsys, monkeypatch):
-    monkeypatch.setattr(run_transcript, "RUNS_MAX", 2)
+    monkeypatch.setattr(transcripts, "RUNS_MAX", 2)
     await client.create("inner", workflow={"nodes": [{"name": "deep", "task": "resize"}]})
     inner = ({"name": name, "job": "inner"} for name in "abc")
     id, _ = await a_run(client, *inner)
@@ -212,7 +211,7 @@ async def test_every_run_inside_of_a_run_is_listed_in_its_turn(client, capsys, m
 async def test_what_has_ended_is_printed_bit_by_bit_without_what_never_began(
     client, capsys, monkeypatch
 ):
-    monkeypatch.setattr(run_transcript, "READS_MAX", 1)
+    monkeypatch.setattr(transcripts, "READS_MAX", 1)
     first, second = ({"name": name, "task": "resize"} for name in ("first", "second"))
     never = {"name": "never", "task": "resize"}
     id, run = await a_run(client, first, second, never, edges=[["first", "never"]])

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from daybell import Calendar, Client, every
-from daybell.cli.overdue import judge, judge_ahead
+from daybell.cli.doctor.checks import judge_ahead, judge_schedules
+from daybell.core.ids import mint
 from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.when import cron
 from daybell.core.worker import Leadership
-from daybell.store.ids import mint
 from tests.cli.terminal import Running, daybell
 
 
@@ -352,7 +352,7 @@ def a_schedule(
 
 def problems(*schedules, now=1000.0, leads=True):
     leader = Leadership(name="scheduler", holder=mint(), epoch=1, until=now + 9)
-    checks = judge(schedules, [leader] if leads else [], now=now)
+    checks = judge_schedules(schedules, [leader] if leads else [], now=now)
     return {check.name: check.found for check in checks if not check.is_ok}
 
 

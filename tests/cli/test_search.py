@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from daybell import Client
-from daybell.cli.found import Search
-from daybell.core.execution import State
-from daybell.core.failure import Failure
+from daybell.cli.views.executions import Search
+from daybell.core.execution import Failure, State
 from daybell.core.limits import SCAN_ITEMS_MAX
-from daybell.core.view import Page
+from daybell.core.views import Page
 from daybell.store.open import store_for
 from tests.builders import an_execution, apply, claimed, death, defined, states
 from tests.cli.terminal import daybell

@@ -16,8 +16,8 @@ from uuid import UUID
 
 import pytest
 
-from daybell.cli.edge import with_flag
-from daybell.cli.serving import FIRST_KEY, ServeRequest, wait_for_key
+from daybell.cli.roles.server import FIRST_KEY, ServeRequest, wait_for_key
+from daybell.cli.runtime import with_flag
 from daybell.client import Client
 from daybell.engine.clock import ManualClock
 from daybell.errors import Unavailable, UsageError

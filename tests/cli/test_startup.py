@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from daybell.cli.logs import is_not_abandoned
+from daybell.cli.roles.logs import is_not_abandoned
 from tests.cli.terminal import Running, daybell
 from tests.postgres import Postgres
 from tests.stores import POSTGRES

@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 
 from daybell import Client, SchemaError
-from daybell.cli.doctor import check_file, check_store, check_tls
-from daybell.client.sealing import new_key
+from daybell.cli.doctor.report import check_file, check_store, check_tls
+from daybell.client.secrets import new_key
 from daybell.settings import Settings
 from tests.builders import a_secret, steps
 from tests.cli.terminal import Running, daybell, environment

@@ -5,10 +5,9 @@ from functools import partial
 import pytest
 
 from daybell import Client
-from daybell.cli.doctor import check_store
-from daybell.cli.stranded import check_stranded
-from daybell.cli.unknown import check_tasks
-from daybell.client.why import why
+from daybell.cli.doctor.checks import check_stranded, check_tasks
+from daybell.cli.doctor.report import check_store
+from daybell.client.explain import find_reason
 from daybell.core.lifecycle import after_unknown
 from daybell.settings import Settings
 from tests.builders import a_worker, apply, claim
@@ -75,7 +74,7 @@ async def test_the_doctor_looks_for_them(tmp_path, monkeypatch):
         await opened.define("greet")
         await opened.enqueue("greet")
     at_once = partial(check_stranded, patience=NOW)
-    monkeypatch.setattr("daybell.cli.doctor.check_stranded", at_once)
+    monkeypatch.setattr("daybell.cli.doctor.report.check_stranded", at_once)
 
     names = [one.name for one in await check_store(Settings(database_url=url)) if not one.is_ok]
 
@@ -93,9 +92,9 @@ async def test_the_doctor_does_not_call_fine_what_waits_in_vain(tmp_path, monkey
         id = (await opened.enqueue("etl")).id
         before = await check_store(Settings(database_url=url))
         await work(opened.store, rounds=1)
-        because = (await why(opened, str(id))).detail
+        because = (await find_reason(opened, str(id))).detail
     at_once = partial(check_stranded, patience=NOW)
-    monkeypatch.setattr("daybell.cli.doctor.check_stranded", at_once)
+    monkeypatch.setattr("daybell.cli.doctor.report.check_stranded", at_once)
 
     told = {one.name: one.found for one in await check_store(Settings(database_url=url))}
 

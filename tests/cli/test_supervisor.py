@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from daybell.engine.clock import ManualClock, SystemClock
-from daybell.engine.supervisor import DRAINED, WORDS_MAX, Supervisor, announcing
+from daybell.engine.supervisor import DRAINED, WORDS_MAX, Supervisor, open_announcer
 from tests.cli.terminal import is_alive, until
 
 TIMEOUT = 30
@@ -210,7 +210,7 @@ async def test_what_a_dead_child_has_left_behind_is_ended_before_anybody_is_told
 
 
 def test_nobody_is_told_where_there_is_no_supervisor():
-    assert announcing({}) is announcing({"DAYBELL_ANNOUNCE": "x"}) is None
+    assert open_announcer({}) is open_announcer({"DAYBELL_ANNOUNCE": "x"}) is None
 
 
 async def test_an_end_with_exit_code_0_is_a_death_unless_the_child_has_drained(tmp_path, caplog):

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybell import Client
-from daybell.cli.columns import GAP, Column, fit
-from daybell.cli.show import relative
-from daybell.store.ids import mint
+from daybell.cli.output import GAP, Column, fit, format_relative
+from daybell.core.ids import mint
 from daybell.store.open import store_for
 from tests.builders import TENANT, a_worker, dead
 from tests.cli.terminal import Typing, daybell
@@ -77,7 +76,7 @@ def test_a_file_gets_everything(letter, tmp_path):
     ],
 )  # fmt: skip
 def test_a_time_is_seen_from_now(seconds, said):
-    assert relative(1_000_000_000 + seconds, now=1_000_000_000) == said
+    assert format_relative(1_000_000_000 + seconds, now=1_000_000_000) == said
 
 
 @given(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from daybell import Client
-from daybell.cli.glance import FRAME_LINES, HEAD_LINES, divide, screen
-from daybell.client.overview import Overview, rates_between
-from daybell.core.view import Activity, Queue
+from daybell.cli.views.dashboard import FRAME_LINES, HEAD_LINES, divide, render_screen
+from daybell.client.workers import Overview, rates_between
+from daybell.core.views import Activity, Queue
 from daybell.store.memory import MemoryStore
 from daybell.store.open import store_for
 from tests.builders import TENANT, a_worker, apply, claimed, dead, enqueued, finished, retry
@@ -207,7 +207,9 @@ def test_a_screen_fits_and_shows_nothing_raw(columns, lines):
     console = Console(width=columns, height=lines, force_terminal=True, color_system=None)
 
     with console.capture() as captured:
-        console.print(screen(an_overview(queues=queues), store="s", columns=columns, lines=lines))
+        console.print(
+            render_screen(an_overview(queues=queues), store="s", columns=columns, lines=lines)
+        )
     out = captured.get().splitlines()
 
     assert len(out) <= max(lines, HEAD_LINES)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli.recording import whoever_types
+from daybell.cli.connection import current_actor
 from tests.builders import a_worker
 from tests.cli.terminal import daybell
 
@@ -55,9 +55,9 @@ async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client,
     assert [one["version"] for one in json.loads(listed.out)["items"]] == [2, 1]
     assert "nightly is at version 3 and runs next" in back.out
     assert "At 02:00" in back.out
-    assert (await client.job("nightly")).author == whoever_types()
+    assert (await client.job("nightly")).author == current_actor()
     (entry,) = (await client.audit()).items
-    assert (entry.actor, json.loads(entry.after or "")) == (whoever_types(), {"version": 1})
+    assert (entry.actor, json.loads(entry.after or "")) == (current_actor(), {"version": 1})
     twice = command("jobs", "rollback", "nightly", "3")
     assert (twice.code, "nightly is at version 3 already" in twice.err) == (2, True)
     misspelt = command("jobs", "trigger", "nigtly")

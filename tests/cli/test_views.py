@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daybell import Client
-from daybell.core.execution import State
+from daybell.core.execution import Revival, State
+from daybell.core.ids import mint
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
-from daybell.store.ids import mint
 from daybell.store.open import store_for
-from daybell.store.outcomes import Revival
 from tests.builders import TENANT, a_worker, dead, enqueued, finished, registered
 from tests.cli.terminal import daybell, on_terminal
 

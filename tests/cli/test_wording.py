@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daybell import Client
-from daybell.cli.waiting import LOOK_SECONDS, Onlooker, wait_for_end
-from daybell.core.failure import Failure
+from daybell.cli.views.transcripts import LOOK_SECONDS, WaitObserver, wait_for_end
+from daybell.core.execution import Failure
 from daybell.engine.clock import ManualClock
 from daybell.errors import Conflict
 from tests.builders import apply, claim, death
@@ -219,7 +219,7 @@ async def test_who_waits_is_told_once_what_is_missing(capsys):
         id = (await client.enqueue("etl")).id
         await work(client.store, rounds=1)
         run = (await client.execution(id)).execution
-        onlooker = Onlooker(client, clock)
+        onlooker = WaitObserver(client, clock)
 
         await onlooker.look(run)
         assert capsys.readouterr().err == "", "it may be done in a moment"
@@ -253,7 +253,7 @@ async def test_what_was_said_at_once_is_not_said_again(capsys):
     async with Client("memory://") as client:
         await client.create("report", command="df")
         waiting = (await client.execution((await client.enqueue("report")).id)).execution
-        onlooker = Onlooker(client, clock)
+        onlooker = WaitObserver(client, clock)
         onlooker.knows(waiting)
 
         clock.advance(LOOK_SECONDS)

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from daybell.core.execution import State
-from daybell.core.graph import Graph
-from daybell.core.rules import Rule
+from daybell.core.workflow.graph import Graph
+from daybell.core.workflow.rules import Rule
 from tests.core.graphs import OUTCOMES
 
 CONDITIONS = (None, None, None, "result > 0", "result == 1 or len(result) > 1", "not result")

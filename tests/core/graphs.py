@@ -13,37 +13,37 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.condition import Condition
 from daybell.core.execution import State
-from daybell.core.graph import Graph
-from daybell.core.progress import advance
-from daybell.core.rules import Rule
-from daybell.core.run import (
+from daybell.core.workflow.expressions import Condition
+from daybell.core.workflow.graph import Graph
+from daybell.core.workflow.progress import advance
+from daybell.core.workflow.rules import Rule
+from daybell.core.workflow.run import (
     LOST,
     Advance,
-    Ask,
     Edges,
-    Failed,
-    ItemResults,
-    Leaves,
     NewNode,
     Node,
     NodeEnd,
     NodeState,
     Plan,
-    Read,
-    Ready,
-    Results,
+    ReadFailed,
+    ReadItemResults,
+    ReadLeaves,
+    ReadNodes,
+    ReadReady,
+    ReadResults,
+    ReadSpecs,
+    ReadTodo,
+    ReadUnstarted,
     Run,
     RunEnd,
-    Same,
-    Specs,
+    RunQuery,
     Start,
-    Stopping,
-    Todo,
-    Unstarted,
+    StopReason,
+    SucceededGroup,
 )
-from daybell.store.driving import drive
+from daybell.store.run_driver import drive
 
 OPEN = (NodeState.WAITING, NodeState.READY)
 OUTCOMES = (State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED)
@@ -80,28 +80,28 @@ class Rows:
         self.minted += 1
         return UUID(int=1000 + self.minted)
 
-    def answer(self, ask: Ask) -> Any:
+    def answer(self, ask: RunQuery) -> Any:
         ordered = sorted(self.nodes.values(), key=lambda node: node.order)
         match ask:
-            case Read(labels):
+            case ReadNodes(labels):
                 return [self.nodes[label] for label in labels if label in self.nodes]
-            case Todo(limit):
+            case ReadTodo(limit):
                 return [node for node in ordered if node.is_todo][:limit]
-            case Ready(limit):
+            case ReadReady(limit):
                 return [node for node in ordered if node.state is NodeState.READY][:limit]
-            case Unstarted(limit):
+            case ReadUnstarted(limit):
                 return [node for node in ordered if node.state in OPEN][:limit]
-            case Specs(labels):
+            case ReadSpecs(labels):
                 return {label: self.specs[label] for label in labels}
-            case Results(labels):
+            case ReadResults(labels):
                 return {label: self.results[label] for label in labels if label in self.results}
-            case ItemResults(group):
+            case ReadItemResults(group):
                 of_group = {label for label, node in self.nodes.items() if node.group == group}
                 return {label: text for label, text in self.results.items() if label in of_group}
-            case Failed(limit):
+            case ReadFailed(limit):
                 failed = [node for node in ordered if node.state is NodeState.FAILED]
                 return [node for node in failed if node.group is None][:limit]
-            case Leaves():
+            case ReadLeaves():
                 return [node for node in ordered if node.is_leaf]
 
     def advance(self, ended: Iterable[NodeEnd] = (), *, limit: int = 1000) -> None:
@@ -111,7 +111,7 @@ class Rows:
         asking = advance(
             self.run,
             [end for end in ends if end not in usual],
-            [Same(count, *kind) for kind, count in same.items()],
+            [SucceededGroup(count, *kind) for kind, count in same.items()],
             mint=self.mint,
             limit=limit,
         )
@@ -189,7 +189,7 @@ class Rows:
         return NodeEnd(label, start.id, outcome, result if outcome is State.SUCCEEDED else None)
 
     def cancel(self) -> None:
-        self.run = replace(self.run, stopping=Stopping.CANCEL, is_todo=True)
+        self.run = replace(self.run, stopping=StopReason.CANCEL, is_todo=True)
 
 
 def play(

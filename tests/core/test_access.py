@@ -2,9 +2,8 @@
 
 import pytest
 
-from daybell.core.access import Key, Role
-from daybell.core.tenant import Quotas
-from daybell.store.ids import mint
+from daybell.core.access import Key, Quotas, Role
+from daybell.core.ids import mint
 
 LADDER = [Role.VIEWER, Role.OPERATOR, Role.ADMIN, Role.SUPERADMIN]
 

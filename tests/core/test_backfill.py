@@ -2,12 +2,12 @@
 
 import pytest
 
-from daybell.core.backfill import Only, Order, choose, ticks_between
 from daybell.core.execution import TERMINAL, State
+from daybell.core.ids import mint
 from daybell.core.schedule import Occurrence
 from daybell.core.when import cron, every
+from daybell.core.when.cursor import Only, Order, choose, ticks_between
 from daybell.errors import UsageError
-from daybell.store.ids import mint
 
 TICKS = [60.0, 120.0, 180.0]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from daybell.core.circles import circle_in, inner_jobs
 from daybell.core.job import JobDefinition
+from daybell.core.workflow.graph import find_cycle, inner_jobs
 
 GRAPH = (
     '{"nodes": [{"name": "a", "job": "x"}, {"name": "b", "task": "t"}, {"name": "c", "job": "x"},'
@@ -33,7 +33,7 @@ def test_a_workflow_runs_the_jobs_of_its_nodes_each_once():
     ],
 )
 def test_a_circle_is_found_and_begins_with_the_first_that_was_named(jobs, circle):
-    found = "".join(circle_in(jobs))
+    found = "".join(find_cycle(jobs))
 
     assert found in ("wxyw", "xyx") if circle is None else found == circle
 
@@ -42,5 +42,5 @@ def test_long_ways_take_no_longer_than_they_are():
     many = 50_000
     chain = {str(n): [str(n + 1)] for n in range(many)}
 
-    assert circle_in(chain) == []
-    assert len(circle_in(chain | {str(many): ["0"]})) == many + 2
+    assert find_cycle(chain) == []
+    assert len(find_cycle(chain | {str(many): ["0"]})) == many + 2

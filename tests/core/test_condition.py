@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybell.core.condition import Condition
 from daybell.core.limits import CONDITION_CHARS_MAX
+from daybell.core.workflow.expressions import Condition
 from daybell.errors import InvalidWorkflow
 
 RESULT = {"rows": 3, "kind": "full", "tags": ["a", "b"], "deep": {"list": [{"x": 1.0}]}, "no": None}

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from daybell.core.dependencies import (
+from daybell.core.execution import TERMINAL, State
+from daybell.core.schedule import (
     Begin,
     Ended,
     OnFailure,
@@ -17,7 +18,6 @@ from daybell.core.dependencies import (
     may_begin,
     next_round,
 )
-from daybell.core.execution import TERMINAL, State
 from daybell.core.when import After, Schedule, after, after_any, any_of, cron
 from daybell.errors import InvalidSchedule
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.duration import format_duration, parse_duration, parse_limit
 from daybell.core.limits import DURATION_SECONDS_MAX
+from daybell.core.units import format_duration, parse_duration, parse_limit
 from daybell.errors import InvalidDuration, shown
 
 TAKES = 'a duration is a number of seconds, or text like "90s", "5m", "1h30m", "2d", "PT5M"'

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import daybell as package
 from daybell.core import limits
-from daybell.core.duration import parse_duration
-from daybell.core.failure import Account, Described, Excerpt, Failure, dotted_name
+from daybell.core.execution import Account, DescribedError, Excerpt, Failure, dotted_name
+from daybell.core.units import parse_duration
 from daybell.errors import PayloadError, shown
 
 
@@ -78,7 +78,7 @@ def test_a_traceback_begins_with_the_users_code():
     def task() -> float:
         return parse_duration("nonsense", what="wait")
 
-    lines = Failure.from_exception(through("engine/executor.py", task)).traceback.splitlines()
+    lines = Failure.from_exception(through("engine/execute.py", task)).traceback.splitlines()
 
     assert lines[0] == "Traceback (most recent call last):"
     assert ", in task" in lines[1]
@@ -86,7 +86,7 @@ def test_a_traceback_begins_with_the_users_code():
 
 
 def test_a_traceback_of_nothing_but_our_code_is_kept_whole():
-    failure = Failure.from_exception(through("engine/executor.py", {}.popitem))
+    failure = Failure.from_exception(through("engine/execute.py", {}.popitem))
 
     assert ", in ours" in failure.traceback
     assert "KeyError" in failure.traceback
@@ -97,7 +97,7 @@ def test_the_demos_code_is_a_users():
     demo = Path(package.__file__).parent / "demo.py"
     exec(compile("def charge(): raise ValueError", str(demo), "exec"), names)
 
-    failure = Failure.from_exception(through("engine/executor.py", names["charge"]))
+    failure = Failure.from_exception(through("engine/execute.py", names["charge"]))
 
     assert ", in charge" in failure.traceback.splitlines()[1]
 
@@ -205,7 +205,7 @@ def test_what_was_described_elsewhere_stays_as_it_was():
     names = ("ProcessDied", "builtins.OSError")
     account = Account(type="ProcessDied", message=Excerpt("gone"), names=names)
 
-    failure = Failure.from_exception(Described(account))
+    failure = Failure.from_exception(DescribedError(account))
 
     assert failure == Failure(type="ProcessDied", message="gone", names=names)
 
@@ -214,7 +214,7 @@ def test_what_was_described_elsewhere_shows_as_a_cause():
     traceback = Excerpt("Traceback: where it was")
     told = Account(type="ValueError", message=Excerpt("no"), traceback=traceback)
     late = TimeoutError("too late")
-    late.__cause__ = Described(told)
+    late.__cause__ = DescribedError(told)
 
     assert "Traceback: where it was" in Failure.from_exception(late).traceback
 
@@ -236,7 +236,9 @@ def test_a_mask_sees_a_secret_before_it_is_cut_in_two(size, is_told):
     error = raised(ValueError(text))
 
     if is_told:
-        error = Described(msgspec.json.decode(msgspec.json.encode(Account.of(error)), type=Account))
+        error = DescribedError(
+            msgspec.json.decode(msgspec.json.encode(Account.of(error)), type=Account)
+        )
     failure = Failure.from_exception(error, mask=hidden)
 
     assert "hunter" not in failure.message
@@ -258,7 +260,7 @@ def test_what_is_told_of_an_error_has_a_limit_and_can_be_sent():
     told = msgspec.json.encode(Account.of(error))
 
     assert len(told) < 1_000_000
-    assert Failure.from_exception(Described(msgspec.json.decode(told, type=Account))).message
+    assert Failure.from_exception(DescribedError(msgspec.json.decode(told, type=Account))).message
 
 
 @pytest.mark.parametrize("bytes_max", [100, limits.ERROR_MESSAGE_BYTES_MAX])

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from daybell.core import payload
-from daybell.core.branching import condition_in_words
-from daybell.core.graph import Graph, GraphEdge
+from daybell.core.execution import Priority
 from daybell.core.job import JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX
-from daybell.core.priority import Priority
 from daybell.core.retry import Retry
-from daybell.core.run import ORDER_STEP, NodeState, Spec
+from daybell.core.workflow.graph import Graph, GraphEdge
+from daybell.core.workflow.node import describe_condition
+from daybell.core.workflow.run import ORDER_STEP, NodeState, Spec
 from daybell.errors import InvalidWorkflow
 from tests.core.graph_strategies import Story, stories
 
@@ -253,7 +253,7 @@ def test_reading_takes_steps_in_proportion_to_the_graph() -> None:
 def test_a_branch_makes_edges_with_conditions_and_is_kept_as_it_was_written() -> None:
     graph = a_graph(a_node("choose", branch=["b", "a"]), a_node("a"), a_node("b"))
 
-    assert {(one.child, condition_in_words(one.when or "", one.child)) for one in graph.edges} == {
+    assert {(one.child, describe_condition(one.when or "", one.child)) for one in graph.edges} == {
         ("a", "it says a"), ("b", "it says b")
     }  # fmt: skip
     settings = graph.to_settings()

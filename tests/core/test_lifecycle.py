@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybell.core.execution import PENDING, TERMINAL, Claimed, Outcome, State
+from daybell.core.execution import PENDING, TERMINAL, Claimed, Outcome, Priority, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import (
     TRANSITIONS,
     Event,
@@ -22,10 +23,8 @@ from daybell.core.lifecycle import (
     is_expired,
     target,
 )
-from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.errors import IllegalTransition
-from daybell.store.ids import mint
 
 NEW = {State.WAITING, State.SCHEDULED, State.QUEUED}  # where an execution can begin
 ERROR = '{"type": "ValueError"}'

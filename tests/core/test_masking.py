@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.log import MASKED_CHARS_MAX
+from daybell.core.execution import MASKED_CHARS_MAX
 from daybell.core.masking import (
     CUT_CHARS,
     GIVEN_CHARS_LARGE,

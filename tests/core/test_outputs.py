@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.outputs import (
-    filled_settings,
-    filled_with_outputs,
-    items_of,
-    outputs_in,
-)
-from daybell.core.references import filled_args
+from daybell.core.references import fill_args
+from daybell.core.workflow.expressions import fill_outputs, fill_settings, find_outputs, items_of
 from daybell.errors import UsageError
 
 RESULTS: dict[str, Any] = {
@@ -25,7 +20,7 @@ RESULTS: dict[str, Any] = {
 
 
 def filled(args: dict[str, Any], item: Any = None) -> Any:
-    return json.loads(filled_with_outputs(json.dumps(args), RESULTS.get, item))
+    return json.loads(fill_outputs(json.dumps(args), RESULTS.get, item))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +63,7 @@ def test_settings_are_filled_with_what_the_execution_came_with() -> None:
         {"extract": {"output": "extract"}, "odd": {"output": "odd"}, "item": {"item": True}}, "i"
     )
 
-    assert filled_settings("http", settings, json.dumps(args)) == {
+    assert fill_settings("http", settings, json.dumps(args)) == {
         "url": "https://x/7",
         "headers": {"output": "i", "Token": {"secret": "S"}},
         "body": {"rows": {"as_is": {"secret": "TOKEN"}}},
@@ -81,11 +76,11 @@ def test_where_only_a_text_will_do_data_is_text() -> None:
         "env": {"N": {"output": "extract", "path": "rows.0.id"}},
     }
     args = filled({"extract": {"output": "extract"}, "item": {"item": True}}, "i")
-    request = filled_settings(
+    request = fill_settings(
         "http", {"body": [{"output": "extract", "path": "rows"}]}, json.dumps(args)
     )
 
-    assert filled_settings("command", settings, json.dumps(args)) == {
+    assert fill_settings("command", settings, json.dumps(args)) == {
         "run": ["x", "i", '{"id":7}', None],
         "env": {"N": "7"},
     }
@@ -109,12 +104,12 @@ looking_like_references = st.recursive(
 @given(looking_like_references)
 def test_whatever_a_result_looks_like_a_task_is_given_the_same(result: Any) -> None:
     args = {"value": {"output": "n"}, "deep": [{"output": "n"}]}
-    text = filled_with_outputs(json.dumps(args), {"n": result}.get)
+    text = fill_outputs(json.dumps(args), {"n": result}.get)
 
     def no_secret(name: str) -> Any:
         raise AssertionError(f"secret {name} was looked for")
 
-    assert filled_args(json.loads(text), no_secret) == {"value": result, "deep": [result]}
+    assert fill_args(json.loads(text), no_secret) == {"value": result, "deep": [result]}
 
 
 def test_a_mapped_node_takes_a_list_or_is_refused() -> None:
@@ -127,4 +122,4 @@ def test_a_mapped_node_takes_a_list_or_is_refused() -> None:
 def test_all_references_are_found_but_those_in_plain_data() -> None:
     value = {"a": [{"output": "x"}], "b": {"as_is": {"output": "y"}}, "c": {"item": True}}
 
-    assert [one.node for one in outputs_in(value)] == ["x", None]
+    assert [one.node for one in find_outputs(value)] == ["x", None]

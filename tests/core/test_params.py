@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.graph import Graph
-from daybell.core.outputs import filled_settings, filled_with_outputs, items_of
-from daybell.core.params import params_of, plain_by_name
-from daybell.core.references import filled_args
-from daybell.core.run import Spec
+from daybell.core.references import fill_args
+from daybell.core.workflow.expressions import fill_outputs, fill_settings, items_of
+from daybell.core.workflow.graph import Graph, params_of, plain_by_name
+from daybell.core.workflow.run import Spec
 from daybell.errors import InvalidArguments, InvalidWorkflow, PayloadTooLarge, UsageError
 from tests.core.test_outputs import looking_like_references
 
@@ -139,10 +138,10 @@ def test_what_refers_to_a_parameter_in_an_old_definition_is_data_as_before() -> 
     node = {**LOAD, "args": {"a": {"param": "day"}, "b": {"output": "first"}}}
     old = Graph.from_settings(json.dumps({"nodes": [{"name": "first", "task": "x"}, node]}))
 
-    args = filled_with_outputs(specs(old)["load"].args, {"first": 7}.get)
+    args = fill_outputs(specs(old)["load"].args, {"first": 7}.get)
 
     assert json.loads(args) == {"a": {"param": "day"}, "b": 7}
-    assert filled_settings("http", {"body": {"param": "day"}}, "{}") == {"body": {"param": "day"}}
+    assert fill_settings("http", {"body": {"param": "day"}}, "{}") == {"body": {"param": "day"}}
 
 
 def test_parameters_are_put_in_once_and_results_later() -> None:
@@ -164,7 +163,7 @@ def test_parameters_are_put_in_once_and_results_later() -> None:
     spec = specs(one, day="monday", conf={"rows": [7]})["load"]
 
     assert spec.outputs == ("first",)
-    assert json.loads(filled_with_outputs(spec.args, {"first": 1}.get)) == {
+    assert json.loads(fill_outputs(spec.args, {"first": 1}.get)) == {
         "whole": {"rows": [7]},
         "part": 7,
         "gone": None,
@@ -183,9 +182,9 @@ def test_a_node_without_code_is_given_parameters_beside_results_of_the_same_name
     spec = specs(one, day={"n": 1}, files=["a"])["n"]
 
     assert spec.map is not None and items_of(spec.map, {}.get) == ["a"]
-    args = filled_with_outputs(spec.args, {"day": "result"}.get, "a")
+    args = fill_outputs(spec.args, {"day": "result"}.get, "a")
     settings = json.loads(json.dumps(one.by_name["n"].settings))
-    assert filled_settings("command", settings, args)["run"] == ["x", '{"n":1}', "result", "a"]
+    assert fill_settings("command", settings, args)["run"] == ["x", '{"n":1}', "result", "a"]
     alone = graph({"name": "n", "command": ["x", {"param": "day"}]}, params=["day"])
     assert json.loads(specs(alone, day=1)["n"].args) == {"[params]": {"day": 1}}
 
@@ -257,10 +256,10 @@ def test_whatever_is_given_a_task_gets_the_same(template: Any, value: Any) -> No
     node = {**LOAD, "args": {"value": template, "result": {"output": "first"}}}
     one = graph({"name": "first", "task": "x"}, node, params=["p"])
 
-    text = filled_with_outputs(specs(one, p=value)["load"].args, {"first": 1}.get)
+    text = fill_outputs(specs(one, p=value)["load"].args, {"first": 1}.get)
 
     expected = {"value": reference(template, value), "result": 1}
-    assert filled_args(json.loads(text), no_secret) == expected
+    assert fill_args(json.loads(text), no_secret) == expected
     assert plain_by_name(json.loads(text)) == expected  # of a workflow in this one
 
 
@@ -269,7 +268,7 @@ def test_whatever_is_given_a_request_is_sent_the_same(path: str, value: Any) -> 
     node = {"name": "n", "http": {"url": "https://x", "body": {"all": [a_reference(path)]}}}
     one = graph(node, params=["p"])
 
-    args = filled_with_outputs(specs(one, p=value)["n"].args, {}.get)
-    body = filled_settings("http", one.by_name["n"].settings, args)["body"]
+    args = fill_outputs(specs(one, p=value)["n"].args, {}.get)
+    body = fill_settings("http", one.by_name["n"].settings, args)["body"]
 
-    assert filled_args(body, no_secret) == {"all": [reference(a_reference(path), value)]}
+    assert fill_args(body, no_secret) == {"all": [reference(a_reference(path), value)]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.core.priority import Priority
+from daybell.core.execution import Priority
 from daybell.errors import InvalidPriority
 
 

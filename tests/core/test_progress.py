@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.core.execution import State
-from daybell.core.graph import Graph
-from daybell.core.rules import Counts, Decision, Rule, decide
-from daybell.core.run import FAIL_FAST, LOST, NodeState, Stopping
+from daybell.core.workflow.graph import Graph
+from daybell.core.workflow.rules import Counts, Decision, Rule, decide
+from daybell.core.workflow.run import FAIL_FAST, LOST, NodeState, StopReason
 from tests.core.graph_strategies import Story, stories
 from tests.core.graphs import Reference, Rows, play, verdict
 
@@ -150,7 +150,7 @@ def test_what_was_started_with_others_is_not_stopped_as_if_it_waited() -> None:
 
     rows.advance([rows.ended("first", State.SUCCEEDED, "1")])
 
-    assert rows.run.stopping is Stopping.FAIL_FAST
+    assert rows.run.stopping is StopReason.FAIL_FAST
     assert sorted(rows.running) == names
     assert {rows.nodes[name].state for name in names} == {NodeState.STARTED}
 

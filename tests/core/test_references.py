@@ -10,8 +10,8 @@ from daybell.core.references import (
     SECRET_MARK,
     check_secret_name,
     check_text,
-    filled,
-    filled_args,
+    fill_args,
+    fill_references,
     is_reference,
     names_in,
     names_in_args,
@@ -32,7 +32,7 @@ plain = st.recursive(
 
 
 def reveal(value):
-    return filled(value, "secret", SECRETS.__getitem__)
+    return fill_references(value, "secret", SECRETS.__getitem__)
 
 
 @pytest.mark.parametrize(
@@ -74,34 +74,34 @@ def test_what_only_looks_like_one_stays_as_it_is(value):
 @given(plain)
 def test_data_without_references_is_never_changed(value):
     assert reveal(value) == json.loads(json.dumps(value))
-    assert filled(value, "parameter", SECRETS.__getitem__) == value
+    assert fill_references(value, "parameter", SECRETS.__getitem__) == value
 
 
 def test_arguments_as_a_whole_are_no_reference():
     args = {"secret": "TOKEN"}
 
     assert names_in_args(args) == set()
-    assert filled_args(args, SECRETS.__getitem__) == args
+    assert fill_args(args, SECRETS.__getitem__) == args
 
 
 def test_arguments_may_have_references_in_them():
     args = {"login": {"secret": "USER"}, "headers": [{"join": ["x", {"secret": "TOKEN"}]}]}
 
     assert names_in_args(args) == {"USER", "TOKEN"}
-    assert filled_args(args, SECRETS.__getitem__) == {"login": "me", "headers": ["xs3cr3t"]}
+    assert fill_args(args, SECRETS.__getitem__) == {"login": "me", "headers": ["xs3cr3t"]}
     assert SECRET_MARK in json.dumps(args)
 
 
 def test_what_a_secret_says_is_not_looked_at_again():
     tricky = {"A": '{"secret": "B"}', "B": "no"}
 
-    assert filled({"secret": "A"}, "secret", tricky.__getitem__) == '{"secret": "B"}'
+    assert fill_references({"secret": "A"}, "secret", tricky.__getitem__) == '{"secret": "B"}'
 
 
 def test_parameters_are_put_in_first_and_secrets_stay():
     value = {"join": ["Bearer ", {"secret": "TOKEN"}, {"parameter": "end"}]}
 
-    half = filled(value, "parameter", {"end": "!"}.__getitem__)
+    half = fill_references(value, "parameter", {"end": "!"}.__getitem__)
 
     assert half == {"join": ["Bearer ", {"secret": "TOKEN"}, "!"]}
     assert reveal(half) == "Bearer s3cr3t!"
@@ -110,7 +110,7 @@ def test_parameters_are_put_in_first_and_secrets_stay():
 def test_a_parameter_may_be_a_secret():
     value = {"join": ["Bearer ", {"parameter": "token"}]}
 
-    half = filled(value, "parameter", {"token": {"secret": "TOKEN"}}.__getitem__)
+    half = fill_references(value, "parameter", {"token": {"secret": "TOKEN"}}.__getitem__)
 
     assert reveal(half) == "Bearer s3cr3t"
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from daybell.core.execution import State
-from daybell.core.graph import Graph
-from daybell.core.restart import restart
-from daybell.core.rules import Rule
-from daybell.core.run import FAIL_FAST, LOST, NodeState, Stopping
+from daybell.core.workflow.graph import Graph
+from daybell.core.workflow.restart import restart
+from daybell.core.workflow.rules import Rule
+from daybell.core.workflow.run import FAIL_FAST, LOST, NodeState, StopReason
 from daybell.errors import UsageError
 from tests.core.graph_strategies import Story, stories
 from tests.core.graphs import OUTCOMES, Reference, Rows, play
@@ -190,7 +190,7 @@ def test_what_cannot_begin_again_is_refused(labels: list[str] | None, said: str)
 
 def test_a_run_that_was_cancelled_when_all_had_succeeded_has_nothing_left_to_do() -> None:
     rows = a_run({"nodes": [{"name": "load", "task": "t"}]}, {})
-    rows.run = replace(rows.run, stopping=Stopping.CANCEL)
+    rows.run = replace(rows.run, stopping=StopReason.CANCEL)
 
     again = begin_again(rows)
     play(again, {}, {})

@@ -1,9 +1,9 @@
 """Where schedules begin, and go on after a pause."""
 
-from daybell.core.resume import COUNTED_MAX, first_at, resumed
+from daybell.core.ids import mint
 from daybell.core.schedule import Decision, Schedule, TickRecord
 from daybell.core.when import at, cron, every
-from daybell.store.ids import mint
+from daybell.core.when.cursor import COUNTED_MAX, first_tick, resume_schedule
 
 
 def paused(rule, *, next_at, **options):
@@ -14,34 +14,34 @@ def paused(rule, *, next_at, **options):
 
 def gone_on(schedule, now):
     """The firing with which it goes on."""
-    firing = resumed(schedule, now)
+    firing = resume_schedule(schedule, now)
     assert firing is not None
     return firing
 
 
 def test_a_rate_begins_with_its_next_tick():
-    assert first_at(every("1m"), 30.0) == 60.0
+    assert first_tick(every("1m"), 30.0) == 60.0
 
 
 def test_a_fixed_delay_begins_with_a_delay():
-    assert first_at(every("1m", mode="delay"), 30.0) == 90.0
+    assert first_tick(every("1m", mode="delay"), 30.0) == 90.0
 
 
 def test_a_fixed_delay_begins_when_it_says_so():
-    assert first_at(every("1m", mode="delay", start_at=45.0), 30.0) == 45.0
+    assert first_tick(every("1m", mode="delay", start_at=45.0), 30.0) == 45.0
 
 
 def test_a_fixed_delay_whose_start_has_passed_begins_with_a_delay():
-    assert first_at(every("1m", mode="delay", start_at=10.0), 30.0) == 90.0
+    assert first_tick(every("1m", mode="delay", start_at=10.0), 30.0) == 90.0
 
 
 def test_a_fixed_delay_that_would_begin_after_its_end_does_not():
-    assert first_at(every("1m", mode="delay", end_at=80.0), 30.0) is None
+    assert first_tick(every("1m", mode="delay", end_at=80.0), 30.0) is None
 
 
 def test_what_waits_for_nothing_or_for_later_goes_on_as_it_is():
-    assert resumed(paused(every("1m"), next_at=None), 30.0) is None
-    assert resumed(paused(every("1m"), next_at=60.0), 30.0) is None
+    assert resume_schedule(paused(every("1m"), next_at=None), 30.0) is None
+    assert resume_schedule(paused(every("1m"), next_at=60.0), 30.0) is None
 
 
 def test_what_came_due_is_missed_in_one_range_and_the_next_is_after_now():
@@ -106,7 +106,7 @@ def test_what_is_on_record_is_not_missed_again():
         )
     ]
 
-    firing = resumed(schedule, 310.0, records)
+    firing = resume_schedule(schedule, 310.0, records)
 
     assert firing is not None
     assert (firing.expect, firing.next_at) == (120.0, 360.0)
@@ -124,7 +124,7 @@ def test_if_all_is_on_record_only_the_cursor_goes_on():
         execution=None,
     )
 
-    firing = resumed(schedule, 70.0, [record])
+    firing = resume_schedule(schedule, 70.0, [record])
 
     assert firing is not None
     assert (firing.ticks, firing.next_at) == ((), 120.0)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.failure import Failure
+from daybell.core.execution import Failure
 from daybell.core.limits import RETRIES_MAX
-from daybell.core.retry import Retry, when
+from daybell.core.retry import Retry, read_retry_time
 from daybell.errors import (
     InvalidArguments,
     InvalidDuration,
@@ -340,16 +340,19 @@ def test_a_wrong_duration_in_a_policy_is_named():
 def test_a_task_may_ask_for_a_delay_or_a_moment():
     moment = datetime(2026, 11, 15, tzinfo=UTC)
 
-    assert when(RetryLater(delay="5m")) == (300, None)
+    assert read_retry_time(RetryLater(delay="5m")) == (300, None)
     assert (
-        when(RetryLater("5m")) == when(RetryLater("PT5M")) == when(RetryLater(300)) == (300, None)
+        read_retry_time(RetryLater("5m"))
+        == read_retry_time(RetryLater("PT5M"))
+        == read_retry_time(RetryLater(300))
+        == (300, None)
     )
     assert RetryLater("5m").reason == "" and str(RetryLater("5m")) == "retry in 5m"
     with pytest.raises(InvalidArguments, match="exactly one"):
         RetryLater("Patience")
-    assert when(RetryLater(at=0)) == (0, 0)
-    assert when(RetryLater(at=12.5)) == (0, 12.5)
-    assert when(RetryLater(at=moment)) == (0, moment.timestamp())
+    assert read_retry_time(RetryLater(at=0)) == (0, 0)
+    assert read_retry_time(RetryLater(at=12.5)) == (0, 12.5)
+    assert read_retry_time(RetryLater(at=moment)) == (0, moment.timestamp())
 
 
 @pytest.mark.parametrize(
@@ -368,4 +371,4 @@ def test_a_task_may_ask_for_a_delay_or_a_moment():
 )
 def test_a_time_that_is_none_is_refused(wrong):
     with pytest.raises(UsageError):
-        when(RetryLater(**wrong))
+        read_retry_time(RetryLater(**wrong))

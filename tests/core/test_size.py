@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.size import format_size, parse_size
+from daybell.core.units import format_size, parse_size
 from daybell.errors import UsageError
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
+from daybell.core.job import next_run_at, status_of
 from daybell.core.schedule import Schedule
-from daybell.core.standing import next_run_at, status_of
-from daybell.store.ids import mint
 
 EVERYTHING = {
     "is_deleted": True,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.core.template import NewTemplate, check_lines
+from daybell.core.job import NewTemplate, check_lines
 from daybell.errors import UsageError
 
 PURGE = {

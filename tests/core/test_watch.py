@@ -5,7 +5,7 @@ from math import inf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daybell.core.watch import SPANS_MAX, UNWATCHED, Watch
+from daybell.core.worker import SPANS_MAX, UNWATCHED, Watch
 
 MOMENTS = st.integers(0, 60).map(float)
 

@@ -2,10 +2,10 @@
 
 from functools import partial
 
+from daybell.core.ids import mint
 from daybell.core.retry import Retry
-from daybell.engine.executor import Executor
-from daybell.engine.run import Host
-from daybell.store.ids import mint
+from daybell.engine.attempt import AttemptHost
+from daybell.engine.execute import Executor
 from daybell.store.memory import MemoryStore
 from tests.engine.tasks import Task, Tasks
 from tests.engine.virtual import VirtualClock
@@ -28,7 +28,7 @@ class Ends(list):
 def an_executor(*, clock=None, **tasks):
     ends = Ends()
     clock, known = clock or VirtualClock(), Tasks(**tasks)
-    host = Host(
+    host = AttemptHost(
         clock,
         mask=known.mask,
         begin=partial(MemoryStore().begin, mint()),

@@ -8,28 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from daybell.core.execution import Claimed, State
+from daybell.core.execution import Claimed, Priority, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import Transition
 from daybell.core.masking import NO_MASKS, Masks
-from daybell.core.priority import Priority
 from daybell.core.retry import Retry
-from daybell.core.view import ExecutionFilter
-from daybell.engine.dispatcher import Dispatcher
-from daybell.engine.elsewhere import Elsewhere
+from daybell.core.views import ExecutionFilter
+from daybell.engine.attempt import AttemptHost, RunningAttempt
+from daybell.engine.claim import Dispatcher, Queues, TaskRouting
 from daybell.engine.events import Events
-from daybell.engine.executor import Executor
-from daybell.engine.handlers import Running
-from daybell.engine.leases import Leases
-from daybell.engine.pacemaker import Pacemaker
-from daybell.engine.queues import Queues
-from daybell.engine.run import Host
+from daybell.engine.execute import Executor
+from daybell.engine.lease import Leases, Pacemaker
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, registered
 from tests.engine.virtual import VirtualClock
 
-Function = Callable[[Running], Awaitable[str | None]]
+Function = Callable[[RunningAttempt], Awaitable[str | None]]
 
 
 @dataclass
@@ -43,7 +38,7 @@ class Task:
     goes_on: bool = False
     starts_once: bool = False
 
-    async def run(self, running: Running) -> str | None:
+    async def run(self, running: RunningAttempt) -> str | None:
         return await self.function(running)
 
 
@@ -77,16 +72,16 @@ class Tasks:
         return NO_MASKS
 
 
-async def quick(_: Running) -> None:
+async def quick(_: RunningAttempt) -> None:
     """A task that does nothing."""
 
 
-async def endless(_: Running) -> None:
+async def endless(_: RunningAttempt) -> None:
     """A task that runs until it is stopped."""
     await asyncio.Event().wait()
 
 
-async def deaf(_: Running) -> None:
+async def deaf(_: RunningAttempt) -> None:
     """A task that runs on whatever it is told, for an hour."""
     ends_at = asyncio.get_running_loop().time() + 3600
     while (left := ends_at - asyncio.get_running_loop().time()) > 0:
@@ -102,7 +97,7 @@ class Log:
     def __init__(self) -> None:
         self.ran: list[UUID] = []
 
-    async def __call__(self, running: Running) -> None:
+    async def __call__(self, running: RunningAttempt) -> None:
         self.ran.append(running.claimed.id)
         await asyncio.sleep(0)
 
@@ -170,7 +165,7 @@ async def a_bench(
     executor = Executor(
         tasks,
         worker=worker,
-        host=Host(clock, mask=tasks.mask, begin=store.begin),
+        host=AttemptHost(clock, mask=tasks.mask, begin=store.begin),
         clock=clock,
         finish=lambda *end: ends.append(end[:2]),
         freed=freed,
@@ -187,7 +182,7 @@ async def a_bench(
         clock=clock,
         mint=mint,
         events=Events(),
-        elsewhere=Elsewhere(store, tenant=TENANT, clock=clock),
+        elsewhere=TaskRouting(store, tenant=TENANT, clock=clock),
         ahead=ahead,
     )
     return Bench(dispatcher, executor, leases, worker, ends)

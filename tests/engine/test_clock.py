@@ -5,7 +5,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.engine.clock import JUMP_SECONDS, SystemClock
 from daybell.engine.events import Events
-from daybell.engine.reaper import Reaper
+from daybell.engine.upkeep import Reaper
 from daybell.errors import Unavailable
 from daybell.store.memory import MemoryStore
 from tests.builders import LEASE, TENANT, claimed, states

@@ -9,10 +9,10 @@ from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict, after_success
 from daybell.core.limits import APPLY_BATCH_MAX
 from daybell.engine.clock import ManualClock
-from daybell.engine.completer import Completer
 from daybell.engine.events import Events
-from daybell.engine.leases import Leases
+from daybell.engine.lease import Leases
 from daybell.engine.loop import AGAIN, Loop
+from daybell.engine.report import Completer
 from daybell.errors import Unavailable
 from tests.builders import TENANT, claim, claimed, enqueued, look, states, success
 from tests.engine.faults import faulty

@@ -6,20 +6,20 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
-from daybell.core.instant import from_iso, to_iso
+from daybell.core.ids import mint
 from daybell.core.schedule import Decision
+from daybell.core.units import from_iso, to_iso
 from daybell.core.when import after, after_any, cron
 from daybell.engine.clock import ManualClock
-from daybell.engine.dependents import (
-    IDLE_SECONDS,
-    LOOK_SECONDS,
+from daybell.engine.events import Events, Fired
+from daybell.engine.scheduler import (
+    DEPENDENTS_IDLE_SECONDS,
+    DEPENDENTS_POLL_SECONDS,
     REST_SECONDS_MAX,
     THOROUGH_SECONDS,
     THOROUGH_SECONDS_MAX,
+    Scheduler,
 )
-from daybell.engine.events import Events, Fired
-from daybell.engine.scheduler import Scheduler
-from daybell.store.ids import mint
 from tests.builders import TENANT, apply, claim, death, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
@@ -85,7 +85,7 @@ async def test_without_a_schedule_it_fires_when_each_has_succeeded(client, clock
 
     clock.advance(1)
     await run(client, "clean")
-    assert await turn(scheduler) == LOOK_SECONDS
+    assert await turn(scheduler) == DEPENDENTS_POLL_SECONDS
     assert await of(client, "load") == []
 
     clock.advance(1)
@@ -284,7 +284,7 @@ async def test_with_a_schedule_it_fires_at_its_time_and_starts_after_the_others(
 
     clock.advance(300)
     await end(client, "extract")
-    assert await turn(scheduler) == LOOK_SECONDS
+    assert await turn(scheduler) == DEPENDENTS_POLL_SECONDS
     assert await of(client, "load") == [("queued", None)]
 
 
@@ -416,7 +416,7 @@ async def test_who_has_nothing_to_look_after_asks_rarely(client, clock, schedule
 
     assert client.store.count("dependents") == 1
     assert client.store.count("ended_since") + client.store.count("upstream") == 0
-    assert IDLE_SECONDS >= 5
+    assert DEPENDENTS_IDLE_SECONDS >= 5
 
 
 async def test_now_and_then_no_success_is_overlooked(client, clock, scheduler, monkeypatch):
@@ -454,12 +454,12 @@ async def test_a_look_that_stood_still_is_followed_by_a_short_rest(
     clock.advance(THOROUGH_SECONDS_MAX)
     await scheduler.dependents.tick()
 
-    assert waits == [REST_SECONDS_MAX, 20, LOOK_SECONDS]
+    assert waits == [REST_SECONDS_MAX, 20, DEPENDENTS_POLL_SECONDS]
     assert asked == [True, False, False, True]
 
 
 async def test_many_are_looked_at_in_pages(client, clock, scheduler, monkeypatch):
-    monkeypatch.setattr("daybell.engine.dependents.BATCH_MAX", 2)
+    monkeypatch.setattr("daybell.engine.scheduler.DEPENDENTS_BATCH_MAX", 2)
     await client.define("extract")
     for n in range(5):
         await client.define(f"load-{n}", dependencies=["extract"])
@@ -468,7 +468,7 @@ async def test_many_are_looked_at_in_pages(client, clock, scheduler, monkeypatch
 
     waits = [await scheduler.dependents.tick() for _ in range(3)]
 
-    assert waits == [0.0, 0.0, LOOK_SECONDS]
+    assert waits == [0.0, 0.0, DEPENDENTS_POLL_SECONDS]
     assert [await of(client, f"load-{n}") for n in range(5)] == [[("queued", None)]] * 5
 
 

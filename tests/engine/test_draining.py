@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from daybell.core.execution import Outcome, State
-from daybell.engine.node import Node
-from daybell.store.ids import mint
+from daybell.core.ids import mint
+from daybell.engine.process import Process
 from tests.builders import TENANT, enqueued, look, states
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_store, a_worker, counts, deaf, endless, quick
@@ -192,7 +192,7 @@ async def test_the_workers_of_a_node_drain_together():
     workers = [
         a_worker(store, Tasks(resize=endless), concurrency=1, drain_timeout=10.0) for _ in range(2)
     ]
-    node = Node(workers=workers)
+    node = Process(workers=workers)
     await node.start()
     await until(lambda: all(len(worker.executor) == 1 for worker in workers))
 

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from daybell.core.execution import Outcome, State
-from daybell.engine.elsewhere import BACK_SECONDS_MAX, SPREAD, Elsewhere
+from daybell.engine.claim import RETURN_SECONDS_MAX, RETURN_SPREAD, TaskRouting
 from daybell.errors import Unavailable
 from daybell.store.protocol import Store
 from tests.builders import TENANT, enqueued, look, states
@@ -88,11 +88,11 @@ async def test_while_the_other_is_full_what_it_has_comes_again_ever_more_seldom(
 
     await asyncio.sleep(60)
     found = await look(store, ids[0])
-    assert found.run_at - (await store.health()).now <= 60 / 8 * (1 + SPREAD) + 1
+    assert found.run_at - (await store.health()).now <= 60 / 8 * (1 + RETURN_SPREAD) + 1
     assert (found.failures, found.reason) == (0, None)
 
     await asyncio.sleep(3600)
-    assert (await look(store, ids[0])).attempt <= 3600 / BACK_SECONDS_MAX + 40
+    assert (await look(store, ids[0])).attempt <= 3600 / RETURN_SECONDS_MAX + 40
     await stop(*workers)
 
 
@@ -147,7 +147,7 @@ async def test_what_was_claimed_together_is_looked_for_once():
             await asyncio.sleep(0.01)
             return await store.offers(tenant)
 
-    elsewhere = Elsewhere(cast("Store", Counting()), tenant=TENANT, clock=VirtualClock())
+    elsewhere = TaskRouting(cast("Store", Counting()), tenant=TENANT, clock=VirtualClock())
     delays = await asyncio.gather(
         *(elsewhere.delay(a_claimed(), "task:resize") for _ in range(10)),
         elsewhere.delay(a_claimed(queue="mail"), "task:resize"),
@@ -163,7 +163,7 @@ async def test_others_come_first_and_much_earlier_to_what_went_back_here():
     store, clock = await a_store(), VirtualClock()
     able = a_new_worker(queues=("default",), tasks={"resize": "default"})
     await store.register(TENANT, able, lease=60)
-    elsewhere = Elsewhere(store, tenant=TENANT, clock=clock)
+    elsewhere = TaskRouting(store, tenant=TENANT, clock=clock)
     assert elsewhere.patience(clock.now()) == 0
 
     delay = await elsewhere.delay(a_claimed(), "task:resize")
@@ -187,7 +187,7 @@ class Silent:
 @in_virtual_time
 async def test_all_who_ask_a_store_that_does_not_answer_wait_once_and_not_for_long():
     clock = VirtualClock()
-    elsewhere = Elsewhere(cast("Store", Silent()), tenant=TENANT, clock=clock)
+    elsewhere = TaskRouting(cast("Store", Silent()), tenant=TENANT, clock=clock)
     began = clock.monotonic()
 
     delays = await asyncio.gather(*(elsewhere.delay(a_claimed(), "task:resize") for _ in range(10)))
@@ -202,7 +202,7 @@ async def test_a_store_that_is_away_knows_nobody():
         async def offers(self, tenant):
             raise Unavailable("away")
 
-    elsewhere = Elsewhere(cast("Store", Away()), tenant=TENANT, clock=VirtualClock())
+    elsewhere = TaskRouting(cast("Store", Away()), tenant=TENANT, clock=VirtualClock())
 
     assert await elsewhere.delay(a_claimed(), "task:resize") is None
 

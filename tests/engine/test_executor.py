@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daybell.core.execution import Outcome, State
-from daybell.core.failure import Described
+from daybell.core.execution import DescribedError, Outcome, State
 from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
 from daybell.errors import InvalidArguments, PayloadError, PermanentError, RetryLater
@@ -216,7 +215,7 @@ async def test_what_is_described_elsewhere_is_told_without_our_own_code_around_i
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            raise Described.as_text("CommandFailed", "killed by SIGTERM: step 3") from None
+            raise DescribedError.as_text("CommandFailed", "killed by SIGTERM: step 3") from None
 
     move = await the_end_of(a_claimed(timeout=1.0), command)
 

@@ -5,12 +5,12 @@ from typing import Any
 from uuid import UUID
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events
-from daybell.engine.node import Upkeep
-from daybell.engine.pacemaker import Pacemaker
-from daybell.store.ids import mint
+from daybell.engine.lease import Pacemaker
+from daybell.engine.process import Upkeep
 from tests.builders import TENANT, enqueued, look, states
 from tests.engine.faults import faulty
 from tests.engine.tasks import Log, Task, Tasks, a_store, a_worker, deaf, endless, quick

@@ -4,12 +4,11 @@ import logging
 
 import pytest
 
-from daybell.core.view import Removed, Retention
+from daybell.core.ids import mint
+from daybell.core.views import Removed, Retention
 from daybell.engine.clock import ManualClock
-from daybell.engine.janitor import Janitor
-from daybell.engine.leader import DUTY_SECONDS, Leader
+from daybell.engine.upkeep import DUTY_SECONDS, Janitor, Leader
 from daybell.errors import ExecutionNotFound
-from daybell.store.ids import mint
 from tests.builders import dead, enqueued, finished, look
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store

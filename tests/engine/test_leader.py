@@ -2,10 +2,10 @@
 
 import pytest
 
+from daybell.core.ids import mint
 from daybell.engine.clock import ManualClock
-from daybell.engine.leader import DUTY_SECONDS, MORE_SECONDS, TERM_SECONDS, Leader
+from daybell.engine.upkeep import DUTY_PAUSE_SECONDS, DUTY_SECONDS, LEADER_TERM_SECONDS, Leader
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
 
@@ -46,7 +46,7 @@ async def test_one_of_several_leads(store, clock):
     for _ in range(3):
         for leader in leaders:
             await leader.tick()
-        clock.advance(TERM_SECONDS / 3)
+        clock.advance(LEADER_TERM_SECONDS / 3)
 
     assert [leader.epoch for leader in leaders] == [1, None]
     assert (first.done, second.done) == (1, 0)
@@ -78,7 +78,7 @@ async def test_who_is_silent_is_followed_when_its_lease_has_ended(store, clock):
     one, other = a_leader(store, clock), a_leader(store, clock)
     await one.tick()
 
-    clock.advance(TERM_SECONDS + 1)
+    clock.advance(LEADER_TERM_SECONDS + 1)
     await other.tick()
     await one.tick()
 
@@ -105,7 +105,7 @@ async def test_duties_are_repeated_soon_while_there_is_more(store, clock):
 
     pauses = [await leader.tick() for _ in range(5)]
 
-    assert pauses == [MORE_SECONDS, MORE_SECONDS, None, None, None]
+    assert pauses == [DUTY_PAUSE_SECONDS, DUTY_PAUSE_SECONDS, None, None, None]
     assert (long.done, short.done) == (3, 3)
     assert store.count("lead") == 5
 

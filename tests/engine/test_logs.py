@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from daybell.core.execution import State
+from daybell.core.execution import LAST, MASKED_CHARS_MAX, State, lines_of
+from daybell.core.ids import mint
 from daybell.core.limits import LOG_CHARS_MAX, LOG_LINE_CHARS_MAX
-from daybell.core.log import LAST, MASKED_CHARS_MAX, lines_of
-from daybell.engine.run import Host, Run
-from daybell.store.ids import mint
+from daybell.engine.attempt import Attempt, AttemptHost
 from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, enqueued, look
 from tests.engine.faults import faulty
@@ -20,13 +19,14 @@ from tests.engine.tasks import Tasks, a_claimed, a_store, a_worker
 from tests.engine.virtual import VirtualClock, in_virtual_time, until
 
 
-def a_run(mask: Callable[[str], str] = str) -> Run:
-    return Run(
-        a_claimed(), Host(VirtualClock(), mask=mask, begin=partial(MemoryStore().begin, mint()))
+def a_run(mask: Callable[[str], str] = str) -> Attempt:
+    return Attempt(
+        a_claimed(),
+        AttemptHost(VirtualClock(), mask=mask, begin=partial(MemoryStore().begin, mint())),
     )
 
 
-def said(run: Run) -> list[tuple[str, str]]:
+def said(run: Attempt) -> list[tuple[str, str]]:
     lines = lines_of(run.last_words() or "")
     return [(line.level, line.message) for line in lines]
 
@@ -76,7 +76,7 @@ async def test_no_half_of_a_secret_is_kept_of_a_text_that_is_cut():
 
     for size in range(10):
         text = f"{shrinks * 2}{'.' * (366 + size)}{secret}{'x' * 50_000}"
-        ways: list[Callable[[Run], object]] = [
+        ways: list[Callable[[Attempt], object]] = [
             lambda run, text=text: run.say("info", "", text),
             lambda run, text=text: [run.print("stdout", f"{text[:9_000]}"),
                                     run.print("stdout", f"{text[9_000:]}\n")],

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
-from daybell.engine.node import Upkeep
-from daybell.engine.pacemaker import NO_WORKER, Pacemaker
+from daybell.engine.lease import NO_WORKER, Pacemaker
+from daybell.engine.process import Upkeep
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, defined, enqueued, states
 from tests.engine.faults import faulty

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from daybell.engine.queues import Queues
+from daybell.engine.claim import Queues
 from daybell.errors import UsageError
 
 

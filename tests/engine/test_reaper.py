@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, Verdict
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.core.worker import WorkerState
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, WorkerLost
 from daybell.engine.loop import AGAIN
-from daybell.engine.node import Upkeep
-from daybell.engine.reaper import Reaper
+from daybell.engine.process import Upkeep
+from daybell.engine.upkeep import Reaper
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from tests.builders import LEASE, TENANT, apply, claimed, defined, look, registered, states, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store

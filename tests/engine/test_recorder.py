@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from daybell.core.event import NewStep, StepKind
 from daybell.core.execution import Claimed, State
 from daybell.core.lifecycle import after_loss
-from daybell.core.step import NewStep, StepKind
-from daybell.engine.recorder import Recorder
+from daybell.engine.attempt import Recorder
 from daybell.errors import Suspended, Unavailable, UsageError
-from daybell.runners.threads import Threads
-from daybell.sdk.bridge import Bridge, done
+from daybell.runners.python import Threads
+from daybell.sdk.durable import Bridge, run_blocking
 from tests.builders import TENANT, a_step, claim, claimed, enqueued
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_store, a_worker
@@ -156,7 +156,7 @@ async def test_a_step_that_was_done_is_on_record_before_a_drain_gives_it_back(is
             await ledger.record([step])
         else:
             ask = Bridge(ledger.loop).ask(lambda: ledger.record([step]))
-            await Threads().run(lambda: done(ask))
+            await Threads().run(lambda: run_blocking(ask))
 
     (made,) = await enqueued(store)
     worker = a_worker(store, Tasks(resize=task), drain_timeout=0.0)

@@ -8,12 +8,21 @@ from msgspec.structs import replace
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict
-from daybell.core.run import Spec
+from daybell.core.workflow.run import Spec
 from daybell.engine.clock import ManualClock
-from daybell.engine.completer import Completer
-from daybell.engine.events import Ended, Events, RunBegun, RunEnded, WorkerLost
-from daybell.engine.leases import Leases
-from daybell.engine.run_ends import AFTER_SECONDS, ASKED_MAX, QUIET_SECONDS, RunEnds
+from daybell.engine.events import (
+    AFTER_SECONDS,
+    ASKED_MAX,
+    QUIET_SECONDS,
+    Ended,
+    Events,
+    RunBegun,
+    RunEnded,
+    RunEndObserver,
+    WorkerLost,
+)
+from daybell.engine.lease import Leases
+from daybell.engine.report import Completer
 from tests.builders import TENANT, apply, death, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
@@ -28,7 +37,7 @@ class World:
         self.events = Events()
         self.told: list[RunEnded] = []
         self.events.observe(self._hear)
-        self.ends = RunEnds(store, events=self.events, clock=clock)
+        self.ends = RunEndObserver(store, events=self.events, clock=clock)
 
     @property
     def looks(self) -> int:

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.instant import from_iso
-from daybell.core.overlap import Overlap
-from daybell.core.schedule import Decision
+from daybell.core.ids import mint
+from daybell.core.schedule import Decision, Overlap
+from daybell.core.units import from_iso
 from daybell.core.when import cron, every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, Fired
@@ -21,7 +21,6 @@ from daybell.engine.scheduler import (
     Scheduler,
 )
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from tests.builders import TENANT, a_schedule, apply, claim, defined, put, shown, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
@@ -51,7 +50,7 @@ async def ticks(store, schedule):
 
 
 async def executions(store, job="resize"):
-    from daybell.core.view import ExecutionFilter
+    from daybell.core.views import ExecutionFilter
 
     page = await store.list_executions(TENANT, ExecutionFilter(job=job), limit=100)
     return list(page.items)

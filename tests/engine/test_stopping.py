@@ -7,7 +7,7 @@ import json
 import pytest
 
 from daybell.core.execution import Outcome, State
-from daybell.engine.run import GRACE_SECONDS, Stop
+from daybell.engine.attempt import GRACE_SECONDS, Stop
 from daybell.errors import RetryLater
 from tests.engine.ends import NO_JITTER, an_executor, fence, the_end_of
 from tests.engine.tasks import Task, a_claimed, deaf, endless, quick
@@ -210,7 +210,7 @@ async def test_a_task_that_goes_on_after_it_was_stopped_can_be_forsaken():
     executor.stop({fence(claimed)}, Stop.RELEASE)
     await turns()
 
-    executor.forsake()
+    executor.abandon()
     assert [move.target for _, move in ends] == [State.QUEUED]
     await asyncio.sleep(4000)
 

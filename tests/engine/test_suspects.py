@@ -7,10 +7,10 @@ import pytest
 
 from daybell.core.execution import PENDING, State
 from daybell.core.lifecycle import after_loss
+from daybell.engine.attempt import Stop
 from daybell.engine.events import Events
-from daybell.engine.reaper import Reaper
-from daybell.engine.run import Stop
-from daybell.engine.suspects import HOLD_SECONDS, PROBATION_SECONDS
+from daybell.engine.execute import PROBATION_SECONDS, SUSPECT_HOLD_SECONDS
+from daybell.engine.upkeep import Reaper
 from daybell.engine.worker import Worker
 from tests.builders import LEASE, TENANT, a_report, claim, enqueued, look, states
 from tests.engine.faults import faulty
@@ -139,7 +139,7 @@ async def test_suspects_behind_a_long_one_go_back_so_that_others_can_have_them()
     ids = await suspects(store, 3, ALONE)
     worker = a_worker(store, Tasks(resize=endless))
     await worker.start()
-    await asyncio.sleep(HOLD_SECONDS + 1.0)
+    await asyncio.sleep(SUSPECT_HOLD_SECONDS + 1.0)
 
     found = sorted(await states(store, ids))
     assert found == [State.RUNNING, State.SCHEDULED, State.SCHEDULED]

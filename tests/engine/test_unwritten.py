@@ -6,8 +6,8 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.limits import APPLY_BATCH_MAX
-from daybell.engine.completer import UNWRITTEN_MAX
-from daybell.engine.dispatcher import POLL_SECONDS
+from daybell.engine.claim import POLL_SECONDS
+from daybell.engine.report import UNWRITTEN_MAX
 from daybell.errors import Unavailable
 from tests.builders import enqueued
 from tests.engine.faults import faulty

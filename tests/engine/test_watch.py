@@ -5,7 +5,7 @@ import logging
 import threading
 
 from daybell.engine.clock import ManualClock
-from daybell.engine.watch import BLOCKED_SECONDS, LoopWatch
+from daybell.engine.worker import BLOCKED_SECONDS, LoopWatch
 from tests.engine.tasks import a_claimed
 
 

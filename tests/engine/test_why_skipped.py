@@ -4,12 +4,12 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
-from daybell.core.instant import from_iso
+from daybell.core.ids import mint
+from daybell.core.units import from_iso
 from daybell.core.when import cron
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
-from daybell.store.ids import mint
 from tests.builders import apply, claim, death, success
 from tests.engine.tasks import a_store
 

@@ -5,14 +5,13 @@ from collections import Counter
 
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.priority import Priority
+from daybell.core.execution import Priority, State
+from daybell.core.ids import mint
 from daybell.core.retry import Retry
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
-from daybell.engine.node import Node, Upkeep
+from daybell.engine.process import Process, Upkeep
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from tests.builders import TENANT, an_execution, defined, enqueued, look
 from tests.engine.faults import faulty
 from tests.engine.tasks import Log, Task, Tasks, a_store, a_worker, counts, quick
@@ -78,7 +77,7 @@ async def test_two_workers_on_one_sqlite_file_share_the_work(sqlite):
     workers = [
         a_worker(sqlite, Tasks(resize=log), concurrency=5, clock=SystemClock()) for log in logs
     ]
-    node = Node(workers=workers)
+    node = Process(workers=workers)
 
     await node.start()
     await until(lambda: sum(len(log.ran) for log in logs) == 300, within=30)
@@ -293,7 +292,7 @@ async def test_two_thousand_sleeping_executions_run_at_once():
 async def test_a_node_that_cannot_start_leaves_nothing_behind():
     store = faulty(await a_store())
     upkeep = Upkeep(store, clock=VirtualClock(), mint=mint, events=Events())
-    node = Node(workers=[a_worker(store, Tasks()), a_worker(store, Tasks())], upkeep=upkeep)
+    node = Process(workers=[a_worker(store, Tasks()), a_worker(store, Tasks())], upkeep=upkeep)
     store.hook("register", lambda: setattr(store, "is_away", store.count("register") == 2))
 
     with pytest.raises(Unavailable):

@@ -3,9 +3,8 @@
 import pytest
 
 from daybell import Client, RemoteClient, cron
-from daybell.api.front import Front
-from daybell.api.options import ApiOptions
-from daybell.api.server import ServerOptions
+from daybell.api.caller import ApiOptions
+from daybell.api.server import ApiService, ServerOptions
 from daybell.engine.clock import SystemClock
 
 
@@ -22,7 +21,7 @@ async def store():
 async def address(store):
     """Where a server of that store listens."""
     clock = SystemClock()
-    front = Front(
+    front = ApiService(
         store,
         options=ServerOptions(port=0),
         api=ApiOptions(),

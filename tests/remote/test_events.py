@@ -3,12 +3,12 @@
 import pytest
 
 from daybell import RemoteClient
-from daybell.cli.steps import echo_steps
+from daybell.cli.views.executions import echo_steps
 from daybell.client.events import approval_event
-from daybell.client.moments import RESULTS_CHARS_MAX, status_of, told_event, told_steps
+from daybell.client.wire import RESULTS_CHARS_MAX, encode_event, encode_steps, step_status
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait
 from daybell.errors import ExecutionNotFound, UsageError
-from daybell.store.ids import mint
 from tests.builders import a_step, apply, claim
 from tests.remote.losing import losing
 
@@ -31,9 +31,9 @@ async def test_what_is_sent_over_http_is_what_the_store_has(store, remote):
     assert (first.created, first.resumed, again.created) == (True, 1, False)
     execution = (await store.execution(made.id)).execution
     here, there = await store.steps(made.id), await remote.steps(made.id)
-    assert told_steps(there, execution) == told_steps(here, execution)
+    assert encode_steps(there, execution) == encode_steps(here, execution)
     (event,), (seen,) = (await store.events()).items, (await remote.events()).items
-    assert told_event(seen) == told_event(event)
+    assert encode_event(seen) == encode_event(event)
     await remote.signal(made.id, "more", [1])
     await remote.approve(made.id, approved=False, note="no")
     decision, signal, _ = (await store.events()).items
@@ -61,7 +61,7 @@ async def test_a_wait_whose_answer_is_too_long_to_send_has_not_timed_out(store, 
     assert there.timeline == here.timeline
     assert there.told_steps == here.told_steps
     one = here.detail.execution
-    assert [status_of(step, one) for step in there.steps] == ["done", "done"]
+    assert [step_status(step, one) for step in there.steps] == ["done", "done"]
     echo_steps(there.steps, one)
 
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from daybell import every
 from daybell.client import wire
-from daybell.client.submitting import read_new
+from daybell.client.executions import read_execution
+from daybell.core.ids import mint
 from daybell.errors import DuplicateKey, TemplateNotFound, UsageError, VersionConflict
-from daybell.store.ids import mint
 
 KINDS = {
     "command": {"command": "df -h", "shell": True, "env": {"A": {"secret": "B"}}},
@@ -92,7 +92,7 @@ async def test_what_a_job_runs_is_changed_over_http(store, remote):
 
 
 async def test_a_job_is_launched_over_http(store, remote):
-    run = read_new("disk", {"a": 1}, unique_key="k", id=mint())
+    run = read_execution("disk", {"a": 1}, unique_key="k", id=mint())
 
     job, made = await remote.launch("disk", run, command="df")
 

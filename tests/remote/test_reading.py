@@ -15,19 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.client import wire
-from daybell.client.backfills import Backfill, Filled
-from daybell.client.remote import reading
+from daybell.client.remote import responses
+from daybell.client.schedules import Backfill, BackfilledTick
 from daybell.client.when import read_misfire
-from daybell.core.access import Action, Key, Scope
-from daybell.core.audit import Entry
+from daybell.core.access import Action, AuditEntry, Key, Scope, Tenant
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
-from daybell.core.job import Job, JobDefinition
+from daybell.core.job import Job, JobDefinition, JobStatus, NewTemplate, Template
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
-from daybell.core.standing import Standing
-from daybell.core.template import NewTemplate, Template
-from daybell.core.tenant import Tenant
-from daybell.core.view import Page, Queue
+from daybell.core.views import Page, Queue
 from daybell.core.when import cron, every
 from daybell.core.worker import Leadership, Worker
 
@@ -38,7 +34,7 @@ UNTOLD: dict[type, set[str]] = {
     Execution: {"gate", "checkpoint"},
     Schedule: {"misfire"},
     Worker: {"tasks"},
-    Filled: {"schedule"},
+    BackfilledTick: {"schedule"},
 }
 
 TIMES = {"at", "now", "until", "scheduled_for", "since", "succeeded_for"}
@@ -74,8 +70,8 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Execution, "result"): st.none() | results,
     (Execution, "error"): st.none() | texts,
     (Attempt, "error"): st.none() | texts,
-    (Entry, "before"): st.none() | texts,
-    (Entry, "after"): st.none() | texts,
+    (AuditEntry, "before"): st.none() | texts,
+    (AuditEntry, "after"): st.none() | texts,
     (Schedule, "args"): texts,
     (Schedule, "rule"): rules.map(lambda rule: rule.to_json()),
     (Template, "template"): new_templates,
@@ -128,7 +124,7 @@ def a(kind: type) -> st.SearchStrategy[Any]:
         if is_time:
             one = times | st.none() if NoneType in get_args(hints[field.name]) else times
         fields[field.name] = SPECIAL.get((kind, field.name), one)
-    if kind is Filled:
+    if kind is BackfilledTick:
         fields["schedule"] = st.just(NONE)
     return st.builds(kind, **fields)
 
@@ -139,21 +135,21 @@ def sent(value: Any) -> Any:
 
 
 ROUND_TRIPS: list[tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = [
-    (Execution, wire.execution, reading.execution),
-    (ExecutionDetail, wire.detail, reading.detail),
-    (Attempt, wire.attempt, reading.attempt),
-    (Job, wire.job, reading.job),
-    (Worker, wire.worker, reading.worker),
-    (Queue, wire.queue, reading.queue),
-    (Leadership, wire.leader, reading.leader),
-    (Key, wire.key, reading.key),
-    (Tenant, wire.tenant, reading.tenant),
-    (Template, wire.template, reading.template),
-    (Entry, wire.entry, reading.entry),
+    (Execution, wire.execution, responses.execution),
+    (ExecutionDetail, wire.detail, responses.detail),
+    (Attempt, wire.attempt, responses.attempt),
+    (Job, wire.job, responses.job),
+    (Worker, wire.worker, responses.worker),
+    (Queue, wire.queue, responses.queue),
+    (Leadership, wire.leader, responses.leader),
+    (Key, wire.key, responses.key),
+    (Tenant, wire.tenant, responses.tenant),
+    (Template, wire.template, responses.template),
+    (AuditEntry, wire.entry, responses.entry),
     (
         Schedule,
         lambda one: wire.schedule(one) | {"tenant": one.tenant, "job": one.job},
-        lambda of: reading.schedule(of, tenant=of["tenant"], job=of["job"]),
+        lambda of: responses.schedule(of, tenant=of["tenant"], job=of["job"]),
     ),
 ]
 
@@ -171,7 +167,7 @@ def test_what_is_written_is_read_as_it_was(kind, write, read):
 
 
 @settings(max_examples=50, deadline=None)
-@given(a(Standing))
+@given(a(JobStatus))
 def test_how_a_job_stands_is_read_as_it_was(one):
     schedules = tuple(
         msgspec.structs.replace(schedule, tenant=one.job.tenant, job=one.job.name)
@@ -183,7 +179,7 @@ def test_how_a_job_stands_is_read_as_it_was(one):
     job = msgspec.structs.replace(one.job, definition=definition)
     standing = msgspec.structs.replace(one, job=job, schedules=schedules)
 
-    assert reading.standing(sent(wire.standing(standing))) == standing
+    assert responses.standing(sent(wire.standing(standing))) == standing
 
 
 @settings(max_examples=50, deadline=None)
@@ -191,7 +187,7 @@ def test_how_a_job_stands_is_read_as_it_was(one):
 def test_a_backfill_is_read_as_it_was(one):
     plan = msgspec.structs.replace(one, id=NONE) if one.is_dry_run else one
 
-    assert reading.backfill(sent(wire.backfill(plan)), none=NONE) == plan
+    assert responses.backfill(sent(wire.backfill(plan)), none=NONE) == plan
 
 
 @given(st.lists(a(Execution), max_size=3), st.none() | words)
@@ -199,17 +195,17 @@ def test_a_backfill_is_read_as_it_was(one):
 def test_a_page_is_read_as_it_was(items, cursor):
     page = Page(items=tuple(items), next_cursor=cursor)
 
-    assert reading.page(sent(wire.page(page, wire.execution)), reading.execution) == page
+    assert responses.page(sent(wire.page(page, wire.execution)), responses.execution) == page
 
 
 def test_an_error_that_is_no_json_stays_as_it_is():
-    assert reading.failure(sent(wire.value("Segmentation fault"))) == "Segmentation fault"
+    assert responses.failure(sent(wire.value("Segmentation fault"))) == "Segmentation fault"
 
 
 def test_halves_of_surrogate_pairs_survive():
     text = '{"name":"\\ud800"}'
 
-    assert reading.text(wire.value(text)) == text
+    assert responses.text(wire.value(text)) == text
 
 
 @pytest.mark.parametrize("kind", UNTOLD)

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from daybell import errors
-from daybell.client.remote import reading, transport
-from daybell.client.remote.transport import Transport, check_url, path_of
+from daybell.client.remote import responses, transport
+from daybell.client.remote.transport import Transport, build_path, check_url
 from daybell.errors import AccessDenied, Unavailable, UsageError
 from tests.api.sockets import serving
 from tests.remote.answering import GONE, a_problem, an_answer, answering
@@ -77,7 +77,7 @@ async def test_this_machine_is_asked_without_a_proxy(ask, monkeypatch):
 
 
 def test_a_name_is_one_part_of_a_path():
-    assert path_of("jobs", "a b/c?d", "trigger") == "/jobs/a%20b%2Fc%3Fd/trigger"
+    assert build_path("jobs", "a b/c?d", "trigger") == "/jobs/a%20b%2Fc%3Fd/trigger"
 
 
 @pytest.mark.parametrize("lost", [GONE, a_problem(503, "unavailable"), an_answer(502, b"oops")])
@@ -208,7 +208,7 @@ async def test_a_stranger_is_noticed(ask, answer, said):
 async def test_an_answer_to_something_else_is_noticed(ask, answer):
     async with answering(an_answer(200, answer)) as server:
         with pytest.raises(UsageError, match=r"does not understand.*daybell server"):
-            await ask(server.url).get("/jobs", read=reading.page_of(reading.standing))
+            await ask(server.url).get("/jobs", read=responses.page_of(responses.standing))
 
 
 async def test_an_answer_has_an_end(ask, monkeypatch):

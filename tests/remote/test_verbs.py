@@ -9,13 +9,11 @@ from msgspec.structs import replace
 
 from daybell import Calendar, Client, RemoteClient, Retry, cron, every
 from daybell.client import wire
-from daybell.client.bulk import Retrial
-from daybell.client.logs import START
-from daybell.client.remote import reading
-from daybell.core.access import Role
-from daybell.core.execution import State
-from daybell.core.log import LAST, NewLogPart, line_text
-from daybell.core.tenant import Quotas
+from daybell.client.executions import START, RetryOutcome
+from daybell.client.remote import responses
+from daybell.core.access import Quotas, Role
+from daybell.core.execution import LAST, Cancellation, NewLogPart, Revival, State, line_text
+from daybell.core.ids import mint
 from daybell.errors import (
     AccessDenied,
     Conflict,
@@ -29,8 +27,6 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from daybell.store.ids import mint
-from daybell.store.outcomes import Cancellation, Revival
 from tests.builders import apply, claim, death, retry
 from tests.remote.losing import losing
 
@@ -181,7 +177,9 @@ async def test_executions_are_cancelled_by_filter(store, remote):
     assert steps == [2]
     assert await remote.count(job="plain") == {State.CANCELLED: 2}
     assert await remote.count_retryable(job="plain", status="cancelled") == 2
-    assert await remote.retry_many(job="plain", status="cancelled") == Counter({Retrial.RENEWED: 2})
+    assert await remote.retry_many(job="plain", status="cancelled") == Counter(
+        {RetryOutcome.RENEWED: 2}
+    )
 
 
 async def test_what_is_created_is_created_once_although_the_answer_is_lost(store, address):
@@ -347,7 +345,7 @@ async def test_the_whole_is_seen_at_a_glance(store, remote):
 
 
 async def test_a_list_of_many_pages_is_read_to_its_end(store, remote, monkeypatch):
-    monkeypatch.setattr(reading, "PAGE_ITEMS_MAX", 2)
+    monkeypatch.setattr(responses, "PAGE_ITEMS_MAX", 2)
     for n in range(5):
         await store.pause_queue(f"q{n}")
         await store.define("plain", retries=n + 5)

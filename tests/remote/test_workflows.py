@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from daybell.cli.in_workflows import workflows_of
+from daybell.cli.views.jobs import find_run_workflows
 from daybell.client import wire
 from daybell.client.events import approval_event
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait
 from daybell.errors import Conflict, ExecutionNotFound, InvalidWorkflow, UsageError
-from daybell.store.ids import mint
 from tests.builders import a_step, apply, claim
 from tests.workflows import ETL, work
 
@@ -94,7 +94,7 @@ async def test_few_runs_are_asked_for_over_http_just_to_name_them(store, remote,
 
     for client in (store, remote):
         monkeypatch.setattr(type(client), "execution", execution)
-        assert made not in await workflows_of(client, nodes)
+        assert made not in await find_run_workflows(client, nodes)
 
     assert [client for client, _ in asked].count(store) == 5
     assert [client for client, _ in asked].count(remote) == 3

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from daybell.core import payload
-from daybell.core.failure import Described
+from daybell.core.execution import DescribedError
 from daybell.core.job import JobDefinition
-from daybell.core.references import filled, filled_args
+from daybell.core.references import fill_args, fill_references
 from daybell.runners.http import Http, HttpHandler
 
 EXECUTION = UUID("0199a8f0-0000-7000-8000-000000000001")
@@ -69,11 +69,11 @@ class Secrets:
         self._values = values
 
     async def value(self, running, value):
-        return filled(value, "secret", self._values.__getitem__)
+        return fill_references(value, "secret", self._values.__getitem__)
 
     async def args(self, running):
         given = payload.decode(running.claimed.args)
-        return filled_args(given, self._values.__getitem__)
+        return fill_args(given, self._values.__getitem__)
 
 
 class Place:
@@ -180,7 +180,7 @@ async def failed(settings: Any, http: Http | None = None, **options: Any) -> Fai
     running = options.pop("running", None) or Running()
     try:
         result = await a_handler(settings, http, **options).run(running)
-    except Described as error:
+    except DescribedError as error:
         account = error.account
         message = account.message.head
         return Failed(account.type, message, running.is_hopeless, error.retry_after)

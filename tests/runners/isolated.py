@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from daybell import Context
-from daybell.runners.threads import Interrupted
+from daybell.runners.python import Interrupted
 
 left_behind: list[bytes] = []
 

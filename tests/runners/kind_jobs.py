@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 
 from daybell.core import payload
-from daybell.core.failure import Described, Failure
+from daybell.core.execution import DescribedError, Failure, lines_of
+from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
-from daybell.core.log import lines_of
+from daybell.engine.attempt import Attempt, AttemptHost
 from daybell.engine.clock import SystemClock
-from daybell.engine.run import Host, Run
 from daybell.runners.kind import KindHandler
-from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.engine.tasks import a_claimed
 from tests.runners.running_commands import Secrets
@@ -42,11 +41,11 @@ class Job:
         text = msgspec.json.encode(settings).decode()
         definition = JobDefinition(name="nightly", kind=kind, settings=text)
         self.handler = make(definition, Secrets(**(secrets or {})))
-        host = Host(SystemClock(), mask=str, begin=partial(MemoryStore().begin, mint()))
+        host = AttemptHost(SystemClock(), mask=str, begin=partial(MemoryStore().begin, mint()))
         claimed = a_claimed(
             "nightly", kind=kind, args=payload.encode(args or {}), checkpoint=checkpoint
         )
-        self.run = Run(claimed, host, handler=self.handler)
+        self.run = Attempt(claimed, host, handler=self.handler)
         self.task = asyncio.ensure_future(self.handler.run(self.run))
 
     async def result(self) -> Any:
@@ -56,7 +55,7 @@ class Job:
     async def failure(self) -> Failure:
         try:
             result = await asyncio.wait_for(self.task, SECONDS)
-        except Described as error:
+        except DescribedError as error:
             return Failure.from_exception(error)
         raise AssertionError(f"it did not fail, but answered {result}")
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from daybell.core import payload
-from daybell.core.failure import Described, Failure
-from daybell.runners.processes import PoolOptions, Processes
-from daybell.runners.wire import Order, Place
+from daybell.core.execution import DescribedError, Failure
+from daybell.runners.processes import FunctionLocation, PoolOptions, Processes, TaskOrder
 from daybell.sdk.isolation import COMMAND, place_of, setup
 from tests.engine.tasks import a_claimed
 from tests.engine.virtual import until
@@ -63,9 +62,9 @@ class Started:
     """A task on its way."""
 
     def __init__(self, pool: Processes, function: Any, memory_limit: int | None = None, **args):
-        place = function if isinstance(function, Place) else place_of(function)
+        place = function if isinstance(function, FunctionLocation) else place_of(function)
         self.running = Running(args)
-        order = Order(place, self.running.claimed, memory_limit=memory_limit)
+        order = TaskOrder(place, self.running.claimed, memory_limit=memory_limit)
         self.task = asyncio.ensure_future(pool.run(order, self.running))
 
     async def result(self) -> Any:
@@ -73,7 +72,7 @@ class Started:
         return None if text is None else payload.decode(text)
 
     async def failure(self):
-        with pytest.raises(Described) as raised:
+        with pytest.raises(DescribedError) as raised:
             await asyncio.wait_for(self.task, 30)
         return Failure.from_exception(raised.value)
 

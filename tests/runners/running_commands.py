@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from daybell.core import payload
-from daybell.core.failure import Described, Failure
+from daybell.core.execution import DescribedError, Failure
+from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
-from daybell.core.references import filled, filled_args
+from daybell.core.references import fill_args, fill_references
+from daybell.engine.attempt import Attempt, AttemptHost, Stop
 from daybell.engine.clock import SystemClock
-from daybell.engine.run import Host, Run, Stop
-from daybell.runners.command import CommandHandler, CommandOptions, Commands
-from daybell.store.ids import mint
+from daybell.runners.command import CommandHandler, CommandOptions
+from daybell.runners.command_processes import Commands
 from daybell.store.memory import MemoryStore
 from tests.engine.tasks import a_claimed
 
@@ -31,11 +32,11 @@ class Secrets:
         self._values = values
 
     async def value(self, running: Any, value: Any) -> Any:
-        return filled(value, "secret", self._values.__getitem__)
+        return fill_references(value, "secret", self._values.__getitem__)
 
     async def args(self, running: Any) -> dict[str, Any]:
         args = payload.decode(running.claimed.args)
-        return filled_args(args, self._values.__getitem__)
+        return fill_args(args, self._values.__getitem__)
 
 
 class Job:
@@ -59,9 +60,9 @@ class Job:
         )
         reveal, options = Secrets(**(secrets or {})), options or CommandOptions()
         self.handler = CommandHandler(definition, reveal, options, commands)
-        host = Host(SystemClock(), mask=mask, begin=partial(MemoryStore().begin, mint()))
+        host = AttemptHost(SystemClock(), mask=mask, begin=partial(MemoryStore().begin, mint()))
         claim = a_claimed("backup", kind="command", **(claimed or {}))
-        self.run = Run(claim, host, handler=self.handler)
+        self.run = Attempt(claim, host, handler=self.handler)
         self.task = asyncio.ensure_future(self.handler.run(self.run))
 
     def stop(self, why: Stop = Stop.TIMEOUT) -> None:
@@ -85,7 +86,7 @@ class Job:
     async def failure(self) -> Failure:
         try:
             result = await asyncio.wait_for(self.task, SECONDS)
-        except Described as error:
+        except DescribedError as error:
             return Failure.from_exception(error)
         raise AssertionError(f"it did not fail but answered {result}")
 

@@ -2,12 +2,8 @@
 
 import pytest
 
-from daybell.runners.addresses import (
-    AddressRefused,
-    checked_addresses,
-    system_resolve,
-    why_not_public,
-)
+from daybell.core.kinds.http import why_not_public
+from daybell.runners.addresses import AddressRefused, resolve_checked, system_resolve
 
 PRIVATE = {
     "0.0.0.0": "this machine",
@@ -90,11 +86,11 @@ SPELLINGS = [
 @pytest.mark.parametrize("host", SPELLINGS)
 async def test_every_spelling_is_refused_once_the_system_has_read_it(host):
     with pytest.raises(AddressRefused, match="--allow-private-http"):
-        await checked_addresses(host, 80, allow_private=False)
+        await resolve_checked(host, 80, allow_private=False)
 
 
 async def test_whoever_allows_it_may_have_private_addresses():
-    assert "127.0.0.1" in await checked_addresses("127.1", 80, allow_private=True)
+    assert "127.0.0.1" in await resolve_checked("127.1", 80, allow_private=True)
 
 
 async def test_one_private_address_spoils_the_others():
@@ -102,14 +98,14 @@ async def test_one_private_address_spoils_the_others():
         return ["1.1.1.1", "10.1.2.3"]
 
     with pytest.raises(AddressRefused, match=r"rebind\.example is 10\.1\.2\.3, .*10\.0\.0\.0/8"):
-        await checked_addresses("rebind.example", 80, allow_private=False, resolve=resolve)
+        await resolve_checked("rebind.example", 80, allow_private=False, resolve=resolve)
 
 
 async def test_public_addresses_are_answered_in_their_order():
     async def resolve(host, port):
         return ["2606:4700:4700::1111", "1.1.1.1"]
 
-    found = await checked_addresses("one.example", 443, allow_private=False, resolve=resolve)
+    found = await resolve_checked("one.example", 443, allow_private=False, resolve=resolve)
 
     assert found == ["2606:4700:4700::1111", "1.1.1.1"]
 
@@ -119,13 +115,13 @@ async def test_a_host_without_addresses_is_not_found():
         return []
 
     with pytest.raises(OSError, match=r"it has no address"):
-        await checked_addresses("nowhere.example", 80, allow_private=False, resolve=resolve)
+        await resolve_checked("nowhere.example", 80, allow_private=False, resolve=resolve)
 
 
 @pytest.mark.parametrize("port", [22, 25, 6667])
 async def test_ports_of_other_protocols_are_refused(port):
     with pytest.raises(AddressRefused, match=f"port {port} belongs to another protocol"):
-        await checked_addresses("1.1.1.1", port, allow_private=False)
+        await resolve_checked("1.1.1.1", port, allow_private=False)
 
 
 async def test_the_system_answers_each_address_once():

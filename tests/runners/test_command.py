@@ -13,9 +13,9 @@ from daybell.core.limits import (
     COMMAND_OUTPUT_CHARS_MAX,
     LOG_CHARS_MAX,
 )
-from daybell.runners import commands as commands_module
+from daybell.runners import command_processes as commands_module
 from daybell.runners.command import VARIABLE_BYTES_MAX, CommandOptions
-from daybell.runners.streams import HALF_CHARS, Stream
+from daybell.runners.command_processes import HALF_CHARS, Stream
 from tests.engine.virtual import until
 from tests.runners.running_commands import SECONDS, Job, some_commands
 
@@ -185,7 +185,7 @@ async def test_what_may_be_better_next_time_is_tried_again(commands, monkeypatch
     def refused(*_):
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(commands_module.Program, "start", refused)
+    monkeypatch.setattr(commands_module.CommandProcess, "start", refused)
     job = Job(commands, "true")
 
     failure = await job.failure()

@@ -12,8 +12,13 @@ import tempfile
 
 import pytest
 
-from daybell.runners import streams
-from daybell.runners.streams import LINE_BYTES_MAX, PAUSE_SECONDS, ProgressPipe, read_progress
+from daybell.runners import command_processes
+from daybell.runners.command_processes import (
+    LINE_BYTES_MAX,
+    PAUSE_SECONDS,
+    ProgressPipe,
+    read_progress,
+)
 from tests.runners.running_commands import SECONDS, Job, some_commands
 
 DAYBELL = f"{sys.executable} -m daybell"
@@ -204,11 +209,11 @@ def test_only_a_pipe_of_this_user_is_opened(tmp_path, monkeypatch):
 
     for name in ("link", "file"):
         with pytest.raises(OSError):
-            streams.open_pipe(str(tmp_path / name))
-    os.close(streams.open_pipe(str(tmp_path / "pipe")))
+            command_processes.open_pipe(str(tmp_path / name))
+    os.close(command_processes.open_pipe(str(tmp_path / "pipe")))
     monkeypatch.setattr(os, "geteuid", lambda: -2)
     with pytest.raises(OSError, match="is not the pipe that the worker made"):
-        streams.open_pipe(str(tmp_path / "pipe"))
+        command_processes.open_pipe(str(tmp_path / "pipe"))
 
 
 async def test_the_folder_goes_with_the_worker(tmp_path, monkeypatch):
@@ -270,5 +275,5 @@ def test_no_line_takes_long_to_read():
     assert read_progress(blanks + b"x" + blanks) is None
     # Time is not measured. A match from the beginning with one repetition takes as many steps as
     # the line has characters; a second repetition multiplies them.
-    pattern = streams._NUMBER.pattern  # pyright: ignore[reportPrivateUsage]
+    pattern = command_processes._NUMBER.pattern  # pyright: ignore[reportPrivateUsage]
     assert sum(map(pattern.count, "*+")) == 1

@@ -10,11 +10,17 @@ from shlex import quote
 import pytest
 import uvloop
 
-from daybell.engine.run import Stop
-from daybell.runners import commands as commands_module
-from daybell.runners import program as program_module
-from daybell.runners import trees
-from daybell.runners.trees import Process, Tree, look, process, send
+from daybell.engine.attempt import Stop
+from daybell.runners import command_processes as commands_module
+from daybell.runners import command_processes as program_module
+from daybell.runners import process_tree
+from daybell.runners.process_tree import (
+    ProcessInfo,
+    ProcessTree,
+    read_process,
+    send_signal,
+    take_snapshot,
+)
 from tests.cli.terminal import is_alive
 from tests.engine.virtual import until
 from tests.runners.running_commands import SECONDS, Job, some_commands
@@ -50,9 +56,9 @@ async def pids_of(job: Job, count: int) -> list[int]:
 
 def marked(job: Job) -> list[int]:
     """All live processes that carry the mark of an execution."""
-    sight, claimed = look(), job.run.claimed
+    sight, claimed = take_snapshot(), job.run.claimed
     assert sight is not None
-    return sight.marked.get(trees.mark_of(claimed.id, claimed.attempt), [])
+    return sight.marked.get(process_tree.make_mark(claimed.id, claimed.attempt), [])
 
 
 def assert_gone(job: Job, pids: list[int]) -> None:
@@ -264,20 +270,22 @@ async def test_only_what_belongs_to_the_command_is_ended(commands):
 
 
 def test_a_number_that_another_process_has_taken_is_not_signalled():
-    me = process(os.getpid())
+    me = read_process(os.getpid())
     assert me is not None
     reused = me._replace(start=me.start - 1)
 
-    send([reused], signal.SIGKILL)  # or this test has never ended
+    send_signal([reused], signal.SIGKILL)  # or this test has never ended
 
 
-def sight_of(*processes: Process, **marks: str) -> trees.Sight:
-    return trees.Sight(processes, {int(pid[1:]): mark for pid, mark in marks.items()})
+def sight_of(*processes: ProcessInfo, **marks: str) -> process_tree.ProcessSnapshot:
+    return process_tree.ProcessSnapshot(
+        processes, {int(pid[1:]): mark for pid, mark in marks.items()}
+    )
 
 
-def a_process(pid: int, parent: int = 1, **fields) -> Process:
+def a_process(pid: int, parent: int = 1, **fields) -> ProcessInfo:
     fields = {"group": pid, "session": pid, "start": 100, "is_dead": False} | fields
-    return Process(pid=pid, parent=parent, **fields)
+    return ProcessInfo(pid=pid, parent=parent, **fields)
 
 
 ROOT = a_process(10)
@@ -299,13 +307,13 @@ ROOT = a_process(10)
     ],
 )
 def test_who_belongs_to_a_command(processes, marks, members):
-    tree = Tree("m", 10, 100)
+    tree = ProcessTree("m", 10, 100)
 
     assert sorted(one.pid for one in tree.members(sight_of(*processes, **marks))) == members
 
 
 def test_what_was_seen_to_belong_to_a_command_is_remembered():
-    tree = Tree("m", 10, 100)
+    tree = ProcessTree("m", 10, 100)
     tree.members(sight_of(ROOT, a_process(11, 10)))
 
     # It has lost its parent and everything else, and has a child in its own session.
@@ -316,7 +324,7 @@ def test_what_was_seen_to_belong_to_a_command_is_remembered():
 
 
 async def test_where_processes_are_not_shown_the_group_is_ended(commands, monkeypatch):
-    monkeypatch.setattr(commands_module, "look", lambda _: None)
+    monkeypatch.setattr(commands_module, "take_snapshot", lambda _: None)
     deaf = Job(commands, DEAF + ESCAPES["a child"] + "wait; sleep 1000", shell=True, grace=0.1)
     leaving = Job(commands, ESCAPES["a child"], shell=True)
     deaf_pids, [left] = await pids_of(deaf, 1), (await leaving.output()).split()

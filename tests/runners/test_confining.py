@@ -46,7 +46,7 @@ ALLOWED = {
 }
 SCRIPT = """
 import asyncio, json, os, socket, ssl, subprocess, sys, threading, zoneinfo
-from daybell.runners.confining import Confinement, Refused
+from daybell.runners.notify_helper import Confinement, Refused
 tries, allow_private = json.loads(sys.argv[1])
 server = socket.create_server(("127.0.0.1", 0))
 port = server.getsockname()[1]

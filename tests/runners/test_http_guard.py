@@ -6,7 +6,7 @@ import ipaddress
 import pytest
 
 from daybell.runners.http import Http
-from daybell.runners.http_request import Request, read_url
+from daybell.runners.http_connection import HttpRequest, read_url
 from tests.runners.http_places import (
     OK,
     PUBLIC,
@@ -241,7 +241,7 @@ async def test_what_is_for_one_place_is_not_sent_to_another(is_elsewhere):
     ],
 )
 def test_a_place_is_the_same_with_its_scheme_host_and_port(place, other, is_same):
-    request = Request(method="GET", url=read_url(place), headers={"Authorization": "x"})
+    request = HttpRequest(method="GET", url=read_url(place), headers={"Authorization": "x"})
 
     headers = request.redirected(302, other).headers
 

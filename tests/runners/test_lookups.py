@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from daybell.runners.addresses import system_resolve
-from daybell.runners.lookups import Lookups
+from daybell.runners.addresses import Lookups, system_resolve
 from tests.engine.virtual import until
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from daybell.core.limits import LOG_LINE_CHARS_MAX
-from daybell.runners.outputs import LINE_CHARS_MAX, Output
+from daybell.runners.processes import LINE_CHARS_MAX, OutputPipe
 
 SECRET = "hunter2-hunter2"
 
@@ -17,7 +17,7 @@ def said():
 
 @pytest.fixture
 async def output(said):
-    output = Output("stdout", say=lambda *words: said.append(words))
+    output = OutputPipe("stdout", say=lambda *words: said.append(words))
     yield output
     output.close()
 
@@ -74,7 +74,7 @@ async def test_the_longest_line_is_whole_and_the_next_task_starts_a_new_one(prin
 
 
 async def test_what_goes_on_is_masked_here_and_what_is_said_by_who_hears_it(said, capsys):
-    output = Output(
+    output = OutputPipe(
         "stdout", say=lambda *words: said.append(words), mask=lambda text: text.replace(SECRET, "*")
     )
     writer = os.dup(output.writer)

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.runners.placeholders import names, numbered, other_parameters, tokens
+from daybell.runners.sql_statement import (
+    foreign_parameters,
+    number_parameters,
+    parameter_names,
+    read_tokens,
+)
 
 PG, LITE = "postgresql", "sqlite"
 
@@ -39,7 +44,7 @@ PG, LITE = "postgresql", "sqlite"
     ],
 )  # fmt: skip
 def test_only_parameters_become_numbers_in_postgresql(statement, becomes):
-    assert numbered(statement)[0] == (statement if becomes is None else becomes)
+    assert number_parameters(statement)[0] == (statement if becomes is None else becomes)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +57,14 @@ def test_only_parameters_become_numbers_in_postgresql(statement, becomes):
     ],
 )
 def test_sqlite_quotes_in_its_own_ways(statement, found):
-    assert names(statement, LITE) == found
+    assert parameter_names(statement, LITE) == found
 
 
 def test_parameters_of_other_kinds_are_seen():
-    assert other_parameters("SELECT ?, ?2, @a, $b, :c, '?', \"@d\" -- ?", LITE) == [
+    assert foreign_parameters("SELECT ?, ?2, @a, $b, :c, '?', \"@d\" -- ?", LITE) == [
         "?", "?2", "@a", "$b",
     ]  # fmt: skip
-    assert other_parameters("SELECT $1, '$2', j ? 'a', a$3", PG) == ["$1"]
+    assert foreign_parameters("SELECT $1, '$2', j ? 'a', a$3", PG) == ["$1"]
 
 
 word = st.text("ab'\"$:[]/*-\\ \n", max_size=6)
@@ -90,7 +95,7 @@ def test_a_statement_has_the_parameters_that_were_put_into_it(pieces):
     statement = " ".join(text for text, _ in pieces)
 
     order = list(dict.fromkeys(name for _, name in pieces if name is not None))
-    text, found = numbered(statement)
+    text, found = number_parameters(statement)
 
     assert found == order
     numbers = {name: f"${number}" for number, name in enumerate(order, 1)}
@@ -99,4 +104,4 @@ def test_a_statement_has_the_parameters_that_were_put_into_it(pieces):
 
 @given(st.text("ab:'\"$[]/*-\\e \nE1?@`é", max_size=40), st.sampled_from([PG, LITE]))
 def test_nothing_of_a_statement_is_lost(statement, dialect):
-    assert "".join(token.text for token in tokens(statement, dialect)) == statement
+    assert "".join(token.text for token in read_tokens(statement, dialect)) == statement

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 
-from daybell.core.log import MASKED_CHARS_MAX
+from daybell.core.execution import MASKED_CHARS_MAX
 from tests.engine.virtual import until
 from tests.runners import isolated
 from tests.runners.pools import Started, a_pool, ran

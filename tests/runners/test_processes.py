@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from daybell.runners.wire import Place
+from daybell.runners.processes import FunctionLocation
 from daybell.sdk.isolation import setup
 from tests.cli.terminal import is_alive
 from tests.engine.virtual import until
@@ -79,7 +79,7 @@ async def test_a_memory_limit_is_for_one_task_and_starts_from_what_is_there():
 
 
 async def test_a_function_that_is_not_there_is_named():
-    place = Place(isolated.__name__, isolated.__file__, "gone")
+    place = FunctionLocation(isolated.__name__, isolated.__file__, "gone")
     async with a_pool() as pool:
         failure = await failed(pool, place)
 

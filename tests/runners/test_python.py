@@ -18,8 +18,7 @@ import pytest
 from daybell.core import payload
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, PayloadError, UsageError
-from daybell.runners.python import PythonHandler, check_function
-from daybell.runners.threads import Threads
+from daybell.runners.python import PythonHandler, Threads, check_function
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 

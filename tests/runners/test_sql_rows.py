@@ -1,6 +1,6 @@
 """How many rows are asked for, and how many are kept."""
 
-from daybell.runners.sql_rows import BATCH_ROWS_MAX, ROWS_BYTES_MAX, Rows
+from daybell.runners.sql_statement import BATCH_ROWS_MAX, ROWS_BYTES_MAX, Rows
 
 
 def fetched(rows: Rows, *, wide: int) -> list[int]:

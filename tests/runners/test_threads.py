@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from daybell.runners.threads import Call, Interrupted, Threads
+from daybell.runners.python import Call, Interrupted, Threads
 from tests.engine.virtual import until
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from daybell.runners.trees import Tree, process
-from daybell.runners.warden import Ledger, end_all
-from daybell.runners.warding import Warden
+from daybell.runners.command_processes import WardenClient
+from daybell.runners.process_tree import CommandRegistry, ProcessTree, kill_trees, read_process
 from tests.cli.terminal import is_alive, until
 from tests.engine.virtual import until as until_on_loop
 from tests.runners.running_commands import SECONDS, Job, some_commands
@@ -133,13 +132,13 @@ async def test_a_warden_that_was_killed_is_followed_by_one_that_knows_all():
 
 async def test_a_warden_hears_of_a_command_before_it_starts_and_of_its_end(monkeypatch):
     said: list[str] = []
-    monkeypatch.setattr(Warden, "_say", lambda _, line: said.append(line))
+    monkeypatch.setattr(WardenClient, "_say", lambda _, line: said.append(line))
     async with some_commands() as commands:
         await Job(commands, "true").result()
         said.clear()
         job = Job(commands, "echo $$; exec sleep 1000", shell=True)
         await until_on_loop(lambda: job.said, within=SECONDS)
-        started = process(int(job.said))
+        started = read_process(int(job.said))
         job.stop()
         await job.ended()
         await Job(commands, "no-such-program").failure()
@@ -187,7 +186,7 @@ async def test_a_warden_that_stands_still_holds_nobody_up():
 
 
 async def test_without_a_warden_nothing_is_started(monkeypatch, tmp_path):
-    monkeypatch.setattr("daybell.runners.warding.COMMAND", ("false",))
+    monkeypatch.setattr("daybell.runners.command_processes.WARDEN_COMMAND", ("false",))
     async with some_commands() as commands:
         job = Job(commands, ["touch", str(tmp_path / "trace")])
 
@@ -199,7 +198,7 @@ async def test_without_a_warden_nothing_is_started(monkeypatch, tmp_path):
 
 
 def test_a_ledger_knows_what_is_expected_has_begun_and_is_gone():
-    ledger = Ledger()
+    ledger = CommandRegistry()
 
     for part in (b"+a/1\n+b/1\n=b/", b"1 10 200\n", b"+c/1\n-a/1\n-nobody\n=c/1 11"):
         ledger.read(part)
@@ -225,9 +224,9 @@ def test_what_is_on_its_way_when_the_worker_dies_is_ended_when_it_arrives(monkey
             late.stdin.close()
         really_select(*wait)
 
-    monkeypatch.setattr("daybell.runners.warden.select.select", pause)
-    monkeypatch.setattr("daybell.runners.warden.QUIET_ROUNDS_STARTING", 20)
+    monkeypatch.setattr("daybell.runners.process_tree.select.select", pause)
+    monkeypatch.setattr("daybell.runners.process_tree.QUIET_ROUNDS_STARTING", 20)
 
-    end_all([Tree("m/1")])
+    kill_trees([ProcessTree("m/1")])
 
     assert late.wait(SECONDS) == -signal.SIGKILL

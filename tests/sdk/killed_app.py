@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from daybell import App, Context, Retry
-from daybell.cli.mourning import bury
+from daybell.cli.roles.startup import retire_dead_workers
 from daybell.client import Client
 from daybell.settings import Settings
 
@@ -86,7 +86,7 @@ async def mourn() -> None:
     url = Settings.load().database_url
     async with Client(url) as client:
         dead = [one.id for one in await client.workers()]
-    await bury(dead, url=url, tenant="default", lease=LEASE)
+    await retire_dead_workers(dead, url=url, tenant="default", lease=LEASE)
 
 
 def main(folder: str) -> None:

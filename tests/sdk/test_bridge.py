@@ -5,8 +5,8 @@ import concurrent.futures
 
 import pytest
 
-from daybell.runners.threads import Threads
-from daybell.sdk import bridge
+from daybell.runners.python import Threads
+from daybell.sdk import durable
 
 
 async def test_a_thread_that_is_stopped_waits_for_its_last_write(monkeypatch):
@@ -26,11 +26,11 @@ async def test_a_thread_that_is_stopped_waits_for_its_last_write(monkeypatch):
         await is_stopped.wait()
         written.append("step")
 
-    monkeypatch.setattr(bridge, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(durable, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(concurrent.futures.Future, "result", looks)
     monkeypatch.setattr(concurrent.futures, "wait", waits)
-    work = bridge.Bridge(loop).ask(write)
-    task = asyncio.ensure_future(Threads().run(lambda: bridge.done(work)))
+    work = durable.Bridge(loop).ask(write)
+    task = asyncio.ensure_future(Threads().run(lambda: durable.run_blocking(work)))
     await begun.wait()
     task.cancel()
 

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from daybell import App, Context, ExecutionFailed
-from daybell.sdk.capture import Tee, captured
+from daybell.sdk.capture import Tee, capture_output
 from tests.sdk.waiting import WAIT
 
 shop = logging.getLogger("shop")
@@ -182,8 +182,8 @@ async def test_what_is_said_outside_of_tasks_belongs_to_none(app: App):
 def test_streams_are_given_back_when_the_last_user_has_gone(monkeypatch):
     out, handlers = io.StringIO(), logging.getLogger().handlers[:]
     monkeypatch.setattr(sys, "stdout", out)
-    with captured():
-        with captured():
+    with capture_output():
+        with capture_output():
             assert isinstance(sys.stdout, Tee)
         assert isinstance(sys.stdout, Tee)
         sys.stdout.writelines(["a", "b"])

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 
 from daybell import App, ExecutionFailed
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.errors import InvalidArguments, JobNotFound, SchemaError, UsageError
-from daybell.sdk.handle import Handle
-from daybell.store.ids import mint
+from daybell.sdk.task import Handle
 from tests.sdk.drivers import ASYNC, SYNC, dialect
 from tests.stores import POSTGRES
 

@@ -12,7 +12,7 @@ import pytest
 import daybell
 from daybell import App, Context, ExecutionFailed, Retry, RetryLater, UsageError
 from daybell.core.execution import State
-from daybell.runners.threads import Interrupted
+from daybell.runners.python import Interrupted
 from daybell.sdk.context import context_names
 from tests.engine.virtual import until
 from tests.sdk.waiting import WAIT, eventually

@@ -5,9 +5,14 @@ import logging
 import pytest
 
 from daybell import App, Client, Retry, every
-from daybell.client.superseded import described, superseded, traced, way_back
-from daybell.core.instant import to_iso
-from daybell.sdk.isolation import here
+from daybell.client.job_checks import (
+    add_versions,
+    describe_superseded,
+    describe_way_back,
+    select_superseded,
+)
+from daybell.core.units import to_iso
+from daybell.sdk.isolation import process_info
 
 OLD, NEW = "1m", "5m"
 
@@ -95,7 +100,7 @@ async def test_the_way_back_names_the_tenant(start, client):
 async def test_a_task_in_a_process_of_its_own_leaves_it_to_its_worker(start, monkeypatch):
     await start(OLD)
     await start(NEW)
-    monkeypatch.setattr(here, "is_child", True)
+    monkeypatch.setattr(process_info, "is_child", True)
 
     assert await start(OLD) == []
 
@@ -132,9 +137,9 @@ async def test_the_versions_of_an_older_job_are_read_once(start, client, monkeyp
         return await list_versions(tenant, name, **options)
 
     monkeypatch.setattr(client.store, "list_versions", counted)
-    found = superseded([definition], [await client.job("sweep")])
-    known = await traced(client.store, found)
+    found = select_superseded([definition], [await client.job("sweep")])
+    known = await add_versions(client.store, found)
 
-    assert described(known).startswith("sweep (version 1; current is 2, since ")
-    assert way_back(known) == "`daybell jobs rollback sweep 1`"
+    assert describe_superseded(known).startswith("sweep (version 1; current is 2, since ")
+    assert describe_way_back(known) == "`daybell jobs rollback sweep 1`"
     assert reads == ["sweep"]

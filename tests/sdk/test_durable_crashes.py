@@ -13,10 +13,10 @@ import pytest
 
 from daybell import App, Client, Context, Retry
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.engine.events import Events
-from daybell.engine.reaper import Reaper
+from daybell.engine.upkeep import Reaper
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.engine.virtual import VirtualClock, in_virtual_time, until
 from tests.sdk.waiting import WAIT

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from daybell import App, Context, ExecutionFailed, Retry
+from daybell.core.event import StepKind
 from daybell.core.execution import TERMINAL, State
-from daybell.core.step import StepKind
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from tests.sdk.isolated_app import app as isolated
 from tests.sdk.waiting import WAIT, eventually
 from tests.stores import POSTGRES

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from daybell import App, Context, ExecutionFailed, PermanentError
-from daybell.client.waiting import place_of
+from daybell.client.explain import describe_store
 from daybell.core.execution import State
 from tests.engine.virtual import until
 from tests.sdk.waiting import WAIT, eventually
@@ -141,7 +141,7 @@ async def test_waiting_in_vain_names_the_store_and_the_queue(tmp_path, monkeypat
 
 
 def test_a_password_is_not_shown_to_those_who_wait():
-    assert place_of("postgresql://me:hunter22@db/jobs") == "postgresql://me:***@db/jobs"
+    assert describe_store("postgresql://me:hunter22@db/jobs") == "postgresql://me:***@db/jobs"
 
 
 async def test_what_has_not_started_is_cancelled_at_once(app: App):

@@ -14,7 +14,7 @@ from daybell import App, ExecutionFailed, UsageError
 from daybell.core.execution import TERMINAL
 from daybell.engine.worker import WorkerOptions
 from daybell.runners.processes import PoolOptions
-from daybell.sdk.worker import fitted
+from daybell.sdk.worker import fit_options
 from tests.builders import claim
 from tests.sdk import isolated_app
 from tests.sdk.waiting import WAIT, eventually
@@ -240,7 +240,7 @@ def test_only_a_worker_with_nothing_but_isolated_tasks_is_fitted_to_its_children
     app.task(queue="mail", name="mail")(plain)
 
     def slots(queues: str, concurrency: int = 100) -> int:
-        return fitted(app, WorkerOptions(queues=queues, concurrency=concurrency)).concurrency
+        return fit_options(app, WorkerOptions(queues=queues, concurrency=concurrency)).concurrency
 
     assert slots("render") == slots("render=3,default") == 6
     assert slots("render", concurrency=1) == 1

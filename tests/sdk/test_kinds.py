@@ -12,7 +12,7 @@ from daybell.engine.clock import SystemClock
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.runners.command import CommandHandler
 from daybell.runners.http import HttpHandler
-from daybell.sdk.kinds import KindOptions
+from daybell.sdk.handlers import KindOptions
 from tests.builders import claim
 from tests.sdk.waiting import eventually
 
@@ -161,7 +161,7 @@ from tests.builders import claim
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name in ("httpx", "daybell.runners.http_exchange"):
+        if name in ("httpx", "daybell.runners.http"):
             is_main = threading.current_thread() is threading.main_thread()
             print(name, "on the loop" if is_main else "in a thread")
 
@@ -185,7 +185,7 @@ async def test_what_runs_a_kind_is_imported_in_a_thread():
 
     assert sorted(said.decode().splitlines()) == [
         "HttpHandler",
-        "daybell.runners.http_exchange in a thread",
+        "daybell.runners.http in a thread",
         "httpx in a thread",
     ]
 

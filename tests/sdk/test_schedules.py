@@ -10,6 +10,7 @@ import pytest
 
 from daybell import App, Context, UsageError, any_of, at, cron, every
 from daybell.core.execution import NewExecution
+from daybell.core.ids import mint
 from daybell.core.schedule import Firing, Tick
 from daybell.errors import (
     ExecutionInTheWay,
@@ -19,7 +20,6 @@ from daybell.errors import (
     JobNotFound,
 )
 from daybell.runners.processes import PoolOptions
-from daybell.store.ids import mint
 from tests.sdk import isolated_app
 from tests.sdk.waiting import eventually
 

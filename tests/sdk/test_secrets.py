@@ -9,16 +9,16 @@ from functools import partial
 import pytest
 
 from daybell import App, ExecutionFailed
-from daybell.cli.logs import Lines
-from daybell.client.sealing import Sealer, new_key
+from daybell.cli.roles.logs import Lines
+from daybell.client.secrets import Sealer, new_key
+from daybell.core.access import NewSecret
 from daybell.core.masking import MASK, WITHHELD
 from daybell.core.references import SECRET_MARK, literal
-from daybell.core.secret import NewSecret
-from daybell.engine.pacemaker import pacemaker_of
+from daybell.engine.lease import make_pacemaker
 from daybell.errors import InvalidArguments, Unavailable
 from daybell.runners.processes import PoolOptions
 from daybell.sdk import secrets, worker
-from daybell.sdk.capture import captured
+from daybell.sdk.capture import capture_output
 from daybell.sdk.masking import masks
 from tests.sdk import secret_app
 from tests.sdk.waiting import WAIT, eventually
@@ -328,8 +328,10 @@ async def test_a_setting_of_the_worker_is_withheld_with_its_line(idle, monkeypat
 async def test_what_a_caller_sends_stays_whether_it_is_a_setting_or_not(idle, key, monkeypatch):
     monkeypatch.setenv("DAYBELL_CONNECTION_SHOP", SETTINGS["DAYBELL_CONNECTION_SHOP"])
     # A URL with a secret, of which the store that is open knows nothing.
-    keep_lease = partial(pacemaker_of, idle.url)
-    monkeypatch.setattr(worker, "pacemaker_of", lambda _url, *one, **more: keep_lease(*one, **more))
+    keep_lease = partial(make_pacemaker, idle.url)
+    monkeypatch.setattr(
+        worker, "make_pacemaker", lambda _url, *one, **more: keep_lease(*one, **more)
+    )
     monkeypatch.setattr(idle, "_url", f"{idle.url}?key=of-the-app")
 
     async with idle.worker():
@@ -373,7 +375,7 @@ async def test_executions_that_run_at_once_mask_their_own_secrets_only(idle, tas
 
 def test_records_are_masked_for_whichever_handlers_there_are(caplog):
     before = logging.getLogRecordFactory()
-    with captured(keeps_logs=False):
+    with capture_output(keeps_logs=False):
         masks.add([VALUE])
         log = logging.getLogger("shop")
         log.warning("got %s", VALUE)
@@ -398,7 +400,7 @@ def test_lines_of_our_own_are_masked_whoever_made_the_record():
 
 
 def test_without_logs_streams_are_masked_all_the_same(capsys):
-    with captured(keeps_logs=False):
+    with capture_output(keeps_logs=False):
         masks.add([VALUE])
         print(VALUE, "and others")  # noqa: T201
 

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from daybell import App, Context, Retry, UsageError
-from daybell.core.execution import State
-from daybell.core.priority import Priority
+from daybell.core.execution import Priority, State
 from daybell.errors import InvalidArguments, InvalidDuration, PayloadError
 from tests.sdk.waiting import WAIT
 

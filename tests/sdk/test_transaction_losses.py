@@ -13,7 +13,7 @@ import pytest
 
 from daybell import App, Context
 from daybell.core.execution import Execution, State
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from tests.sdk.shop import a_shop, sales, user
 from tests.sdk.waiting import WAIT, eventually
 from tests.stores import POSTGRES

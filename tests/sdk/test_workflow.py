@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daybell import App, Retry, cron, job
-from daybell.core.graph import Graph
+from daybell.core.workflow.graph import Graph
 from daybell.errors import InvalidWorkflow
 from tests.sdk.warehouse import Tasks, a_warehouse, edges, graph, nodes
 

@@ -6,13 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from daybell import App
-from daybell.core.execution import Claimed
+from daybell.core.execution import Claimed, Priority
 from daybell.core.job import JobDefinition
-from daybell.core.priority import Priority
 from daybell.core.references import literal
 from daybell.runners.kind import KindHandler
 from daybell.runners.workflow import NodeHandler, WorkflowHandler
-from daybell.sdk.kinds import KindOptions
+from daybell.sdk.handlers import KindOptions
 
 LONG = 20.0  # seconds; nothing here takes so long
 
@@ -137,7 +136,7 @@ async def test_a_node_that_no_version_has_is_given_back(tmp_path):
 
 
 async def test_what_is_known_of_nodes_stays_when_others_are_learned(tmp_path, monkeypatch):
-    monkeypatch.setattr("daybell.sdk.kinds.WORKFLOWS_MAX", 2)
+    monkeypatch.setattr("daybell.sdk.handlers.WORKFLOWS_MAX", 2)
     app = an_app(f"sqlite:///{tmp_path / 'daybell.db'}")
     for name in ("one", "two", "three"):
         with app.workflow(name):

@@ -12,7 +12,7 @@ import pytest
 from daybell import App, ExecutionFailed, cron, job
 from daybell.core.execution import State
 from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError
-from daybell.sdk.handle import Handle
+from daybell.sdk.task import Handle
 from daybell.sdk.workflow import Workflow
 from daybell.testing import Bench
 from tests.sdk.test_kinds import ended, output, working

@@ -9,7 +9,7 @@ import pytest
 
 from daybell import App, ExecutionFailed, Retry, job
 from daybell.core.execution import State
-from daybell.core.run import NodeState
+from daybell.core.workflow.run import NodeState
 from daybell.sdk.workflow import Workflow
 
 SOON = Retry.fixed(0.01, retries=2)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, assert_type
 
 from daybell import App, Context
-from daybell.sdk.handle import Handle
 from daybell.sdk.sync import SyncHandle
+from daybell.sdk.task import Handle
 
 app = App("memory://")
 

@@ -8,7 +8,7 @@ from random import Random
 from types import SimpleNamespace
 from unittest import mock
 
-from daybell.store import ids
+from daybell.core import ids
 from tests.engine.virtual import EPOCH
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from daybell.core.execution import TERMINAL, Outcome, State
+from daybell.core.execution import TERMINAL, Cancellation, Outcome, Revival, State
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import COMPANY_CRASHES_MAX, SUSPECT_CRASHES, Ruling, Transition
 from daybell.core.worker import SCHEDULER, WorkerState
 from daybell.engine.clock import JUMP_SECONDS
 from daybell.errors import LeaseLost
-from daybell.store.outcomes import Cancellation, Revival
 from tests.simulation.loop import Process
 from tests.simulation.places import Place, Seen, WorkerSeen
 from tests.simulation.rules import broken, holds

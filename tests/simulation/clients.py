@@ -12,8 +12,8 @@ import msgspec
 
 from daybell.client import Client
 from daybell.core.execution import NewExecution
+from daybell.core.ids import mint
 from daybell.errors import DaybellError, Unavailable
-from daybell.store.ids import mint
 from tests.simulation.places import TENANT
 from tests.simulation.schedules import Planner
 from tests.simulation.tasks import JOBS

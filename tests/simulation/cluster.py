@@ -14,15 +14,15 @@ from uuid import UUID
 
 from daybell.client import Client
 from daybell.core.execution import TERMINAL
+from daybell.core.ids import mint
 from daybell.core.job import NewJob
 from daybell.engine import worker as worker_module
+from daybell.engine.attempt import Handlers
 from daybell.engine.events import Events
-from daybell.engine.handlers import Handlers
-from daybell.engine.node import Upkeep
+from daybell.engine.process import Upkeep
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import DaybellError
-from daybell.store.ids import mint
 from tests.simulation import schedules
 from tests.simulation.chance import seeded_ids, stream
 from tests.simulation.checker import GATE_CAPACITY, Checker

@@ -8,7 +8,7 @@ from typing import Final
 
 Changes = tuple[tuple[str, str, str], ...]
 
-DECIDING: Final = "core/dependencies.py"
+DECIDING: Final = "core/schedule.py"
 ONE_IS_ENOUGH: Final = (
     DECIDING,
     "        if at is None:\n            return None\n",
@@ -37,7 +37,7 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
         "memory",
         (
             (
-                "store/memory/firing.py",
+                "store/memory/schedules.py",
                 " or schedule.cursor != firing.expect:",
                 " or schedule.since is None and schedule.next_at != firing.expect:",
             ),
@@ -48,7 +48,7 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
         "sqlite",
         (
             (
-                "store/sqlite/firing.py",
+                "store/sqlite/schedules.py",
                 "AND ifnull(since, next_at) = ? AND is_paused = 0",
                 "AND (since IS NOT NULL OR next_at = ?) AND is_paused = 0",
             ),
@@ -57,7 +57,7 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
     (
         "who gets a slot does not wait any more",
         "memory",
-        (("store/memory/gates.py", "if execution.reason != DEPENDENCIES:", "if True:"),),
+        (("store/memory/progress.py", "if execution.reason != DEPENDENCIES:", "if True:"),),
     ),
     (
         "who gets a slot does not wait any more",
@@ -75,7 +75,7 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
         "memory",
         (
             (
-                "store/memory/dependencies.py",
+                "store/memory/schedules.py",
                 "if row is not None and is_waiting(row)]",
                 "if row is not None and row.execution.state is not State.RUNNING]",
             ),

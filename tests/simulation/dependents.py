@@ -14,10 +14,10 @@ from typing import Any, Final
 from msgspec.json import decode
 
 from daybell.client import Client
-from daybell.core.dependencies import OnFailure
 from daybell.core.execution import Claimed
+from daybell.core.schedule import OnFailure
 from daybell.core.when import every
-from daybell.engine.handlers import Handler, Handlers
+from daybell.engine.attempt import Handler, Handlers
 from daybell.errors import DaybellError
 from tests.simulation.chance import stream
 from tests.simulation.cluster import Outcome

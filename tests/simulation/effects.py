@@ -7,7 +7,7 @@ from uuid import UUID
 
 from daybell.core.execution import Claimed
 from daybell.core.lifecycle import SUSPECT_CRASHES
-from daybell.engine.suspects import PROBATION_SECONDS, group_size
+from daybell.engine.execute import PROBATION_SECONDS, group_size
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.weather import LEASE
 from tests.simulation.world import World

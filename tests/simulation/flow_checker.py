@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from daybell.core.execution import PENDING, TERMINAL, State
-from daybell.core.graph import Graph
-from daybell.core.rules import Counts, Decision, decide
-from daybell.core.run import NodeState, node_name
-from daybell.store.outcomes import Revival
+from daybell.core.execution import PENDING, TERMINAL, Revival, State
+from daybell.core.workflow.graph import Graph
+from daybell.core.workflow.rules import Counts, Decision, decide
+from daybell.core.workflow.run import NodeState, node_name
 from tests.core.graph_strategies import Story
 from tests.core.graphs import Reference
 from tests.simulation.checker import Checker

@@ -6,32 +6,32 @@ from typing import Final
 
 Changes = tuple[tuple[str, str, str], ...]
 
-TWICE: Final = ("core/progress.py", "tally.succeeded += 1", "tally.succeeded += 2")
+TWICE: Final = ("core/workflow/progress.py", "tally.succeeded += 1", "tally.succeeded += 2")
 ROOM: Final = (
-    "core/progress_hand.py",
+    "core/workflow/progress.py",
     "        return max(0, self.run.max_running - self.running)\n",
     "        return max(0, self.run.max_running + 1 - self.running)\n",
 )
 NO_QUOTA: Final = (
-    "core/progress_hand.py",
+    "core/workflow/progress.py",
     "            self._quota = yield Room()\n",
     "            yield Room()\n",
 )
-ONE_MORE: Final = ("core/progress_hand.py", "0 if self.running else 1)", "1)")
-NOT_ONE: Final = ("core/progress_hand.py", "0 if self.running else 1)", "0)")
+ONE_MORE: Final = ("core/workflow/progress.py", "0 if self.running else 1)", "1)")
+NOT_ONE: Final = ("core/workflow/progress.py", "0 if self.running else 1)", "0)")
 NO_STOP: Final = (
-    "core/progress_hand.py",
+    "core/workflow/progress.py",
     "        if self.run.fail_fast:\n",
     "        if False:\n",
 )
-FORGOTTEN: Final = ("core/progress.py", "is_todo=is_todo,", "is_todo=False,")
+FORGOTTEN: Final = ("core/workflow/progress.py", "is_todo=is_todo,", "is_todo=False,")
 UNSKIPPED: Final = (
-    "core/progress.py",
+    "core/workflow/progress.py",
     "            elif fate is Fate.SKIPPED:\n",
     "            elif fate is Fate.SKIPPED and condition:\n",
 )
 NO_SWEEP: Final = (
-    "engine/node.py",
+    "engine/process.py",
     "            if not await self._store.advance_runs(limit=RUNS_MAX):\n",
     "            if True:\n",
 )
@@ -76,7 +76,7 @@ OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
         "memory",
         (
             (
-                "store/memory/endings.py",
+                "store/memory/progress.py",
                 "    if row.execution.node is not None:\n",
                 "    if row.execution.node is not None and row.key not in tables.runs:\n",
             ),
@@ -87,7 +87,7 @@ OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
         "memory",
         (
             (
-                "store/memory/cancelling.py",
+                "store/memory/progress.py",
                 "        cancel(tables, child, now)\n",
                 "        del child\n",
             ),

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from daybell.client import Client
 from daybell.core.execution import Claimed, State
-from daybell.core.graph import Graph
+from daybell.core.ids import mint
 from daybell.core.job import JobDefinition, NewJob
-from daybell.core.progress import advance
-from daybell.core.rules import Rule
-from daybell.engine.handlers import Handler, Handlers
+from daybell.core.workflow.graph import Graph
+from daybell.core.workflow.progress import advance
+from daybell.core.workflow.rules import Rule
+from daybell.engine.attempt import Handler, Handlers
 from daybell.errors import Unavailable
 from daybell.runners.workflow import WorkflowHandler
-from daybell.store import driving
-from daybell.store.ids import mint
+from daybell.store import run_driver
 from tests.core.graph_strategies import CONDITIONS, Story
 from tests.core.graphs import Reference
 from tests.simulation.chance import stream
@@ -183,7 +183,7 @@ class FlowCluster(NarrowCluster):
         defaults = {**(advance.__kwdefaults__ or {}), "limit": self._batch}
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(advance, "__kwdefaults__", defaults))
-            stack.enter_context(mock.patch.object(driving, "ADVANCE_ROUNDS", self._rounds))
+            stack.enter_context(mock.patch.object(run_driver, "ADVANCE_ROUNDS", self._rounds))
             return dataclasses.replace(super().run(), flags=" --flows")
 
     def _prepare(self) -> None:

@@ -52,19 +52,19 @@ MUTANTS: Final = (
     Mutant(
         "the guard of an end forgets attempt and lease",
         "memory",
-        (("store/memory/executions.py", HOLDS, ""),),
+        (("store/memory/queue.py", HOLDS, ""),),
     ),
     Mutant(
         "the guard of an end forgets attempt and lease",
         "sqlite",
         (
             (
-                "store/sqlite/apply.py",
+                "store/sqlite/queue.py",
                 FENCE,
                 f'"tenant = ? AND id = ? AND {GIVEN} AND {GIVEN} AND worker = ? AND state = 5"',
             ),
-            ("store/sqlite/apply.py", SUCCEED, "id = column6 AND +worker = ?"),
-            ("store/sqlite/apply.py", JUDGED, "(state, holder) != (5, worker)"),
+            ("store/sqlite/queue.py", SUCCEED, "id = column6 AND +worker = ?"),
+            ("store/sqlite/queue.py", JUDGED, "(state, holder) != (5, worker)"),
         ),
     ),
     Mutant(
@@ -72,7 +72,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "store/memory/executions.py",
+                "store/memory/queue.py",
                 f"{HOLDS}        and execution.worker == worker\n",
                 "",
             ),
@@ -83,12 +83,12 @@ MUTANTS: Final = (
         "sqlite",
         (
             (
-                "store/sqlite/apply.py",
+                "store/sqlite/queue.py",
                 FENCE,
                 f'"tenant = ? AND id = ? AND {GIVEN} AND {GIVEN} AND {GIVEN} AND state = 5"',
             ),
-            ("store/sqlite/apply.py", SUCCEED, f"id = column6 AND {GIVEN}"),
-            ("store/sqlite/apply.py", JUDGED, "state != 5"),
+            ("store/sqlite/queue.py", SUCCEED, f"id = column6 AND {GIVEN}"),
+            ("store/sqlite/queue.py", JUDGED, "state != 5"),
         ),
     ),
     Mutant(
@@ -96,7 +96,7 @@ MUTANTS: Final = (
         "sqlite",
         (
             (
-                "store/sqlite/apply.py",
+                "store/sqlite/queue.py",
                 f"{SUCCEED}\n   AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL",
                 f"id = column6 AND {GIVEN}",
             ),
@@ -107,7 +107,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "store/memory/executions.py",
+                "store/memory/queue.py",
                 "row is not None and holds(row, worker, report)",
                 "row is not None",
             ),
@@ -132,7 +132,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "store/memory/workers.py",
+                "store/memory/queue.py",
                 "if is_even and is_silent(worker, watch, since, now):",
                 "if True:",
             ),
@@ -155,7 +155,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/reaper.py",
+                "engine/upkeep.py",
                 "since=max(self._since, self._clock.steady_since()),",
                 "since=-inf,",
             ),
@@ -171,17 +171,17 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "core/watch.py",
+                "core/worker.py",
                 "*(start for start, end in known.spans if end >= since)",
                 "*(start for start, _ in known.spans)",
             ),
-            ("core/watch.py", "if span[1] < since", "if False"),
+            ("core/worker.py", "if span[1] < since", "if False"),
         ),
     ),
     Mutant(
         "time that two have watched counts twice",
         "sqlite",
-        (("core/watch.py", "min(end, since) - max(start, renewed_at)", "end - renewed_at"),),
+        (("core/worker.py", "min(end, since) - max(start, renewed_at)", "end - renewed_at"),),
     ),
     Mutant(
         "a jump is not taken out of the record",
@@ -201,7 +201,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/completer.py",
+                "engine/report.py",
                 "        if isinstance(first, known) or not isinstance(first, Exception):\n"
                 "            raise first\n",
                 "        if isinstance(first, known) or not isinstance(first, Exception):\n"
@@ -220,7 +220,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/heartbeat.py",
+                "engine/lease.py",
                 "            return left\n",
                 "            return left\n        return None\n",
             ),
@@ -231,11 +231,11 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/dispatcher.py",
+                "engine/claim.py",
                 "if now >= self._executor.held_until:",
                 "if False:",
             ),
-            ("engine/executor.py", "if self._clock.monotonic() >= self.held_until:", "if False:"),
+            ("engine/execute.py", "if self._clock.monotonic() >= self.held_until:", "if False:"),
         ),
     ),
     Mutant(
@@ -246,14 +246,14 @@ MUTANTS: Final = (
     Mutant(
         "every suspect is on record as the only one",
         "sqlite",
-        (("engine/reporter.py", "sole = run.claimed.id if is_alone() else None", ALONE),),
+        (("engine/report.py", "sole = run.claimed.id if is_alone() else None", ALONE),),
     ),
     Mutant(
         "the last suspects run side by side",
         "memory",
         (
             (
-                "engine/suspects.py",
+                "engine/execute.py",
                 "if len(tested) >= min(map(group_size, (first, *tested))):",
                 "if False:",
             ),
@@ -264,7 +264,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/executor.py",
+                "engine/execute.py",
                 "if is_suspected and (back := await self._put_on_record(run)):",
                 "if (back := None):",
             ),
@@ -275,7 +275,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/dispatcher.py",
+                "engine/claim.py",
                 "if self._asked is None and (limit := self._wanted()) > 0:",
                 "if (limit := self._wanted()) > 0:",
             ),
@@ -286,7 +286,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/heartbeat.py",
+                "engine/lease.py",
                 "leases=leases\n                )",
                 "leases=[]\n                )",
             ),
@@ -297,7 +297,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "store/memory/moves.py",
+                "store/memory/queue.py",
                 "    if row.execution.cancel_requested_at is not None:\n        move",
                 "    if False:\n        move",
             ),
@@ -308,7 +308,7 @@ MUTANTS: Final = (
         "sqlite",
         (
             (
-                "store/sqlite/apply.py",
+                "store/sqlite/queue.py",
                 "state = 5 AND cancel_requested_at IS NULL AND gate IS NULL\n",
                 "state = 5 AND gate IS NULL\n",
             ),
@@ -319,7 +319,7 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "client/facade.py",
+                "client/client.py",
                 "self.store.enqueue(self.tenant, executions, repeat=repeat, entries=entries)",
                 "self.store.enqueue(self.tenant, ["
                 "msgspec.structs.replace(one, id=mint()) if repeat else one for one in executions"
@@ -335,7 +335,7 @@ MUTANTS: Final = (
     Mutant(
         "a worker that stopped because the store was late is charged for",
         "memory",
-        (("engine/reaper.py", "                is_excused=entry.is_excused,\n", ""),),
+        (("engine/upkeep.py", "                is_excused=entry.is_excused,\n", ""),),
     ),
     Mutant(
         "a worker that stopped because the store was late is charged for",

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from daybell.engine.clock import Clock
-from daybell.engine.heartbeat import Heartbeat
-from daybell.engine.pacemaker import Pacemaker
+from daybell.engine.lease import Heartbeat, Pacemaker
 from daybell.store.protocol import Store
 from tests.simulation.loop import Process, forever
 from tests.simulation.world import Port, World

@@ -19,13 +19,13 @@ from uuid import UUID
 
 from daybell.core.execution import Outcome, State
 from daybell.core.schedule import Schedule, TickRecord
-from daybell.core.view import Health
+from daybell.core.views import Health
 from daybell.core.worker import WorkerState
-from daybell.store.codes import DECISIONS, OUTCOMES, STATES, WORKER_STATES
+from daybell.store.codec import DECISIONS, OUTCOMES, STATES, WORKER_STATES
 from daybell.store.memory import MemoryStore
 from daybell.store.memory.tables import Row
-from daybell.store.sqlite.connection import Operation, Reader, Request, Writer, settle
-from daybell.store.sqlite.progress import left_to_do
+from daybell.store.sqlite.connection import Operation, Reader, Request, Writer, set_results
+from daybell.store.sqlite.progress import take_pending_runs
 from daybell.store.sqlite.schedules import SCHEDULE_SQL
 from daybell.store.sqlite.store import SqliteStore, apply_migrations
 
@@ -315,7 +315,7 @@ class OnTheSpot:
         self, operation: Operation[Any] | None, is_alone: bool = False
     ) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()
-        settle(self._serve([Request(operation, future, is_alone)]))
+        set_results(self._serve([Request(operation, future, is_alone)]))
         return future
 
 
@@ -332,7 +332,7 @@ class SpotStore(SqliteStore):
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         super().__init__("simulated.db", clock=clock)
-        self._writer = SpotWriter("", clock, self._give, left_to_do)
+        self._writer = SpotWriter("", clock, self._give, take_pending_runs)
         self._reader = SpotReader("", clock)
         self._writer.take(connection)
         self._reader.take(connection)

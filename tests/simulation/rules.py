@@ -8,7 +8,7 @@ from uuid import UUID
 
 from daybell.core.execution import PENDING, TERMINAL, Outcome, State
 from daybell.core.lifecycle import TRANSITIONS
-from daybell.core.overlap import Overlap
+from daybell.core.schedule import Overlap
 from tests.simulation.places import Place, Seen
 from tests.simulation.schedules import KINDS
 

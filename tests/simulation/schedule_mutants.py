@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-MEMORY_FIRING: Final = "store/memory/firing.py"
-SQLITE_FIRING: Final = "store/sqlite/firing.py"
+MEMORY_FIRING: Final = "store/memory/schedules.py"
+SQLITE_FIRING: Final = "store/sqlite/schedules.py"
 CURSOR: Final = "ifnull(since, next_at)"
 NO_SWEEP: Final = (
     "engine/scheduler.py",
     "is_full = await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX",
     "is_full = False",
 )
-GATE: Final = ("core/overlap.py", "if rule is Overlap.ALLOW or inside + waiting == 0:", "if True:")
+GATE: Final = ("core/schedule.py", "if rule is Overlap.ALLOW or inside + waiting == 0:", "if True:")
 OWN_GATE: Final = "new.schedule if new.own_gate else None"
-JOINED: Final = ("core/overlap.py", OWN_GATE, "None")
-NO_OWN_GATE: Final = ("core/overlap.py", OWN_GATE, "new.id if new.own_gate else None")
+JOINED: Final = ("core/schedule.py", OWN_GATE, "None")
+NO_OWN_GATE: Final = ("core/schedule.py", OWN_GATE, "new.id if new.own_gate else None")
 RANGE: Final = ("core/when/misfire.py", "ticks = [] if missed is None else [missed]", "ticks = []")
 
 OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...]] = (
@@ -53,7 +53,7 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
         "memory",
         (
             (
-                "store/memory/endings.py",
+                "store/memory/progress.py",
                 "tables.put(replace(row, has_slot=False))",
                 "tables.put(row)",
             ),
@@ -69,7 +69,7 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
         "memory",
         (
             (
-                "store/memory/endings.py",
+                "store/memory/progress.py",
                 "schedule.next_at is None and is_newest:",
                 "schedule.next_at is None and is_newest and ended.state is not State.CANCELLED:",
             ),
@@ -81,7 +81,7 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
         "sqlite",
         (
             (
-                "store/sqlite/endings.py",
+                "store/sqlite/gates.py",
                 "next_at = iif(delay IS NOT NULL AND next_at IS NULL AND",
                 "next_at = iif(?1 <> 7 AND delay IS NOT NULL AND next_at IS NULL AND",
             ),
@@ -95,7 +95,7 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
         "memory",
         (
             (
-                "store/memory/firing.py",
+                "store/memory/schedules.py",
                 "if any((*key, tick.at) in tables.ticks for tick in firing.missed):",
                 "if False:",
             ),
@@ -109,17 +109,17 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
     (
         "every new leader is a reboot",
         "memory",
-        (("core/leading.py", "    if presence.since <= seen_at:", "    if leads and not begins:"),),
+        (("core/worker.py", "    if presence.since <= seen_at:", "    if leads and not begins:"),),
     ),
     (
         "only who leads was there before",
         "memory",
-        (("core/leading.py", "any(one.since <= seen_at for one in there.values())", "False"),),
+        (("core/worker.py", "any(one.since <= seen_at for one in there.values())", "False"),),
     ),
     (
         "a schedule stays ahead of a clock that was set back",
         "memory",
-        (("core/resume.py", "schedule.next_at <= next_at):", "True):"),),
+        (("core/when/cursor.py", "schedule.next_at <= next_at):", "True):"),),
     ),
     (
         "a tick that was fired early comes off the record",
@@ -140,6 +140,6 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
     (
         "failures pause nothing",
         "sqlite",
-        (("store/sqlite/endings.py", "if state == DEAD and is_enough:", "if False:"),),
+        (("store/sqlite/gates.py", "if state == DEAD and is_enough:", "if False:"),),
     ),
 )

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from daybell.client import Client
-from daybell.client.when import added, added_id
+from daybell.client.when import build_added_schedule, derive_schedule_id
 from daybell.core import payload
 from daybell.core.job import JobDefinition
-from daybell.core.overlap import Overlap
 from daybell.core.retry import Retry
+from daybell.core.schedule import Overlap
 from daybell.core.when import Reboot, cron, every
 from daybell.core.when import Schedule as Rule
 from tests.simulation.places import TENANT
@@ -60,7 +60,7 @@ KINDS: Final = {
 
 # Schedules that have gates of their own, and mind.
 OWN: Final = {
-    added_id(TENANT, name, own)
+    derive_schedule_id(TENANT, name, own)
     for name, kind in KINDS.items()
     if kind.definition.overlap_rule(is_scheduled=True) is not Overlap.ALLOW
     for own in OWN_NAMES
@@ -137,7 +137,7 @@ class Planner:
     async def _put(self, job: str, now: float | None) -> None:
         """Store a schedule as it began then, or without a next time."""
         kind, args = KINDS[job], payload.encode(self._args(job))
-        new = added(
+        new = build_added_schedule(
             kind.definition,
             kind.rule,
             tenant=TENANT,

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, State
-from daybell.core.overlap import OVERLAP
-from daybell.core.resume import AHEAD_SECONDS, first_at
-from daybell.core.schedule import Decision, Firing, Schedule, TickRecord
+from daybell.core.schedule import OVERLAP, Decision, Firing, Schedule, TickRecord
 from daybell.core.when import Schedule as Rule
+from daybell.core.when.cursor import AHEAD_SECONDS, first_tick
 from daybell.core.worker import SCHEDULER
 from tests.simulation.places import Place, Seen, TickKey
 from tests.simulation.schedules import KINDS, OWN
@@ -77,7 +76,7 @@ class Ticks:
             rule = rule_of(one.rule)
             if rule.max_executions is not None and one.fired >= rule.max_executions:
                 continue  # it will not fire, whatever its time
-            first = first_at(rule, now)
+            first = first_tick(rule, now)
             if first is not None and one.next_at > first:
                 found.append(one)
         return found

@@ -6,12 +6,20 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import TERMINAL, Claimed, Enqueued, Execution, ExecutionDetail, State
+from daybell.core.execution import (
+    TERMINAL,
+    Claimed,
+    Enqueued,
+    Execution,
+    ExecutionDetail,
+    Losses,
+    Lost,
+    State,
+)
+from daybell.core.job import JobActivity
 from daybell.core.lifecycle import Ruling, Transition, Verdict
-from daybell.core.standing import Look
-from daybell.core.view import Page, Queue
+from daybell.core.views import Page, Queue
 from daybell.core.worker import Claim, Renewal
-from daybell.store.outcomes import Losses, Lost
 
 GATED = "gated"  # what goes through gates has a queue of its own: its order is the store's choice
 
@@ -20,7 +28,7 @@ def as_seen(page: Page[Execution]) -> tuple[list[Execution], str | None]:
     return [seen(one) for one in page.items], page.next_cursor
 
 
-def as_looked(looks: dict[str, Look]) -> dict[str, Look]:
+def as_looked(looks: dict[str, JobActivity]) -> dict[str, JobActivity]:
     return {
         name: look if look.last is None else msgspec.structs.replace(look, last=seen(look.last))
         for name, look in looks.items()

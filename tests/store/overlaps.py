@@ -2,9 +2,9 @@
 
 import pytest
 
-from daybell.core.overlap import Overlap
+from daybell.core.ids import mint
+from daybell.core.schedule import Overlap
 from daybell.errors import ExecutionInTheWay
-from daybell.store.ids import mint
 from tests.builders import TENANT, an_execution, apply, success
 
 RULES = [Overlap.SKIP, Overlap.QUEUE, Overlap.QUEUE_ALL, Overlap.REPLACE]

@@ -16,9 +16,9 @@ from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine
 
 from daybell.core.execution import Claimed, NewExecution, State
-from daybell.core.view import ExecutionFilter
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter
 from daybell.errors import DaybellError
-from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.builders import TENANT
 from tests.store.levels import as_detailed

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from daybell.core.execution import Claimed, Outcome, State
+from daybell.core.event import NewStep, StepKind
+from daybell.core.execution import Claimed, Outcome, Priority, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import (
     Transition,
     after_cancel,
@@ -15,10 +17,7 @@ from daybell.core.lifecycle import (
     after_retry_later,
     after_wait,
 )
-from daybell.core.priority import Priority
-from daybell.core.step import NewStep, StepKind
-from daybell.core.view import ExecutionFilter
-from daybell.store.ids import mint
+from daybell.core.views import ExecutionFilter
 from tests.builders import (
     TENANT,
     a_move,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from daybell.core.execution import PENDING, TERMINAL, State
-from daybell.core.overlap import Overlap
-from daybell.core.schedule import Decision, Firing, Schedule, Tick
-from daybell.core.view import ExecutionFilter
-from daybell.store.ids import mint
+from daybell.core.ids import mint
+from daybell.core.schedule import Decision, Firing, Overlap, Schedule, Tick
+from daybell.core.views import ExecutionFilter
 from tests.builders import TENANT, a_job, a_schedule, a_tick, an_execution
 from tests.store.levels import GATED, as_looked, as_seen
 from tests.store.pair import JOBS, KEYS, KINDS, LEASE, QUEUES, SINGLE, STRANGER, Pair

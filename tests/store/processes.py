@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
-from daybell.client.submitting import derived
+from daybell.client.executions import derive_id
 from daybell.core.schedule import Schedule
 from daybell.errors import ExecutionInTheWay
 from daybell.store.protocol import Store
@@ -66,7 +66,7 @@ async def send_again(store: Store) -> list[str]:
 
 def repeated_id(bulk: int, n: int) -> UUID:
     """An id that every process knows."""
-    return derived(UUID(int=0), bulk, n)
+    return derive_id(UUID(int=0), bulk, n)
 
 
 async def define(store: Store) -> list[tuple[str, int]]:

@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import State
-from daybell.core.rules import Counts, Rule
-from daybell.core.run import ORDER_STEP, NewNode, Node, NodeState, Plan, RunDetail, Spec
+from daybell.core.workflow.rules import Counts, Rule
+from daybell.core.workflow.run import ORDER_STEP, NewNode, Node, NodeState, Plan, RunDetail, Spec
 from daybell.store.protocol import Store
 from tests.builders import (
     TENANT,

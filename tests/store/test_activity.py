@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
+from daybell.core.ids import LATE_SECONDS, first_id_at
 from daybell.core.lifecycle import after_loss
 from daybell.errors import TenantNotFound
-from daybell.store.ids import LATE_SECONDS, first_at
 from tests.builders import (
     TENANT,
     apply,
@@ -24,7 +24,7 @@ from tests.builders import (
 
 def made(clock, *, ago=0.0, number=0):
     """An id as it would be made so long ago, by the store's clock."""
-    return UUID(int=first_at(clock.now() - ago).int + number)
+    return UUID(int=first_id_at(clock.now() - ago).int + number)
 
 
 async def put(store, clock, count=1, *, ago=0.0, start=0, **options):

@@ -6,10 +6,10 @@ import sqlite3
 import asyncpg
 import pytest
 
-from daybell.core.audit import EntryFilter
-from daybell.core.overlap import Overlap
-from daybell.core.tenant import Quotas
-from daybell.core.view import ExecutionFilter, Retention
+from daybell.core.access import AuditFilter, Quotas
+from daybell.core.execution import Cancellation, Revival
+from daybell.core.schedule import Overlap
+from daybell.core.views import ExecutionFilter, Retention
 from daybell.errors import (
     DuplicateKey,
     JobNotFound,
@@ -18,7 +18,6 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from daybell.store.outcomes import Cancellation, Revival
 from tests.builders import TENANT, a_job, an_entry, an_execution, dead, defined, enqueued
 
 OTHER = "acme"
@@ -26,7 +25,7 @@ DAY = 86400.0
 
 
 async def actions(store, *, tenant=TENANT, **where):
-    page = await store.list_audit(tenant, EntryFilter(**where))
+    page = await store.list_audit(tenant, AuditFilter(**where))
     return [entry.action for entry in page.items]
 
 

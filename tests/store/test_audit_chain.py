@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from daybell.client import Client
-from daybell.core.view import Retention
+from daybell.core.views import Retention
 from daybell.errors import UsageError
 from tests.builders import TENANT, a_job, an_entry, an_execution, defined
 

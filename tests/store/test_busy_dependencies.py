@@ -2,8 +2,8 @@
 
 import pytest
 
-from daybell.core.dependencies import LOOKED_AT_MAX, Ended
 from daybell.core.execution import State
+from daybell.core.schedule import LOOKED_AT_MAX, Ended
 from tests.builders import TENANT, apply, claimed, dead, death, enqueued, finished, success
 
 MANY = LOOKED_AT_MAX + 50

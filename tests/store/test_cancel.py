@@ -2,10 +2,9 @@
 
 import pytest
 
-from daybell.core.execution import Outcome, State
+from daybell.core.execution import Cancellation, Outcome, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, after_cancel, after_loss, after_release
-from daybell.store.ids import mint
-from daybell.store.outcomes import Cancellation
 from tests.builders import (
     TENANT,
     a_move,

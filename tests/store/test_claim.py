@@ -2,11 +2,10 @@
 
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.priority import Priority
-from daybell.core.view import ExecutionFilter
+from daybell.core.execution import Priority, State
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter
 from daybell.errors import LeaseLost, UsageError
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     an_execution,

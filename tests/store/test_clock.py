@@ -7,15 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
-from daybell.core.resume import first_at, turned_back
-from daybell.core.schedule import Decision, Tick
-from daybell.core.view import ExecutionFilter
+from daybell.core.ids import mint
+from daybell.core.schedule import Decision, Overlap, Tick
+from daybell.core.views import ExecutionFilter
 from daybell.core.when import cron, every
+from daybell.core.when.cursor import first_tick, rewind_schedule
 from daybell.engine.clock import ManualClock as EngineClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_firing,
@@ -173,7 +172,7 @@ def a_scheduler(store):
 async def a_rhythm(store, clock, rule=FIVE_MINUTES, **options):
     """A schedule by this rule, from the next five minutes on."""
     await clock.advance(300 - clock.now() % 300)
-    first = first_at(rule, clock.now())
+    first = first_tick(rule, clock.now())
     schedule = a_schedule(rule=rule.to_json(), next_at=first, delay=rule.delay, **options)
     await put(store, schedule, overlap=Overlap.ALLOW)
     return schedule
@@ -285,7 +284,7 @@ async def test_a_cursor_that_is_not_ahead_or_paused_or_moved_is_not_set_back(sto
 
     await clock.advance(-HOUR)
     (ahead,) = (await store.schedules_ahead(by=2.0)).schedules
-    turn = turned_back(ahead, clock.now())
+    turn = rewind_schedule(ahead, clock.now())
     assert turn is not None and turn.expect is not None
     assert (await store.schedules_ahead(by=2.0, after=schedule.id)).schedules == ()
     assert await store.turn_back([replace(turn, expect=turn.expect + 1)]) == [False]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from daybell.core.execution import State
+from daybell.core.execution import Cancellation, Revival, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from daybell.core.worker import WorkerState
 from daybell.errors import LeaseLost
-from daybell.store.ids import mint
-from daybell.store.outcomes import Cancellation, Revival
 from tests.builders import (
     TENANT,
     a_firing,

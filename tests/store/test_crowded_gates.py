@@ -7,11 +7,10 @@ from itertools import pairwise
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
-from daybell.core.schedule import Decision
-from daybell.core.view import ExecutionFilter
+from daybell.core.ids import mint
+from daybell.core.schedule import Decision, Overlap
+from daybell.core.views import ExecutionFilter
 from daybell.errors import ExecutionInTheWay
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_firing,

@@ -1,9 +1,8 @@
 """Dead letters: listed until a person revives or discards them."""
 
-from daybell.core.execution import Outcome, State
-from daybell.core.view import ExecutionFilter
-from daybell.store.ids import mint
-from daybell.store.outcomes import Revival
+from daybell.core.execution import Outcome, Revival, State
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter
 from tests.builders import (
     TENANT,
     an_execution,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.core.overlap import Overlap, gate_of
+from daybell.core.schedule import Overlap, gate_of
 from daybell.errors import VersionConflict
 from tests.builders import (
     TENANT,

@@ -4,10 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from daybell.core.dependencies import OnFailure
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap, backfill_gate
-from daybell.store.ids import mint
+from daybell.core.ids import mint
+from daybell.core.schedule import OnFailure, Overlap, backfill_gate
 from tests.builders import (
     TENANT,
     a_schedule,
@@ -38,7 +37,7 @@ async def a_dependent(store, clock, **definition):
 async def waits(store, schedule, at=None, **options):
     """Fire it: its execution minds the dependencies of the job."""
     at = (await shown(store, schedule)).next_at if at is None else at
-    tick = a_tick(at, job="load", schedule=schedule.id, awaits=True, **options)
+    tick = a_tick(at, job="load", schedule=schedule.id, wait_for_dependencies=True, **options)
     [id] = await fired(store, schedule, tick)
     return id
 
@@ -165,7 +164,13 @@ async def test_a_backfill_waits_behind_its_own_gate(store, clock):
     schedule = await a_dependent(store, clock)
     gate = backfill_gate(mint(), 1)
     ids = await enqueued(
-        store, 2, job="load", schedule=schedule.id, scheduled_for=1.0, gate=gate, awaits=True
+        store,
+        2,
+        job="load",
+        schedule=schedule.id,
+        scheduled_for=1.0,
+        gate=gate,
+        wait_for_dependencies=True,
     )
 
     await store.release_dependents(TENANT, ids)
@@ -190,7 +195,7 @@ async def test_a_late_tick_is_looked_at_when_its_time_has_come(store, clock):
 
     at = (await shown(store, schedule)).next_at
     assert at is not None
-    tick = a_tick(at, job="load", schedule=schedule.id, awaits=True)
+    tick = a_tick(at, job="load", schedule=schedule.id, wait_for_dependencies=True)
     assert tick.execution is not None
     tick = replace(tick, execution=replace(tick.execution, at=clock.now() + 5))  # its jitter
     await fired(store, schedule, tick)

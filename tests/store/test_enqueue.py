@@ -2,12 +2,11 @@
 
 import pytest
 
-from daybell.core.execution import State
+from daybell.core.execution import Priority, State
+from daybell.core.ids import mint
 from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
-from daybell.core.priority import Priority
-from daybell.core.view import ExecutionFilter, read_pages
+from daybell.core.views import ExecutionFilter, read_pages
 from daybell.errors import DuplicateKey, JobNotFound, UsageError
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_job,

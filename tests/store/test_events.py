@@ -5,15 +5,14 @@ import asyncio
 import msgspec
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.instant import to_iso
+from daybell.core.event import StepKind
+from daybell.core.execution import Cancellation, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait
 from daybell.core.limits import EVENT_SECONDS_KEPT
-from daybell.core.step import StepKind
-from daybell.core.view import ExecutionFilter, Retention
+from daybell.core.units import to_iso
+from daybell.core.views import ExecutionFilter, Retention
 from daybell.errors import ExecutionNotFound, TenantNotFound, UsageError
-from daybell.store.ids import mint
-from daybell.store.outcomes import Cancellation
 from tests.builders import (
     TENANT,
     a_step,

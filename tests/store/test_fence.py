@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from daybell.core.execution import Outcome, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, after_loss, after_release
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_report,

@@ -3,9 +3,8 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
-from daybell.core.schedule import Decision, Firing, Tick
-from daybell.core.view import ExecutionFilter
+from daybell.core.schedule import Decision, Firing, Overlap, Tick
+from daybell.core.views import ExecutionFilter
 from daybell.errors import JobNotFound, UsageError
 from tests.builders import (
     TENANT,

@@ -5,10 +5,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_cancel, after_expiry, after_loss, after_release
-from daybell.core.overlap import Overlap, backfill_gate
-from daybell.core.schedule import Decision, Tick
-from daybell.store.ids import mint
+from daybell.core.schedule import Decision, Overlap, Tick, backfill_gate
 from tests.builders import (
     TENANT,
     a_firing,

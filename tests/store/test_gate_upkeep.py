@@ -2,13 +2,12 @@
 
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.overlap import Miscount, Overlap, backfill_gate, gate_of, room_of
-from daybell.core.view import Retention
+from daybell.core.execution import Revival, State
+from daybell.core.ids import mint
+from daybell.core.schedule import Miscount, Overlap, backfill_gate, gate_of, room_of
+from daybell.core.views import Retention
 from daybell.errors import UsageError
-from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
-from daybell.store.outcomes import Revival
 from daybell.store.sqlite import SqliteStore
 from tests.builders import (
     TENANT,

@@ -2,11 +2,9 @@
 
 import pytest
 
-from daybell.core.execution import State
+from daybell.core.execution import Priority, Revival, State
 from daybell.core.lifecycle import after_loss, after_release
-from daybell.core.priority import Priority
 from daybell.errors import UsageError
-from daybell.store.outcomes import Revival
 from tests.builders import (
     TENANT,
     an_execution,

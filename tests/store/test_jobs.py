@@ -2,12 +2,12 @@
 
 import pytest
 
+from daybell.core.execution import Priority
+from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
-from daybell.core.priority import Priority
 from daybell.core.retry import Retry
-from daybell.core.view import JobFilter
+from daybell.core.views import JobFilter
 from daybell.errors import JobNotFound, UsageError, VersionConflict
-from daybell.store.ids import mint
 from tests.builders import TENANT, a_job, a_schedule, an_execution, claim, defined, enqueued, look
 
 

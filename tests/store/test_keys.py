@@ -3,9 +3,9 @@
 import pytest
 
 from daybell.core.access import Action, Role, Scope, read_limits, write_limits
-from daybell.core.view import Retention
+from daybell.core.ids import mint
+from daybell.core.views import Retention
 from daybell.errors import DuplicateKey, NotFound, UsageError
-from daybell.store.ids import mint
 from tests.builders import TENANT, a_key
 
 OTHER = "acme"

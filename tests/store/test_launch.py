@@ -3,8 +3,8 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
-from daybell.core.view import ExecutionFilter
+from daybell.core.schedule import Overlap
+from daybell.core.views import ExecutionFilter
 from daybell.errors import (
     ExecutionInTheWay,
     JobNotFound,

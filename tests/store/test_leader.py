@@ -1,6 +1,6 @@
 """Leadership: one holder at a time, and an epoch that rises with every change."""
 
-from daybell.store.ids import mint
+from daybell.core.ids import mint
 
 ADA, BOB = mint(), mint()
 

@@ -3,9 +3,9 @@
 import pytest
 
 from daybell.core.execution import Outcome, State
+from daybell.core.ids import mint
 from daybell.core.worker import WorkerState
 from daybell.errors import LeaseLost, UsageError
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_worker,

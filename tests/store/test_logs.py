@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from daybell.core.log import LAST, Line, LogPart, NewLogPart, joined, line_text, lines_of
-from daybell.core.view import Retention
+from daybell.core.execution import LAST, Line, LogPart, NewLogPart, join_lines, line_text, lines_of
+from daybell.core.ids import mint
+from daybell.core.views import Retention
 from daybell.errors import UsageError
-from daybell.store.ids import mint
 from tests.builders import LEASE, TENANT, apply, claim, death, enqueued, retry, success
 
 DAY = 86_400
@@ -149,7 +149,7 @@ def test_whatever_a_line_says_it_stays_one_line():
         Line(3.5, "error", "shop", "x" * 100_000),
     ]
     texts = [line_text(line.at, line.level, line.source, line.message) for line in said]
-    kept = list(lines_of(joined(texts)))
+    kept = list(lines_of(join_lines(texts)))
 
     assert kept[0] == said[0]
     assert kept[1].message.startswith('a "quoted" \x00 and half a pair ')

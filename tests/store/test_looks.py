@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.standing import Look
+from daybell.core.job import JobActivity
 from daybell.errors import UsageError
 from tests.builders import (
     TENANT,
@@ -25,8 +25,8 @@ from tests.builders import (
 async def test_a_job_that_has_nothing_is_seen_so_and_one_that_never_was_is_not(store):
     await defined(store, "idle")
 
-    assert await store.look_at_jobs(TENANT, ["idle", "nothing"]) == {"idle": Look()}
-    assert await store.look_at_jobs(TENANT, []) == {}
+    assert await store.job_activity(TENANT, ["idle", "nothing"]) == {"idle": JobActivity()}
+    assert await store.job_activity(TENANT, []) == {}
 
 
 async def test_each_state_of_what_is_unfinished_is_seen(store, clock):
@@ -42,9 +42,9 @@ async def test_each_state_of_what_is_unfinished_is_seen(store, clock):
     await apply(store, failing, retry(failing.one, delay=60.0))
 
     names = ["due", "later", "gated", "mixed", "ended", "runs", "fails"]
-    looks = await store.look_at_jobs(TENANT, names)
+    looks = await store.job_activity(TENANT, names)
     await clock.advance(60)
-    then = await store.look_at_jobs(TENANT, ["fails", "later"])
+    then = await store.job_activity(TENANT, ["fails", "later"])
 
     assert {name: one.unfinished for name, one in looks.items()} == {
         "due": {State.QUEUED},
@@ -69,7 +69,7 @@ async def test_the_newest_execution_is_seen_wherever_it_is_kept(store):
     await finished(store, 2, job="b", queue="other")
     newest = (await finished(store, job="b", queue="other"))[0]
 
-    looks = await store.look_at_jobs(TENANT, ["a", "b"])
+    looks = await store.job_activity(TENANT, ["a", "b"])
 
     assert looks["a"].last == await look(store, letter)
     assert looks["b"].last == await look(store, newest)
@@ -82,7 +82,7 @@ async def test_each_job_is_seen_with_its_own_schedules(store):
     await put(store, *schedules)
     await defined(store, "c")
 
-    looks = await store.look_at_jobs(TENANT, ["a", "b", "c"])
+    looks = await store.job_activity(TENANT, ["a", "b", "c"])
 
     for name, one in looks.items():
         assert list(one.schedules) == await store.list_schedules(TENANT, job=name)
@@ -93,23 +93,23 @@ async def test_a_deleted_job_is_seen_too(store):
     (id,) = await enqueued(store)
     await store.delete_job(TENANT, "resize")
 
-    looks = await store.look_at_jobs(TENANT, ["resize"])
+    looks = await store.job_activity(TENANT, ["resize"])
 
     assert looks["resize"].last == await look(store, id)
 
 
 async def test_not_more_jobs_than_a_page_has_are_looked_at(store):
     with pytest.raises(UsageError, match="1,001 names"):
-        await store.look_at_jobs(TENANT, [f"job-{n}" for n in range(1001)])
+        await store.job_activity(TENANT, [f"job-{n}" for n in range(1001)])
     with pytest.raises(UsageError, match="NUL"):
-        await store.look_at_jobs(TENANT, ["a\0"])
+        await store.job_activity(TENANT, ["a\0"])
 
 
 async def test_a_claim_takes_a_job_from_queued_to_running(store):
     await enqueued(store, 3)
     await claim(store, 2)
 
-    looks = await store.look_at_jobs(TENANT, ["resize"])
+    looks = await store.job_activity(TENANT, ["resize"])
 
     assert looks["resize"].unfinished == {State.QUEUED, State.RUNNING}
 

@@ -5,10 +5,10 @@ from math import inf as INFINITE
 import pytest
 
 from daybell.core.execution import Outcome, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss
 from daybell.core.worker import Report, WorkerState
 from daybell.errors import LeaseLost
-from daybell.store.ids import mint
 from tests.builders import (
     LEASE,
     TENANT,

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
-from daybell.core.overlap import Overlap
-from daybell.core.view import ExecutionFilter
+from daybell.core.schedule import Overlap
+from daybell.core.views import ExecutionFilter
 from tests.builders import TENANT, a_job
 from tests.store.levels import GATED, as_seen, levelled_queues
 from tests.store.pair import SINGLE

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
+from daybell.core.execution import Cancellation, Priority
+from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_loss
-from daybell.core.overlap import Overlap
-from daybell.core.priority import Priority
-from daybell.store.ids import mint
-from daybell.store.outcomes import Cancellation
+from daybell.core.schedule import Overlap
 from daybell.store.postgres import names as postgres_names
-from daybell.store.sqlite import names as sqlite_names
+from daybell.store.sqlite import transaction as sqlite_names
 from tests.builders import (
     TENANT,
     a_firing,

@@ -4,7 +4,7 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_retry_later, after_wait
-from daybell.core.run import Spec
+from daybell.core.workflow.run import Spec
 from tests.builders import TENANT, a_job, a_step, an_event, apply, claimed, success
 from tests.store.runs import SETTINGS, a_mapped_plan, a_plan, begun, detail, end, take
 

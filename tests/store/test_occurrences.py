@@ -3,9 +3,9 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap, backfill_gate
+from daybell.core.ids import mint
+from daybell.core.schedule import Overlap, backfill_gate
 from daybell.errors import UsageError
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_schedule,

@@ -2,13 +2,12 @@
 
 import pytest
 
-from daybell.core.execution import State
+from daybell.core.execution import Revival, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_release
-from daybell.core.overlap import Overlap, backfill_gate, gate_of
-from daybell.core.view import ExecutionFilter
+from daybell.core.schedule import Overlap, backfill_gate, gate_of
+from daybell.core.views import ExecutionFilter
 from daybell.errors import UsageError
-from daybell.store.ids import mint
-from daybell.store.outcomes import Revival
 from tests.builders import (
     TENANT,
     a_job,

@@ -3,9 +3,9 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
+from daybell.core.ids import mint
+from daybell.core.schedule import Overlap
 from daybell.errors import UsageError
-from daybell.store.ids import mint
 from tests.builders import TENANT, an_execution, claimed, defined, enqueued, look, states
 from tests.store.overlaps import RULES, ended, refused
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.overlap import Overlap, gate_of
-from daybell.core.schedule import Decision
-from daybell.store.outcomes import Cancellation, Revival
+from daybell.core.execution import Cancellation, Revival, State
+from daybell.core.schedule import Decision, Overlap, gate_of
 from tests.builders import (
     TENANT,
     a_schedule,

@@ -1,7 +1,7 @@
 """Overlap rules that let one wait for another, or take its place."""
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
+from daybell.core.schedule import Overlap
 from tests.builders import TENANT, apply, claim, claimed, defined, enqueued, look, states, success
 from tests.store.overlaps import ended, refused, ticked
 

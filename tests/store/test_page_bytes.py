@@ -4,7 +4,7 @@ import pytest
 
 from daybell.core.execution import LEFT_OUT
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from tests.builders import (
     TENANT,
     a_job,
@@ -112,7 +112,7 @@ async def test_a_list_leaves_large_values_out_and_one_execution_has_them(store):
 
     few, large = (await store.list_executions(TENANT, ExecutionFilter())).items
     alone = (await store.get_execution(TENANT, id)).execution
-    looks = await store.look_at_jobs(TENANT, ["big", "small"])
+    looks = await store.job_activity(TENANT, ["big", "small"])
 
     assert (few.id, few.args, few.truncated) == (small, '{"x":1}', False)
     assert (large.args, large.result, large.truncated) == (LEFT_OUT, None, True)

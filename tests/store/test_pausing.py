@@ -3,10 +3,9 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap, backfill_gate
-from daybell.core.schedule import Decision, Tick
+from daybell.core.ids import mint
+from daybell.core.schedule import Decision, Overlap, Tick, backfill_gate
 from daybell.errors import JobNotFound
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_firing,

@@ -5,7 +5,7 @@ import pytest
 from daybell.core.execution import Outcome, State
 from daybell.core.lifecycle import Ruling, after_release
 from daybell.core.limits import RESULT_BYTES_MAX
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from daybell.errors import UsageError
 from tests.builders import (
     TENANT,

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from daybell.core.execution import State
-from daybell.store.ids import mint
-from daybell.store.outcomes import Revival
+from daybell.core.execution import Revival, State
+from daybell.core.ids import mint
 from tests.builders import TENANT, dead, enqueued, limit
 
 

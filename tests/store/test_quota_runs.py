@@ -5,11 +5,10 @@ import json
 
 import pytest
 
-from daybell.core.execution import TERMINAL, State
-from daybell.core.run import Spec
-from daybell.core.view import ExecutionFilter
+from daybell.core.execution import TERMINAL, Revival, State
+from daybell.core.views import ExecutionFilter
+from daybell.core.workflow.run import Spec
 from daybell.errors import QuotaExceeded
-from daybell.store.outcomes import Revival
 from tests.builders import (
     TENANT,
     a_job,

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.view import ExecutionFilter
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter
 from daybell.errors import DaybellError
-from daybell.store.ids import mint
 from tests.builders import TENANT, apply, claim, enqueued, limit, registered, success
 
 

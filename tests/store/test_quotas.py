@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 
-from daybell.core.overlap import Overlap
-from daybell.core.tenant import Quotas
-from daybell.core.view import Retention
+from daybell.core.access import Quotas
+from daybell.core.schedule import Overlap
+from daybell.core.views import Retention
 from daybell.errors import DuplicateKey, QuotaExceeded, TenantNotFound, UsageError
 from tests.builders import (
     TENANT,

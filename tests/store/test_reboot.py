@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daybell.store.ids import mint
+from daybell.core.ids import mint
 from tests.builders import TENANT, a_schedule, put, shown
 
 ADA, BOB = mint(), mint()

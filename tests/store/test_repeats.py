@@ -7,7 +7,7 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.limits import REPEAT_SECONDS_KEPT
-from daybell.core.view import Retention
+from daybell.core.views import Retention
 from daybell.errors import DuplicateKey
 from tests.builders import (
     TENANT,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybell.core.view import Retention
+from daybell.core.views import Retention
 from daybell.errors import UsageError
 from tests.builders import TENANT, a_request
 

@@ -8,7 +8,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_release
 from daybell.core.schedule import Tick
-from daybell.core.view import ExecutionFilter, Retention
+from daybell.core.views import ExecutionFilter, Retention
 from daybell.core.worker import WorkerState
 from daybell.errors import ExecutionNotFound
 from tests.builders import (

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from daybell.core.dependencies import OnFailure
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
-from daybell.core.schedule import Decision, Firing, Tick
+from daybell.core.schedule import Decision, Firing, OnFailure, Overlap, Tick
 from tests.builders import (
     TENANT,
     a_firing,
@@ -100,7 +98,9 @@ async def test_an_execution_that_is_skipped_with_its_round_is_in_nobodys_way(sto
     schedule = await a_round(store, clock, overlap=overlap)
     [running] = (await claimed(store, job="load")).executions
     at = clock.now() + 10
-    new = an_execution("load", schedule=schedule.id, scheduled_for=at, awaits=True, force=True)
+    new = an_execution(
+        "load", schedule=schedule.id, scheduled_for=at, wait_for_dependencies=True, force=True
+    )
     tick = Tick(at=at, decision=Decision.SKIPPED, reason="upstream_failed", execution=new)
     firing = replace(a_round_of(schedule, at, expect=schedule.since), ticks=(tick,))
 
@@ -125,7 +125,7 @@ async def test_what_is_skipped_with_its_round_never_runs_even_if_its_job_depends
 ):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    new = an_execution(schedule=schedule.id, awaits=True, force=True, delay=delay)
+    new = an_execution(schedule=schedule.id, wait_for_dependencies=True, force=True, delay=delay)
     tick = Tick(at=clock.now(), decision=Decision.SKIPPED, reason="upstream_failed", execution=new)
 
     assert await store.fire([a_firing(schedule, tick)]) == [True]

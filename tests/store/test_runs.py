@@ -3,9 +3,8 @@
 import asyncio
 import json
 
-from daybell.core.execution import Outcome, State
-from daybell.core.priority import Priority
-from daybell.core.run import Spec
+from daybell.core.execution import Outcome, Priority, State
+from daybell.core.workflow.run import Spec
 from tests.builders import TENANT, apply, claim, look, retry, success
 from tests.store.runs import (
     a_plan,

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.view import ExecutionFilter
+from daybell.core.execution import Cancellation, Revival, State
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter
 from daybell.errors import ExecutionNotFound, UsageError
-from daybell.store.ids import mint
-from daybell.store.outcomes import Cancellation, Revival
 from tests.builders import (
     TENANT,
     a_job,

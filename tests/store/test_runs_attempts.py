@@ -1,9 +1,8 @@
 """A run that has begun stays the same attempt, and nobody takes it for one in a worker's hands."""
 
-from daybell.core.execution import Outcome, State
-from daybell.core.view import ExecutionFilter
-from daybell.store.ids import mint
-from daybell.store.outcomes import Revival
+from daybell.core.execution import Outcome, Revival, State
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter
 from tests.builders import (
     LEASE,
     TENANT,

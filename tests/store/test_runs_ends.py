@@ -2,12 +2,11 @@
 
 from itertools import pairwise
 
-from daybell.core.execution import State
+from daybell.core.execution import Cancellation, State
 from daybell.core.lifecycle import after_expiry, after_loss, after_release
-from daybell.core.run import PROGRESS_BATCH, Spec
-from daybell.core.view import ExecutionFilter, Retention
-from daybell.store import driving
-from daybell.store.outcomes import Cancellation
+from daybell.core.views import ExecutionFilter, Retention
+from daybell.core.workflow.run import PROGRESS_BATCH, Spec
+from daybell.store import run_driver
 from tests.builders import (
     TENANT,
     a_job,
@@ -253,7 +252,7 @@ async def test_a_node_whose_job_is_gone_fails_and_says_so(store):
 async def test_however_many_nodes_have_no_job_each_transaction_has_few_of_them(store, monkeypatch):
     names = [f"n{place}" for place in range(50)]
     row = {name: [after] for name, after in pairwise(names)}
-    monkeypatch.setattr(driving, "ADVANCE_ROUNDS", 3)
+    monkeypatch.setattr(run_driver, "ADVANCE_ROUNDS", 3)
 
     plan = a_plan(row, specs=dict.fromkeys(names, GONE), rules=dict.fromkeys(names, "all_done"))
     run = await begun(store, plan)

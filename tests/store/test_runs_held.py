@@ -2,10 +2,9 @@
 
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.view import ExecutionFilter, Retention
+from daybell.core.execution import Cancellation, State
+from daybell.core.views import ExecutionFilter, Retention
 from daybell.errors import ExecutionNotFound
-from daybell.store.outcomes import Cancellation
 from tests.builders import (
     TENANT,
     a_schedule,
@@ -177,11 +176,11 @@ async def test_lists_and_counts_leave_nodes_out_unless_asked(store):
 async def test_a_job_stands_as_its_run_does(store):
     run = await begun(store, a_plan(CHAIN))
 
-    seen = (await store.look_at_jobs(TENANT, ["etl"]))["etl"]
+    seen = (await store.job_activity(TENANT, ["etl"]))["etl"]
     assert (seen.last.id, seen.unfinished) == (run, {State.RUNNING})
     await end(store, await take(store), failing=["a"])
 
-    seen = (await store.look_at_jobs(TENANT, ["etl"]))["etl"]
+    seen = (await store.job_activity(TENANT, ["etl"]))["etl"]
     assert (seen.last.id, seen.unfinished) == (run, set())
 
 

@@ -8,11 +8,10 @@ from inspect import currentframe
 import pytest
 
 from daybell.client import Client
-from daybell.core.execution import TERMINAL, State
-from daybell.core.run import Spec
-from daybell.core.view import ExecutionFilter
+from daybell.core.execution import TERMINAL, Cancellation, State
+from daybell.core.views import ExecutionFilter
+from daybell.core.workflow.run import Spec
 from daybell.errors import InvalidWorkflow
-from daybell.store.outcomes import Cancellation
 from tests.builders import TENANT, apply, claim, death, registered, success
 from tests.store.runs import a_plan, begun, nodes, run_to_end, state, take
 

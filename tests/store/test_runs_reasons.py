@@ -4,8 +4,7 @@ import json
 
 import msgspec
 
-from daybell.core.execution import State
-from daybell.core.failure import Failure
+from daybell.core.execution import Failure, State
 from tests.builders import apply, death, look
 from tests.store.runs import a_mapped_plan, a_plan, begun, end, reasons, state, take
 

@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.rules import Counts
+from daybell.core.workflow.rules import Counts
 from tests.builders import TENANT
 from tests.store.runs import a_plan, begun, detail, end, nodes, state, take
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from daybell.core.execution import TERMINAL, State
-from daybell.core.progress import advance
-from daybell.core.rules import Rule
-from daybell.core.run import Spec, Stopping
-from daybell.store import driving
+from daybell.core.workflow.progress import advance
+from daybell.core.workflow.rules import Rule
+from daybell.core.workflow.run import Spec, StopReason
+from daybell.store import run_driver
 from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, look, registered
 from tests.store.runs import (
@@ -84,9 +84,9 @@ async def test_a_condition_decides_which_branch_is_taken(store):
 def small_parts(monkeypatch):
     """A transaction does a tenth of what it may, so that runs need not be long to take several."""
     monkeypatch.setitem(advance.__kwdefaults__, "limit", 100)
-    monkeypatch.setattr("daybell.store.postgres.progressing.PROGRESS_BATCH", 100)
-    monkeypatch.setattr("daybell.store.postgres.continuing.LATER_PARTS", 1)
-    monkeypatch.setattr("daybell.store.sqlite.advancing.TOGETHER", 1)
+    monkeypatch.setattr("daybell.store.postgres.progress.PROGRESS_BATCH", 100)
+    monkeypatch.setattr("daybell.store.postgres.progress.LATER_PARTS", 1)
+    monkeypatch.setattr("daybell.store.sqlite.progress.TOGETHER", 1)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -105,7 +105,7 @@ async def test_a_long_row_of_skipped_nodes_is_walked_to_its_end(store):
 
 @pytest.mark.usefixtures("small_parts")
 async def test_what_is_left_of_a_long_row_is_done_by_upkeep(store, monkeypatch):
-    monkeypatch.setattr(driving, "ADVANCE_ROUNDS", 0)
+    monkeypatch.setattr(run_driver, "ADVANCE_ROUNDS", 0)
     length = 250
     graph = {"n0": ["n1"]} | {f"n{i}": [f"n{i + 1}"] for i in range(1, length)}
     run = await begun(store, a_plan(graph, when={("n0", "n1"): "result == 1"}))
@@ -196,7 +196,7 @@ async def test_fail_fast_starts_nothing_more(store):
     assert labels(hands) == ["a", "b"]
 
     await end(store, hands._replace(executions=hands.executions[:1]), failing=["a"])
-    assert (await detail(store, run)).run.stopping is Stopping.FAIL_FAST
+    assert (await detail(store, run)).run.stopping is StopReason.FAIL_FAST
     assert (await take(store)).executions == []
     assert await state(store, run) is State.RUNNING
     await end(store, hands._replace(executions=hands.executions[1:]))

@@ -1,7 +1,7 @@
 """Runs that a schedule has fired: their nodes run for the same tick, and do not tell it."""
 
 from daybell.core.execution import State
-from daybell.core.run import Spec
+from daybell.core.workflow.run import Spec
 from tests.builders import TENANT, a_schedule, look
 from tests.store.runs import (
     a_plan,

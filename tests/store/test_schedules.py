@@ -2,9 +2,9 @@
 
 import pytest
 
+from daybell.core.ids import mint
 from daybell.core.schedule import Decision, Tick
 from daybell.errors import JobNotFound, UsageError
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_firing,

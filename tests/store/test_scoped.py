@@ -5,11 +5,11 @@ import inspect
 import pytest
 
 from daybell.core.access import Scope
-from daybell.core.view import ExecutionFilter, JobFilter
+from daybell.core.execution import Cancellation, Revival
+from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound
-from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
-from daybell.store.scoped import OF_EXECUTION, OF_JOB, OPEN, ScopedStore
+from daybell.store.scope import OF_EXECUTION, OF_JOB, OPEN, ScopedStore
 from tests.builders import TENANT, a_job, an_execution, defined, enqueued
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.

@@ -9,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.core.access import Scope
-from daybell.core.execution import State
-from daybell.core.failure import Failure
+from daybell.core.execution import Failure, State
+from daybell.core.ids import mint
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX, SCAN_ITEMS_MAX
-from daybell.core.search import Content
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import Content, ExecutionFilter
 from daybell.errors import UsageError
-from daybell.store.ids import mint
-from daybell.store.scoped import ScopedStore
+from daybell.store.scope import ScopedStore
 from tests.builders import TENANT, an_execution, apply, claimed, dead, death, defined, finished
 
 SCALARS = (

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from daybell.core.event import StepKind
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss, after_retry_later
 from daybell.core.limits import RECORD_BATCH_MAX
-from daybell.core.step import StepKind
-from daybell.core.view import Retention
+from daybell.core.views import Retention
 from daybell.errors import PayloadTooLarge, TenantNotFound, UsageError
-from daybell.store.ids import mint
 from tests.builders import LEASE, TENANT, a_step, apply, claim, claimed, death, look, retry, success
 
 DAY = 86_400.0

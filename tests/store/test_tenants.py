@@ -12,12 +12,10 @@ from uuid import UUID
 
 import pytest
 
-from daybell.core.execution import Claimed
-from daybell.core.log import NewLogPart
-from daybell.core.priority import Priority
-from daybell.core.view import ExecutionFilter, JobFilter
+from daybell.core.execution import Claimed, NewLogPart, Priority
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
-from daybell.store.ids import mint
 from daybell.store.protocol import Store
 from tests.builders import (
     TENANT,
@@ -89,7 +87,7 @@ async def populated(store, clock):
     (queued,) = await enqueued(store, queue="images")
     after = a_schedule("load", next_at=clock.now())
     await put(store, after, dependencies=("resize",))
-    minds = a_tick(clock.now(), job="load", schedule=after.id, awaits=True)
+    minds = a_tick(clock.now(), job="load", schedule=after.id, wait_for_dependencies=True)
     (depending,) = await fired(store, after, minds)
     key, entry, request = a_key(), an_entry(), a_request()
     await store.add_key(TENANT, key)
@@ -203,7 +201,7 @@ OPERATIONS = {
     "get_execution": lambda s, t, k: s.get_execution(t, k.queued),
     "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
     "count_executions": lambda s, t, k: s.count_executions(t, ExecutionFilter(job=k.job)),
-    "look_at_jobs": lambda s, t, k: s.look_at_jobs(t, [k.job]),
+    "look_at_jobs": lambda s, t, k: s.job_activity(t, [k.job]),
     "job_ids": lambda s, t, k: s.job_ids(t, [k.job]),
     "list_queues": lambda s, t, k: s.list_queues(t),
     "activity": lambda s, t, k: s.activity(t),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from daybell.core.dependencies import Ended, Upstream
 from daybell.core.execution import State
-from daybell.store.ids import mint
+from daybell.core.ids import mint
+from daybell.core.schedule import Ended, Upstream
 from tests.builders import (
     TENANT,
     a_schedule,

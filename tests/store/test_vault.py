@@ -6,8 +6,8 @@ import sqlite3
 import pytest
 from msgspec.structs import replace
 
+from daybell.core.job import Template
 from daybell.core.limits import SECRET_BYTES_MAX
-from daybell.core.template import Template
 from daybell.errors import (
     DaybellError,
     DuplicateKey,

@@ -3,10 +3,10 @@
 import pytest
 
 from daybell.core.execution import PENDING, TERMINAL, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_expiry
-from daybell.core.view import ExecutionFilter, Total, read_found
+from daybell.core.views import ExecutionFilter, Total, read_found
 from daybell.errors import ExecutionNotFound, UsageError
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     an_execution,

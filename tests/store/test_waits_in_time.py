@@ -5,7 +5,7 @@ import msgspec
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_retry_later, after_wait
 from daybell.core.limits import EVENT_SECONDS_KEPT
-from daybell.core.view import Retention
+from daybell.core.views import Retention
 from tests.builders import TENANT, a_step, an_event, apply, claim, claimed, retry, states
 
 DAY = 86_400.0

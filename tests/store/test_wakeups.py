@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybell.core.overlap import Overlap
+from daybell.core.schedule import Overlap
 from tests.builders import (
     TENANT,
     a_job,

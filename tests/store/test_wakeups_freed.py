@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from daybell.core.overlap import Overlap
-from daybell.store.ids import mint
+from daybell.core.ids import mint
+from daybell.core.schedule import Overlap
 from tests.builders import (
     TENANT,
     apply,
@@ -90,14 +90,16 @@ async def widen(store, clock):
 async def release_dependent(store, clock):
     await defined(store, "extract")
     await defined(store, "load", dependencies=("extract",))
-    [id] = await enqueued(store, job="load", queue="mail", awaits=True, schedule=mint())
+    [id] = await enqueued(
+        store, job="load", queue="mail", wait_for_dependencies=True, schedule=mint()
+    )
     return lambda: store.release_dependents(TENANT, [id])
 
 
 async def rule_out_dependent(store, clock):
     await defined(store, "extract")
     await defined(store, dependencies=("extract",), overlap=Overlap.QUEUE_ALL)
-    [first] = await enqueued(store, awaits=True, schedule=mint())
+    [first] = await enqueued(store, wait_for_dependencies=True, schedule=mint())
     await enqueued(store, queue="mail")
     return lambda: store.rule_out_dependents(TENANT, [first])
 

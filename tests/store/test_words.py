@@ -4,7 +4,7 @@ import sqlite3
 
 import asyncpg
 
-from daybell.core.view import JobFilter, Retention
+from daybell.core.views import JobFilter, Retention
 from tests.builders import TENANT, a_job
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from daybell import App
 from daybell.core.execution import NewExecution, State
+from daybell.core.ids import mint
 from daybell.core.job import DEFAULT_TENANT, JobDefinition, NewJob
 from daybell.core.worker import NewWorker
-from daybell.store.ids import mint
 from daybell.testing import Bench
-from daybell.testing.clock import BenchClock
+from daybell.testing.driver import BenchClock
 from daybell.testing.store import BenchStore
 
 WORKER = mint()

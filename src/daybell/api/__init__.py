@@ -8,6 +8,6 @@ in the OpenAPI document.
 """
 
 from daybell.api.app import create_api
-from daybell.api.options import ApiOptions
+from daybell.api.caller import ApiOptions
 
 __all__ = ["ApiOptions", "create_api"]

@@ -1,16 +1,13 @@
-"""Whose request it is.
-
-A key is looked up by its digest, so that nothing about it can be learnt from how long that takes.
-What was found counts for two seconds: a key that is revoked opens nothing after that.
-"""
+"""Authentication: look up keys, throttle wrong ones, and record denied requests."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import re
 from collections import OrderedDict
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from http import HTTPStatus
 from itertools import chain, groupby
 from typing import Any, Final
@@ -19,15 +16,149 @@ from uuid import UUID
 import msgspec
 from fastapi import Request
 
-from daybell.api.caller import Caller, KeyNeeded, api_of
-from daybell.api.denials import Denial, Denials
+from daybell.api.caller import ApiOptions, Caller, KeyNeeded, api_of
 from daybell.api.guard import PEER
-from daybell.api.options import ApiOptions
 from daybell.api.problems import TooManyRequests
-from daybell.api.throttle import Throttle, key_throttle
 from daybell.client import Client, Holder
-from daybell.core.access import Key, Role
-from daybell.core.instant import Seconds
+from daybell.core.access import Key, NewAuditEntry, Role
+from daybell.core.units import Seconds
+
+# What was refused to whom: told to the audit log, and not once per try.
+
+QUIET_SECONDS: Final = 60.0  # the same again is counted, and told after so long
+DENIALS_MAX: Final = 1_000  # that are remembered
+
+DenialKey = tuple[UUID | None, str]  # a key, and what it asked for
+
+
+class Denial(msgspec.Struct):
+    """The same thing refused to the same key."""
+
+    caller: Caller
+    target: str
+    count: int = 0  # that nobody was told of
+    told_at: Seconds | None = None
+
+    @property
+    def place(self) -> DenialKey:
+        return (None if self.caller.key is None else self.caller.key.id, self.target)
+
+    def entry(self) -> NewAuditEntry:
+        """How the audit log is told of it."""
+        told = {"role": self.caller.role, "times": self.count}
+        return self.caller.entry("access.deny", self.target, after=told)
+
+
+class DenialLog:
+    """Remembers what is to be told, in bounded memory.
+
+    The first time is told at once. What comes after that is one entry a minute.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[DenialKey, Denial] = {}
+
+    def note(self, caller: Caller, target: str) -> bool:
+        """Take note; answers whether somebody should be told now."""
+        new = Denial(caller, target)
+        denial = self._known.get(new.place)
+        if denial is None:
+            if len(self._known) >= DENIALS_MAX:
+                return False
+            denial = self._known[new.place] = new
+        denial.count += 1
+        return denial.told_at is None
+
+    def take(self, now: Seconds) -> list[Denial]:
+        """What is to be told by now. It counts as told, unless it is put back."""
+        taken: list[Denial] = []
+        for place, denial in list(self._known.items()):
+            if denial.told_at is not None and now - denial.told_at < QUIET_SECONDS:
+                continue
+            if not denial.count:
+                del self._known[place]
+                continue
+            taken.append(msgspec.structs.replace(denial))
+            denial.count, denial.told_at = 0, now
+        return taken
+
+    def put_back(self, taken: Iterable[Denial]) -> None:
+        """Remember what could not be told."""
+        for denial in taken:
+            since = self._known.get(denial.place)
+            denial.count += 0 if since is None else since.count
+            self._known[denial.place] = denial
+
+
+# Buckets of tokens, in bounded memory: for wrong keys of an address, for requests of a key.
+
+WRONG_KEYS_MAX: Final = 20  # that an address may try at once
+REFILL_PER_SECOND: Final = 0.5
+ADDRESSES_MAX: Final = 10_000  # that are remembered
+BUCKET_SECONDS: Final = 10.0  # a key may send as much at once as it may in this time
+
+
+def client_network(address: str) -> str:
+    """The addresses that one customer of a provider has: for IPv6 that is a whole network."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    return str(ipaddress.ip_network((int(parsed), 64), strict=False))
+
+
+class Throttle:
+    """A bucket for each address, full at first. `place_of` names the bucket of an address.
+
+    When more addresses come than are remembered, the one that was wrong longest ago is forgotten:
+    an attacker with that many of them gets as many new buckets, and no more memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: float = WRONG_KEYS_MAX,
+        refill: float = REFILL_PER_SECOND,
+        addresses_max: int = ADDRESSES_MAX,
+        place_of: Callable[[str], str] | None = client_network,
+    ) -> None:
+        self._place_of = place_of
+        self._size = size
+        self._refill = refill
+        self._addresses_max = addresses_max
+        self._buckets: dict[str, tuple[float, Seconds]] = {}
+
+    def take(self, address: str, now: Seconds) -> Seconds:
+        """Take a token; answers 0, or how long to wait until there is one."""
+        place = address if self._place_of is None else self._place_of(address)
+        buckets = self._buckets
+        tokens = self._tokens(place, now)
+        is_there = tokens >= 1
+        # Put in anew, it is the last.
+        buckets.pop(place, None)
+        buckets[place] = (tokens - 1 if is_there else tokens, now)
+        if len(buckets) > self._addresses_max:
+            del buckets[next(iter(buckets))]
+        return 0.0 if is_there else (1 - tokens) / self._refill
+
+    def is_empty(self, address: str, now: Seconds) -> bool:
+        """Whether there is no token left for an address."""
+        return self._tokens(address if self._place_of is None else self._place_of(address), now) < 1
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def _tokens(self, place: str, now: Seconds) -> float:
+        tokens, since = self._buckets.get(place, (self._size, now))
+        return min(self._size, tokens + (now - since) * self._refill)
+
+
+def key_throttle(rate: float) -> Throttle:
+    """A bucket for each key, which is filled at this rate per second."""
+    return Throttle(size=max(1.0, rate * BUCKET_SECONDS), refill=rate, place_of=None)
+
 
 FRESH_SECONDS: Final = 2.0  # revoking a key works within 5
 KEYS_MAX: Final = 10_000  # that are remembered
@@ -42,7 +173,7 @@ _TOKEN: Final = re.compile(r"dbk_[A-Za-z0-9_-]{20,100}")
 Scope = MutableMapping[str, Any]
 
 
-class Known(msgspec.Struct, frozen=True):
+class CachedKey(msgspec.Struct, frozen=True):
     """A key that was valid when it was looked up."""
 
     key: Key
@@ -52,7 +183,7 @@ class Known(msgspec.Struct, frozen=True):
     actor: str
 
 
-class Gatekeeper:
+class Authenticator:
     """Finds out who asks.
 
     An address that sends wrong keys is told to wait; a right one from the same address is let in
@@ -71,13 +202,13 @@ class Gatekeeper:
         self._options = options
         self._monotonic = monotonic
         self.on_denial = on_denial
-        self._known: OrderedDict[bytes, Known] = OrderedDict()
-        self._asking: dict[bytes, asyncio.Task[Known | None]] = {}
+        self._known: OrderedDict[bytes, CachedKey] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[CachedKey | None]] = {}
         self._wrong = Throttle()
         self._pace = key_throttle(options.key_rate) if options.key_rate else None
         self._lanes = asyncio.Semaphore(LANES)
         self._lane_waits = 0
-        self._denials = Denials()
+        self._denials = DenialLog()
         self._used: set[UUID] = set()
         self._noted_at = monotonic()
 
@@ -164,7 +295,7 @@ class Gatekeeper:
             holder=Holder(tenant),
         )
 
-    def _caller(self, known: Known, source: str) -> Caller:
+    def _caller(self, known: CachedKey, source: str) -> Caller:
         key = known.key
         client = self._client_of(key.tenant)
         if key.scope is not None and key.scope.limits_names:
@@ -182,7 +313,7 @@ class Gatekeeper:
     def _client_of(self, tenant: str) -> Client:
         return self._client if tenant == self._client.tenant else self._client.for_tenant(tenant)
 
-    async def _find(self, token: str, source: str) -> Known | None:
+    async def _find(self, token: str, source: str) -> CachedKey | None:
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is not None and self._monotonic() < known.until:
@@ -193,7 +324,7 @@ class Gatekeeper:
             return await self._find_slowly(digest, token)
         return await self._ask(digest, token)
 
-    async def _find_slowly(self, digest: bytes, token: str) -> Known | None:
+    async def _find_slowly(self, digest: bytes, token: str) -> CachedKey | None:
         if self._lane_waits >= LANE_WAITS_MAX:
             return None
         self._lane_waits += 1
@@ -203,7 +334,7 @@ class Gatekeeper:
         finally:
             self._lane_waits -= 1
 
-    async def _ask(self, digest: bytes, token: str) -> Known | None:
+    async def _ask(self, digest: bytes, token: str) -> CachedKey | None:
         """Look a key up, once for all who wait for it."""
         task = self._asking.get(digest)
         if task is None:
@@ -212,12 +343,12 @@ class Gatekeeper:
         # Whoever gives up must not take the answer from the others.
         return await asyncio.shield(task)
 
-    def _forget(self, digest: bytes, done: asyncio.Task[Known | None]) -> None:
+    def _forget(self, digest: bytes, done: asyncio.Task[CachedKey | None]) -> None:
         self._asking.pop(digest, None)
         if not done.cancelled():
             done.exception()  # looked at, in case that nobody waits for it any more
 
-    async def _look_up(self, digest: bytes, token: str) -> Known | None:
+    async def _look_up(self, digest: bytes, token: str) -> CachedKey | None:
         asked = self._monotonic()
         found = await self._client.authenticate(token)
         self._known.pop(digest, None)
@@ -227,7 +358,7 @@ class Gatekeeper:
         if not key.is_valid(now):
             return None
         left = FRESH_SECONDS if key.expires_at is None else key.expires_at - now
-        known = self._known[digest] = Known(
+        known = self._known[digest] = CachedKey(
             key,
             until=asked + min(FRESH_SECONDS, left),
             holder=Holder(key.tenant, str(key.id)),
@@ -257,8 +388,8 @@ class Gatekeeper:
         return None
 
     async def _tell_denials(self, now: Seconds) -> None:
-        taken = sorted(self._denials.take(now), key=_tenant)
-        untold = [list(group) for _, group in groupby(taken, key=_tenant)]
+        taken = sorted(self._denials.take(now), key=_tenant_of_denial)
+        untold = [list(group) for _, group in groupby(taken, key=_tenant_of_denial)]
         try:
             while untold:
                 client = untold[0][0].caller.client
@@ -279,7 +410,7 @@ class Gatekeeper:
             self._used |= used
 
 
-def _tenant(denial: Denial) -> str:
+def _tenant_of_denial(denial: Denial) -> str:
     return denial.caller.tenant
 
 
@@ -305,5 +436,5 @@ async def authenticate(request: Request) -> Caller:
     if not hasattr(state, "gatekeeper"):
         api = api_of(request)
         now = asyncio.get_running_loop().time
-        state.gatekeeper = Gatekeeper(api.client, api.options, monotonic=now)
+        state.gatekeeper = Authenticator(api.client, api.options, monotonic=now)
     return await state.gatekeeper.authenticate(request)

@@ -1,4 +1,4 @@
-"""Who asks, and whether they may."""
+"""The caller of a request: tenant, role and scope, and the operations they allow."""
 
 from __future__ import annotations
 
@@ -11,17 +11,116 @@ from uuid import UUID
 import msgspec
 from fastapi import Depends, Query, Request
 
-from daybell.api.answers import encode
-from daybell.api.options import ApiOptions
-from daybell.api.scopes import check_operation
+from daybell.api.encoding import encode
 from daybell.client import Client, Holder, mint
 from daybell.client.requests import ARGS_PREFIX, CONTENT
 from daybell.core import payload
-from daybell.core.access import Action, Key, Role, Scope
-from daybell.core.audit import Entry, NewEntry
-from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.access import Action, AuditEntry, Key, NewAuditEntry, Role, Scope
+from daybell.core.limits import KEY_RATE_DEFAULT, PAGE_ITEMS_MAX
 from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.errors import AccessDenied, UsageError, shown, suggested
+
+# The operations that a key with a scope may use.
+#
+# Each operation belongs to one action. Operations that are not in these tables are closed to
+# every key with a scope: those on keys and tenants, and new ones until they are added here.
+
+# The store of the caller (`store.scoped`) limits these to the jobs and queues of the scope.
+LIMITED: Final[dict[Action, frozenset[str]]] = {
+    Action.READ: frozenset(
+        {
+            "count_executions",
+            "explain_execution",
+            "get_execution",
+            "get_execution_logs",
+            "get_job",
+            "get_job_version",
+            "list_dead_letters",
+            "list_executions",
+            "list_job_executions",
+            "list_job_versions",
+            "list_job_warnings",
+            "list_jobs",
+        }
+    ),
+    Action.TRIGGER: frozenset({"enqueue_executions", "trigger_job"}),
+    Action.CANCEL: frozenset({"cancel_execution", "cancel_executions", "purge_queue"}),
+    Action.RETRY: frozenset({"retry_dead_letters", "retry_execution", "retry_executions"}),
+    Action.DISCARD: frozenset({"discard_dead_letters"}),
+    Action.PAUSE: frozenset({"pause_job", "pause_queue", "resume_job", "resume_queue"}),
+    Action.SIGNAL: frozenset({"approve_execution", "signal_execution"}),
+    Action.DEFINE: frozenset(
+        {"apply_job", "create_job", "delete_job", "rollback_job", "update_job"}
+    ),
+    Action.BACKFILL: frozenset({"backfill_job"}),
+}
+# The same, and closed to a key that is limited to jobs without naming queues.
+OF_QUEUES: Final[dict[Action, frozenset[str]]] = {
+    Action.READ: frozenset({"get_queue_scaling", "list_queues"}),
+}
+# These have nothing of a job or a queue.
+NEUTRAL: Final[dict[Action, frozenset[str]]] = {
+    Action.READ: frozenset({"docs", "get_status", "openapi", "preview_schedule"}),
+}
+# These show or change something of the whole tenant: closed to a key that is limited to jobs or
+# queues, open to one that is limited to actions only.
+OF_TENANT: Final[dict[Action, frozenset[str]]] = {
+    Action.READ: frozenset(
+        {
+            "get_stats",
+            "get_template",
+            "list_audit",
+            "list_events",
+            "list_keys",
+            "list_secrets",
+            "list_templates",
+            "list_workers",
+            "stream",
+            "verify_audit",
+        }
+    ),
+    Action.SIGNAL: frozenset({"publish_event"}),
+    Action.DRAIN: frozenset({"drain_worker"}),
+    Action.DEFINE: frozenset({"create_template", "delete_template", "set_template"}),
+    Action.SECRETS: frozenset({"delete_secret", "set_secret"}),
+}
+
+
+def _invert_tables(*tables: dict[Action, frozenset[str]]) -> dict[str, Action]:
+    return {id: action for table in tables for action, ids in table.items() for id in ids}
+
+
+ACTIONS: Final = _invert_tables(LIMITED, OF_QUEUES, NEUTRAL, OF_TENANT)
+_OF_QUEUES: Final = _invert_tables(OF_QUEUES)
+_OF_TENANT: Final = _invert_tables(OF_TENANT)
+
+
+def check_operation(scope: Scope, operation: str) -> None:
+    """Raise AccessDenied unless a key with this scope may use an operation."""
+    limits = f"this key is limited to {scope.describe()}"
+    action = ACTIONS.get(operation)
+    if action is None:
+        raise AccessDenied(f"{limits}; this takes a key without such limits")
+    if not scope.allows(action):
+        raise AccessDenied(f"{limits}; this takes the action {action}")
+    if scope.limits_names and operation in _OF_TENANT:
+        raise AccessDenied(f"{limits}; this is about the tenant as a whole")
+    if scope.jobs and not scope.queues and operation in _OF_QUEUES:
+        raise AccessDenied(f"{limits}; this takes a key that is limited to queues as well")
+
+
+# What an API is told when it starts.
+
+
+class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How an API serves. The default is the careful one: nobody gets in without a key."""
+
+    # Whoever asks without a key is a superadmin of this tenant: `daybell dev` on this machine only.
+    open_tenant: str | None = None
+    # Of these, only this local user and root. None: everybody that can connect.
+    open_uid: int | None = None
+    key_rate: float = KEY_RATE_DEFAULT  # requests per second of one key; 0: no limit
+
 
 BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either side
 
@@ -88,15 +187,15 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         before: Any = None,
         after: Any = None,
         id: UUID | None = None,
-    ) -> NewEntry:
+    ) -> NewAuditEntry:
         """What the audit log is told of a change that they make."""
-        return NewEntry(
+        return NewAuditEntry(
             id=mint() if id is None else id,
             actor=self.actor,
             action=action,
             target=str(target),
-            before=None if before is None else _kept(before),
-            after=None if after is None else _kept(after),
+            before=None if before is None else _encode_bounded(before),
+            after=None if after is None else _encode_bounded(after),
             source=self.source,
         )
 
@@ -112,7 +211,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         """The change that is made in here is on record, in its own transaction."""
         return self.client.auditing(self.entry(action, target, before=before, after=after, id=id))
 
-    async def recorded(self, action: str, target: object, id: UUID) -> Entry | None:
+    async def recorded(self, action: str, target: object, id: UUID) -> AuditEntry | None:
         """The entry with this id, if it is there; then the change that it tells of was made."""
         seen, cursor = 0, None
         while seen < PAGE_ITEMS_MAX:
@@ -185,7 +284,7 @@ def check_query(request: Request) -> None:
     if not given:
         return
     route = request.scope["route"]
-    known = _parameters(route.dependant)
+    known = _parameter_names(route.dependant)
     takes_args = "parameters" in (route.openapi_extra or {})  # with names of the caller's choice
     for name in given:
         if name not in known and not (takes_args and name.startswith(ARGS_PREFIX)):
@@ -202,12 +301,12 @@ def _hint(name: str, known: set[str], *, takes_args: bool, path: str) -> str:
     return suggested(name, sorted(known))
 
 
-def _parameters(dependant: Any) -> set[str]:
+def _parameter_names(dependant: Any) -> set[str]:
     own = {field.alias for field in dependant.query_params}
-    return own.union(*map(_parameters, dependant.dependencies))
+    return own.union(*map(_parameter_names, dependant.dependencies))
 
 
-def _kept(value: Any) -> str:
+def _encode_bounded(value: Any) -> str:
     text = encode(value).decode()
     if len(text) > BEFORE_BYTES_MAX:
         return encode({"bytes": len(text), "cut": text[:1000]}).decode()

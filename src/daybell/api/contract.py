@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of each operation: what it takes, and all that it may answer."""
+"""Operations in the OpenAPI document: parameters, bodies, responses and examples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,403 @@ from typing import Annotated, Any, Final, cast
 from fastapi import Header
 from pydantic import BaseModel
 
-from daybell.api.examples import EXAMPLES
 from daybell.api.problems import MEDIA_TYPE, URN
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
+
+# Answers to read by: one example of each, as the OpenAPI document shows them.
+
+_JOB_ID: Final = "019a8c1e-6c00-7a3b-8f21-5b1f0c9d4e11"
+_ID: Final = "019a8c20-1f40-7c55-9d02-3c7e8a1b2f66"
+_WORKER_ID: Final = "019a8c11-0a80-7b10-a4e3-90d1f2c3b4a5"
+_KEY_ID: Final = "019a8c30-7d00-7e11-8a5c-1d2e3f405162"
+_AT: Final = "2026-11-16T09:00:00+00:00"
+_LATER: Final = "2026-11-17T00:00:00+00:00"
+
+Example = dict[str, Any]
+
+EXECUTION: Final[Example] = {
+    "execution_id": _ID,
+    "job": "daily-report",
+    "version": 1,
+    "tenant": "default",
+    "status": "succeeded",
+    "reason": None,
+    "queue": "default",
+    "priority": "normal",
+    "args": {"day": "2026-11-15"},
+    "attempt": 1,
+    "failures": 0,
+    "crashes": 0,
+    "created_at": _AT,
+    "run_at": _AT,
+    "scheduled_for": None,
+    "expires_at": None,
+    "started_at": _AT,
+    "finished_at": _AT,
+    "cancel_requested_at": None,
+    "worker_id": _WORKER_ID,
+    "unique_key": None,
+    "retries": None,
+    "timeout": None,
+    "parent_id": None,
+    "node": None,
+    "workflow_id": None,
+    "schedule_id": None,
+    "progress": 100.0,
+    "note": None,
+    "outcome": "succeeded",
+    "result": {"pages": 12},
+    "error": None,
+    "is_discarded": False,
+    "truncated": False,
+    "link": None,
+}
+LISTED: Final[Example] = {**EXECUTION, "job_id": _JOB_ID}
+DETAIL: Final[Example] = {
+    **LISTED,
+    "attempts": [
+        {
+            "attempt": 1,
+            "outcome": "succeeded",
+            "worker_id": _WORKER_ID,
+            "started_at": _AT,
+            "ended_at": _AT,
+            "error": None,
+        }
+    ],
+    "timeline": [
+        {"at": _AT, "event": "created"},
+        {"at": _AT, "event": "started", "attempt": 1, "worker_id": _WORKER_ID},
+        {"at": _AT, "event": "ended", "status": "succeeded"},
+    ],
+    "workflow": None,
+    "steps": [
+        {
+            "n": 1,
+            "name": "charge",
+            "kind": "step",
+            "status": "done",
+            "failures": 0,
+            "started_at": _AT,
+            "finished_at": _AT,
+            "wake_at": None,
+            "result": {"cents": 1200},
+            "is_result_left_out": False,
+            "error": None,
+        }
+    ],
+}
+EVENT: Final[Example] = {
+    "id": "A-1047",
+    "source": "/shop",
+    "type": "order.approved",
+    "data": {"order_id": 42, "by": "ada"},
+    "time": None,
+    "received_at": _AT,
+    "execution_id": None,
+}
+VERSION: Final[Example] = {
+    "job_id": _JOB_ID,
+    "name": "daily-report",
+    "version": 1,
+    "tenant": "default",
+    "kind": "command",
+    "task": None,
+    "command": "python generate_report.py",
+    "shell": None,
+    "env": None,
+    "http": None,
+    "sql": None,
+    "notify": None,
+    "workflow": None,
+    "queue": "default",
+    "priority": "normal",
+    "retry": {"retries": 3, "backoff": "exponential", "base": 1.0, "factor": 2.0, "cap": 3600.0},
+    "timeout": 3600.0,
+    "expires": None,
+    "max_crashes": 3,
+    "on_lost": "retry",
+    "store_result": True,
+    "description": "",
+    "user_id": None,
+    "settings": {"run": "python generate_report.py"},
+    "args": {},
+    "schedules": [{"cron": "0 0 * * *"}],
+    "overlap": None,
+    "misfire": {},
+    "pause_after_failures": None,
+    "dependencies": [],
+    "on_dependency_failure": "wait",
+    "template": None,
+    "source": "",
+    "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
+    "created_at": _AT,
+    "is_current": True,
+    "paused_at": None,
+    "once": False,
+    "pause_note": "",
+    "truncated": False,
+    "link": None,
+}
+SCHEDULE: Final[Example] = {
+    "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
+    "name": "",
+    "rule": {"cron": "0 0 * * *"},
+    "description": "At 00:00, UTC",
+    "args": {},
+    "delay": None,
+    "is_reboot": False,
+    "since": None,
+    "next_run_at": _LATER,
+    "last_run_at": None,
+    "last_success_at": None,
+    "is_declared": True,
+    "overlap_by": "job",
+    "is_paused": False,
+    "fired": 0,
+    "skipped": 0,
+    "missed": 0,
+    "failures": 0,
+    "truncated": False,
+}
+JOB: Final[Example] = {
+    **VERSION,
+    "status": "scheduled",
+    "progress": None,
+    "started_at": None,
+    "next_run_at": _LATER,
+    "schedules": [SCHEDULE],
+    "last_execution": None,
+    "waits_for": [],
+}
+QUEUE: Final[Example] = {
+    "name": "default",
+    "is_paused": False,
+    "queued": 12,
+    "scheduled": 3,
+    "retrying": 1,
+    "running": 4,
+    "waiting": 0,
+    "oldest_run_at": _AT,
+    "at_least": [],
+}
+WORKER: Final[Example] = {
+    "worker_id": _WORKER_ID,
+    "name": "worker-1",
+    "tenant": "default",
+    "state": "live",
+    "host": "node-1",
+    "pid": 4242,
+    "version": "0.1.0",
+    "queues": ["default"],
+    "kinds": ["task"],
+    "labels": {},
+    "capacity": 8,
+    "running": 4,
+    "started_at": _AT,
+    "renewed_at": _AT,
+    "lease_until": _AT,
+}
+TEMPLATE: Final[Example] = {
+    "name": "backup",
+    "version": 1,
+    "tenant": "default",
+    "description": "Saves a database.",
+    "parameters": {"database": {"type": "string"}},
+    "job": {"command": ["pg_dump", {"parameter": "database"}], "schedule": "0 3 * * *"},
+    "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
+    "created_at": _AT,
+    "updated_at": _AT,
+    "truncated": False,
+    "link": None,
+}
+TENANT: Final[Example] = {
+    "name": "acme",
+    "created_at": _AT,
+    "quotas": {"jobs": 100, "queued": None, "per_minute": 6000, "running": None},
+}
+KEY: Final[Example] = {
+    "key_id": _KEY_ID,
+    "tenant": "default",
+    "name": "deploy",
+    "role": "operator",
+    "jobs": ["billing-*"],
+    "queues": None,
+    "actions": ["read", "trigger"],
+    "hint": "dbk_Zk3v",
+    "created_at": _AT,
+    "created_by": "cli ana@host",
+    "expires_at": None,
+    "used_at": None,
+    "revoked_at": None,
+}
+ENTRY: Final[Example] = {
+    "entry_id": "019a8c31-2b00-7f22-9b6d-2e3f40516273",
+    "tenant": "default",
+    "at": _AT,
+    "actor": f"key deploy (dbk_Zk3v, {_KEY_ID})",
+    "action": "job.pause",
+    "target": "daily-report",
+    "before": None,
+    "after": {"note": "until the disk is replaced"},
+    "source": "10.0.0.7",
+}
+_TOTALS: Final[Example] = {
+    "queued": 12,
+    "scheduled": 3,
+    "retrying": 1,
+    "running": 4,
+    "waiting": 0,
+    "at_least": [],
+}
+
+
+def _page(item: Example) -> Example:
+    return {"items": [item], "next_cursor": None}
+
+
+# By the names of the models in shapes.py and sights.py.
+SECRET: Final[Example] = {
+    "name": "API_TOKEN",
+    "tenant": "default",
+    "version": 2,
+    "key_id": "3f9a1c0b7d52",
+    "created_at": _AT,
+    "updated_at": _LATER,
+    "author": "key deploy",
+}
+LISTED_VERSION: Final[Example] = {
+    **VERSION,
+    "version": 2,
+    "changes": [{"field": "timeout", "before": None, "after": 3600.0}],
+}
+EXAMPLES: Final[dict[str, Example]] = {
+    "Job": JOB,
+    "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
+    "ChangedJob": {**JOB, "warnings": []},
+    "JobPage": _page(JOB),
+    "ListedVersion": LISTED_VERSION,
+    "JobVersions": _page(LISTED_VERSION),
+    "AppliedJob": {
+        "action": "changed",
+        "before": {"name": "daily-report", "command": "python generate_report.py"},
+        "after": {
+            "name": "daily-report",
+            "command": "python generate_report.py",
+            "schedule": "0 0 * * *",
+        },
+        "job": JOB,
+        "warnings": [],
+    },
+    "JobWarnings": {
+        "items": ["secret API_TOKEN is not set, so it fails until `daybell secrets set` was run"],
+        "next_cursor": None,
+    },
+    "Template": TEMPLATE,
+    "TemplatePage": _page(TEMPLATE),
+    "DeletedTemplate": {"name": "backup", "status": "deleted"},
+    "Deleted": {
+        "job_id": _JOB_ID,
+        "name": "daily-report",
+        "status": "deleted",
+        "cancelled": 2,
+        "warnings": [],
+    },
+    "Backfill": {
+        "backfill_id": None,
+        "job": "daily-report",
+        "dry_run": True,
+        "ticks": 1,
+        "created": 0,
+        "items": [
+            {"scheduled_for": _AT, "schedule": "", "execution_id": None, "created": False},
+        ],
+    },
+    "Enqueued": {"execution_id": _ID, "status": "queued", "created": True},
+    "EnqueuedMany": {
+        "count": 1,
+        "created": 1,
+        "items": [{"execution_id": _ID, "created": True}],
+    },
+    "ExecutionPage": _page(LISTED),
+    "ExecutionDetail": DETAIL,
+    "Published": {
+        "event_id": "A-1047",
+        "created": True,
+        "resumed": 1,
+        "execution_id": None,
+        "node": None,
+    },
+    "EventPage": _page(EVENT),
+    "StateCounts": {
+        "executions": {"queued": 12, "succeeded": 10_000},
+        "at_least": ["succeeded"],
+    },
+    "LogPage": {
+        "items": [
+            {"at": _AT, "attempt": 1, "level": "info", "source": "app", "message": "12 pages"}
+        ],
+        "next_cursor": None,
+        "end_cursor": "1.3",
+    },
+    "Why": {
+        "execution_id": _ID,
+        "status": "queued",
+        "reason": "queue_paused",
+        "detail": "queue 'mail' is paused; resume it",
+        "next_at": None,
+    },
+    "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
+    "Retried": {"execution_id": _ID, "status": "queued", "created": False},
+    "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
+    "Queues": {"items": [QUEUE], "next_cursor": None},
+    "QueueState": {"name": "mail", "is_paused": True},
+    "Purged": {"name": "mail", "cancelled": 12},
+    "Scaling": {
+        "queue": "default",
+        "value": 16,
+        "queued": 12,
+        "running": 4,
+        "workers": 1,
+        "capacity": 8,
+        "is_paused": False,
+        "at_least": [],
+    },
+    "Workers": {"items": [WORKER], "next_cursor": None},
+    "Drained": {"worker_id": _WORKER_ID, "state": "draining"},
+    "Preview": {
+        "description": "At 09:00 on Monday to Friday, Europe/Berlin",
+        "next": ["2026-11-16T09:00:00+01:00"],
+    },
+    "Stats": {
+        "now": _AT,
+        "totals": _TOTALS,
+        "queues": [QUEUE],
+        "workers": [WORKER],
+        "rates": {"enqueued": 10.5, "finished": 10.2, "failed": 0.1},
+        "dead_letters": [],
+        "has_more_dead_letters": False,
+    },
+    "Status": {"now": _AT, "leaders": []},
+    "Tenant": TENANT,
+    "Tenants": {"items": [TENANT], "next_cursor": None},
+    "Key": KEY,
+    "Keys": {"items": [KEY], "next_cursor": None},
+    "NewKeyAnswer": {**KEY, "token": "dbk_…"},
+    "Secret": SECRET,
+    "SecretPage": _page(SECRET),
+    "DeletedSecret": {"name": "API_TOKEN", "status": "deleted"},
+    "Entries": _page(ENTRY),
+    "AuditCheck": {
+        "entries": 128,
+        "unchained": 0,
+        "head": "128:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+        "broken": None,
+        "next_cursor": None,
+    },
+    "Health": {"status": "ok"},
+}
+
 
 # FastAPI leaves out what is null, also in examples. There, this stands for it on the way.
 _NULL: Final = "\0null"
@@ -100,15 +494,15 @@ def operation(
         "operation_id": id,
         "status_code": status,
         "response_model": None,
-        "responses": {status: good, **others, **{code: refusal(code) for code in found}},
+        "responses": {status: good, **others, **{code: error_response(code) for code in found}},
         "openapi_extra": {
-            **({} if body is None else {"requestBody": taken(body, is_optional, examples)}),
+            **({} if body is None else {"requestBody": request_body(body, is_optional, examples)}),
             **({"parameters": list(parameters)} if parameters else {}),
         },
     }
 
 
-def taken(
+def request_body(
     body: type[BaseModel], is_optional: bool, examples: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What the document says of a body."""
@@ -123,24 +517,24 @@ def taken(
 
 def protect_nulls(example: Any) -> Any:
     """An example with a mark in place of each null, which `restore_nulls` puts back."""
-    return _replaced(example, None, _NULL)
+    return _replace_values(example, None, _NULL)
 
 
 def restore_nulls(made: Any) -> Any:
     """A document with nulls where they were protected."""
-    return _replaced(made, _NULL, None)
+    return _replace_values(made, _NULL, None)
 
 
-def _replaced(value: Any, old: str | None, new: str | None) -> Any:
+def _replace_values(value: Any, old: str | None, new: str | None) -> Any:
     if isinstance(value, Mapping):
         given = cast("Mapping[str, Any]", value)
-        return {name: _replaced(one, old, new) for name, one in given.items()}
+        return {name: _replace_values(one, old, new) for name, one in given.items()}
     if isinstance(value, list):
-        return [_replaced(one, old, new) for one in cast("list[Any]", value)]
+        return [_replace_values(one, old, new) for one in cast("list[Any]", value)]
     return new if value == old else value
 
 
-def refusal(code: int) -> dict[str, Any]:
+def error_response(code: int) -> dict[str, Any]:
     """What the document says of an error."""
     kind, description = EXPLAINED[code]
     example: dict[str, Any] = {
@@ -158,3 +552,98 @@ def refusal(code: int) -> dict[str, Any]:
     if code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         answer["headers"] = RETRY_AFTER
     return answer
+
+
+# Jobs to begin with: one of each kind, as requests that the OpenAPI document shows.
+
+NEW_JOBS: Final[dict[str, dict[str, Any]]] = {
+    "a command": {
+        "name": "daily-report",
+        "schedule": "0 0 * * *",
+        "command": "python generate_report.py",
+        "dependencies": ["extract", "load"],
+        "retries": 3,
+        "timeout": 3600,
+    },
+    "a command with more": {
+        "name": "backup",
+        "schedule": {"cron": "0 3 * * *", "tz": "Europe/Rome"},
+        "command": {"run": ["pg_dump", "shop"], "directory": "/srv/backup", "retry_codes": [75]},
+        "env": {"PGPASSWORD": {"secret": "BACKUP_PASSWORD"}},
+    },
+    "a request": {
+        "name": "refresh-rates",
+        "schedule": {"every": "15m"},
+        "http": {
+            "url": "https://example.org/rates",
+            "headers": {"Authorization": {"join": ["Bearer ", {"secret": "API_TOKEN"}]}},
+            "expect": [200, 304],
+        },
+    },
+    "a statement": {
+        "name": "purge-events",
+        "schedule": "@daily",
+        "sql": {
+            "connection": "warehouse",
+            "statement": "DELETE FROM events WHERE kind = :kind",
+            "parameters": {"kind": "debug"},
+        },
+    },
+    "a message": {
+        "name": "stand-up",
+        "schedule": "30 9 * * mon-fri",
+        "notify": {"to": {"secret": "TEAM_CHAT"}, "title": "Stand-up", "body": "In ten minutes."},
+    },
+    "a workflow": {
+        "name": "etl",
+        "schedule": "0 2 * * *",
+        "workflow": {
+            "nodes": [
+                {"name": "extract", "http": "https://example.org/files"},
+                {
+                    "name": "transform",
+                    "command": ["clean", {"item": True, "path": "name"}],
+                    "map": {"output": "extract", "path": "body.files"},
+                    "retries": 2,
+                },
+                {
+                    "name": "tell",
+                    "notify": {"to": {"secret": "TEAM_CHAT"}, "body": "No files today."},
+                },
+            ],
+            "edges": [{"from": "extract", "to": "tell", "when": "len(result.body.files) == 0"}],
+            "max_running": 4,
+        },
+    },
+    "a task, once, now": {"name": "import-42", "task": "load", "args": {"file": "42.csv"}},
+    "from a template": {
+        "name": "backup-shop",
+        "template": "backup",
+        "parameters": {"database": "shop"},
+        "queue": "slow",
+    },
+}
+CHANGED_JOBS: Final[dict[str, dict[str, Any]]] = {
+    "another time": {"schedule": {"cron": "0 6 * * *", "tz": "Europe/Rome"}},
+    "another command": {"command": "python generate_report.py --all"},
+}
+DECLARED_JOBS: Final[dict[str, dict[str, Any]]] = {
+    "all that it is": {
+        "command": "python generate_report.py",
+        "schedule": "0 0 * * *",
+        "timeout": 3600,
+        "source": "apply",
+    },
+}
+NEW_TEMPLATES: Final[dict[str, dict[str, Any]]] = {
+    "a backup": {
+        "name": "backup",
+        "description": "Saves a database.",
+        "parameters": {"database": "string", "password": {"type": "secret"}},
+        "job": {
+            "command": ["pg_dump", {"parameter": "database"}],
+            "env": {"PGPASSWORD": {"parameter": "password"}},
+            "schedule": "0 3 * * *",
+        },
+    },
+}

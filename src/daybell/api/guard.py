@@ -1,27 +1,28 @@
-"""The first to see every request: refuses what it should, and bounds what the rest may cost.
-
-A pure ASGI middleware around the API. It knows nothing of jobs: hosts, origins, sizes, times and
-numbers are checked here, headers that protect browsers are set on every answer, and who asks is
-found out before anything of a body is read. A request is worked on when its body is there; until
-then it holds a connection and the bytes that have come, both of its key's share.
-"""
+"""ASGI middleware that checks the head of each request and bounds its size and time."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 from fastapi import Response
 
 from daybell.api import problems
-from daybell.api.checks import LOOPBACK_NAMES, OPEN_PATHS, Refusal, check_head, is_handshake
 from daybell.client import Holder, Shares, set_holder
-from daybell.core.instant import Seconds
 from daybell.core.limits import (
     BODIES_BYTES_MAX,
     BODY_SECONDS_MAX,
@@ -35,7 +36,227 @@ from daybell.core.limits import (
     REQUEST_SECONDS_MAX,
     REQUESTS_MAX,
 )
-from daybell.errors import DaybellError
+from daybell.core.units import Seconds
+from daybell.errors import DaybellError, shown
+
+# What can be refused by the head of a request alone: its host, origin, address and content type.
+#
+# Pure functions of what was sent. Each answers None, or why it is refused.
+
+EVENTS_PATH: Final = "/api/v1/events"
+WEBHOOK_ORIGIN: Final = b"webhook-request-origin"
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SECRET_NAMES: Final = frozenset(
+    {"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"}
+)
+KEY_PREFIX: Final = "dbk_"
+
+# As an ASGI server hands it over: `headers` are pairs of bytes, with names in lower case.
+HeadScope = Mapping[str, Any]
+HeaderFields = Mapping[bytes, Sequence[str]]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request goes no further."""
+
+    status: HTTPStatus
+    kind: str  # ends the problem's type
+    detail: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def check_head(scope: HeadScope, hosts: Collection[str]) -> Refusal | None:
+    """The first thing that is wrong with the head of a request.
+
+    `hosts` are the names that it may be addressed to.
+    """
+    fields = read_fields(scope)
+    return (
+        check_host(scope, fields, hosts)
+        or check_query(scope)
+        or check_origin(scope, fields)
+        or check_content(scope, fields)
+    )
+
+
+def read_fields(scope: HeadScope) -> HeaderFields:
+    """All headers by their names, each with all values that were sent."""
+    fields: dict[bytes, list[str]] = {}
+    for name, value in scope["headers"]:
+        fields.setdefault(name, []).append(value.decode("latin-1"))
+    return fields
+
+
+def check_host(scope: HeadScope, fields: HeaderFields, hosts: Collection[str]) -> Refusal | None:
+    """A page of any site can have its own name resolve to this machine, and be the same origin
+    then; but it cannot hide that name.
+    """
+    sent = fields.get(b"host", [])
+    if not sent and scope["http_version"] == "1.0" and scope["path"] in OPEN_PATHS:
+        return None  # a load balancer's probe
+    name = host_name(sent[0]) if len(sent) == 1 else None
+    if name is None:
+        return Refusal(
+            HTTPStatus.BAD_REQUEST,
+            "bad-host",
+            "the Host header is missing, repeated or not a host; send the one of this server",
+        )
+    own = (scope.get("server") or ("",))[0]  # the address that the connection was made to
+    if name in hosts or name == own:
+        return None
+    return Refusal(
+        HTTPStatus.MISDIRECTED_REQUEST,
+        "wrong-host",
+        f"this server does not go by the name {shown(name)}, which the Host header has; start it"
+        " with --allowed-host for each name that it is reached by",
+    )
+
+
+def host_name(text: str) -> str | None:
+    """The name in a Host header, without its port; None if that is not one."""
+    text = text.strip().lower()
+    if text.startswith("["):
+        name, bracket, port = text[1:].partition("]")
+        is_fine = bool(bracket) and set(name) <= set("0123456789abcdef:.")
+    else:
+        name, colon, port = text.partition(":")
+        port = colon + port
+        is_fine = name.isascii() and all(char.isalnum() or char in "-._" for char in name)
+    is_fine = is_fine and (not port or (port[0] == ":" and port[1:].isdigit()))
+    return name.removesuffix(".") if is_fine and name else None
+
+
+def check_query(scope: HeadScope) -> Refusal | None:
+    """A key in an address ends up in histories and logs of others; it is not accepted there."""
+    text = scope["query_string"].decode("latin-1")
+    in_path = KEY_PREFIX in scope["path"] and any(
+        part.startswith(KEY_PREFIX) for part in scope["path"].split("/")
+    )
+    if not in_path and not _has_secret(text):
+        return None
+    return Refusal(
+        HTTPStatus.BAD_REQUEST,
+        "key-in-address",
+        "a key does not belong into an address; send it as Authorization: Bearer dbk_…, and"
+        " replace this one: it may have been logged on its way",
+    )
+
+
+def _has_secret(query: str) -> bool:
+    if not query:
+        return False
+    if KEY_PREFIX in unquote(query):
+        # Whatever it is called, and however it is split.
+        values_sent = (value for _, value in parse_qsl(query, keep_blank_values=True))
+        bare = (unquote(part) for part in query.split("&"))
+        if any(value.lstrip().startswith(KEY_PREFIX) for value in (*values_sent, *bare)):
+            return True
+    names = (part.partition("=")[0] for part in query.split("&"))
+    return any(unquote(name).lower() in _SECRET_NAMES for name in names)
+
+
+def check_origin(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
+    """Browsers say which site a request comes from; nothing is done for other sites, and nothing
+    is shown to them.
+    """
+    origins = fields.get(b"origin", [])
+    host = fields.get(b"host", [""])[0]
+    is_foreign = len(origins) > 1 or not all(_is_same(one, host, scope) for one in origins)
+    site = fields.get(b"sec-fetch-site", ["none"])
+    if site[0] not in ("same-origin", "none"):
+        # Somebody who follows a link to this server is welcome.
+        is_link = fields.get(b"sec-fetch-mode") == ["navigate"] and scope["method"] in _SAFE
+        is_foreign = is_foreign or not is_link
+    if not is_foreign:
+        return None
+    return Refusal(
+        HTTPStatus.FORBIDDEN,
+        "foreign-origin",
+        "this request comes from another site; only pages of this server may send it",
+    )
+
+
+def _is_same(origin: str, host: str, scope: HeadScope) -> bool:
+    try:
+        parts = urlsplit(origin)
+        port = parts.port
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return False
+    # Behind a proxy that speaks TLS for us, a page of ours is https and we are not.
+    if scope["scheme"] == "https" and parts.scheme != "https":
+        return False
+    # The default port may be written or not.
+    default = 443 if parts.scheme == "https" else 80
+    own_port = host.rpartition("]")[2].partition(":")[2]
+    is_same_port = (port or default) == (int(own_port) if own_port.isdigit() else default)
+    return parts.username is None and parts.hostname == host_name(host) and is_same_port
+
+
+def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
+    """A body is JSON, and says so: what a form of another site can send is not."""
+    if fields.get(b"content-encoding", ["identity"]) != ["identity"]:
+        return _unsupported("send the body without a Content-Encoding")
+    has_body = b"transfer-encoding" in fields or fields.get(b"content-length", ["0"]) != ["0"]
+    if has_body and is_handshake(scope):
+        return Refusal(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "payload-too-large",
+            "the handshake of webhooks has no body; send OPTIONS without one",
+        )
+    if not has_body or scope["method"] in _SAFE:
+        return None
+    types = fields.get(b"content-type", [])
+    if len(types) == 1 and is_json(types[0]):
+        return None
+    # The data of an event, with a header that no form can send. Without a type it is JSON.
+    if b"ce-specversion" in fields and scope["path"] == EVENTS_PATH:
+        is_fine = not types or (len(types) == 1 and is_text(types[0]))
+        return None if is_fine else _unsupported("send JSON, or text in UTF-8 as text/plain")
+    return _unsupported("send JSON, with Content-Type: application/json")
+
+
+def is_handshake(scope: HeadScope) -> bool:
+    """True if a sender of events asks whether it may send them here.
+
+    CloudEvents calls this the abuse protection of webhooks. The question needs no key, since its
+    answer is the same for every sender; the events themselves need one.
+    """
+    return (
+        scope["method"] == "OPTIONS"
+        and scope["path"] == EVENTS_PATH
+        and any(name == WEBHOOK_ORIGIN for name, _ in scope["headers"])
+    )
+
+
+def is_json(content_type: str) -> bool:
+    """Whether a content type is JSON in UTF-8."""
+    if content_type == "application/json":
+        return True
+    kind, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    main, _, sub = kind.partition("/")
+    if main != "application" or not (sub == "json" or sub.endswith("+json")):
+        return False
+    charsets = [one for one in parameters if one.startswith("charset=")]
+    return all(one[8:].strip('"') in ("utf-8", "utf8") for one in charsets)
+
+
+def is_text(content_type: str) -> bool:
+    """Whether a content type is text in UTF-8; XML is."""
+    kind, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    main, _, sub = kind.partition("/")
+    is_xml = main == "application" and (sub == "xml" or sub.endswith("+xml"))
+    charsets = [one for one in parameters if one.startswith("charset=")]
+    known = ("utf-8", "utf8", "us-ascii")
+    return (main == "text" or is_xml) and all(one[8:].strip('"') in known for one in charsets)
+
+
+def _unsupported(detail: str) -> Refusal:
+    return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported", detail)
+
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -92,7 +313,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     large_bytes: int = LARGE_BYTES_MAX
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request goes no further."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -100,17 +321,17 @@ class Refused(Exception):
         self.refusal = refusal
 
 
-async def anybody(scope: Scope) -> Holder:
+async def admit_by_address(scope: Scope) -> Holder:
     """Let everybody in. All of them share the part of one tenant, each address that of a key."""
     return Holder("", (scope.get("client") or ("",))[0])
 
 
-def unheard(_scope: Scope, _status: int) -> None:
+def ignore_response(_scope: Scope, _status: int) -> None:
     """Tell nobody."""
 
 
 Admit = Callable[[Scope], Awaitable[Holder]]
-Told = Callable[[Scope, int], None]
+OnResponse = Callable[[Scope, int], None]
 
 
 class Guard:
@@ -126,8 +347,8 @@ class Guard:
         app: App,
         *,
         hosts: Collection[str] = LOOPBACK_NAMES,
-        admit: Admit = anybody,
-        told: Told = unheard,
+        admit: Admit = admit_by_address,
+        told: OnResponse = ignore_response,
         limits: Limits | None = None,
         is_tls: bool = False,
     ) -> None:
@@ -148,23 +369,23 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        passage = Passage(self, self._limits, self._headers, scope, receive, send)
+        passage = GuardedRequest(self, self._limits, self._headers, scope, receive, send)
         try:
             await self._pass(passage, scope)
-        except Refused as refused:
+        except RequestRefused as refused:
             await passage.refuse(refused.refusal)
         finally:
             passage.leave()
 
-    async def _pass(self, passage: Passage, scope: Scope) -> None:
+    async def _pass(self, passage: GuardedRequest, scope: Scope) -> None:
         refusal = check_head(scope, self.hosts)
         if refusal is not None:
-            raise Refused(refusal)
+            raise RequestRefused(refusal)
         admit = None if scope["path"] in OPEN_PATHS else self._admit
-        await passage.through(self._app, anybody if is_handshake(scope) else admit)
+        await passage.through(self._app, admit_by_address if is_handshake(scope) else admit)
 
 
-class Passage:
+class GuardedRequest:
     """One request on its way."""
 
     def __init__(
@@ -186,7 +407,7 @@ class Passage:
         self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
         self._body: bytes | None = None  # of one that has come and was not passed on
         self._taken: list[tuple[Shares, Holder, int]] = []
-        self._has_body, self._length = _announced(scope["headers"])
+        self._has_body, self._length = _read_length(scope["headers"])
         self._is_body_read = not self._has_body
         self._is_reading = False
         self._began: Seconds = 0.0  # the work on a large body
@@ -235,12 +456,12 @@ class Passage:
             async with asyncio.timeout(seconds) as self._deadline:
                 if admit is None or await self._enter(await admit(self._scope)):
                     await app(self._scope, self.receive, self.send)
-        except Refused:
+        except RequestRefused:
             raise
         except DaybellError as error:
             self._deadline = None
-            await self.answer(problems.of_error(error))
-        except Unread:
+            await self.answer(problems.answer_error(error))
+        except ReaderStalled:
             await self._drop()
         except Exception as error:
             # What is not understood is answered inside, and comes here after that.
@@ -248,10 +469,10 @@ class Passage:
                 self._refusal = SLOW if self._is_reading else LATE
             elif self._refusal is None and not self._is_complete:
                 self._deadline = None
-                await self.answer(problems.unexpected(error))
+                await self.answer(problems.answer_unexpected(error))
         self._deadline = None
         if self._refusal is not None:
-            raise Refused(self._refusal)
+            raise RequestRefused(self._refusal)
 
     async def _enter(self, holder: Holder) -> bool:
         """Wait for the body, then for a turn. False: the client has left."""
@@ -276,7 +497,7 @@ class Passage:
 
     def _take(self, shares: Shares, holder: Holder, amount: int, refusal: Refusal) -> None:
         if not shares.take(holder, amount):
-            raise Refused(refusal if shares.held_by_tenant(holder.tenant) else BUSY)
+            raise RequestRefused(refusal if shares.held_by_tenant(holder.tenant) else BUSY)
         self._taken.append((shares, holder, amount))
 
     async def _wait(self, shares: Shares, holder: Holder, amount: int) -> None:
@@ -288,7 +509,7 @@ class Passage:
         if self._length is None:
             return
         if not _DIGITS.fullmatch(self._length) or int(self._length) > self._bytes_max:
-            raise Refused(too_large(self._bytes_max))
+            raise RequestRefused(too_large(self._bytes_max))
 
     async def _read_body(self, holder: Holder) -> bool:
         """Read all of the body, counted. False: the client has left."""
@@ -305,7 +526,7 @@ class Passage:
             parts.append(part)
             size += len(part)
             if size > self._bytes_max:
-                raise Refused(too_large(self._bytes_max))
+                raise RequestRefused(too_large(self._bytes_max))
             if part and size > SMALL_BODY_BYTES:
                 self._take(self._guard.bodies, holder, size - counted, FULL)
                 counted = size
@@ -342,7 +563,7 @@ class Passage:
                 async with asyncio.timeout(self._limits.send_seconds):
                     await self._send(message)
             except TimeoutError:
-                raise Unread from None
+                raise ReaderStalled from None
 
     async def _linger(self) -> None:
         """Throw away what still comes of the body, up to a limit. To close the connection of a
@@ -392,12 +613,12 @@ class Passage:
     async def refuse(self, refusal: Refusal) -> None:
         """Answer that it goes no further."""
         self._is_refused = True
-        await self.answer(answer_to(refusal))
+        await self.answer(refusal_response(refusal))
 
     async def answer(self, response: Response) -> None:
         """Answer in the application's place; drop the connection if it has begun to."""
         if not self._is_started:
-            with suppress(Unread):
+            with suppress(ReaderStalled):
                 return await response(self._scope, self._receive, self.send)
         await self._drop()
 
@@ -410,7 +631,7 @@ class Passage:
             pass
 
 
-class Unread(Exception):
+class ReaderStalled(Exception):
     """Somebody has stopped to read."""
 
 
@@ -456,13 +677,13 @@ def too_large(bytes_max: int) -> Refusal:
     )
 
 
-def answer_to(refusal: Refusal) -> Response:
+def refusal_response(refusal: Refusal) -> Response:
     """What is sent instead of an answer."""
     headers = dict(refusal.headers)
     return problems.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
 
 
-def _announced(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bytes | None]:
+def _read_length(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bytes | None]:
     """Return whether there is a body, and its length as it was sent, if it was."""
     has_body, length = False, None
     for name, value in headers:

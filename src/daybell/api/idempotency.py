@@ -1,9 +1,4 @@
-"""Requests with an Idempotency-Key: done once, and answered the same each time.
-
-Only what was done is remembered. A refusal has changed nothing, so the same request is simply tried
-again: the quota may have room by then. What it creates has ids that follow from the key's record.
-So if the process dies between the change and its answer, the next try creates nothing new.
-"""
+"""Requests with an Idempotency-Key: performed once, then answered from the record."""
 
 from __future__ import annotations
 
@@ -19,8 +14,8 @@ from msgspec.structs import replace
 
 from daybell.api.caller import Caller
 from daybell.client import mint
-from daybell.client.submitting import derived
-from daybell.core.idempotency import NewRequest
+from daybell.client.executions import derive_id
+from daybell.core.access import NewRequest
 from daybell.errors import Conflict, UsageError, shown
 
 HEADER: Final = "Idempotency-Key"
@@ -28,7 +23,7 @@ REPLAYED: Final = "Idempotency-Replayed"
 _KEPT_HEADERS: Final = ("location", "etag")
 
 
-class Try(msgspec.Struct, frozen=True):
+class IdempotentRequest(msgspec.Struct, frozen=True):
     """One try to do what a request asks for."""
 
     id: UUID | None = None  # None: the request has no key, and is tried once
@@ -38,25 +33,25 @@ class Try(msgspec.Struct, frozen=True):
         """The id of something that the request creates; with a rank among others of its kind."""
         if self.id is None:
             return mint()
-        return derived(self.id, *what, rank=rank, rank_bits=rank_bits)
+        return derive_id(self.id, *what, rank=rank, rank_bits=rank_bits)
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredResponse(msgspec.Struct, frozen=True):
     """What is remembered of an answer."""
 
     body: str
     headers: dict[str, str]
 
 
-Perform = Callable[[Try], Awaitable[Response]]
+Perform = Callable[[IdempotentRequest], Awaitable[Response]]
 
 
-async def once(
+async def perform_once(
     request: Request, caller: Caller, key: str | None, raw: bytes, perform: Perform
 ) -> Response:
     """Do what a request asks for, unless it was done before under this key."""
     if key is None:
-        return await perform(Try())
+        return await perform(IdempotentRequest())
     new = NewRequest(key=key, digest=_digest(request, caller, raw), id=mint())
     begun = await caller.client.begin_request(new)
     if begun.digest != new.digest:
@@ -65,14 +60,18 @@ async def once(
             field=HEADER,
         )
     if begun.status is not None and begun.answer is not None:
-        return _replayed(begun.status, begun.answer)
-    response = await _performed(perform, Try(begun.id, is_repeated=not begun.is_new))
+        return _replay_response(begun.status, begun.answer)
+    response = await _perform_or_repeat(
+        perform, IdempotentRequest(begun.id, is_repeated=not begun.is_new)
+    )
     if response.status_code < HTTPStatus.BAD_REQUEST:
-        await caller.client.answer_request(key, status=response.status_code, answer=_kept(response))
+        await caller.client.answer_request(
+            key, status=response.status_code, answer=_encode_response(response)
+        )
     return response
 
 
-async def _performed(perform: Perform, this: Try) -> Response:
+async def _perform_or_repeat(perform: Perform, this: IdempotentRequest) -> Response:
     """Perform a request. A first try can be overtaken by its own repeat, at another server, and is
     then refused for what the repeat has created; so a refused first try is tried as a repeat.
     """
@@ -91,14 +90,14 @@ def _digest(request: Request, caller: Caller, raw: bytes) -> bytes:
     return hashlib.sha256("\n".join(parts).encode() + b"\n" + raw).digest()
 
 
-def _kept(response: Response) -> str:
+def _encode_response(response: Response) -> str:
     headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    kept = Kept(body=bytes(response.body).decode(), headers=headers)
+    kept = StoredResponse(body=bytes(response.body).decode(), headers=headers)
     return msgspec.json.encode(kept).decode()
 
 
-def _replayed(status: int, answer: str) -> Response:
-    kept = msgspec.json.decode(answer, type=Kept)
+def _replay_response(status: int, answer: str) -> Response:
+    kept = msgspec.json.decode(answer, type=StoredResponse)
     return Response(
         kept.body,
         status_code=status,

@@ -1,4 +1,4 @@
-"""What went wrong, as `application/problem+json` (RFC 9457): which kind, and what to do."""
+"""Errors as application/problem+json (RFC 9457), and messages for invalid values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,75 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
 from daybell import errors
-from daybell.api.answers import encode
 from daybell.api.caller import KeyNeeded
-from daybell.api.wording import worded
+from daybell.api.encoding import encode
 from daybell.errors import DaybellError, UsageError
+
+# What is wrong with a value, in our own words: what a checker finds has a kind, and each kind a
+# sentence that goes on from the field's name.
+
+_WHOLE: Final = "must be a whole number"
+_NUMBER: Final = "must be a number"
+_LOGICAL: Final = "must be true or false"
+_OBJECT: Final = "must be an object"
+
+# Of what type it has to be.
+TYPES: Final[Mapping[str, str]] = {
+    "bool_parsing": _LOGICAL,
+    "bool_type": _LOGICAL,
+    "dict_type": _OBJECT,
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": _WHOLE,
+    "int_type": _WHOLE,
+    "list_type": "must be a list",
+    "model_attributes_type": _OBJECT,
+    "model_type": _OBJECT,
+    "string_type": "must be text",
+}
+# What it has to be beyond that; the names in braces are what the checker tells with the kind.
+RULES: Final[Mapping[str, str]] = {
+    "enum": "must be {expected}",
+    "finite_number": "must be a number that is not infinite",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "string_pattern_mismatch": "must match {pattern}",
+    "string_too_long": "must have {max_length} characters or fewer",
+    "string_too_short": "must have {min_length} or more characters",
+    "too_long": "must have {max_length} entries or fewer",
+    "too_short": "must have {min_length} or more entries",
+}
+_MUST_BE: Final = "must be "
+
+
+def describe_finding(found: Mapping[str, Any]) -> str:
+    """A finding of pydantic's as we say it."""
+    kind = found["type"]
+    if kind in TYPES:
+        return TYPES[kind]
+    said = found.get("ctx", {})
+    if said.get("field_type") == "Value":  # what has a rule of its own beside its length is text
+        kind = f"string_{kind}"
+    if kind in RULES:
+        return RULES[kind].format_map(said)
+    return str(found["msg"])
+
+
+def join_findings(found: Iterable[str]) -> str:
+    """One sentence of what each type of a choice said.
+
+    If one of them had the right type, it is its word that counts.
+    """
+    told = list(dict.fromkeys(found))
+    types = set(TYPES.values())
+    finer = [one for one in told if one not in types]
+    first, *more = finer or told
+    return first + "".join(f", or {one.removeprefix(_MUST_BE)}" for one in more)
+
 
 logger = logging.getLogger("daybell.api")
 
@@ -101,11 +166,11 @@ def problem(
     )
 
 
-def of_error(error: DaybellError) -> Response:
+def answer_error(error: DaybellError) -> Response:
     """The answer to a request that one of our own errors ended."""
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), None)
     if status is None:
-        return unexpected(error)
+        return answer_unexpected(error)
     found: list[tuple[str, str]] = []
     if isinstance(error, Invalid):
         found = error.found
@@ -114,10 +179,10 @@ def of_error(error: DaybellError) -> Response:
     return problem(
         status,
         kind_of(error),
-        _told(error),
+        _error_detail(error),
         found=found,
         headers=_headers(error),
-        **_more(error),
+        **_extra_fields(error),
     )
 
 
@@ -126,7 +191,7 @@ def kind_of(error: DaybellError) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
 
 
-def unexpected(error: BaseException) -> Response:
+def answer_unexpected(error: BaseException) -> Response:
     """The answer to a mistake of ours. What it was is for the log, not for the caller."""
     logger.error("a request failed", exc_info=error)
     return problem(
@@ -138,25 +203,25 @@ def unexpected(error: BaseException) -> Response:
 
 def install(app: FastAPI) -> None:
     """Have the application answer every error with a problem."""
-    app.add_exception_handler(DaybellError, _of_error)
-    app.add_exception_handler(RequestValidationError, _of_parameters)
-    app.add_exception_handler(HTTPException, _of_status)
-    app.add_exception_handler(ClientDisconnect, _of_departure)
-    app.add_exception_handler(Exception, _of_mistake)
+    app.add_exception_handler(DaybellError, _handle_error)
+    app.add_exception_handler(RequestValidationError, _handle_parameters)
+    app.add_exception_handler(HTTPException, _handle_status)
+    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
+    app.add_exception_handler(Exception, _handle_unexpected)
 
 
-async def _of_error(request: Request, error: Exception) -> Response:
+async def _handle_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DaybellError)
-    return of_error(error)
+    return answer_error(error)
 
 
-async def _of_parameters(request: Request, error: Exception) -> Response:
+async def _handle_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [(str(one["loc"][-1]), worded(one)) for one in error.errors()]
-    return of_error(Invalid(found))
+    found = [(str(one["loc"][-1]), describe_finding(one)) for one in error.errors()]
+    return answer_error(Invalid(found))
 
 
-async def _of_status(request: Request, error: Exception) -> Response:
+async def _handle_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     detail = {
@@ -180,17 +245,17 @@ def _methods_of(request: Request) -> list[str]:
     return sorted(found)
 
 
-async def _of_departure(request: Request, error: Exception) -> Response:
+async def _handle_disconnect(request: Request, error: Exception) -> Response:
     """Answer a client that has left before its body was complete: no mistake of ours."""
     logger.debug("a client left in the middle of its request")
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
-async def _of_mistake(request: Request, error: Exception) -> Response:
-    return unexpected(error)
+async def _handle_unexpected(request: Request, error: Exception) -> Response:
+    return answer_unexpected(error)
 
 
-def _told(error: DaybellError) -> str:
+def _error_detail(error: DaybellError) -> str:
     if isinstance(error, errors.Unavailable | errors.SchemaError):
         # Where the store is, and what it says of itself, is not for everybody.
         logger.warning("a request was refused: %s", error)
@@ -208,7 +273,7 @@ def _headers(error: DaybellError) -> dict[str, str]:
     return {}
 
 
-def _more(error: DaybellError) -> dict[str, Any]:
+def _extra_fields(error: DaybellError) -> dict[str, Any]:
     if isinstance(error, errors.ExecutionInTheWay) and error.execution is not None:
         return {"execution_id": str(error.execution)}
     if isinstance(error, errors.QuotaExceeded):

@@ -1,8 +1,4 @@
-"""What requests may say, as models: each field is checked by the rule that the domain has for it.
-
-The values stay as they were written; the client reads them once more. So what a model lets through
-is what the client takes, and all that is wrong is found at once.
-"""
+"""Request bodies as models: jobs, executions, templates, events, tenants and keys."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     ConfigDict,
     Field,
     RootModel,
@@ -19,52 +16,121 @@ from pydantic import (
     model_validator,
 )
 
-from daybell.api.body import Body
-from daybell.api.graph_schema import Workflow
-from daybell.api.kind_schema import Described, KindFields
-from daybell.api.meanings import describe_job
-from daybell.api.rules import (
+from daybell.api.kind_schema import Described, KindFields, Shown, Workflow
+from daybell.api.requests import (
     AgoBound,
     Args,
+    Body,
     Bound,
     Delay,
     Duration,
     Id,
-    Limit,
     Name,
+    PriorityWord,
     QueueName,
     Searched,
     StatusWord,
     TenantName,
     Text,
     Time,
+    TimeLimit,
     UniqueKey,
     When,
-    Word,
-    by,
-    refused,
+    checked_by,
+    validation_error,
 )
-from daybell.client.fields import retries_of
-from daybell.client.kinds import CHOICES, choice_of, chosen
+from daybell.client.declarations import read_template
+from daybell.client.jobs import CHOICES, read_choice, read_retries, require_choice
 from daybell.client.requests import ARGS_PREFIX
 from daybell.core.access import PATTERNS_MAX, Action, Role
+from daybell.core.event import check_words
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     DEPENDENCIES_MAX,
     DESCRIPTION_CHARS_MAX,
     ENQUEUE_BATCH_MAX,
+    EVENT_ID_CHARS_MAX,
+    EVENT_NAME_CHARS_MAX,
+    EVENT_SOURCE_CHARS_MAX,
     EXECUTIONS_MAX,
     MISFIRE_LIMIT_MAX,
     NAME_CHARS_MAX,
+    PARAMETERS_MAX,
     PAUSE_NOTE_CHARS_MAX,
     QUOTA_MAX,
     RETRIES_MAX,
     SEARCH_ARGS_MAX,
+    check_name,
 )
 from daybell.core.retry import Retry
 from daybell.core.when import Calendar, Misfire
 from daybell.core.when.zone import Fold, Gap
 from daybell.errors import UsageError
+
+# What the fields of a job mean, for the OpenAPI document.
+
+JOB_MEANINGS: Final[Mapping[str, str]] = {
+    "task": "Runs a task of an app, by its name there.",
+    "command": "Runs a program: a line, which is split as a shell would and run without one, the"
+    " words, or an object with `run` and more. Only on workers that allow commands.",
+    "shell": "Of a command: run its line by `sh -c`.",
+    "env": "Of a command: variables of its environment. A value may stand for a secret.",
+    "http": "Sends a request: an address, or an object with `url` and more.",
+    "sql": "Runs a statement in a database that workers know by name.",
+    "notify": "Tells people: by mail, chat or webhook.",
+    "workflow": "Runs a graph: `nodes`, each of which is one of the above or another job, and"
+    " `edges` between them. Its `params` are what `args` may give a run.",
+    "template": "Makes the job from a template, by its name; what is said beside it wins.",
+    "parameters": "What the template is given, by name.",
+    "made_from": "The template that the rest came from: a note for people, in what `PUT` answers"
+    " as `after`.",
+    "source": "What the job belongs to, for whoever tidies up: `apply` for jobs of files.",
+    "schedule": 'When it runs: a cron expression, {"cron", "tz", "jitter"}, {"every", "mode"},'
+    ' {"at"}, {"delay"}, {"rrule"}, {"after_any": [jobs]}, a list of these, or "manual". Left out'
+    " of a new job: once, now. In a change, what it does not name (tz, calendar, jitter, start_at"
+    " and others) stays; null resets it.",
+    "args": "What it is called with, by name; whether the task takes them shows when it runs. A"
+    " value in them may stand for a secret.",
+    "queue": "The queue that its executions wait in; by default `default`, or that of the task.",
+    "priority": "critical, high, normal (or medium), or low: which goes first in its queue.",
+    "retries": "How often it is tried again after a failure.",
+    "backoff": 'How long to wait before each of these tries: "exponential", "fixed", or an object'
+    " with base, factor, cap, delay, delays, jitter.",
+    "timeout": "How long one try may take, as seconds or text such as `5m`; then it"
+    " is stopped, and counts as failed.",
+    "expires": "Not started this long after its time, it is skipped.",
+    "max_crashes": "How many workers may die of it before it is dead.",
+    "on_lost": "When its worker died: `retry` runs it again, `dead` leaves that to a person.",
+    "store_result": "Whether what it returns is kept.",
+    "description": "For people.",
+    "user_id": "Whose it is, by your own account; to list jobs by.",
+    "overlap": "When it is time and the one before has not ended: `skip` the new one, `queue` it"
+    " (and skip a second), `queue_all`, `replace` the one before, or `allow` both.",
+    "misfire": "Of ticks that nobody was there for: `fire_once` runs the latest, `skip` none,"
+    " `fire_all` each.",
+    "misfire_limit": "With `fire_all`: how many at most, the latest of them.",
+    "misfire_within": "With `fire_all`: none that is older.",
+    "misfire_grace": "How late a tick may be before it counts as missed.",
+    "pause_after_failures": "So many dead executions in a row pause the job.",
+    "calendar": 'Days on which it does not fire: {"country": "DE"}, and more in the guide.',
+    "dst": "When clocks change: what becomes of a time that does not exist (`gap`), or that comes"
+    " twice (`fold`).",
+    "start_at": "It does not fire before; a time, or a date in its zone.",
+    "end_at": "It does not fire after.",
+    "max_executions": "After firing so often, it fires no more.",
+    "jitter": "Each tick is up to so much later, to spread the load.",
+    "dependencies": "Jobs that must have succeeded before it runs: with a schedule, their latest"
+    " executions that were due at its time; without one, since it ran last, which fires it.",
+    "on_dependency_failure": "What becomes of it when a dependency has failed for good: it waits"
+    " on, this time is skipped, or it runs all the same.",
+}
+
+
+def describe_job(schema: dict[str, Any]) -> None:
+    """Add to a model's schema what its fields mean."""
+    for name, meaning in JOB_MEANINGS.items():
+        schema["properties"][name]["description"] = meaning
+
 
 IDS_MAX: Final = ENQUEUE_BATCH_MAX
 USER_CHARS_MAX: Final = 200
@@ -79,12 +145,12 @@ def _dst(value: Mapping[str, str]) -> Mapping[str, str]:
     for name, word in value.items():
         known = _DST[name]
         if word not in known:
-            error = UsageError(f"{name} must be {_either(known)}")
-            raise refused(error, field=f"dst.{name}")
+            error = UsageError(f"{name} must be {_join_words(known)}")
+            raise validation_error(error, field=f"dst.{name}")
     return value
 
 
-def _either(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     *most, last = map(repr, words)
     return f"{', '.join(most)} or {last}"
 
@@ -115,12 +181,12 @@ class JobFields(KindFields):
     schedule: When | None = None
     args: Args | None = None
     queue: QueueName | None = None
-    priority: Word | None = None
+    priority: PriorityWord | None = None
     retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] | None = None
     backoff: (
         Annotated[
             str | dict[str, Any],
-            by(lambda value: Retry.parse(retries_of({"backoff": value})["retries"])),
+            checked_by(lambda value: Retry.parse(read_retries({"backoff": value})["retries"])),
             Field(
                 description='"exponential" or "fixed", or an object with base, factor, cap, delay,'
                 " delays, jitter.",
@@ -129,20 +195,20 @@ class JobFields(KindFields):
         ]
         | None
     ) = None
-    timeout: Limit | None = None
-    expires: Limit | None = None
+    timeout: TimeLimit | None = None
+    expires: TimeLimit | None = None
     max_crashes: Annotated[int, Field(ge=1, le=RETRIES_MAX)] | None = None
     on_lost: Literal["retry", "dead"] | None = None
     store_result: bool | None = None
     description: Annotated[Text, Field(max_length=DESCRIPTION_CHARS_MAX)] | None = None
     user_id: Annotated[Text, Field(max_length=USER_CHARS_MAX)] | None = None
     overlap: Overlap | None = None
-    misfire: Annotated[str | dict[str, Any], by(_misfire)] | None = None
+    misfire: Annotated[str | dict[str, Any], checked_by(_misfire)] | None = None
     misfire_limit: Annotated[int, Field(ge=1, le=MISFIRE_LIMIT_MAX)] | None = None
     misfire_within: Duration | None = None
     misfire_grace: Duration | None = None
     pause_after_failures: Annotated[int, Field(ge=1, le=RETRIES_MAX)] | None = None
-    calendar: Annotated[dict[str, Any], by(Calendar.parse)] | None = None
+    calendar: Annotated[dict[str, Any], checked_by(Calendar.parse)] | None = None
     dst: Dst | None = None
     start_at: Text | None = None
     end_at: Text | None = None
@@ -188,7 +254,7 @@ class NewJob(JobFields):
 
     @classmethod
     def check(cls, given: Mapping[str, Any]) -> None:
-        choice_of(given)
+        require_choice(given)
 
     def options(self) -> dict[str, Any]:
         """What was said; null says the same as nothing."""
@@ -202,7 +268,7 @@ class DeclaredJob(JobFields):
 
     @classmethod
     def check(cls, given: Mapping[str, Any]) -> None:
-        choice_of(given)
+        require_choice(given)
 
 
 class JobChange(JobFields):
@@ -215,7 +281,7 @@ class JobChange(JobFields):
 
     @classmethod
     def check(cls, given: Mapping[str, Any]) -> None:
-        if chosen(given) is None:
+        if read_choice(given) is None:
             for name in CHOICES:
                 if name in given and given[name] is None:
                     raise UsageError(
@@ -231,11 +297,11 @@ class Trigger(Body):
     args: Args | None = None
     delay: Delay | None = None
     at: Time | None = None
-    expires: Limit | None = None
-    priority: Word | None = None
+    expires: TimeLimit | None = None
+    priority: PriorityWord | None = None
     queue: QueueName | None = None
     retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] | None = None
-    timeout: Limit | None = None
+    timeout: TimeLimit | None = None
     unique_key: UniqueKey | None = None
     force: Annotated[bool, Field(description="Whatever the job's overlap rule says.")] = False
 
@@ -352,7 +418,7 @@ class LetterFilter(Body):
         """Refuse to search for nothing: it would mean all that there are."""
         if value is None or value == {}:
             message = "restricts nothing, and would mean all that there are; leave it out for that"
-            raise refused(UsageError(message))
+            raise validation_error(UsageError(message))
         return value
 
     @model_validator(mode="before")
@@ -412,7 +478,7 @@ class NewKey(Body):
 
     name: Annotated[Text, Field(min_length=1, max_length=200, examples=["deploy"])]
     role: Role = Field(strict=False)
-    expires: Annotated[Limit, Field(examples=["90d"])] | None = None
+    expires: Annotated[TimeLimit, Field(examples=["90d"])] | None = None
     tenant: TenantName | None = None
     jobs: (
         Annotated[
@@ -456,3 +522,166 @@ class NewKey(Body):
 Selection.model_rebuild()
 Retrial.model_rebuild()
 LetterSelection.model_rebuild()
+
+
+# What requests may say of a template.
+
+TemplateName = Annotated[
+    str,
+    checked_by(lambda value: check_name(value, what="template")),
+    Field(description="By which jobs name it.", examples=["backup"]),
+]
+
+
+class TemplateParameter(Shown):
+    """A blank, and what may be put into it."""
+
+    type: Literal["string", "integer", "number", "boolean", "array", "object", "secret"] = Field(
+        "string", description="What it has to be; `secret` is a reference to one."
+    )
+    description: str = Field("", description="For people.")
+    default: Any = Field(None, description="Without one it must be given.")
+    choices: list[Any] = Field([], description="Nothing else, if there are any.")
+    minimum: float | None = Field(None, description="Of a number; of a text or a list: its size.")
+    maximum: float | None = Field(None, description="Of a number; of a text or a list: its size.")
+
+
+class TemplateFields(Body):
+    """What a template says."""
+
+    description: (
+        Annotated[Text, Field(max_length=DESCRIPTION_CHARS_MAX, description="For people.")] | None
+    ) = None
+    parameters: (
+        Annotated[
+            dict[str, Any],
+            Described(dict[str, str | TemplateParameter]),
+            Field(
+                max_length=PARAMETERS_MAX,
+                description="The blanks by name: a type, or an object with `type` and more.",
+            ),
+        ]
+        | None
+    ) = None
+    job: Annotated[
+        dict[str, Any],
+        Field(
+            description="As in a request to create a job, without a name, and with"
+            ' `{"parameter": "NAME"}` where a value goes.'
+        ),
+    ]
+
+    @classmethod
+    def check(cls, given: Mapping[str, Any]) -> None:
+        known = {name: given[name] for name in cls.model_fields if given.get(name) is not None}
+        if isinstance(known.get("job"), Mapping):  # else that is told
+            read_template({"name": "template", **known})
+
+    def said(self) -> dict[str, Any]:
+        """What was said, as the client takes it."""
+        return self.model_dump(exclude_none=True)
+
+
+class NewTemplate(TemplateFields):
+    """A template to be created."""
+
+    name: TemplateName
+
+
+class DeclaredTemplate(TemplateFields):
+    """All that a template is."""
+
+    name: TemplateName | None = None
+
+
+# What requests and answers about events say, for the OpenAPI document.
+
+NOTE_CHARS_MAX: Final = 2_000
+SPEC: Final = "1.0"
+
+
+def _check_word(what: str, chars_max: int) -> Any:
+    return checked_by(lambda value: check_words(value, what=what, field=what, chars_max=chars_max))
+
+
+EventId = Annotated[str, _check_word("id", EVENT_ID_CHARS_MAX)]
+EventSource = Annotated[str, _check_word("source", EVENT_SOURCE_CHARS_MAX)]
+EventName = Annotated[str, _check_word("type", EVENT_NAME_CHARS_MAX)]
+
+
+class CloudEvent(Body):
+    """An event, as CloudEvents 1.0 has it in JSON. `id` and `source` name it: one that is sent
+    twice counts once.
+    """
+
+    specversion: Literal["1.0"] = "1.0"
+    id: Annotated[EventId, Field(description="Left out: a new one.")] | None = None
+    source: Annotated[EventSource, Field(description="Left out: daybell.")] | None = None
+    type: Annotated[EventName, Field(description="Its name, which is waited for.")]
+    time: Time | None = None
+    subject: Annotated[Text, Field(description="Taken, and not kept.")] | None = None
+    dataschema: Annotated[Text, Field(description="Taken, and not kept.")] | None = None
+    datacontenttype: Annotated[Text, Field(examples=["application/json"])] | None = None
+    data: Annotated[Any, Field(description="Any JSON.")] = None
+
+
+class Signal(Body):
+    """An event for one execution alone."""
+
+    name: EventName
+    data: Annotated[Any, Field(description="Any JSON.")] = None
+
+
+class Decision(Body):
+    """What a person has decided. Who they are is known by their key."""
+
+    name: Annotated[Name, Field(description="As `wait_for_approval` names it.")] = "approval"
+    approved: bool = True
+    note: Annotated[Text, Field(max_length=NOTE_CHARS_MAX)] | None = None
+
+
+class Published(BaseModel):
+    """The answer to an event."""
+
+    event_id: str
+    created: bool = Field(description="False: it was on record already, and nothing was done.")
+    resumed: int = Field(description="How many executions waited for it.")
+    execution_id: Id | None = Field(description="Who it is for, if for one alone.")
+    node: str | None = Field(
+        description="The node of a workflow's run that it was passed on to, if sent to the run."
+    )
+
+
+class KeptEvent(BaseModel):
+    """An event on record."""
+
+    id: str
+    source: str
+    type: str
+    data: Any
+    time: str | None
+    received_at: str
+    execution_id: Id | None = Field(description="Only for this one: a signal.")
+
+
+class EventPage(BaseModel):
+    """A page of events, those that came last first."""
+
+    items: list[KeptEvent]
+    next_cursor: str | None
+
+
+class Step(BaseModel):
+    """What a durable function has done at one place in the order of its calls."""
+
+    n: int
+    name: str
+    kind: Literal["step", "sleep", "wait", "now"]
+    status: Literal["done", "failed", "sleeping", "waiting", "timed_out"]
+    failures: int
+    started_at: str
+    finished_at: str | None
+    wake_at: str | None = Field(description="When a sleep, or the time for an event, is over.")
+    result: Any
+    is_result_left_out: bool
+    error: Any

@@ -1,33 +1,221 @@
-"""`GET /stream`: what goes on, as it goes on. And the live form of an execution's log.
-
-The store is asked once a second for each tenant that somebody looks at, however many look.
-"""
+"""Server-sent events: GET /stream, live logs of executions, limits of open streams."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 
 from daybell.api.caller import Caller, Viewer
-from daybell.api.contract import ALWAYS, refusal
-from daybell.api.streaming import MEDIA_TYPE, Stream, Streams, event, pause
-from daybell.client import Client, Holder, set_holder, wire
-from daybell.client.logs import START
-from daybell.client.overview import Overview
-from daybell.core.execution import TERMINAL
-from daybell.core.instant import to_iso
-from daybell.core.log import LogPart
-from daybell.core.view import QUEUE_NUMBERS
-from daybell.errors import DaybellError, NotFound
+from daybell.api.contract import ALWAYS, error_response
+from daybell.api.encoding import encode
+from daybell.api.problems import TooManyRequests
+from daybell.client import Client, Holder, Shares, set_holder, wire
+from daybell.client.executions import START
+from daybell.client.workers import Overview
+from daybell.core.execution import TERMINAL, LogPart
+from daybell.core.limits import STREAMS_MAX
+from daybell.core.units import Seconds, to_iso
+from daybell.core.views import QUEUE_NUMBERS
+from daybell.errors import DaybellError, NotFound, Unavailable
+
+# Streams of server-sent events: how many there may be, how they begin, and how they end.
+#
+# A stream ends when its reader is gone or does not read, when the key that opened it opens
+# nothing any more, and when the server stops.
+
+BACKLOG_MAX: Final = 16  # events that a reader may be behind
+BUSY_SECONDS: Final = 10.0  # after which it is worth asking again
+HEARTBEAT: Final = b": still here\n\n"
+MEDIA_TYPE: Final = "text/event-stream"
+
+IsAllowed = Callable[[Request], Awaitable[bool]]
+
+
+async def allow_always(_request: Request) -> bool:
+    """Whoever got in may stay."""
+    return True
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How often things happen; tests hurry."""
+
+    look: Seconds = 1.0  # between two looks at what goes on
+    check: Seconds = 2.0  # whether the key still opens anything; revoking works within 5
+    heartbeat: Seconds = 15.0  # below what proxies wait for
+
+
+class Stream:
+    """What one reader has yet to be sent."""
+
+    def __init__(self) -> None:
+        self._frames: deque[bytes] = deque()
+        self._has_news = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self.is_over = False
+
+    def push(self, frame: bytes) -> None:
+        """Send it next. Somebody who is too far behind gets nothing more."""
+        if len(self._frames) >= BACKLOG_MAX:
+            self.end()
+        if not self.is_over:
+            self._frames.append(frame)
+            self._has_news.set()
+
+    async def send(self, frame: bytes) -> None:
+        """Send it as soon as the reader has taken enough of what came before."""
+        while len(self._frames) >= BACKLOG_MAX and not self.is_over:
+            self._has_room.clear()
+            await self._has_room.wait()
+        self.push(frame)
+
+    def end(self) -> None:
+        """Send nothing after what waits now."""
+        self.is_over = True
+        self._has_news.set()
+        self._has_room.set()
+
+    async def next(self) -> bytes | None:
+        """The next event; None: there will be none."""
+        while not self._frames:
+            if self.is_over:
+                return None
+            self._has_news.clear()
+            await self._has_news.wait()
+        self._has_room.set()
+        return self._frames.popleft()
+
+
+class EventStream(StreamingResponse):
+    """An answer that calls `on_end` when it is over, also if it was never begun."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, frames: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
+        # Proxies pass on what they would otherwise collect.
+        super().__init__(frames, headers={"X-Accel-Buffering": "no"})
+        self._frames = frames
+        self._on_end = on_end
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+            await self._frames.aclose()
+
+
+class Streams:
+    """All streams of a process."""
+
+    def __init__(
+        self,
+        *,
+        monotonic: Callable[[], Seconds],
+        is_welcome: IsAllowed = allow_always,
+        pace: Pace | None = None,
+        streams_max: int = STREAMS_MAX,
+    ) -> None:
+        self.pace = pace or Pace()
+        self._monotonic = monotonic
+        self._is_welcome = is_welcome
+        self._shares = Shares(streams_max)
+        self._open: dict[Stream, Holder] = {}
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, holder: Holder) -> Stream:
+        """Take a place of the holder's share. Raises TooManyRequests if there is none; `answer`
+        gives it back.
+        """
+        if self._is_closed or not self._shares.take(holder):
+            raise TooManyRequests(
+                "this key or its tenant has as many live streams as its share of this server"
+                " allows; close one, or ask now and then instead",
+                retry_after=BUSY_SECONDS,
+            )
+        stream = Stream()
+        self._open[stream] = holder
+        return stream
+
+    def close(self) -> None:
+        """End all streams, and begin none."""
+        self._is_closed = True
+        for stream in self._open:
+            stream.end()
+
+    def answer(
+        self, request: Request, stream: Stream, *, on_end: Callable[[], None]
+    ) -> EventStream:
+        """The answer that sends a stream. `on_end` is called when it is over, however that was."""
+
+        def end() -> None:
+            stream.end()
+            if (holder := self._open.pop(stream, None)) is not None:
+                self._shares.give_back(holder)
+            on_end()
+
+        return EventStream(self._send(request, stream), end)
+
+    async def _send(self, request: Request, stream: Stream) -> AsyncGenerator[bytes]:
+        now = self._monotonic
+        sent_at = checked_at = now()
+        yield b"retry: 3000\n\n"
+        while True:
+            frame: bytes | None = b""
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.pace.check):
+                    frame = await stream.next()
+            if frame is None:
+                return
+            if now() - checked_at >= self.pace.check:
+                checked_at = now()
+                if not await self._is_still_welcome(request):
+                    yield KEY_REVOKED
+                    return
+            if not frame and now() - sent_at >= self.pace.heartbeat:
+                frame = HEARTBEAT
+            if frame:
+                sent_at = now()
+                yield frame
+
+    async def _is_still_welcome(self, request: Request) -> bool:
+        try:
+            return await self._is_welcome(request)
+        except Unavailable:
+            return True  # nobody can tell, and nothing new can be sent, either
+
+
+def encode_event(name: str, data: Any, *, id: str | None = None) -> bytes:
+    """An event. JSON has no line breaks, so that nothing in it can begin another."""
+    mark = b"" if id is None else b"id: " + id.encode() + b"\n"
+    return mark + b"event: " + name.encode() + b"\ndata: " + encode(data) + b"\n\n"
+
+
+async def wait_or_set(seconds: Seconds, until: asyncio.Event) -> None:
+    """Wait, but not after that has happened."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await until.wait()
+
+
+KEY_REVOKED: Final = encode_event("error", {"detail": "this key was revoked, or has expired"})
+
 
 logger = logging.getLogger("daybell.api")
 
-AWAY: Final = event("unavailable", {"detail": "the store cannot be used now"})
+AWAY: Final = encode_event("unavailable", {"detail": "the store cannot be used now"})
 _PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,10})")
 
 
@@ -44,7 +232,7 @@ router = APIRouter(tags=["stats"])
             " `/stats` answers, about every second, and `unavailable` while the store is away.",
             "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
         },
-        **{code: refusal(code) for code in ALWAYS},
+        **{code: error_response(code) for code in ALWAYS},
     },
 )
 async def look(request: Request, caller: Viewer) -> Response:
@@ -89,7 +277,7 @@ class Channel:
         while not self._is_left.is_set():
             try:
                 seen = await self._client.overview(earlier=seen)
-                frame = event("stats", stats(seen))
+                frame = encode_event("stats", overview_payload(seen))
             except DaybellError as error:
                 if self._last is not AWAY:
                     logger.warning("nothing to stream: %s", error)
@@ -97,7 +285,7 @@ class Channel:
             self._last = frame
             for listener in self._listeners:
                 listener.push(frame)
-            await pause(self._streams.pace.look, self._is_left)
+            await wait_or_set(self._streams.pace.look, self._is_left)
 
 
 class Channels:
@@ -126,7 +314,7 @@ class Channels:
         return self._streams.answer(request, stream, on_end=leave)
 
 
-def stats(seen: Overview) -> dict[str, Any]:
+def overview_payload(seen: Overview) -> dict[str, Any]:
     """What goes on, as JSON."""
     totals: dict[str, Any] = {
         name: sum(getattr(queue, name) for queue in seen.queues) for name in QUEUE_NUMBERS
@@ -202,7 +390,7 @@ async def _follow(
             execution = (await client.execution(id)).execution
             async for part in client.log_parts(id, after=place):
                 place = (part.attempt, part.number)
-                frame = event("lines", _lines(part), id=f"{part.attempt}.{part.number}")
+                frame = encode_event("lines", _lines(part), id=f"{part.attempt}.{part.number}")
                 await stream.send(frame)
         except NotFound:
             return stream.end()  # it has been removed meanwhile
@@ -210,9 +398,9 @@ async def _follow(
             stream.push(AWAY)
         else:
             if execution.state in TERMINAL:
-                stream.push(event("end", {"status": str(execution.state)}))
+                stream.push(encode_event("end", {"status": str(execution.state)}))
                 return stream.end()
-        await pause(streams.pace.look, is_left)
+        await wait_or_set(streams.pace.look, is_left)
 
 
 def _lines(part: LogPart) -> dict[str, Any]:

@@ -1,8 +1,4 @@
-"""What must be true of every run, whatever has happened in it.
-
-Pure: from what was acknowledged, what tasks have written down, what the store says at the end, and
-what was done to the processes, to a list of violations.
-"""
+"""Rules for every run: a pure function from the recorded history to violations."""
 
 from __future__ import annotations
 
@@ -17,22 +13,99 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.chaos.app import NO_NUMBER
-from daybell.chaos.app import alone as alone_task
-from daybell.chaos.effects import END, ENDS, EXIT, START, Effect
-from daybell.chaos.fleet import FLEET, Happening
-from daybell.chaos.flow_runs import FlowRun, lineage
-from daybell.chaos.load import Call, Cancel
-from daybell.chaos.sends import Send
-from daybell.chaos.submissions import Submission
-from daybell.chaos.ticks import Course
+from daybell.chaos.fleet import FLEET, FleetEvent
+from daybell.chaos.load import Call, Cancel, Send, Submission
+from daybell.chaos.tasks import END, ENDS, EXIT, NO_NUMBER, START, Effect
+from daybell.chaos.tasks import alone as alone_task
+from daybell.chaos.workflows import FlowRun, lineage
+from daybell.client import Client
 from daybell.core import payload
-from daybell.core.execution import Execution, State
-from daybell.core.instant import Instant, Seconds, to_iso
-from daybell.core.schedule import Decision
-from daybell.core.step import Step
+from daybell.core.event import Step
+from daybell.core.execution import Cancellation, Execution, State
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.schedule import Decision, Schedule, TickRecord
+from daybell.core.units import Instant, Seconds, to_iso
+from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Worker
-from daybell.store.outcomes import Cancellation
+
+# What became of schedules in a run: from where they stood at first to where they stand then.
+
+WHOLE: Final = float("inf")
+
+
+class ScheduleHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule: its rule, its first and its last cursor, and what is on record in between."""
+
+    name: str
+    rule: str
+    first: Instant
+    last: Instant | None
+    ticks: Sequence[TickRecord]  # oldest first
+    is_stuck: bool = False  # it was due, and nobody fired it
+
+    def gaps(self) -> Iterator[Instant]:
+        """Times that came, and about which nothing is on record."""
+        rule = Rule.from_json(self.rule)
+        known = {tick.at: tick for tick in self.ticks}
+        at: Instant | None = self.first
+        while at is not None and at < (WHOLE if self.last is None else self.last):
+            tick = known.get(at)
+            if tick is None:
+                yield at
+            at = rule.next_after(at if tick is None or tick.until is None else tick.until)
+
+
+def count_decisions(courses: Sequence[ScheduleHistory]) -> dict[str, int]:
+    """How many ticks were decided, and how."""
+    counts: Counter[str] = Counter()
+    for course in courses:
+        for tick in course.ticks:
+            counts[str(tick.decision)] += tick.count
+    return dict(counts)
+
+
+async def cursors(client: Client, jobs: Sequence[str]) -> dict[UUID, Schedule]:
+    """The schedules of these jobs, as they are now."""
+    found = [
+        one for job in jobs for one in await client.store.list_schedules(client.tenant, job=job)
+    ]
+    return {one.id: one for one in found}
+
+
+async def courses(
+    client: Client, first: Mapping[UUID, Schedule], last: Mapping[UUID, Schedule], due: Instant
+) -> list[ScheduleHistory]:
+    """What became of each; what was due by then should have fired."""
+    found: list[ScheduleHistory] = []
+    for id, begun in first.items():
+        ended = last.get(id)
+        if begun.next_at is None or ended is None:
+            continue
+        found.append(
+            ScheduleHistory(
+                name=f"schedule {begun.name} of {begun.job}",
+                rule=begun.rule,
+                first=begun.next_at,
+                last=ended.next_at,
+                ticks=await _ticks(client, id, since=begun.next_at),
+                is_stuck=ended.next_at is not None and ended.next_at <= due,
+            )
+        )
+    return found
+
+
+async def _ticks(client: Client, schedule: UUID, *, since: Instant) -> list[TickRecord]:
+    found: list[TickRecord] = []
+    before: Instant | None = None
+    while True:
+        page = await client.store.list_ticks(
+            client.tenant, schedule, limit=PAGE_ITEMS_MAX, before=before
+        )
+        found += [tick for tick in page if tick.at >= since]
+        if len(page) < PAGE_ITEMS_MAX or page[-1].at < since:
+            return found[::-1]
+        before = page[-1].at
+
 
 OVER: Final = {State.SUCCEEDED, State.CANCELLED}  # what may become of an execution here
 
@@ -59,8 +132,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cancels: Sequence[Cancel]
     effects: Sequence[Effect]  # in order of time
     executions: Mapping[UUID, Execution]
-    happenings: Sequence[Happening] = ()
-    courses: Sequence[Course] = ()  # of schedules
+    happenings: Sequence[FleetEvent] = ()
+    courses: Sequence[ScheduleHistory] = ()  # of schedules
     runs: Mapping[UUID, FlowRun] = {}  # of workflows
     steps: Mapping[UUID, Sequence[Step]] = {}  # of durable functions
     sends: Sequence[Send] = ()  # of events that some of these wait for
@@ -116,7 +189,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozen_at is not None and frozen_at <= until
 
 
-def check(history: History, rules: Sequence[Judge] | None = None) -> list[Violation]:
+def check_history(history: History, rules: Sequence[Judge] | None = None) -> list[Violation]:
     """Everything that should not be, by these rules, or all that are here."""
     return [
         Violation(rule.__name__.removeprefix("_").replace("_", " "), what)

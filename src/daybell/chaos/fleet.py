@@ -1,8 +1,4 @@
-"""The processes under fire: workers, schedulers and API servers, started, hit and replaced.
-
-Only processes that were started here are ever signalled, each by its own handle. They end with us,
-however we end.
-"""
+"""The processes under test: start, signal and replace them; find tracebacks in their logs."""
 
 from __future__ import annotations
 
@@ -19,11 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from daybell.chaos.app import EXITS, FOLDER, QUEUE
-from daybell.core.instant import Seconds
+from daybell.chaos.tasks import EXITS, FOLDER, QUEUE
+from daybell.core.units import Seconds
 from daybell.engine.clock import Clock
 
-APP: Final = "daybell.chaos.nodes:app"
+APP: Final = "daybell.chaos.tasks:app"
 WORKER: Final = "worker"
 SCHEDULER: Final = "scheduler"
 SERVER: Final = "server"
@@ -39,7 +35,7 @@ POLL_SECONDS: Final = 0.1
 PR_SET_PDEATHSIG: Final = 1
 
 
-class Happening(msgspec.Struct, frozen=True, gc=False):
+class FleetEvent(msgspec.Struct, frozen=True, gc=False):
     """What happened to a process, or to the way to the database (then it has no pid)."""
 
     at: Seconds  # monotonic
@@ -87,7 +83,7 @@ class Fleet:
         self._members: list[Member] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._count = 0
-        self.happenings: list[Happening] = []
+        self.happenings: list[FleetEvent] = []
         self.faults: list[str] = []  # what processes did that they never should
 
     def start(self, role: str) -> None:
@@ -246,7 +242,7 @@ class Fleet:
         task.add_done_callback(self._tasks.discard)
 
     def _note(self, what: str, member: Member) -> None:
-        self.happenings.append(Happening(self._clock.monotonic(), what, member.pid, member.role))
+        self.happenings.append(FleetEvent(self._clock.monotonic(), what, member.pid, member.role))
 
 
 def _die_with_parent() -> None:
@@ -258,3 +254,21 @@ def environment(url: str, *, lease: Seconds) -> dict[str, str]:
     """What the processes are told."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAYBELL_")}
     return inherited | {"DAYBELL_DATABASE_URL": url, "DAYBELL_LEASE": f"{lease:g}s"}
+
+
+# What the processes said that nobody expected: errors with a traceback are mistakes of ours.
+#
+# A store that is away is said in a line; whatever comes with a traceback was not thought of.
+
+BEGINS: Final = "Traceback (most recent call last):"
+
+
+def find_tracebacks(folder: Path) -> Iterator[str]:
+    """One line for each traceback in the logs: whose, and the error that it ends with."""
+    for file in sorted(folder.glob("*.log")):
+        lines = iter(file.read_text(errors="replace").splitlines())
+        for line in lines:
+            if line.startswith(BEGINS):
+                # Indented lines tell where; the first that is not is the error itself.
+                error = next((one for one in lines if one and not one[0].isspace()), "")
+                yield f"{file.stem}: {error}"

@@ -1,25 +1,190 @@
-"""A load that does not wait for answers before it asks for more, and notes what it was told."""
+"""The load of a run: enqueues, cancellations, events, bulk requests, and their answers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+import httpx
 import msgspec
 
-from daybell.chaos.app import NO_NUMBER, flaky, keyed, long, quick, threaded, vanish
-from daybell.chaos.flows import OUTER
-from daybell.chaos.nodes import durable, durable_waiting
-from daybell.chaos.sends import PAUSE_SECONDS, TRIES_MAX, TURNS, WITHIN_SECONDS, Send, send
-from daybell.chaos.submissions import Submission, Submitter
+from daybell.chaos.tasks import (
+    EVENT,
+    NO_NUMBER,
+    durable,
+    durable_waiting,
+    flaky,
+    keyed,
+    long,
+    quick,
+    threaded,
+    vanish,
+)
+from daybell.chaos.workflows import OUTER
 from daybell.client import Client
-from daybell.core.instant import Seconds
+from daybell.client.events import read_decision, read_event
+from daybell.client.runs import DECISION
+from daybell.core.event import NewEvent
+from daybell.core.ids import mint
+from daybell.core.units import Seconds
 from daybell.engine.clock import Clock
 from daybell.errors import Conflict, NotFound, Unavailable
-from daybell.store.ids import mint
+
+# What durable functions under fire wait for: two events that look alike, and a decision.
+#
+# Each is sent until that is answered, as the same event every time. It may come before anybody
+# waits for it, and in any order.
+
+TURNS: Final = 3  # waits of each function
+WITHIN_SECONDS: Final = 0.6  # of the answer to the enqueue, each is sent
+PAUSE_SECONDS: Final = 0.2  # between two tries
+TRIES_MAX: Final = 300
+
+
+class Send(msgspec.Struct, kw_only=True):
+    """One event, and whether it was acknowledged."""
+
+    execution: UUID  # that is to take it
+    number: int  # of that one's enqueue
+    turn: int
+    answered_at: Seconds | None = None
+    is_refused: bool = False  # what is to take it had ended before it was sent
+
+    @property
+    def token(self) -> str:
+        """What it says, and no other does."""
+        return f"{self.number}-{self.turn}"
+
+    def event(self) -> NewEvent:
+        if self.turn == TURNS - 1:
+            return read_decision(
+                self.execution, DECISION, approved=True, by="chaos", note=self.token
+            )
+        return read_event(EVENT, {"number": self.number, "note": self.token})
+
+
+async def send_event(client: Client, one: Send, *, after: Seconds, clock: Clock) -> None:
+    """Send it until that is answered, and note when it was."""
+    event = one.event()
+    await clock.sleep(after)
+    for turn in range(TRIES_MAX):
+        try:
+            await client.send(event, is_own=True)
+        except Unavailable:
+            await clock.sleep(PAUSE_SECONDS)
+            continue
+        except Conflict:
+            # It has ended: because of this, if only the answer to an earlier try was lost.
+            one.is_refused = turn == 0
+            return
+        one.answered_at = clock.monotonic()
+        return
+
+
+# Bulks that are sent several times under one key, to several API servers, at once and later.
+#
+# Whatever happens to servers and answers, each answer has to name the same executions.
+
+PATH: Final = "/api/v1/executions"
+ANSWER_SECONDS: Final = 10.0  # by then a server has answered, if only that the store is away
+PATIENCE_SECONDS: Final = ANSWER_SECONDS + 2.0  # of the client, to see how late an answer is
+GIVES_UP_SECONDS: Final = 40.0
+ACCEPTED: Final = 202
+SERVER_ERROR: Final = 500
+
+Servers = Callable[[], list[tuple[int, str]]]  # the process and the address of each
+
+
+class SubmissionTry(msgspec.Struct, kw_only=True):
+    """One request, and its answer."""
+
+    pid: int  # of the server
+    asked_at: Seconds
+    ended_at: Seconds | None = None
+    status: int = 0  # 0: no answer
+    ids: Sequence[UUID] = ()
+
+
+class Submission(msgspec.Struct, kw_only=True):
+    """One bulk, and all that became of it."""
+
+    key: str
+    job: str
+    numbers: range
+    tries: list[SubmissionTry] = []
+
+    def body(self) -> bytes:
+        items = [{"job": self.job, "args": {"number": number}} for number in self.numbers]
+        return msgspec.json.encode(items)
+
+    @property
+    def answers(self) -> list[SubmissionTry]:
+        return [one for one in self.tries if one.status == ACCEPTED]
+
+
+class _Made(msgspec.Struct):
+    execution_id: UUID
+
+
+class _Answer(msgspec.Struct):
+    items: list[_Made]
+
+
+class Submitter:
+    """Sends submissions. `token` is that of an API key."""
+
+    def __init__(self, servers: Servers, token: str, *, clock: Clock) -> None:
+        self._servers = servers
+        self._clock = clock
+        self._http = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            timeout=PATIENCE_SECONDS,
+            trust_env=False,
+            verify=False,  # there is no TLS; not even its certificates are to be read
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def send(self, one: Submission, *, turn: int, after: Sequence[Seconds]) -> None:
+        """Send it so many times, each after so long, from one server to the next; each time until
+        it is accepted.
+        """
+        await asyncio.gather(
+            *(self._insist(one, turn + at, pause) for at, pause in enumerate(after))
+        )
+
+    async def _insist(self, one: Submission, turn: int, after: Seconds) -> None:
+        await self._clock.sleep(after)
+        deadline = self._clock.monotonic() + GIVES_UP_SECONDS
+        while self._clock.monotonic() < deadline:
+            if servers := self._servers():
+                pid, address = servers[turn % len(servers)]
+                status = await self._try(one, pid, address)
+                if 0 < status < SERVER_ERROR:  # done, or refused for good
+                    return
+                turn += 1
+            await self._clock.sleep(PAUSE_SECONDS)
+
+    async def _try(self, one: Submission, pid: int, address: str) -> int:
+        this = SubmissionTry(pid=pid, asked_at=self._clock.monotonic())
+        one.tries.append(this)
+        try:
+            answer = await self._http.post(
+                address + PATH, content=one.body(), headers={"Idempotency-Key": one.key}
+            )
+        except httpx.HTTPError:
+            this.ended_at = self._clock.monotonic()
+            return 0
+        this.ended_at, this.status = self._clock.monotonic(), answer.status_code
+        if this.status == ACCEPTED:
+            made = msgspec.json.decode(answer.content, type=_Answer).items
+            this.ids = [item.execution_id for item in made]
+        return this.status
+
 
 TURN_SECONDS: Final = 0.02
 FLYING_MAX: Final = 5000  # beyond that the machine is too slow for the load, not the store
@@ -173,7 +338,7 @@ class Load:
         self.sends += sends
         await asyncio.gather(
             *(
-                send(self._client, one, after=after, clock=self._clock)
+                send_event(self._client, one, after=after, clock=self._clock)
                 for one, after in zip(sends, delays, strict=True)
             )
         )

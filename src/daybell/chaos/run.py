@@ -1,4 +1,4 @@
-"""One run: a fleet, a load, faults, then peace, and the verdict."""
+"""One run: start a fleet and a load, inject faults, check the history, and report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +15,26 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.chaos import effects, recovery
-from daybell.chaos.app import SCHEDULED, TENANT
-from daybell.chaos.checker import RULES, History, Violation, check
-from daybell.chaos.complaints import complaints
-from daybell.chaos.effects import START
+from daybell.chaos import recovery, tasks
+from daybell.chaos.checker import (
+    RULES,
+    History,
+    ScheduleHistory,
+    Violation,
+    check_history,
+    count_decisions,
+    courses,
+    cursors,
+)
+from daybell.chaos.faults import (
+    FROZEN_LEASES,
+    Fault,
+    Hold,
+    Kind,
+    Proxy,
+    can_stand_before,
+    draw_faults,
+)
 from daybell.chaos.fleet import (
     FLEET,
     FLEET_PROCESSES,
@@ -28,29 +43,178 @@ from daybell.chaos.fleet import (
     SERVER,
     WORKER,
     Fleet,
-    Happening,
+    FleetEvent,
     environment,
+    find_tracebacks,
 )
-from daybell.chaos.flow_checker import FLOW_RULES, figures, went_on_late
-from daybell.chaos.flow_runs import flow_runs, recorded_steps
-from daybell.chaos.flows import NAMES, definitions, draw
-from daybell.chaos.load import Load
-from daybell.chaos.nodes import app
-from daybell.chaos.plan import FROZEN_LEASES, Fault, Kind, plan
-from daybell.chaos.proxy import Hold, Proxy, can_stand_before
-from daybell.chaos.recovery import SLACK_SECONDS, Sample
-from daybell.chaos.report import Summary
-from daybell.chaos.service import STALL, STALL_SECONDS, judge_service, unjudged
-from daybell.chaos.submissions import Submitter
-from daybell.chaos.ticks import Course, counted, courses, cursors
-from daybell.chaos.wait_checker import WAIT_RULES, events_of
+from daybell.chaos.load import Load, Submitter
+from daybell.chaos.recovery import (
+    SLACK_SECONDS,
+    STALL,
+    STALL_SECONDS,
+    Return,
+    Sample,
+    count_unjudged,
+    judge_service,
+    quantile,
+)
+from daybell.chaos.tasks import SCHEDULED, START, TENANT, app
+from daybell.chaos.workflow_checker import (
+    FLOW_RULES,
+    WAIT_RULES,
+    EventFigures,
+    count_events,
+    count_workflows,
+    find_late_nodes,
+)
+from daybell.chaos.workflows import (
+    NAMES,
+    WorkflowFigures,
+    definitions,
+    draw_workflows,
+    flow_runs,
+    recorded_steps,
+)
 from daybell.client import Client
 from daybell.core.execution import PENDING, Execution, State
-from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.units import Instant, Seconds
 from daybell.engine.clock import SystemClock
-from daybell.engine.node import sweep_seconds
+from daybell.engine.process import sweep_seconds
 from daybell.errors import Conflict, Unavailable, UsageError
+
+# What came out of a run, for people and for programs.
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures, and what was not as promised."""
+
+    seed: int
+    seconds: Seconds
+    lease: Seconds
+    asked: int
+    acknowledged: int
+    attempts: int  # starts, as the tasks wrote them down
+    states: dict[str, int]
+    faults: dict[str, int]  # what was done, and how often
+    by_themselves: int  # processes that ended without being told to, and were started again
+    answers_lost: int
+    waits: Sequence[Seconds]  # of what a lost worker ran, until it started again
+    disturbed: int  # those of them that count from when the store was well again
+    suspects: int  # more, that had to wait for others of their kind
+    promised: Seconds  # how long such a wait may be
+    returns: Sequence[Return]  # of the database
+    schedules: int
+    ticks: dict[str, int]  # on record, by what became of them
+    workflows: WorkflowFigures
+    events: EventFigures
+    requests: int  # bulks, each sent several times under its key
+    answers: int  # that these got
+    unfinished: int
+    notes: Sequence[str]
+    violations: Sequence[Violation]
+
+    @property
+    def is_ok(self) -> bool:
+        return not self.violations
+
+    def as_json(self) -> dict[str, Any]:
+        broken = Counter(violation.rule for violation in self.violations)
+        return {
+            "is_ok": self.is_ok,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 1),
+            "lease_seconds": self.lease,
+            "asked": self.asked,
+            "acknowledged": self.acknowledged,
+            "attempts": self.attempts,
+            "states": self.states,
+            "faults": self.faults,
+            "ended_by_themselves": self.by_themselves,
+            "answers_lost": self.answers_lost,
+            "restarts": {
+                "count": len(self.waits),
+                "p50_seconds": round(quantile(self.waits, 0.5), 3),
+                "p99_seconds": round(quantile(self.waits, 0.99), 3),
+                "max_seconds": round(max(self.waits, default=0.0), 3),
+                "promised_seconds": self.promised,
+                "from_the_end_of_another_fault": self.disturbed,
+                "suspects": self.suspects,
+            },
+            "returns": [
+                {
+                    "first_start_seconds": round(one.first_start, 3),
+                    "backlog_max": one.backlog,
+                    "shrinks_after_seconds": None if one.shrinks is None else round(one.shrinks, 1),
+                }
+                for one in self.returns
+            ],
+            "schedules": self.schedules,
+            "ticks": self.ticks,
+            "workflows": msgspec.to_builtins(self.workflows),
+            "events": msgspec.to_builtins(self.events),
+            "requests": {"sent": self.requests, "answers": self.answers},
+            "unfinished": self.unfinished,
+            "notes": list(self.notes),
+            "broken": dict(broken),
+            "violations": [{"rule": one.rule, "what": one.what} for one in self.violations],
+        }
+
+    def fields(self) -> dict[str, str]:
+        """The same as lines with a name."""
+        counts = Counter(violation.rule for violation in self.violations)
+        return {
+            "seed": str(self.seed),
+            "enqueued": f"{self.acknowledged:,} acknowledged of {self.asked:,} asked for",
+            "ran": f"{self.attempts:,} attempts; {_listed(self.states)}",
+            "faults": _listed(self.faults) or "none",
+            "ended alone": f"{self.by_themselves} processes" if self.by_themselves else "",
+            "answers lost": f"{self.answers_lost} after their commit" if self.answers_lost else "",
+            "orphans": self._orphans(),
+            "after restarts": "; ".join(map(_return, self.returns)),
+            "ticks": f"{_listed(self.ticks) or 'none'} of {self.schedules} schedules;"
+            f" {counts['tick doubled']} doubled, {counts['tick lost']} lost",
+            "workflows": self._workflows(),
+            "events": f"{self.events.acknowledged:,} acknowledged of {self.events.asked:,} sent;"
+            f" {self.events.taken:,} ended a wait, {self.events.early:,} were there before it",
+            "requests": f"{self.requests:,} bulks under one key each, {self.answers:,} answers",
+            "at the end": f"{self.unfinished:,} unfinished" if self.unfinished else "all is done",
+            "notes": "; ".join(self.notes),
+            "violations": _listed(counts) or "none",
+        }
+
+    def _workflows(self) -> str:
+        seen = self.workflows
+        return (
+            f"{seen.acknowledged:,} runs acknowledged of {seen.asked:,} asked for;"
+            f" {_listed(seen.states) or 'none'} with those inside them; {seen.nodes:,} nodes;"
+            f" {seen.steps:,} steps on record, {seen.steps_again:,} done again"
+        )
+
+    def _orphans(self) -> str:
+        if not self.waits:
+            return "none"
+        half, most = quantile(self.waits, 0.5), quantile(self.waits, 0.99)
+        return (
+            f"{len(self.waits)} restarted after {half:.1f} s (p50), {most:.1f} s (p99),"
+            f" {max(self.waits):.1f} s (max); {self.promised:g} s are promised;"
+            f" {self.disturbed} count from the end of another fault"
+            + (f"; {self.suspects} suspects are not held to it" if self.suspects else "")
+        )
+
+
+def _return(one: Return) -> str:
+    said = f"{one.first_start:.1f} s to the first start"
+    if one.shrinks == 0.0:
+        return f"{said}, {one.backlog:,} waiting at most"
+    if one.shrinks is None:
+        return f"{said}, a backlog of {one.backlog:,} that does not shrink"
+    return f"{said}, a backlog of {one.backlog:,} shrinks after {one.shrinks:.1f} s"
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+
 
 UNFINISHED: Final = [*PENDING, State.RUNNING]
 UP_SECONDS: Final = 60.0  # that the fleet may take to come up
@@ -152,7 +316,7 @@ async def _prepare(owner: Client, seed: int) -> None:
 async def _define(client: Client, seed: int) -> None:
     await client.define_jobs(app.definitions(), author="code")
     # A seed that was here before is to have its own workflows again.
-    await client.define_jobs(definitions(draw(seed)), author="code", promote=True)
+    await client.define_jobs(definitions(draw_workflows(seed)), author="code", promote=True)
 
 
 async def _alive(client: Client) -> int:
@@ -251,18 +415,18 @@ class Run:
         return self._judge(history, is_quiet)
 
     async def _history(
-        self, load: Load, since: Instant, missing: list[str], courses: list[Course]
+        self, load: Load, since: Instant, missing: list[str], courses: list[ScheduleHistory]
     ) -> History:
         executions, doubled = await self._executions(since)
         workers = await self._client.workers(include_dead=True)
         return History(
             calls=load.calls,
             cancels=load.cancels,
-            effects=effects.read(self._folder),
+            effects=tasks.read_effects(self._folder),
             executions=executions,
             happenings=self.fleet.happenings,
             courses=courses,
-            runs=await flow_runs(self._client, draw(self._options.seed), executions),
+            runs=await flow_runs(self._client, draw_workflows(self._options.seed), executions),
             steps=await recorded_steps(self._client, executions),
             sends=load.sends,
             submissions=load.submissions,
@@ -298,7 +462,7 @@ class Run:
 
     async def _inflict(self) -> None:
         options = self._options
-        faults = plan(
+        faults = draw_faults(
             options.seed,
             seconds=options.seconds,
             lease=options.lease,
@@ -394,11 +558,11 @@ class Run:
         since = self.clock.monotonic()
         await self._restart()
         now = self.clock.monotonic()
-        self.fleet.happenings.append(Happening(since, Kind.RESTART, length=now - since))
+        self.fleet.happenings.append(FleetEvent(since, Kind.RESTART, length=now - since))
         self._back_at.append(now)
 
     def _note(self, what: str, *, length: Seconds = 0.0) -> None:
-        self.fleet.happenings.append(Happening(self.clock.monotonic(), what, length=length))
+        self.fleet.happenings.append(FleetEvent(self.clock.monotonic(), what, length=length))
 
     async def _note_stalls(self) -> None:
         """Note when this process, and with it every connection, got no time from the machine."""
@@ -407,7 +571,7 @@ class Run:
             await self.clock.sleep(POLL_SECONDS / 4)
             late = self.clock.monotonic() - since - POLL_SECONDS / 4
             if late > STALL_SECONDS:
-                self.fleet.happenings.append(Happening(since, STALL, length=late))
+                self.fleet.happenings.append(FleetEvent(since, STALL, length=late))
 
     async def _sample(self) -> None:
         """Look at the backlog now and then, and say how it goes."""
@@ -471,21 +635,25 @@ class Run:
     def _judge(self, history: History, is_quiet: bool) -> Summary:
         options = self._options
         promised = options.lease + sweep_seconds(options.lease) + SLACK_SECONDS
-        violations = check(history, (*RULES, *FLOW_RULES, *WAIT_RULES))
+        violations = check_history(history, (*RULES, *FLOW_RULES, *WAIT_RULES))
         violations += [Violation("did not end", what) for what in self.fleet.faults]
-        violations += [Violation("unexpected error", what) for what in complaints(self._folder)]
+        violations += [
+            Violation("unexpected error", what) for what in find_tracebacks(self._folder)
+        ]
         if not is_quiet:
             violations.append(
                 Violation("not quiet", f"unfinished {options.peace:g} s after the last fault")
             )
-        troubles = recovery.troubles(history, self._samples, lengths=TROUBLES)
-        found = recovery.orphans(history, troubles=troubles, within=promised)
-        violations += recovery.late(found, within=promised)
-        violations += went_on_late(history, troubles=troubles, within=promised)
+        troubles = recovery.find_troubles(history, self._samples, lengths=TROUBLES)
+        found = recovery.find_orphans(history, troubles=troubles, within=promised)
+        violations += recovery.find_late_orphans(found, within=promised)
+        violations += find_late_nodes(history, troubles=troubles, within=promised)
         violations += judge_service(history, lease=options.lease)
         few = round(options.rate)
         away = [one.at for one in history.happenings if one.what in KEEP_FROM_WORK]
-        violations += recovery.stuck(self._samples, self._back_at, few=few, away_at=away)
+        violations += recovery.find_stuck_returns(
+            self._samples, self._back_at, few=few, away_at=away
+        )
         starts = [effect.at for effect in history.effects if effect.what == START]
         assert self._load is not None
         return Summary(
@@ -503,15 +671,17 @@ class Run:
             disturbed=sum(one.counted_from > one.lost_at for one in found if not one.is_suspect),
             suspects=sum(one.is_suspect for one in found),
             promised=promised,
-            returns=recovery.returns(self._samples, starts, self._back_at, few=few, away_at=away),
+            returns=recovery.find_returns(
+                self._samples, starts, self._back_at, few=few, away_at=away
+            ),
             schedules=len(history.courses),
-            ticks=counted(history.courses),
-            workflows=figures(history),
-            events=events_of(history),
+            ticks=count_decisions(history.courses),
+            workflows=count_workflows(history),
+            events=count_events(history),
             requests=len(history.submissions),
             answers=sum(len(one.answers) for one in history.submissions),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
-            notes=self._notes(unjudged(history, lease=options.lease)),
+            notes=self._notes(count_unjudged(history, lease=options.lease)),
             violations=violations,
         )
 

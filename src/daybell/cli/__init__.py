@@ -17,29 +17,22 @@ import typer
 from typer.main import get_command
 from typer.models import CommandInfo
 
-from daybell.cli import (
-    api_keys,
-    applying,
-    audit,
-    bench,
-    chaos,
-    cron,
+from daybell.cli import operations
+from daybell.cli.apply import command
+from daybell.cli.commands import (
+    admin,
     dead_letters,
     events,
     executions,
     jobs,
-    progress,
-    queues,
-    roles,
+    schedules,
     secrets,
     templates,
-    tenants,
-    top,
     workers,
 )
-from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
-from daybell.cli.options import ApiUrl, DatabaseUrl, Json, chosen, run, skip_adapters
-from daybell.cli.words_after import MISUSE
+from daybell.cli.options import MISUSE, ApiUrl, DatabaseUrl, Json, database_flag, run, skip_adapters
+from daybell.cli.roles import commands
+from daybell.cli.runtime import DONE, MISUSED, guard, open_streams, print_stderr
 from daybell.errors import UsageError
 
 app = typer.Typer(
@@ -74,23 +67,23 @@ def read_settings(
     context.obj = {"database_url": database_url, "api_url": api_url}
 
 
-app.command()(roles.dev)
-app.command()(roles.worker)
-app.command()(roles.scheduler)
-app.command()(roles.server)
+app.command()(commands.dev)
+app.command()(commands.worker)
+app.command()(commands.scheduler)
+app.command()(commands.server)
 app.add_typer(jobs.app, name="jobs")
-app.command()(applying.apply)
+app.command()(command.apply)
 app.add_typer(templates.app, name="templates")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(executions.app, name="executions")
 app.add_typer(events.app, name="events")
 app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(workers.app, name="workers")
-app.add_typer(queues.app, name="queues")
-app.add_typer(cron.app, name="cron")
-app.add_typer(api_keys.app, name="keys")
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(audit.app, name="audit")
+app.add_typer(workers.workers_app, name="workers")
+app.add_typer(workers.queues_app, name="queues")
+app.add_typer(schedules.app, name="cron")
+app.add_typer(admin.keys_app, name="keys")
+app.add_typer(admin.tenants_app, name="tenants")
+app.add_typer(admin.audit_app, name="audit")
 
 
 @app.command()
@@ -111,9 +104,9 @@ def migrate(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Bring the store's schema up to date."""
-    from daybell.cli.migrate import migrate
+    from daybell.cli.migration import migrate
 
-    flag = chosen(context, database_url)
+    flag = database_flag(context, database_url)
     run(context, partial(migrate, check=check, grant=grant, flag=flag), database_url)
 
 
@@ -132,9 +125,9 @@ def doctor(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Look for problems, and say what to do."""
-    from daybell.cli.doctor import doctor, refuse
+    from daybell.cli.doctor.report import doctor, refuse
 
-    flag = chosen(context, database_url)
+    flag = database_flag(context, database_url)
     try:
         run(context, partial(doctor, as_json=as_json, flag=flag, spec=app), database_url)
     except UsageError as error:
@@ -143,10 +136,10 @@ def doctor(
         raise
 
 
-app.command()(bench.bench)
-app.command()(chaos.chaos)
-app.command()(top.top)
-app.command()(progress.progress)
+app.command()(operations.bench)
+app.command()(operations.chaos)
+app.command()(operations.top)
+app.command()(executions.progress)
 
 
 MISPLACED: Final = "No such option: --api-url"
@@ -206,7 +199,7 @@ def _complain_of(misuse: typer.BadParameter) -> None:
         said = f"{MISPLACED} here; it goes before the command: daybell --api-url URL COMMAND"
     then = " See" if said.endswith("?") else "; see"
     where = _typed_path() if misuse.ctx is None else misuse.ctx.command_path
-    complain(f"error: {said[0].lower()}{said[1:]}{then} {where} --help")
+    print_stderr(f"error: {said[0].lower()}{said[1:]}{then} {where} --help")
 
 
 def _typed_path() -> str:

@@ -1,4 +1,4 @@
-"""From what was typed to an app that is connected and ready to be run."""
+"""Load an app, connect it to its store, and warn of jobs that are missing."""
 
 from __future__ import annotations
 
@@ -6,25 +6,102 @@ import os
 import sys
 import sysconfig
 import traceback
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from daybell.cli import edge
-from daybell.cli.applying import PRUNED_MAX
-from daybell.cli.edge import complain, use_store
-from daybell.cli.missing import tell_missing
-from daybell.cli.show import printable
-from daybell.cli.stopping import interruptible
+from daybell.cli import runtime
+from daybell.cli.apply.command import PRUNED_MAX
+from daybell.cli.output import printable
+from daybell.cli.runtime import print_stderr, use_store
+from daybell.cli.terminal import interruptible
 from daybell.client import Client
-from daybell.client.uses import needs_of
-from daybell.engine.queues import Queues
-from daybell.errors import DaybellError, QuotaExceeded, UsageError, listed
+from daybell.client.job_checks import describe_uses
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.views import Check
+from daybell.core.workflow.graph import inner_jobs
+from daybell.engine.claim import Queues
+from daybell.errors import DaybellError, JobNotFound, QuotaExceeded, UsageError, listed, shown
 from daybell.sdk.app import App
-from daybell.sdk.loading import AppImportError, in_words, load_app, undeclared_modules
+from daybell.sdk.loading import AppImportError, describe_import_error, load_app, undeclared_modules
 from daybell.settings import Settings, masked_url
 from daybell.store.protocol import Store
+
+# All jobs of a tenant, in pages: for what `daybell doctor` looks at.
+
+
+async def iterate_jobs(store: Store, tenant: str) -> AsyncGenerator[Job]:
+    """The jobs of a tenant, by name. Read it to its end."""
+    cursor = None
+    while True:
+        page = await store.list_jobs(tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
+        for job in page.items:
+            yield job
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+# What people are told of jobs that others name, and that are not there.
+
+
+async def warn_missing_jobs(
+    store: Store, tenant: str, definitions: Iterable[JobDefinition]
+) -> None:
+    """Warn of jobs that workflows in code run and that are not there, in the words of a start. They
+    may still be made before a run comes to them.
+    """
+    users = defaultdict[str, list[str]](list)
+    for one in definitions:
+        for name in inner_jobs(one):
+            users[name].append(one.name)
+    for name, workflows in users.items():
+        try:
+            await store.get_job(tenant, name)
+        except JobNotFound:
+            runs = "workflow {} runs" if len(workflows) == 1 else "workflows {} run"
+            said = f"{runs.format(listed(workflows))} {shown(name)}, and there is no such job"
+            way_out = "create it, or start the app that has it, before a run comes to that node"
+            print_stderr(f"warning: {printable(said)}; {way_out}")
+
+
+async def check_missing_jobs(store: Store) -> list[Check]:
+    """The jobs of all tenants, in one pass. What is paused needs nothing."""
+    checks: list[Check] = []
+    for tenant in await store.list_tenants():
+        there, wanted = set[str](), defaultdict[str, list[str]](list)
+        async for job in iterate_jobs(store, tenant):
+            there.add(job.name)
+            for name, use in _named_by(job):
+                wanted[name].append(use)
+        missing = {name: wanted[name] for name in sorted(wanted) if name not in there}
+        if missing:
+            checks.append(_missing(tenant, missing))
+    return checks
+
+
+def _named_by(job: Job) -> list[tuple[str, str]]:
+    """The jobs that a job cannot do without, each with what that means for it."""
+    if job.paused_at is not None:
+        return []
+    needed = [(name, f"{job.name} waits for it") for name in job.definition.upstream]
+    runs = sorted(inner_jobs(job.definition))
+    return [*needed, *((name, f"workflow {job.name} runs it") for name in runs)]
+
+
+def _missing(tenant: str, missing: dict[str, list[str]]) -> Check:
+    of = "" if tenant == DEFAULT_TENANT else f" of tenant {tenant}"
+    named = listed((f"{name} ({listed(uses)})" for name, uses in missing.items()), between="; ")
+    return Check(
+        name="missing jobs",
+        is_ok=False,
+        found=f"there is no job{of} named {named}",
+        advice="create it, start a worker whose code has it, or change those that need it",
+    )
+
 
 SAMPLE_MAX: Final = 12
 
@@ -69,8 +146,8 @@ def show_traceback(error: BaseException, settings: Settings) -> None:
     has_more = isinstance(error, BaseExceptionGroup) or hasattr(error, "__notes__")
     text = "".join(lines if has_more else lines[:-1])
     shown = printable(settings.mask(text), keep="\n")
-    if edge.spoken is not None:
-        edge.spoken.error("%s", shown.rstrip())
+    if runtime.spoken is not None:
+        runtime.spoken.error("%s", shown.rstrip())
     else:
         sys.stderr.write(shown)
 
@@ -96,7 +173,7 @@ _LIBRARY: Final = ("<frozen", sysconfig.get_path("stdlib") + os.sep)
 
 
 @asynccontextmanager
-async def alive(app: App, settings: Settings) -> AsyncGenerator[None]:
+async def run_hooks(app: App, settings: Settings) -> AsyncGenerator[None]:
     """Run the app's hooks around what is done; an error of theirs is shown as Python would."""
     lifespan = app.lifespan()
     with _shown(settings, "on_start"):
@@ -114,11 +191,13 @@ def _shown(settings: Settings, what: str) -> Generator[None]:
         yield
     except Exception as error:
         show_traceback(error, settings)
-        raise HookError(f"an {what} hook of the app failed: {in_words(error)}") from error
+        raise HookError(
+            f"an {what} hook of the app failed: {describe_import_error(error)}"
+        ) from error
 
 
 @asynccontextmanager
-async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]:
+async def connect_app(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]:
     """Connect the app, define its jobs, and yield the store that it uses.
 
     The worker has to use that very store: what is in memory is nowhere else. Definitions that the
@@ -151,59 +230,63 @@ def _too_many(app: App, error: QuotaExceeded) -> QuotaExceeded:
     )
 
 
-async def settle_gone(app: App, *, prune: bool) -> None:
+async def report_removed_jobs(app: App, *, prune: bool) -> None:
     """Say which jobs have left the code while their schedules still fire; or remove them. Say also
     which ones the code runs, and nobody has.
     """
     client = await app.open()
-    await tell_missing(client.store, client.tenant, app.definitions())
+    await warn_missing_jobs(client.store, client.tenant, app.definitions())
     gone = await client.abandoned(app.author, {*app.tasks, *app.workflows})
     if not gone:
         return
     jobs = "job" if len(gone) == 1 else "jobs"
     if not prune:
         left, fire = ("has left", "fires") if len(gone) == 1 else ("have left", "fire")
-        complain(
-            f"warning: {jobs} {sample(gone)} {left} the code and still {fire}; --prune removes such"
+        print_stderr(
+            f"warning: {jobs} {list_sample(gone)} {left} the code and still {fire}; --prune removes such"
         )
         return
     for name in gone:
         await client.delete_job(name, force=True)
-    complain(f"removed {jobs} {sample(gone)}, which the code has no more")
+    print_stderr(f"removed {jobs} {list_sample(gone)}, which the code has no more")
     for name in gone[:PRUNED_MAX]:
-        for warning in await needs_of(client.store, client.tenant, name):
-            complain(f"warning: {printable(warning)}")
+        for warning in await describe_uses(client.store, client.tenant, name):
+            print_stderr(f"warning: {printable(warning)}")
 
 
-def queues_of(app: App, wanted: str) -> str:
+def select_queues(app: App, wanted: str) -> str:
     """The queues to work on: those that were asked for, or all that the app's tasks use."""
     return wanted or ",".join(sorted(app.queues))
 
 
-def warn(app: App, queues: str, *, has_app: bool) -> None:
+def warn_about_app(app: App, queues: str, *, has_app: bool) -> None:
     """Say what was perhaps not meant, although it can be done."""
     if has_app and not app.tasks and not app.workflows:
         found = undeclared_modules(app)
         wanted = ", ".join(f'"{name}"' for name in found[:SAMPLE_MAX]) or '"package.module"'
-        seen = f"; {sample(found)} {'look' if len(found) > 1 else 'looks'} like it" if found else ""
-        complain(
+        seen = (
+            f"; {list_sample(found)} {'look' if len(found) > 1 else 'looks'} like it"
+            if found
+            else ""
+        )
+        print_stderr(
             f"warning: the app in {app.module[0]} has no tasks. A task exists when the module that"
             f" declares it is imported{seen}: App(include=[{wanted}])"
         )
     used = app.queues
     unused = [name for name in Queues.parse(queues).names if name not in used]
     if unused and app.tasks:
-        complain(
+        print_stderr(
             f"warning: no task of the app uses {'queue' if len(unused) == 1 else 'queues'}"
-            f" {sample(map(repr, unused))}; its tasks use {sample(sorted(used))}"
+            f" {list_sample(map(repr, unused))}; its tasks use {list_sample(sorted(used))}"
         )
     if app.url.startswith("memory:"):
-        complain(
+        print_stderr(
             "warning: memory:// is seen by this process alone, so nobody else can enqueue into it;"
             " use sqlite:///file.db"
         )
 
 
-def sample(names: Iterable[str]) -> str:
+def list_sample(names: Iterable[str]) -> str:
     """A list of names, cut where nobody reads on."""
     return listed(names, most=SAMPLE_MAX)

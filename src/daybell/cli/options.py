@@ -1,18 +1,16 @@
-"""Options that commands share, and the way from the words typed to a command's run.
-
-Imported for `--help` too: nothing heavy here.
-"""
+"""Options that commands share, the syntax of their values, and the call of a command."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Final, cast, get_args
 
 import typer
+from typer.core import TyperCommand
 
-from daybell.cli.edge import Command, run_command
+from daybell.cli.runtime import Command, run_command
 from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
 
 DatabaseUrl = Annotated[
@@ -133,7 +131,7 @@ EndedSince = Annotated[
 EndedUntil = Annotated[Text, typer.Option("--ended-until", metavar="TIME", help="Ended before.")]
 
 
-def args_of(typed: list[str] | None) -> dict[str, str] | None:
+def read_args(typed: list[str] | None) -> dict[str, str] | None:
     """Read what `--arg` was given."""
     found: dict[str, str] = {}
     for one in typed or ():
@@ -159,7 +157,7 @@ def statuses(incomplete: str) -> list[str]:
 
 def priorities(incomplete: str) -> list[str]:
     """What `--priority` may be, for completion."""
-    from daybell.core.priority import Priority
+    from daybell.core.execution import Priority
 
     return [one.label for one in Priority if one.label.startswith(incomplete)]
 
@@ -241,7 +239,7 @@ def _convert(word: object, kind: object, info: Any) -> str | int | None:
     return None
 
 
-def chosen(context: typer.Context, database_url: str | None) -> str | None:
+def database_flag(context: typer.Context, database_url: str | None) -> str | None:
     """The --database-url that counts: one after a command's name wins over one before it.
 
     An empty one counts, too: it is refused later, where falling back could hit another store.
@@ -262,8 +260,132 @@ def run(
 ) -> None:
     """Run a command and end with its exit code. `more` are other flags that are settings."""
     name = context.command_path.removeprefix("daybell ")
-    flags = {"database_url": chosen(context, database_url), "api_url": context.obj["api_url"]}
+    flags = {
+        "database_url": database_flag(context, database_url),
+        "api_url": context.obj["api_url"],
+    }
     if None not in flags.values():
         raise typer.BadParameter("--api-url and --database-url exclude each other; give one")
     flags |= more or {}
     raise typer.Exit(run_command(command, flags, on_store=name if name in ON_STORE else None))
+
+
+# A command that takes the words of another: `daybell jobs create NAME -- python x.py --fast`.
+#
+# Imported for `--help` too: nothing heavy here.
+
+DASHES: Final = "--"
+# Typer keeps Click under a name of its own, so its error is found by way of another.
+MISUSE: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+
+
+class CommandWithWords(TyperCommand):
+    """A command whose words after `--` belong to somebody else, whatever they look like."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own, after = args, list[str]()
+        if DASHES in args:
+            place = args.index(DASHES)
+            own, after = args[:place], args[place + 1 :]
+            if not after:
+                raise typer.BadParameter("after -- comes a command, and there is none", ctx=ctx)
+        ctx.meta[DASHES] = after
+        try:
+            return super().parse_args(ctx, own)
+        except MISUSE as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            said = error.message.rstrip(".")
+            raise typer.BadParameter(f"{said}; quote a command, or put it after --", ctx) from None
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
+
+
+def words_after(context: typer.Context) -> list[str]:
+    """The words that came after `--`."""
+    return list(context.meta.get(DASHES, []))
+
+
+# Short ways of writing at a terminal: a secret within a text, a file's text, a name and a value.
+#
+# Imported for `--help` too: nothing heavy here.
+
+# What a terminal's user writes for {"secret": "NAME"}, anywhere in a text.
+SECRET: Final = re.compile(r"@secret:([A-Za-z_][A-Za-z0-9_]*)")
+MARK: Final = "@secret:"
+
+
+def parse_reference(text: str) -> Any:
+    """The text, or what stands for it if a secret is named in it."""
+    parts: list[Any] = []
+    end = 0
+    for found in SECRET.finditer(text):
+        parts += [text[end : found.start()], {"secret": found[1]}]
+        end = found.end()
+    if not parts:
+        return text
+    said = [part for part in (*parts, text[end:]) if part != ""]
+    return said[0] if len(said) == 1 else {"join": said}
+
+
+def parse_nested_references(value: Any) -> Any:
+    """The same for all texts in a value."""
+    if isinstance(value, str):
+        return parse_reference(value)
+    if isinstance(value, list):
+        return [parse_nested_references(one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: parse_nested_references(one) for name, one in fields.items()}
+    return value
+
+
+def format_references(value: Any) -> str:
+    """The other way round, for people: a text with its secrets by name."""
+    from daybell.core.references import JOIN, is_reference, reference
+
+    named = reference(value, "secret")
+    if named is not None:
+        return f"{MARK}{named}"
+    if is_reference(value):
+        return "".join(map(format_references, value[JOIN]))
+    if isinstance(value, str):
+        return value
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read_text_value(text: str, *, what: str) -> str:
+    """The text itself, or that of a file which is named as @FILE; @- is what comes in. Text that
+    begins with @ is written with two of them.
+    """
+    if not text.startswith("@") or text.startswith(MARK):
+        return text
+    if text.startswith("@@"):
+        return text[1:]
+    from daybell.cli.apply.files import read_text
+    from daybell.errors import UsageError
+
+    try:
+        return read_text(text[1:], what=f"{what} {text}")
+    except UsageError as error:
+        raise UsageError(f"{error}; text that begins with @ is written @@") from None
+
+
+def parse_pairs(given: Sequence[str], flag: str, mark: str) -> dict[str, str]:
+    """What was given by name; a name that comes twice is refused."""
+    said: dict[str, str] = {}
+    for one in given:
+        name, found, value = one.partition(mark)
+        name = name.strip()
+        if not found or not name:
+            from daybell.errors import shown
+
+            form = "NAME=VALUE" if mark == "=" else "'NAME: VALUE'"
+            raise typer.BadParameter(f"{flag} {shown(one)} is not of the form {form}")
+        if name in said:
+            raise typer.BadParameter(f"{flag} {name} is given twice")
+        said[name] = value
+    return said

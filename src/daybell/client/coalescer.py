@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from daybell.core.audit import NewEntry
+from daybell.core.access import NewAuditEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.errors import DaybellError, Unavailable
 from daybell.store.shares import set_holder
@@ -22,11 +22,11 @@ class Send(Protocol):
     """The way to the store. `repeat`: these may have been sent before."""
 
     async def __call__(
-        self, executions: Sequence[NewExecution], entries: Sequence[NewEntry], *, repeat: bool
+        self, executions: Sequence[NewExecution], entries: Sequence[NewAuditEntry], *, repeat: bool
     ) -> list[Enqueued]: ...
 
 
-Waiting = tuple[NewExecution, NewEntry | None, "asyncio.Future[Enqueued]"]
+Waiting = tuple[NewExecution, NewAuditEntry | None, "asyncio.Future[Enqueued]"]
 
 
 class Coalescer:
@@ -37,7 +37,7 @@ class Coalescer:
         self._waiting: list[Waiting] = []
         self._sender: asyncio.Task[None] | None = None
 
-    async def enqueue(self, new: NewExecution, entry: NewEntry | None = None) -> Enqueued:
+    async def enqueue(self, new: NewExecution, entry: NewAuditEntry | None = None) -> Enqueued:
         """Enqueue one, perhaps together with others; their errors are not its. `entry` tells the
         audit log of it, in the same transaction.
         """

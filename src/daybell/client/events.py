@@ -1,24 +1,36 @@
-"""Events: what executions wait for, and the steps that they have made."""
+"""Events, decisions and steps, and the timeline of an execution."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
-from daybell.client import offers
-from daybell.client.node_waits import APPROVAL, DECISION, RESERVED, the_one
+from daybell.client import workers
 from daybell.client.requests import Id, Time, read_id, read_time
+from daybell.client.runs import (
+    APPROVAL,
+    DECISION,
+    RESERVED,
+    RunNode,
+    Runs,
+    WorkflowRun,
+    select_wait,
+    short_name,
+)
+from daybell.client.wire import attempt_outcome, encode_steps, identity, time
 from daybell.core import payload
-from daybell.core.event import Event, NewEvent, Published, check_event
-from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.event import Event, NewEvent, Published, Step, StepKind, check_event
+from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import FOR_EVENT
 from daybell.core.limits import ARGS_BYTES_MAX, PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.step import Step
-from daybell.core.view import Page
+from daybell.core.units import Instant
+from daybell.core.views import Page
 from daybell.errors import Conflict, InvalidName, JobNotFound, Unavailable
-from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
 WORKFLOW: Final = "workflow"
@@ -151,7 +163,7 @@ class Events:
         if not await self._is_run(one):
             return event, None
         waits = await self.store.node_waits(self.tenant, one.id, event=event)
-        found = the_one(one.id, event, waits)
+        found = select_wait(one.id, event, waits)
         return replace(event, execution=found.execution), found.label
 
     async def _is_run(self, one: Execution) -> bool:
@@ -161,7 +173,7 @@ class Events:
             return False
         with suppress(JobNotFound):
             job = await self.store.get_job(self.tenant, one.job, version=one.version)
-            return offers.definition_of(one, job.definition).kind == WORKFLOW
+            return workers.effective_definition(one, job.definition).kind == WORKFLOW
         return False
 
     async def events(
@@ -173,3 +185,138 @@ class Events:
     async def steps(self, id: Id) -> list[Step]:
         """What an execution has done durably, in its order."""
         return await self.store.steps(self.tenant, read_id(id))
+
+
+# What happened to an execution, in the order that it happened.
+
+TimelineEntry: TypeAlias = tuple[Instant, dict[str, Any]]
+
+_BEGINNINGS: Final = ("created", "due", "started")
+
+
+class ExecutionHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution with all that is kept of it."""
+
+    detail: ExecutionDetail
+    steps: Sequence[Step]
+    run: WorkflowRun | None  # None: it is of another kind
+    told_steps: list[dict[str, Any]]  # as plain JSON, without what is too much
+    timeline: list[dict[str, Any]]
+
+
+class Timelines(Runs):
+    """The part of `Client` that tells of one execution all at once."""
+
+    async def story(self, id: Id) -> ExecutionHistory:
+        """One execution, with its steps or nodes, and what happened to it."""
+        known = read_id(id)
+        detail = await self.store.get_execution(self.tenant, known)
+        steps = await self.store.steps(self.tenant, known)
+        run = await self.run_of(detail.execution, detail.attempts)
+        return ExecutionHistory(
+            detail=detail,
+            steps=steps,
+            run=run,
+            told_steps=encode_steps(steps, detail.execution),
+            timeline=timeline(detail, run, steps),
+        )
+
+
+def timeline(
+    of: ExecutionDetail, run: WorkflowRun | None = None, steps: Sequence[Step] = ()
+) -> list[dict[str, Any]]:
+    """Moments of an execution, oldest first: as far as they are kept. Of a workflow's run, also
+    those of its nodes; of a durable function, its steps, sleeps and waits.
+    """
+    one = of.execution
+    moments: list[TimelineEntry] = [(one.created_at, {"event": "created"})]
+    if one.run_at > one.created_at and not of.attempts and one.started_at is None:
+        moments.append((one.run_at, {"event": "due"}))
+    for attempt in of.attempts:
+        about = {"attempt": attempt.attempt, "worker_id": identity(attempt.worker)}
+        if attempt.started_at is not None:
+            moments.append((attempt.started_at, {"event": "started", **about}))
+        moments.append((attempt.ended_at, {"event": attempt_outcome(attempt, steps), **about}))
+    ended = {attempt.attempt for attempt in of.attempts}
+    if one.started_at is not None and one.attempt not in ended:
+        about = {"attempt": one.attempt, "worker_id": identity(one.worker)}
+        moments.append((one.started_at, {"event": "started", **about}))
+    if one.cancel_requested_at is not None:
+        moments.append((one.cancel_requested_at, {"event": "cancel_requested"}))
+    if one.finished_at is not None and one.state in TERMINAL:
+        moments.append((one.finished_at, {"event": "ended", "status": str(one.state)}))
+    if run is None:
+        # What ended a wait comes before the attempt that goes on with it, also in one moment.
+        ends = [end for step in steps for end in _of_wait(step)]
+        inside = [moment for step in steps for moment in _of_step(step)]
+        moments = sorted([*ends, *_enclose_entries(moments, inside)], key=lambda pair: pair[0])
+    else:
+        moments = _enclose_entries(moments, _of_nodes(run))
+    return [{"at": time(at), **said} for at, said in moments]
+
+
+def _of_nodes(run: WorkflowRun) -> list[TimelineEntry]:
+    moments: list[TimelineEntry] = []
+    for node in run.nodes:
+        if node.ready_at is not None:
+            moments.append((node.ready_at, {"event": "ready", "node": node.name}))
+        moments.extend(_of_attempts(node))
+        if node.finished_at is not None:
+            moments.append((node.finished_at, {"event": str(node.status), "node": node.name}))
+    return moments
+
+
+def _of_attempts(node: RunNode) -> Iterator[TimelineEntry]:
+    """Each start, and each end but that of the node itself."""
+    if not node.attempts and node.started_at is not None:
+        yield node.started_at, {"event": "started", "node": node.name}
+    for one in node.attempts:
+        about = {"node": node.name, "attempt": one.attempt, "worker_id": identity(one.worker)}
+        if one.started_at is not None:
+            yield one.started_at, {"event": "started", **about}
+        is_last = node.is_ended and one is node.attempts[-1]
+        if one.ended_at is not None and not is_last:
+            yield one.ended_at, {"event": str(one.outcome), **about}
+
+
+def _of_step(step: Step) -> Iterator[TimelineEntry]:
+    """When a step was done, and a sleep or a wait began. Values that have only to be the same again
+    (`ctx.now`) are left out.
+    """
+    about: dict[str, Any] = {"step": short_name(step.name), "n": step.n}
+    match step.kind:
+        case StepKind.STEP:
+            event = "step_done" if step.error is None else "step_failed"
+            yield step.finished_at or step.started_at, {"event": event, **about}
+        case StepKind.SLEEP:
+            yield step.started_at, {"event": "sleep", **about, "until": time(step.wake_at)}
+        case StepKind.WAIT:
+            yield step.started_at, {"event": "wait", **about, "until": time(step.wake_at)}
+            if step.finished_at == step.started_at:  # it had come before
+                yield step.started_at, {"event": _wait_outcome(step), **about}
+        case StepKind.NOW:
+            pass
+
+
+def _of_wait(step: Step) -> Iterator[TimelineEntry]:
+    """What came of a wait that had to wait for it."""
+    at = step.finished_at
+    if step.kind is StepKind.WAIT and step.is_done and at is not None and at != step.started_at:
+        yield at, {"event": _wait_outcome(step), "step": short_name(step.name), "n": step.n}
+
+
+def _wait_outcome(wait: Step) -> str:
+    if wait.result is None:
+        return "wait_timed_out"
+    if not wait.name.startswith(APPROVAL):
+        return "event_received"
+    return "approved" if payload.decode(wait.result)["data"]["approved"] else "rejected"
+
+
+def _enclose_entries(own: list[TimelineEntry], inside: list[TimelineEntry]) -> list[TimelineEntry]:
+    """A run begins before its nodes, and ends after the last of them, if only by the order; so do
+    attempts and their steps.
+    """
+    begins = [one for one in own if one[1]["event"] in _BEGINNINGS]
+    ends = [one for one in own if one[1]["event"] not in _BEGINNINGS]
+    return sorted([*begins, *inside, *ends], key=lambda pair: pair[0])

@@ -1,4 +1,4 @@
-"""What people write, turned into what a store takes; what makes no sense is refused by name."""
+"""Readers of user input: job and enqueue options, filters, ids, times and plain values. Invalid input is refused by the name of its field."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.client.dependencies import (
+from daybell.client.when import (
+    Arguments,
     Dependency,
+    WhenOptions,
+    check_not_manual,
     read_dependencies,
     read_fired_by,
     read_on_failure,
+    read_when,
 )
-from daybell.client.when import Arguments, WhenOptions, check_not_manual, read_when
 from daybell.core import payload
-from daybell.core.duration import Duration, parse_delay, parse_duration, parse_limit
-from daybell.core.execution import PENDING, NewExecution, State
-from daybell.core.graph import Graph
-from daybell.core.instant import Instant, Seconds, from_datetime, from_iso
-from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.checks import text_fault
+from daybell.core.execution import PENDING, NewExecution, Priority, State
+from daybell.core.ids import mint, mint_many
+from daybell.core.job import DEFAULT_QUEUE, DELETED, MANUAL, PAUSED, JobDefinition
 from daybell.core.kinds import KINDS, SETTINGS, settings_json
 from daybell.core.kinds import read_settings as read_settings_of
 from daybell.core.limits import (
@@ -37,14 +39,20 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
-from daybell.core.priority import Priority
 from daybell.core.retry import Retry
-from daybell.core.search import Content
-from daybell.core.standing import DELETED, MANUAL, PAUSED
-from daybell.core.view import ExecutionFilter
+from daybell.core.units import (
+    Duration,
+    Instant,
+    Seconds,
+    from_datetime,
+    from_iso,
+    parse_delay,
+    parse_duration,
+    parse_limit,
+)
+from daybell.core.views import Content, ExecutionFilter
+from daybell.core.workflow.graph import Graph
 from daybell.errors import InvalidDuration, InvalidName, PayloadError, UsageError, shown, suggested
-from daybell.store.checks import text_fault
-from daybell.store.ids import mint, mint_many
 
 T = TypeVar("T", bound=str)
 
@@ -172,7 +180,7 @@ def read_definition(
         description=description,
         user_id=None if user_id is None else read_text(user_id, "user_id"),
         settings=payload.encode(
-            read_settings(settings, kind),
+            read_kind_settings(settings, kind),
             what="settings",
             bytes_max=WORKFLOW_BYTES_MAX if kind == "workflow" else ARGS_BYTES_MAX,
         ),
@@ -494,7 +502,7 @@ def read_flag(value: object, what: str) -> bool:
     return value
 
 
-def read_settings(value: object, kind: str) -> dict[str, Any]:
+def read_kind_settings(value: object, kind: str) -> dict[str, Any]:
     """Return the settings of a job's kind, by name."""
     if kind == "workflow":
         return Graph.parse(value).to_settings()

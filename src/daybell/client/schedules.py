@@ -1,39 +1,57 @@
-"""When jobs run: schedules added at run time, pauses, triggers, and how a job stands."""
+"""Schedules: those added at run time, pauses, triggers, the status of a job, and backfills of past ticks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from math import inf, nextafter
-from typing import Any, Final, Unpack, cast
+from typing import Any, Final, Literal, NamedTuple, Unpack, cast
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
-from daybell.client.dependencies import waits_for
-from daybell.client.likely import hinting, job_named
+from daybell.client.executions import derive_id
+from daybell.client.job_checks import CODE, check_args, iterate_versions
+from daybell.client.jobs import find_job, suggest_similar_job
 from daybell.client.requests import (
     ONE_OPTIONS,
-    Arguments,
     EnqueueOptions,
     Id,
     JobFilters,
     Status,
+    Time,
     check_options,
     id_in,
     read_args,
+    read_bound,
     read_job_status,
     read_pattern,
     read_text,
+    read_whole,
+    read_word,
 )
-from daybell.client.uses import CODE, versions_of
-from daybell.client.when import When, added, added_id, declared, read_overlap_by, read_schedule
-from daybell.client.workflow_calls import check_args
+from daybell.client.when import (
+    Arguments,
+    When,
+    build_added_schedule,
+    build_declared_schedules,
+    derive_schedule_id,
+    load_waits,
+    read_overlap_by,
+    read_schedule,
+)
 from daybell.core import payload
-from daybell.core.execution import Enqueued
-from daybell.core.instant import Instant
-from daybell.core.job import Job, JobDefinition
+from daybell.core.access import NewAuditEntry
+from daybell.core.checks import check_limit
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.ids import mint
+from daybell.core.job import Job, JobActivity, JobDefinition, JobStatus, build_job_status, by_name
 from daybell.core.limits import (
+    BACKFILL_CONCURRENCY_MAX,
+    BACKFILL_TICKS_MAX,
     PAGE_BYTES_MAX,
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
@@ -41,12 +59,26 @@ from daybell.core.limits import (
     SCHEDULE_BATCH_MAX,
     check_name,
 )
-from daybell.core.overlap import OverlapBy
-from daybell.core.resume import RECORDS_MAX, resumed
-from daybell.core.schedule import Firing, NewSchedule, Schedule
-from daybell.core.standing import Look, Standing, by_name, standing_of
-from daybell.core.view import ITEM_BYTES, Page, bytes_of, execution_bytes
+from daybell.core.schedule import (
+    Firing,
+    NewSchedule,
+    Occurrence,
+    OverlapBy,
+    Schedule,
+    backfill_gate,
+)
+from daybell.core.units import Instant, to_iso
+from daybell.core.views import ITEM_BYTES, Page, bytes_of, execution_bytes
 from daybell.core.when import After, Manual
+from daybell.core.when import Schedule as Rule
+from daybell.core.when.cursor import (
+    RECORDS_MAX,
+    Only,
+    Order,
+    choose,
+    resume_schedule,
+    ticks_between,
+)
 from daybell.core.worker import STORE_ROLES, Leadership
 from daybell.errors import (
     DaybellError,
@@ -56,14 +88,14 @@ from daybell.errors import (
     JobNotFound,
     NotFound,
     ScheduleNotFound,
+    Unavailable,
     UsageError,
     listed,
     shown,
 )
-from daybell.store.checks import check_limit
 from daybell.store.protocol import Store
 
-NOTHING: Final = Look()
+NOTHING: Final = JobActivity()
 SCAN_PAGE: Final = 200  # jobs that are looked at together
 SCHEDULE_BYTES: Final = 600  # counted for each schedule beside its rule and arguments
 SCAN_MAX: Final = 2_000  # and in one call
@@ -101,7 +133,7 @@ class Schedules:
         if not any(one.runs_by_itself for one in definitions):
             return [()] * len(definitions)
         now = (await self.store.health()).now
-        return [declared(one, tenant=self.tenant, now=now) for one in definitions]
+        return [build_declared_schedules(one, tenant=self.tenant, now=now) for one in definitions]
 
     async def schedule(
         self,
@@ -225,7 +257,7 @@ class Schedules:
             )
         given = definition.args if args is None else read_args(args)
         check_args(definition, given, what="this schedule would call it in vain:")
-        return added(
+        return build_added_schedule(
             definition,
             schedule,
             tenant=self.tenant,
@@ -303,7 +335,7 @@ class Schedules:
             records = await self.store.list_ticks(
                 self.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
             )
-            firing = resumed(one, now, records) if one.is_paused else None
+            firing = resume_schedule(one, now, records) if one.is_paused else None
             firings += [] if firing is None else [firing]
         await self.store.resume_job(self.tenant, job, firings)
 
@@ -326,23 +358,23 @@ class Schedules:
             args = payload.decode(known.definition.args)
         return await self.enqueue(job, args, unique_key=unique_key, **options)
 
-    async def standing(self, job: Id) -> Standing:
+    async def standing(self, job: Id) -> JobStatus:
         """How a job stands, by its name or id, a deleted one too: its status, and when it runs
         next.
         """
         try:
-            known = await job_named(self.store, self.tenant, job)
+            known = await find_job(self.store, self.tenant, job)
         except JobNotFound:
-            async with hinting(self.store, self.tenant, str(job)):
+            async with suggest_similar_job(self.store, self.tenant, str(job)):
                 known = await self._deleted(job)
-            look = await self.store.look_at_jobs(self.tenant, [known.name])
-            standing = standing_of(known, look[known.name], is_deleted=True)
+            look = await self.store.job_activity(self.tenant, [known.name])
+            standing = build_job_status(known, look[known.name], is_deleted=True)
             return await self._complete_standing(standing)
         (standing,) = await self.standings([known])
         standing = await self._complete_standing(standing)
-        return replace(standing, waits_for=await waits_for(self.store, self.tenant, standing))
+        return replace(standing, waits_for=await load_waits(self.store, self.tenant, standing))
 
-    async def _complete_standing(self, of: Standing) -> Standing:
+    async def _complete_standing(self, of: JobStatus) -> JobStatus:
         """A standing with the values that lists leave out."""
         last = of.last_execution
         if last is not None and last.truncated:
@@ -353,15 +385,15 @@ class Schedules:
             schedules = tuple(await self.store.list_schedules(self.tenant, job=of.job.name))
         return replace(of, last_execution=last, schedules=schedules)
 
-    async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
+    async def standings(self, jobs: Iterable[Job]) -> list[JobStatus]:
         """The same for jobs in hand, as they are now. A page of them is a few statements."""
         wanted = list(jobs)
         names = sorted({job.name for job in wanted})
-        looks: dict[str, Look] = {}
+        looks: dict[str, JobActivity] = {}
         for start in range(0, len(names), PAGE_ITEMS_MAX):
             some = names[start : start + PAGE_ITEMS_MAX]
-            looks |= await self.store.look_at_jobs(self.tenant, some)
-        return [standing_of(job, looks.get(job.name, NOTHING)) for job in wanted]
+            looks |= await self.store.job_activity(self.tenant, some)
+        return [build_job_status(job, looks.get(job.name, NOTHING)) for job in wanted]
 
     async def standings_page(
         self,
@@ -370,7 +402,7 @@ class Schedules:
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
         **where: Unpack[JobFilters],
-    ) -> Page[Standing]:
+    ) -> Page[JobStatus]:
         """How jobs stand, by name; see `jobs` for whose.
 
         A `status` is a state, "paused", "manual" or "pending". It is known only of jobs that were
@@ -380,7 +412,7 @@ class Schedules:
         """
         check_limit(limit)
         words = None if status is None else read_job_status(status)
-        found: list[Standing] = []
+        found: list[JobStatus] = []
         looked, left = 0, PAGE_BYTES_MAX
         while True:
             most = limit - len(found) if words is None else SCAN_MAX - looked
@@ -435,7 +467,7 @@ class Schedules:
         return found
 
     async def _has_said(self, author: str, job: Job) -> bool:
-        async for page in versions_of(self.store, self.tenant, job.name):
+        async for page in iterate_versions(self.store, self.tenant, job.name):
             for one in page:
                 if one.author == author and one.definition == job.definition:
                     return True
@@ -450,7 +482,7 @@ class Schedules:
         return (await self.store.list_versions(self.tenant, str(job), limit=1)).items[0]
 
     async def _schedule(self, job: str, name: str) -> Schedule:
-        ids = [added_id(self.tenant, job, name)]
+        ids = [derive_schedule_id(self.tenant, job, name)]
         added = await self.store.list_schedules(self.tenant, job=job, ids=ids)
         if added:
             return added[0]
@@ -462,7 +494,7 @@ class Schedules:
         raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
 
 
-def standing_bytes(of: Standing) -> int:
+def standing_bytes(of: JobStatus) -> int:
     """Count the bytes of a job's definition, its schedules and its last execution."""
     definition = of.job.definition
     texts = [definition.settings, definition.args, definition.template, definition.description]
@@ -492,3 +524,242 @@ def _check_name(name: object) -> str:
             field="name",
         )
     return checked
+
+
+# Running what a schedule's past ticks should have run.
+
+OCCURRENCES_PER_READ: Final = 10_000
+ALONE_SECONDS: Final = 60.0  # many times as long as it takes to look and to enqueue
+LOOK_SECONDS: Final = 0.05
+TICK_BITS: Final = 48  # milliseconds until the year 9999
+
+
+class BackfilledTick(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that was, or would be, run again."""
+
+    schedule: UUID
+    name: str  # of the schedule, among the job's
+    at: Instant
+    execution: UUID | None = None  # None in a dry run
+    created: bool = False  # False: another backfill has it in its hands
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill has done, or would do."""
+
+    id: UUID
+    job: str
+    ticks: tuple[BackfilledTick, ...]  # in the order that they run
+    looked_at: int  # ticks in the range, those that were not chosen included
+    is_dry_run: bool = False
+
+    @property
+    def created(self) -> int:
+        """How many executions there are because of it."""
+        return sum(one.created for one in self.ticks)
+
+
+class _BackfillRequest(NamedTuple):
+    """What somebody wants to have run."""
+
+    id: UUID
+    job: str
+    begin: Instant
+    end: Instant
+    only: Only
+    order: Order
+
+
+class Backfills:
+    """The verb of `Client` for ticks of the past."""
+
+    store: Store
+    tenant: str
+
+    async def submit_many(
+        self, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        raise NotImplementedError  # see `Submissions`
+
+    async def backfill(
+        self,
+        job: str,
+        since: Time,
+        until: Time,
+        *,
+        only: Literal["missing", "failed", "all"] = "missing",
+        concurrency: int = 1,
+        order: Literal["oldest", "newest"] = "oldest",
+        dry_run: bool = False,
+        id: UUID | None = None,
+        repeat: bool = False,
+        entry: NewAuditEntry | None = None,
+    ) -> Backfill:
+        """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
+
+        At most `concurrency` of them run at a time, beside what the schedules fire, and each once:
+        a tick that another backfill has in its hands is left to it. What is still to be fired is
+        left to the schedulers. `dry_run` only answers what would be done. With an `id` that the
+        caller chose, `repeat` says that it may have been asked for before: then the answer is what
+        was done. `entry` tells the audit log of it, in the same transaction.
+        """
+        wanted = Only(read_word(only, tuple(Only), "only"))
+        first = Order(read_word(order, tuple(Order), "order"))
+        room = read_whole(concurrency, "concurrency", least=1, most=BACKFILL_CONCURRENCY_MAX)
+        begin, end = read_bound(since, "since"), read_bound(until, "until")
+        now = (await self.store.health()).now
+        _check_range(begin, end, now)
+        what = _BackfillRequest(id or mint(), job, begin, end, wanted, first)
+        if dry_run:
+            return (await self._plan(what, now, is_dry_run=True))[0]
+        async with self._alone():
+            plan, found = await self._plan(what, now, repeat=repeat)
+            if not found:
+                return plan
+            with nullcontext() if entry is None else self.store.auditing(self.tenant, entry):
+                return await self._fill(plan, found, room, order=first, repeat=repeat)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """Nobody else backfills for this tenant: between a look at what has run and the enqueueing
+        of the rest, another backfill could run a tick to its end, which would then run twice.
+        """
+        name, holder = f"backfill {self.tenant}", mint()
+        while True:
+            if await self.store.lead(name, holder=holder, lease=ALONE_SECONDS) is not None:
+                break
+            await asyncio.sleep(LOOK_SECONDS)  # the other one is done soon, or its time is over
+        try:
+            yield
+        finally:
+            with suppress(Unavailable):  # it ends by itself, and what was done is done
+                await self.store.resign(name, holder=holder)
+
+    async def _plan(
+        self,
+        what: _BackfillRequest,
+        now: Instant,
+        *,
+        repeat: bool = False,
+        is_dry_run: bool = False,
+    ) -> tuple[Backfill, list[tuple[Instant, Schedule]]]:
+        """What is to be done as things are, or was done by an earlier try, and the schedule of
+        each tick.
+        """
+        job = what.job
+        schedules = _with_times(job, await self._schedules_of(job))
+        found, looked_at = list[tuple[Instant, Schedule]](), 0
+        done = list[tuple[Instant, Schedule]]()
+        for schedule in schedules:
+            # A tick of this very moment has been decided on, unless the schedule stands at it.
+            past = math.nextafter(now, math.inf)
+            last = min(what.end, past if schedule.is_paused else schedule.next_at or past, past)
+            rule, left = Rule.from_json(schedule.rule), BACKFILL_TICKS_MAX - looked_at
+            ticks = ticks_between(rule, what.begin, last, limit=left)
+            looked_at += len(ticks)
+            there = await self._occurrences(schedule, ticks)
+            chosen = choose(ticks, there, only=what.only, order=what.order)
+            found += [(tick, schedule) for tick in chosen]
+            if repeat:
+                ids = {one.id for one in there}
+                mine = [at for at in ticks if _id_of(what.id, schedule, at, what.order) in ids]
+                done += [(at, schedule) for at in mine]
+        found = done or found  # it was all or nothing
+        found.sort(key=lambda one: one[0], reverse=what.order is Order.NEWEST)
+        filled = tuple(BackfilledTick(schedule=one.id, name=one.name, at=at) for at, one in found)
+        plan = Backfill(
+            id=what.id, job=job, ticks=filled, looked_at=looked_at, is_dry_run=is_dry_run
+        )
+        return plan, found
+
+    async def _fill(
+        self,
+        plan: Backfill,
+        found: Sequence[tuple[Instant, Schedule]],
+        room: int,
+        *,
+        order: Order,
+        repeat: bool,
+    ) -> Backfill:
+        gate = backfill_gate(plan.id, room)
+        executions = list(_executions(plan.id, found, gate, order))
+        answers = await self.submit_many(executions, repeat=repeat)
+        ticks = tuple(
+            msgspec.structs.replace(one, execution=answer.id, created=answer.created)
+            for one, answer in zip(plan.ticks, answers, strict=True)
+        )
+        return msgspec.structs.replace(plan, ticks=ticks)
+
+    async def _schedules_of(self, job: str) -> list[Schedule]:
+        await self.store.get_job(self.tenant, job)  # raises for one that is not there
+        return await self.store.list_schedules(self.tenant, job=job)
+
+    async def _occurrences(self, schedule: Schedule, ticks: Sequence[Instant]) -> list[Occurrence]:
+        """What there is for these ticks, however much."""
+        found: list[Occurrence] = []
+        seen: set[UUID] = set()
+        since = ticks[0] if ticks else None
+        while since is not None:
+            page = await self.store.list_occurrences(
+                self.tenant,
+                schedule.id,
+                since=since,
+                until=ticks[-1],
+                limit=OCCURRENCES_PER_READ,
+            )
+            found += [one for one in page if one.id not in seen]
+            seen.update(one.id for one in page)
+            is_full = len(page) == OCCURRENCES_PER_READ and page[-1].scheduled_for > since
+            since = page[-1].scheduled_for if is_full else None
+        return found
+
+
+def _check_range(since: Instant, until: Instant, now: Instant) -> None:
+    if since >= until:
+        raise UsageError(
+            f"since {to_iso(since)} is not before until {to_iso(until)}", field="until"
+        )
+    if since >= now:
+        raise UsageError(
+            f"since {to_iso(since)} is in the future: what is still to come, the schedules fire",
+            field="since",
+        )
+
+
+def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
+    """Those whose ticks are known by the calendar alone."""
+    timed = [
+        one for one in schedules if one.delay is None and one.since is None and not one.is_reboot
+    ]
+    if not timed:
+        why = "only schedules whose times depend on what ran" if schedules else "no schedule"
+        raise UsageError(
+            f"job {job} has {why}, so there are no ticks to backfill; trigger it instead",
+            field="job",
+        )
+    return timed
+
+
+def _id_of(id: UUID, schedule: Schedule, at: Instant, order: Order) -> UUID:
+    """The id of the execution for a tick. What is due at the same time is claimed in the order of
+    its ids.
+    """
+    tick = int(at * 1000)
+    rank = tick if order is Order.OLDEST else (1 << TICK_BITS) - 1 - tick
+    return derive_id(id, schedule.id, to_iso(at), rank=rank, rank_bits=TICK_BITS)
+
+
+def _executions(
+    id: UUID, found: Sequence[tuple[Instant, Schedule]], gate: str, order: Order
+) -> Iterator[NewExecution]:
+    for at, schedule in found:
+        yield NewExecution(
+            id=_id_of(id, schedule, at, order),
+            job=schedule.job,
+            args=schedule.args,
+            gate=gate,
+            scheduled_for=at,
+            schedule=schedule.id,
+            unique_key=f"backfill {schedule.id} {to_iso(at)}",
+            wait_for_dependencies=True,
+        )

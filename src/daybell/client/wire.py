@@ -1,36 +1,38 @@
-"""Things as plain JSON: times in ISO 8601 and UTC, ids and priorities as words."""
+"""Plain JSON of everything that the client answers: times in ISO 8601 and UTC, ids and priorities as text."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
-from daybell.client.backfills import Backfill
-from daybell.client.declaring import Change, changes_between
-from daybell.client.kinds import OF_COMMAND, said_of
-from daybell.client.node_waits import short_name
-from daybell.client.why import Reason
-from daybell.client.workflows import WorkflowRun
+from daybell.client.declarations import Change, diff_versions
+from daybell.client.explain import Reason
+from daybell.client.jobs import OF_COMMAND, kind_fields
+from daybell.client.runs import WorkflowRun, short_name
+from daybell.client.schedules import Backfill
 from daybell.core import payload
-from daybell.core.access import Key, Scope
-from daybell.core.audit import AuditCheck, Entry
-from daybell.core.execution import Attempt, AttemptSpan, Execution, ExecutionDetail
-from daybell.core.instant import Instant, to_iso
-from daybell.core.job import Job, JobDefinition
+from daybell.core.access import AuditCheck, AuditEntry, Key, Scope, Secret, Tenant
+from daybell.core.event import Event, NodeWait, Step, StepKind
+from daybell.core.execution import (
+    TERMINAL,
+    Attempt,
+    AttemptSpan,
+    Execution,
+    ExecutionDetail,
+    Outcome,
+    State,
+)
+from daybell.core.job import Job, JobDefinition, JobStatus, Template
 from daybell.core.kinds import SETTINGS
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.schedule import Schedule
-from daybell.core.secret import Secret
-from daybell.core.standing import Standing
-from daybell.core.step import NodeWait
-from daybell.core.template import Template
-from daybell.core.tenant import Tenant
-from daybell.core.view import Counts, Page, Queue, is_large
+from daybell.core.units import Instant, from_iso, to_iso
+from daybell.core.views import Counts, Page, Queue, is_large
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
 from daybell.errors import InvalidSchedule, PayloadError
@@ -88,7 +90,7 @@ def job(of: Job, *, listed: bool = False) -> dict[str, Any]:
 def version(of: Job, before: Job | None, *, listed: bool = False) -> dict[str, Any]:
     """A version of a job, with its differences from the one before it."""
     said = job(of, listed=listed)
-    changes = [change(one) for one in changes_between(before, of)]
+    changes = [change(one) for one in diff_versions(before, of)]
     if listed:
         for one in changes:
             for side in ("before", "after"):
@@ -127,7 +129,7 @@ def template(of: Template, *, listed: bool = False) -> dict[str, Any]:
     }
 
 
-def standing(of: Standing, *, listed: bool = False) -> dict[str, Any]:
+def standing(of: JobStatus, *, listed: bool = False) -> dict[str, Any]:
     """A job with what it does now. Its schedules are as they stand, added ones included."""
     last = of.last_execution
     return job(of.job, listed=listed) | {
@@ -404,7 +406,7 @@ def secret(of: Secret) -> dict[str, Any]:
     }
 
 
-def entry(of: Entry) -> dict[str, Any]:
+def entry(of: AuditEntry) -> dict[str, Any]:
     """An entry of the audit log."""
     return {
         "entry_id": str(of.id),
@@ -468,6 +470,128 @@ def value(text: str | None) -> Any:
 def _run_fields(of: JobDefinition) -> dict[str, Any]:
     """What a job runs, as far as it can be read."""
     try:
-        return said_of(of)
+        return kind_fields(of)
     except PayloadError:
         return {}
+
+
+# Steps and events as plain JSON, and as they are read from it again.
+
+Status = Literal["done", "failed", "sleeping", "waiting", "timed_out"]
+RESULTS_CHARS_MAX: Final = 256 * 1024  # of all steps in one answer; the rest is left out
+
+
+def step_status(step: Step, execution: Execution) -> Status:
+    """What a step of an execution has come to."""
+    match step.kind:
+        case StepKind.SLEEP:
+            is_asleep = execution.state is State.SCHEDULED and _wake_at(step) >= execution.run_at
+            return "sleeping" if is_asleep else "done"
+        case StepKind.WAIT if not step.is_done:
+            return "done" if execution.state in TERMINAL else "waiting"
+        case StepKind.WAIT:
+            return "timed_out" if step.result is None else "done"
+        case _:
+            return "done" if step.error is None else "failed"
+
+
+def _wake_at(step: Step) -> float:
+    return step.wake_at or 0.0
+
+
+def attempt_outcome(attempt: Attempt, steps: Sequence[Step]) -> str:
+    """How an attempt ended, as people see it. One of a durable function may have been given back
+    by its own wish: the steps that were open when it ended say so.
+    """
+    if attempt.outcome is not Outcome.RELEASED:
+        return str(attempt.outcome)
+    at = attempt.ended_at
+    open_ones = [
+        step
+        for step in steps
+        if step.started_at <= at and (step.finished_at is None or step.finished_at > at)
+    ]
+    for kind, word in _WISHES.items():
+        if any(step.kind is kind for step in open_ones):
+            return word
+    return str(attempt.outcome)
+
+
+# What is waited for comes before what is slept for at the same time: it may come any moment.
+_WISHES: Final = {
+    StepKind.WAIT: "waited",
+    StepKind.SLEEP: "slept",
+    StepKind.STEP: "step_failed",
+}
+
+
+def encode_steps(steps: Sequence[Step], execution: Execution) -> list[dict[str, Any]]:
+    """The steps of an execution, in their order. What is too much of their results is left out."""
+    told: list[dict[str, Any]] = []
+    room = RESULTS_CHARS_MAX
+    for step in steps:
+        status, size = step_status(step, execution), len(step.result or "")
+        room -= size
+        is_over = status not in ("sleeping", "waiting")
+        told.append(
+            {
+                "n": step.n,
+                "name": step.name,
+                "kind": str(step.kind),
+                "status": status,
+                "failures": step.failures,
+                "started_at": time(step.started_at),
+                "finished_at": time(step.finished_at) if is_over else None,
+                "wake_at": time(step.wake_at),
+                "result": value(step.result) if room >= 0 else None,
+                "is_result_left_out": room < 0 and size > 0,
+                "error": value(step.error),
+            }
+        )
+    return told
+
+
+def decode_step(of: Mapping[str, Any]) -> Step:
+    """A step as a server has told it."""
+    finished, wake_at, result = of["finished_at"], of["wake_at"], of["result"]
+    # A wait without a result has timed out; one whose result was left out has not.
+    has_result = result is not None or (of["kind"] == "wait" and of["is_result_left_out"])
+    return Step(
+        n=int(of["n"]),
+        name=str(of["name"]),
+        kind=StepKind(of["kind"]),
+        result=payload.encode(result) if has_result else None,
+        error=None if of["error"] is None else payload.encode(of["error"]),
+        failures=int(of["failures"]),
+        wake_at=None if wake_at is None else from_iso(wake_at),
+        started_at=from_iso(of["started_at"]),
+        finished_at=None if finished is None else from_iso(finished),
+        is_done=of["status"] not in ("waiting", "failed"),
+    )
+
+
+def encode_event(of: Event) -> dict[str, Any]:
+    """An event, under the names that CloudEvents has."""
+    return {
+        "id": of.id,
+        "source": of.source,
+        "type": of.name,
+        "data": value(of.data),
+        "time": time(of.time),
+        "received_at": time(of.received_at),
+        "execution_id": identity(of.execution),
+    }
+
+
+def decode_event(of: Mapping[str, Any]) -> Event:
+    """An event as a server has told it."""
+    time, execution = of["time"], of["execution_id"]
+    return Event(
+        id=str(of["id"]),
+        source=str(of["source"]),
+        name=str(of["type"]),
+        data=payload.encode(of["data"]),
+        time=None if time is None else from_iso(time),
+        received_at=from_iso(of["received_at"]),
+        execution=None if execution is None else UUID(execution),
+    )

@@ -16,8 +16,8 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Claimed, Outcome, State
-from daybell.core.instant import Instant, Seconds
 from daybell.core.retry import Report, Retry
+from daybell.core.units import Instant, Seconds
 from daybell.errors import IllegalTransition
 
 

@@ -151,7 +151,7 @@ class Masks:
     def __call__(self, text: str) -> str:
         """Return the text without them."""
         found = self.find(text)
-        return replaced(text, found) if found else text
+        return mask_forms(text, found) if found else text
 
 
 def _shortest(forms: Iterable[str]) -> list[str]:
@@ -163,7 +163,7 @@ def _shortest(forms: Iterable[str]) -> list[str]:
     return found
 
 
-def replaced(text: str, forms: Iterable[str]) -> str:
+def mask_forms(text: str, forms: Iterable[str]) -> str:
     """Return the text with a mask for each place of a form, and one for places that overlap."""
     shown: list[str] = []
     done = 0

@@ -1,13 +1,4 @@
-"""Values that stand for others, in what is said of a job.
-
-    {"secret": "API_TOKEN"}                          a secret's value, which only a worker sees
-    {"parameter": "table"}                           in a template: what it is given
-    {"join": ["Bearer ", {"secret": "API_TOKEN"}]}   all of these as one text
-    {"as_is": {"secret": "no secret"}}                what is in it, as it is
-
-Nothing is ever looked for inside a text, so no text can turn into anything else. Arguments as a
-whole are never a reference: a task may have a parameter of that name.
-"""
+"""References to secrets and parameters in the settings and arguments of a job, and reading of settings by field."""
 
 from __future__ import annotations
 
@@ -85,7 +76,7 @@ def names_in_args(args: Mapping[str, Any]) -> set[str]:
     return set[str]().union(*(names_in(value) for value in args.values()))
 
 
-def filled(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
+def fill_references(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
     """The value with what its references stand for. What is joined becomes a text as soon as
     nothing in it refers to anything.
     """
@@ -94,21 +85,21 @@ def filled(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
     if is_literal(value):
         return value[LITERAL] if noun == "secret" else value  # the last that is put in
     if (parts := joined_parts(value, is_reference)) is not None:
-        put_in = [filled(part, noun, look_up) for part in parts]
+        put_in = [fill_references(part, noun, look_up) for part in parts]
         if noun != "secret" and any(map(is_reference, put_in)):
             return {JOIN: put_in}
         return joined_text(put_in)
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
-        return {key: filled(one, noun, look_up) for key, one in given.items()}
+        return {key: fill_references(one, noun, look_up) for key, one in given.items()}
     if isinstance(value, list | tuple):
-        return [filled(one, noun, look_up) for one in cast("list[Any]", value)]
+        return [fill_references(one, noun, look_up) for one in cast("list[Any]", value)]
     return value
 
 
-def filled_args(args: Mapping[str, Any], look_up: Callable[[str], Any]) -> dict[str, Any]:
+def fill_args(args: Mapping[str, Any], look_up: Callable[[str], Any]) -> dict[str, Any]:
     """Arguments with the secrets that they refer to."""
-    return {name: filled(value, "secret", look_up) for name, value in args.items()}
+    return {name: fill_references(value, "secret", look_up) for name, value in args.items()}
 
 
 def joined_text(parts: Iterable[Any]) -> str:
@@ -180,3 +171,21 @@ def _walk(value: Any) -> Iterator[Any]:
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# What the settings of every kind have in common: fields by name, and none that do not exist.
+
+
+def read_fields(value: Any, kind: type[msgspec.Struct], what: str) -> dict[str, Any]:
+    """Return what is given of a kind's settings; null says the same as nothing."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}={shown(value)} must be given by name, as an object", field=what)
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    given: dict[str, Any] = {}
+    for name, one in cast("Mapping[str, Any]", value).items():
+        if name not in known:
+            hint = suggested(name, known, otherwise=f"it takes {', '.join(known)}")
+            raise UsageError(f"{what} has no {shown(name)}; {hint}", field=f"{what}.{name}")
+        if one is not None:
+            given[name] = one
+    return given

@@ -10,9 +10,7 @@ from typing import Any, Final, Literal, TypeGuard, cast, get_args
 import msgspec
 
 from daybell.core import payload
-from daybell.core.duration import Duration, parse_duration
-from daybell.core.failure import dotted_name
-from daybell.core.instant import Instant, Seconds, from_datetime
+from daybell.core.execution import dotted_name
 from daybell.core.limits import (
     BACKOFF_FACTOR_MAX,
     DURATION_SECONDS_MAX,
@@ -21,6 +19,7 @@ from daybell.core.limits import (
     RETRIES_MAX,
     RETRY_NAMES_MAX,
 )
+from daybell.core.units import Duration, Instant, Seconds, from_datetime, parse_duration
 from daybell.errors import (
     InvalidArguments,
     InvalidRetry,
@@ -314,7 +313,7 @@ def _takes_error(function: Callable[..., object]) -> bool:
     return wants_error
 
 
-def when(asked: RetryLater) -> tuple[Seconds, Instant | None]:
+def read_retry_time(asked: RetryLater) -> tuple[Seconds, Instant | None]:
     """Return the delay and the moment that a task asked for, one of them 0 or None.
 
     Raises a UsageError for what is neither; the attempt then failed.

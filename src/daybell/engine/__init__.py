@@ -1,6 +1,3 @@
-"""What runs: claiming, executing, finishing, watching over each other.
+"""The engine of a worker: claim, execute, report, renew the lease, fire schedules, and upkeep. Each part is a public `tick()`; `loop.py` repeats ticks."""
 
-Every part is a public `tick()` that looks at the store, decides with `core`, and writes; `loop.py`
-repeats ticks. Handlers of jobs are given to the engine, which knows no SDK. Reading order: node,
-dispatcher, executor, completer, heartbeat, reaper, leader, janitor.
-"""
+from __future__ import annotations

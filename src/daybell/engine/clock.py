@@ -1,8 +1,4 @@
-"""The port to time and chance. Nothing else in the engine reads a clock or rolls dice.
-
-What is decided by time is decided by the store's clock. This one is only for waiting, for measuring
-how long something took, and for showing the store's time between two of its answers.
-"""
+"""The engine's port to time and randomness: waiting, measuring, jitter. Decisions use the store's clock."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from math import inf
 from random import random
 from typing import Final, Protocol
 
-from daybell.core.instant import Instant, Seconds
+from daybell.core.units import Instant, Seconds
 
 logger = logging.getLogger("daybell.engine")
 

@@ -1,4 +1,4 @@
-"""The one loop around every tick: interval, early wake-up, error backoff, stop."""
+"""The loop around every tick: interval, early wake-up, backoff after errors, stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from daybell.core.instant import Seconds
+from daybell.core.units import Seconds
 from daybell.engine.clock import Clock
 from daybell.errors import Unavailable
 

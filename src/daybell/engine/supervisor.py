@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from daybell.core.instant import Seconds
+from daybell.core.units import Seconds
 from daybell.engine.clock import Clock
 
 logger = logging.getLogger("daybell.supervisor")
@@ -36,12 +36,12 @@ WORDS_MAX: Final = 64  # the latest ones; workers that a process was before thos
 GROUP_LOOKS: Final = 100  # at what a dead child has left behind,
 GROUP_SECONDS: Final = 0.01  # so far apart
 
-Process = asyncio.subprocess.Process
+ChildProcess = asyncio.subprocess.Process
 OnDeath = Callable[[list[UUID]], Awaitable[None]]
 Announce = Callable[[UUID], None]
 
 
-class Ended(NamedTuple):
+class ChildExit(NamedTuple):
     """The end of a child."""
 
     code: int
@@ -79,7 +79,7 @@ class Supervisor:
         self._grace = grace  # how long children may take to end when they are asked to
         self._backoff = backoff
         self._stopping = asyncio.Event()
-        self._children: dict[int, Process] = {}
+        self._children: dict[int, ChildProcess] = {}
         self._killing: asyncio.TimerHandle | None = None
         self.restarts = 0
 
@@ -124,7 +124,7 @@ class Supervisor:
                 logger.info("process %d (pid %d) has ended and stays so", slot, end.pid)
                 return 0
             if end.code == USAGE_CODE and is_first and end.lived < COMING_UP_SECONDS:
-                said = _said(end.code)
+                said = _describe_exit(end.code)
                 logger.error("process %d refused to start (%s); all are stopped", slot, said)
                 self.stop()
                 return USAGE_CODE
@@ -135,7 +135,7 @@ class Supervisor:
                 "process %d (pid %d) ended with %s%s and is started again in %g s",
                 slot,
                 end.pid,
-                _said(end.code),
+                _describe_exit(end.code),
                 " without having drained" if end.code == 0 else "",
                 pause,
             )
@@ -143,12 +143,12 @@ class Supervisor:
                 return 0
             self.restarts += 1
 
-    async def _run_child(self, slot: int) -> Ended:
+    async def _run_child(self, slot: int) -> ChildExit:
         started = self._clock.monotonic()
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
-        words = _Words(reading)
+        words = _Announcements(reading)
         try:
             try:
                 child = await asyncio.create_subprocess_exec(
@@ -169,7 +169,7 @@ class Supervisor:
             said = words.close()
         lived = self._clock.monotonic() - started
         workers = [word for word in said if word != DRAINED]
-        return Ended(code, lived, child.pid, workers, said[-1:] == [DRAINED])
+        return ChildExit(code, lived, child.pid, workers, said[-1:] == [DRAINED])
 
     async def _all_gone(self, pid: int) -> None:
         """End what a dead child has left behind: it may be at work on something that others are
@@ -193,12 +193,12 @@ class Supervisor:
         self.kill()
 
 
-def _signal(child: Process, number: signal.Signals) -> None:
+def _signal(child: ChildProcess, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         child.send_signal(number)
 
 
-class _Words:
+class _Announcements:
     """The words of a child, read as they come: one that lives long says more than a pipe holds."""
 
     def __init__(self, file: int) -> None:
@@ -223,7 +223,7 @@ class _Words:
         return [UUID(bytes=said[at : at + 16]) for at in range(0, len(said) - 15, 16)]
 
 
-def announcing(environment: Mapping[str, str]) -> Announce | None:
+def open_announcer(environment: Mapping[str, str]) -> Announce | None:
     """In a child: how to tell the supervisor which worker this is, or `DRAINED`; None if there is
     no supervisor.
     """
@@ -238,7 +238,7 @@ def announcing(environment: Mapping[str, str]) -> Announce | None:
     return announce
 
 
-def _said(code: int) -> str:
+def _describe_exit(code: int) -> str:
     try:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
     except ValueError:

@@ -8,37 +8,163 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+import threading
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from daybell.core.execution import Claimed
-from daybell.core.instant import Seconds
+from daybell.core.job import DEFAULT_TENANT
 from daybell.core.lifecycle import after_release
-from daybell.core.worker import NewWorker
+from daybell.core.units import Seconds
+from daybell.core.worker import LEASE_SECONDS, NewWorker
+from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Handlers, Recorder, Stop
+from daybell.engine.claim import POLL_SECONDS, Dispatcher, Queues, TaskRouting
 from daybell.engine.clock import Clock
-from daybell.engine.completer import Completer
-from daybell.engine.dispatcher import POLL_SECONDS, Dispatcher
-from daybell.engine.elsewhere import Elsewhere
 from daybell.engine.events import Events
-from daybell.engine.executor import Executor
-from daybell.engine.handlers import Handlers
-from daybell.engine.heartbeat import Heartbeat
-from daybell.engine.leases import Leases
+from daybell.engine.execute import Executor
+from daybell.engine.lease import Heartbeat, Leases, Pacemaker
 from daybell.engine.loop import Loop
-from daybell.engine.options import WorkerOptions as WorkerOptions
-from daybell.engine.pacemaker import Pacemaker
-from daybell.engine.queues import Queues
-from daybell.engine.recorder import Recorder
-from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
-from daybell.engine.run import GRACE_SECONDS, Host, Stop
-from daybell.engine.watch import LoopWatch
+from daybell.engine.report import SHOWN_AFTER_SECONDS, Completer, Reporter
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
 
+# How a worker works.
+
+DRAIN_SECONDS: Final = 30.0
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works."""
+
+    name: str = "worker"
+    tenant: str = DEFAULT_TENANT
+    queues: str = ""  # as `Queues.parse` reads it; empty: the default queue
+    kinds: tuple[str, ...] = ("task",)
+    concurrency: int = 100
+    ahead: Seconds = 0.0  # for so long at least, what starts is claimed ahead
+    lease: Seconds = LEASE_SECONDS
+    drain_timeout: Seconds = DRAIN_SECONDS
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    # The queue that each is meant for, by name; None: others are not told.
+    tasks: dict[str, str] | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+# Noticing a task that blocks the event loop, and naming it.
+#
+# One coroutine that computes for seconds or calls a blocking function stops every other task of
+# its worker, heartbeats included. A thread looks at the loop from outside: if it has not turned
+# for a while, whatever runs in it at that moment is the one.
+
 logger = logging.getLogger("daybell.worker")
+
+_PACKAGE: Final = str(Path(__file__).parents[1])
+
+BLOCKED_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.1
+FRAMES_MAX: Final = 8
+ADVICE: Final = " Make it a plain `def` (it will run in a thread), or await what it waits for."
+STUCK_SECONDS: Final = 60.0  # after which nobody hopes for the loop any more
+
+
+class LoopWatch:
+    """Watches the running event loop. `claimed_of` tells what a task executes; `on_stuck` ends
+    the process, where it may.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        claimed_of: Callable[[asyncio.Task[object]], Claimed | None],
+        on_stuck: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_stuck = on_stuck
+        self._clock = clock
+        self._claimed_of = claimed_of
+        self._turned_at = clock.monotonic()
+        self._is_asked = False
+        self._is_warned = False
+        self._is_stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.blocked = 0  # how often it was found blocked
+
+    def start(self) -> None:
+        loop, ident = asyncio.get_running_loop(), threading.get_ident()
+        self._thread = threading.Thread(
+            target=self._watch, args=(loop, ident), name="daybell-watch", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+
+    def look(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+        """One look from outside."""
+        stood: Seconds = self._clock.monotonic() - self._turned_at
+        if stood >= BLOCKED_SECONDS and self._is_asked and not self._is_warned:
+            self._is_warned = True
+            self.blocked += 1
+            self._warn(loop, ident, stood)
+        if stood >= STUCK_SECONDS and self._is_asked and self._on_stuck is not None:
+            logger.error("the event loop has stood still for %.0f s; the process ends", stood)
+            self._on_stuck()
+        if not self._is_asked:
+            self._is_asked = True
+            self._turned_at = self._clock.monotonic()
+            loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        """In the loop: it turns."""
+        self._turned_at = self._clock.monotonic()
+        self._is_asked = self._is_warned = False
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+        while not self._is_stopped.wait(LOOK_SECONDS):
+            try:
+                self.look(loop, ident)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _warn(self, loop: asyncio.AbstractEventLoop, ident: int, stood: Seconds) -> None:
+        task = asyncio.current_task(loop)
+        claimed = None if task is None else self._claimed_of(task)
+        frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
+        where = "".join(traceback.format_list(_user_frames(frame)[-FRAMES_MAX:]))
+        logger.warning(
+            "%s has blocked the event loop for %.1f s; everything else waits.%s It is here:\n%s",
+            _describe_job(claimed),
+            stood,
+            ADVICE if claimed is None or claimed.kind == "task" else "",
+            where,
+        )
+
+
+def _describe_job(claimed: Claimed | None) -> str:
+    if claimed is None:
+        return "something"
+    if claimed.kind == "task":
+        return f"the task {claimed.job!r}"
+    return f"the job {claimed.job!r} ({claimed.kind})"
+
+
+def _user_frames(frame: FrameType | None) -> list[traceback.FrameSummary]:
+    """The part of a stack that begins with the user's code; all of it if none is in it."""
+    stack = traceback.extract_stack(frame)
+    ours = [place for place, each in enumerate(stack) if each.filename.startswith(_PACKAGE)]
+    return stack[ours[-1] + 1 :] if ours and ours[-1] + 1 < len(stack) else stack
+
 
 PARTING_SECONDS: Final = 0.5  # for what a lost lease has left to tell, when the worker stops
 
@@ -92,7 +218,7 @@ class Worker:
         self._leases = Leases()
         tenant, worker = options.tenant, self.id
         self.recorder = Recorder(store, tenant=tenant, worker=worker, clock=clock)
-        host = Host(
+        host = AttemptHost(
             clock,
             mask=self._handlers.mask,
             settings=lambda: self._handlers.settings,
@@ -124,7 +250,7 @@ class Worker:
             clock=clock,
             mint=self._mint,
             events=self._events,
-            elsewhere=Elsewhere(store, tenant=tenant, clock=clock),
+            elsewhere=TaskRouting(store, tenant=tenant, clock=clock),
             tenant=tenant,
             worker=worker,
         )
@@ -278,8 +404,8 @@ class Worker:
         """Wait for what goes on without a lease, and a moment for what is still to be told."""
         if not self._seeing_off:
             return
-        is_loose = any(executor.is_loose for executor in self._seeing_off.values())
-        timeout = self._options.drain_timeout if is_loose else PARTING_SECONDS
+        is_detached = any(executor.is_detached for executor in self._seeing_off.values())
+        timeout = self._options.drain_timeout if is_detached else PARTING_SECONDS
         await asyncio.wait(self._seeing_off, timeout=timeout)
         for task in list(self._seeing_off):
             task.cancel()
@@ -340,7 +466,7 @@ class Worker:
     async def _end_of_stopped(self) -> None:
         """Wait for what was stopped, but not for ever: a thread deep in C hears of nothing."""
         if not await self._ended(within=GRACE_SECONDS):
-            self.executor.forsake()
+            self.executor.abandon()
 
     def _freed(self) -> None:
         self.dispatcher.fill()
@@ -400,7 +526,7 @@ class Worker:
     async def _see_off(self, executor: Executor, completer: Completer, finishes: Loop) -> None:
         """Have told what the executions of a lost lease lead to: nobody may have them yet."""
         await executor.wait()
-        await executor.wait_for_loose()
+        await executor.wait_for_detached()
         while len(completer) and finishes.is_running:
             await finishes.pass_once()
         await finishes.stop()
@@ -414,7 +540,7 @@ class Worker:
     async def _begin_anew(self) -> None:
         if not await self._ended(within=GRACE_SECONDS):
             self._at_the_end(self.id)
-            self.executor.forsake()
+            self.executor.abandon()
         # Not waited for: a call without an answer would delay the registration, and with it the
         # news that no task is to blame.
         ending = asyncio.get_running_loop().create_task(self._stop_loops(self._loops))

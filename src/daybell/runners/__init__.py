@@ -1,3 +1,3 @@
-"""How a kind of job runs. python.py: functions, on the event loop or in threads; processes.py: the
-same in child processes.
-"""
+"""Runners: one module per kind of job, and the processes and connections they use."""
+
+from __future__ import annotations

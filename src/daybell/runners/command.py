@@ -1,4 +1,4 @@
-"""Running jobs of kind `command`."""
+"""Command jobs: environment, start, and the meaning of the exit code and the output."""
 
 from __future__ import annotations
 
@@ -6,24 +6,71 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, Final, NoReturn, cast
 
 import msgspec
 
 from daybell.core import payload
-from daybell.core.failure import Described
+from daybell.core.execution import Claimed, DescribedError
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings, read_settings
-from daybell.core.kinds.command import JSON
+from daybell.core.kinds.command import JSON, why_refused
 from daybell.core.limits import COMMAND_JSON_CHARS_MAX, COMMAND_OUTPUT_CHARS_MAX
+from daybell.core.units import to_iso
 from daybell.errors import PayloadError, shown
-from daybell.runners.commands import LEFTOVERS_SECONDS, PROGRESS, Ended, Listener
-from daybell.runners.commands import Commands as Commands
-from daybell.runners.environment import inherited, refusal, told
+from daybell.runners.command_processes import (
+    LEFTOVERS_SECONDS,
+    PROGRESS,
+    CommandExit,
+    Commands,
+    Listener,
+    ProgramSpec,
+)
 from daybell.runners.kind import KindHandler, Reveal
-from daybell.runners.program import Order
-from daybell.runners.running import Running, Stoppable
-from daybell.runners.trees import mark_of
+from daybell.runners.process_tree import ATTEMPT, EXECUTION, make_mark
+from daybell.runners.python import MaskedAttempt, RunningAttempt
+
+# The environment of a command: little of the worker's, what Daybell says, and the job's own.
+
+# What programs need to find their way. All else is the worker's: the address of the database, the
+# key of the secrets, whatever the cloud has put there.
+USUAL: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
+
+
+def inherit_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
+    """What a command gets of its worker's environment."""
+    names = {*USUAL, *pass_env}
+    return {
+        name: value for name, value in environ.items() if name in names or fnmatchcase(name, "LC_*")
+    }
+
+
+def execution_variables(claimed: Claimed, args: Mapping[str, Any]) -> dict[str, str]:
+    """What a command is told of its execution."""
+    own = {
+        EXECUTION: str(claimed.id),
+        ATTEMPT: str(claimed.attempt),
+        "DAYBELL_JOB": claimed.job,
+        "DAYBELL_TENANT": claimed.tenant,
+        "DAYBELL_ARGS": payload.encode(dict(args)),
+    }
+    if claimed.scheduled_for is not None:
+        own["DAYBELL_SCHEDULED_FOR"] = to_iso(claimed.scheduled_for)
+    return own
+
+
+def find_refusal(names: Iterable[str], allowed: frozenset[str]) -> str | None:
+    """Why a command with these variables is not run; None: it may be."""
+    for name in names:
+        if name not in allowed and (why := why_refused(name)) is not None:
+            return (
+                f"a job may not set {name}: it {why}. A worker that is started with"
+                f" --allow-env {name} runs it"
+            )
+    return None
+
 
 FAILED: Final = "CommandFailed"
 SAID_LINES_MAX: Final = 5  # of what it said last, in the message of a failure
@@ -31,7 +78,7 @@ SAID_CHARS_MAX: Final = 2_000
 VARIABLE_BYTES_MAX: Final = 128 * 1024 - 1  # of one variable, or one word: Linux takes no more
 
 # These may be gone at the next attempt; all others are as they are.
-_PASSING: Final = {
+_TEMPORARY_ERRORS: Final = {
     errno.EAGAIN: "no more processes are allowed (ulimit -u)",
     errno.ENOMEM: "there is no memory for it",
     errno.EMFILE: "too many files are open (ulimit -n); a lower --concurrency helps",
@@ -65,7 +112,7 @@ class CommandHandler(KindHandler):
         self._commands = commands
         self.grace = settings.grace
 
-    async def perform(self, running: Stoppable) -> Any:
+    async def perform(self, running: MaskedAttempt) -> Any:
         """Run it; answers its exit code, and how its output ended."""
         order = await self._order(running)
 
@@ -80,19 +127,21 @@ class CommandHandler(KindHandler):
             if not running.is_cancelled:
                 raise asyncio.CancelledError
             # Beside what the executor has to say of it, this shows how it took it.
-            raise Described.as_text(FAILED, f"when it was stopped, {_fate(running, ended)}")
+            raise DescribedError.as_text(
+                FAILED, f"when it was stopped, {_describe_failure(running, ended)}"
+            )
         if ended.leftovers:
             what = "a process" if ended.leftovers == 1 else f"{ended.leftovers} processes"
             message = f"{what} that it left running had to be ended"
             running.say("warning", "daybell", message)
         return self._judged(running, ended)
 
-    async def _order(self, running: Running) -> Order:
+    async def _order(self, running: RunningAttempt) -> ProgramSpec:
         """What is run, with all secrets in it. Nothing is looked up for what is not run."""
         settings, options = self._settings, self._options
-        why = refusal(settings.env, options.allow_env)
+        why = find_refusal(settings.env, options.allow_env)
         if why is not None:
-            _give_up(running, "VariableRefused", why)
+            _fail_permanently(running, "VariableRefused", why)
         claimed = running.claimed
         # Not the variables as a whole: one of them may be called "secret".
         said = [settings.argv, list(settings.env.values()), settings.stdin]
@@ -101,19 +150,23 @@ class CommandHandler(KindHandler):
         )
         env = dict(zip(settings.env, values, strict=True))
         args = await self.reveal.args(running)
-        environ = inherited(os.environ, options.pass_env) | env | told(claimed, args)
+        environ = (
+            inherit_variables(os.environ, options.pass_env)
+            | env
+            | execution_variables(claimed, args)
+        )
         for name, value in environ.items():
             size = len(name) + 1 + len(value.encode(errors="replace"))
             if size > VARIABLE_BYTES_MAX:
                 what = "the arguments are" if name == "DAYBELL_ARGS" else f"{name} is"
-                _give_up(
+                _fail_permanently(
                     running,
                     FAILED,
                     f"{what} too long for a variable, which has {VARIABLE_BYTES_MAX:,} bytes at"
                     f" most and would need {size:,}; put such data in a file, or on stdin",
                 )
-        return Order(
-            mark=mark_of(claimed.id, claimed.attempt),
+        return ProgramSpec(
+            mark=make_mark(claimed.id, claimed.attempt),
             argv=argv,
             env=environ,
             directory=settings.directory,
@@ -126,7 +179,7 @@ class CommandHandler(KindHandler):
         is_json = self._settings.output == JSON
         return COMMAND_JSON_CHARS_MAX if is_json else COMMAND_OUTPUT_CHARS_MAX
 
-    def _judged(self, running: Stoppable, ended: Ended) -> dict[str, Any]:
+    def _judged(self, running: MaskedAttempt, ended: CommandExit) -> dict[str, Any]:
         """The result, if its exit code means success."""
         settings, code = self._settings, ended.code
         if code in settings.success_codes:
@@ -139,10 +192,10 @@ class CommandHandler(KindHandler):
         is_code = code is not None and code >= 0
         if is_code and settings.retry_codes is not None and code not in settings.retry_codes:
             running.is_hopeless = True
-        raise Described.as_text(FAILED, _fate(running, ended))
+        raise DescribedError.as_text(FAILED, _describe_failure(running, ended))
 
 
-def _listener(running: Stoppable) -> Listener:
+def _listener(running: MaskedAttempt) -> Listener:
     def report(percent: float, note: str | None) -> None:
         running.report(progress=percent, note=note)
 
@@ -157,11 +210,11 @@ def _listener(running: Stoppable) -> Listener:
     return Listener(print=running.print, progress=report, malformed=complain)
 
 
-def _read_json(running: Stoppable, ended: Ended) -> Any:
+def _read_json(running: MaskedAttempt, ended: CommandExit) -> Any:
     """What it printed, as data. Secrets in it are masked with the rest of the result."""
     said = ended.stdout
     if said.is_cut or len(said.text) > COMMAND_JSON_CHARS_MAX:
-        _give_up(
+        _fail_permanently(
             running,
             FAILED,
             f"the command printed more than the {COMMAND_JSON_CHARS_MAX:,} characters that are read"
@@ -171,13 +224,13 @@ def _read_json(running: Stoppable, ended: Ended) -> Any:
         return payload.decode(said.text, what="what it printed")
     except PayloadError as error:
         text, _ = said.end(running.mask, COMMAND_OUTPUT_CHARS_MAX)
-        words = _last_words(text) or "; it printed nothing"
-        raise Described.as_text(
+        words = _format_output_tail(text) or "; it printed nothing"
+        raise DescribedError.as_text(
             FAILED, f"the command should print JSON (output: json), and did not: {error}{words}"
         ) from None
 
 
-def _fate(running: Stoppable, ended: Ended) -> str:
+def _describe_failure(running: MaskedAttempt, ended: CommandExit) -> str:
     """How it ended, and what it said last."""
     if ended.code is None:
         fate = "it is not known how the command ended"
@@ -188,26 +241,30 @@ def _fate(running: Stoppable, ended: Ended) -> str:
     said, _ = (ended.stderr if ended.stderr.text else ended.stdout).end(
         running.mask, COMMAND_OUTPUT_CHARS_MAX
     )
-    return fate + _last_words(said)
+    return fate + _format_output_tail(said)
 
 
-def _give_up(running: Running, type: str, message: str) -> NoReturn:
+def _fail_permanently(running: RunningAttempt, type: str, message: str) -> NoReturn:
     running.is_hopeless = True
-    raise Described.as_text(type, message) from None
+    raise DescribedError.as_text(type, message) from None
 
 
-def _refuse_start(running: Stoppable, order: Order, error: OSError | ValueError) -> NoReturn:
+def _refuse_start(
+    running: MaskedAttempt, order: ProgramSpec, error: OSError | ValueError
+) -> NoReturn:
     """Say why it could not be started."""
     program = shown(running.mask(order.argv[0]))  # which may cut it
     if not isinstance(error, OSError):
-        _give_up(running, FAILED, f"{program} cannot be started: {error}")
-    if error.errno is None or error.errno in _PASSING:
-        why = _PASSING.get(error.errno or 0, str(error))
-        raise Described.as_text(FAILED, f"{program} could not be started: {why}") from None
+        _fail_permanently(running, FAILED, f"{program} cannot be started: {error}")
+    if error.errno is None or error.errno in _TEMPORARY_ERRORS:
+        why = _TEMPORARY_ERRORS.get(error.errno or 0, str(error))
+        raise DescribedError.as_text(FAILED, f"{program} could not be started: {why}") from None
     directory = order.directory
     if directory is not None and error.filename in (directory, os.path.join(directory, "")):
         why = f"its working directory {shown(directory)}: {os.strerror(error.errno)}"
-        _give_up(running, FAILED, f"{program} was not started. This worker cannot enter {why}")
+        _fail_permanently(
+            running, FAILED, f"{program} was not started. This worker cannot enter {why}"
+        )
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR if "/" in order.argv[0]:
             why = "this worker has no such file, or not what its first line names"
@@ -222,10 +279,10 @@ def _refuse_start(running: Stoppable, order: Order, error: OSError | ValueError)
             why = "its words and variables are too long; put such data in a file, or on stdin"
         case _:
             why = os.strerror(error.errno)
-    _give_up(running, FAILED, f"{program} cannot be started: {why}")
+    _fail_permanently(running, FAILED, f"{program} cannot be started: {why}")
 
 
-def _last_words(text: str) -> str:
+def _format_output_tail(text: str) -> str:
     """What it said last, for the message of a failure."""
     lines = [line.rstrip() for line in text.rstrip().split("\n")[-SAID_LINES_MAX:]]
     while len(lines) > 1 and sum(map(len, lines)) > SAID_CHARS_MAX:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from daybell.core.instant import Seconds
+from daybell.core.units import Seconds
 
 HELPERS_MAX: Final = 4
 IDLE_SECONDS: Final = 30.0

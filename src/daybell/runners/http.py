@@ -1,31 +1,44 @@
-"""Jobs that send a request.
-
-http_request.py makes it, http_connect.py connects to addresses that were checked (addresses.py),
-http_exchange.py follows redirects and says what went wrong, http_answer.py reads what comes back.
-"""
+"""HTTP jobs: send a request, follow redirects, classify errors, and keep a bounded part of the response."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+import zlib
+from collections.abc import AsyncIterable, Callable, Sequence
+from email.utils import mktime_tz, parsedate_tz
+from http import HTTPStatus
+from typing import Any, Final
 
+import httpcore
 import msgspec
 
 from daybell.core import payload
-from daybell.core.failure import Described
-from daybell.core.instant import Seconds
+from daybell.core.execution import DescribedError
 from daybell.core.job import JobDefinition
-from daybell.core.kinds.http import HttpSettings
-from daybell.core.limits import HTTP_SECONDS_DEFAULT
+from daybell.core.kinds.http import PRIVATE, HttpSettings
+from daybell.core.limits import (
+    HTTP_BODY_BYTES_MAX,
+    HTTP_SECONDS_DEFAULT,
+    PAYLOAD_DEPTH_MAX,
+    RETRY_AFTER_SECONDS_MAX,
+)
+from daybell.core.masking import CUT_CHARS
 from daybell.core.references import names_in, names_in_args
-from daybell.errors import UsageError
-from daybell.runners.addresses import Resolve, system_resolve
+from daybell.core.units import Instant, Seconds
+from daybell.errors import PayloadError, UsageError
+from daybell.runners.addresses import AddressRefused, Resolve, system_resolve
+from daybell.runners.http_connection import (
+    REDIRECTS,
+    CheckedNetwork,
+    HttpRequest,
+    UnknownHost,
+    describe_cause,
+    send_request,
+)
 from daybell.runners.kind import KindHandler, Reveal
-from daybell.runners.running import Stoppable
-
-if TYPE_CHECKING:  # what speaks HTTP takes a moment to import, and most workers never need it
-    from daybell.runners.http_connect import CheckedNetwork
-    from daybell.runners.http_request import Request
+from daybell.runners.python import MaskedAttempt
 
 CONNECT_SECONDS: Final = 10.0  # to find the host and connect, and as much for TLS
 
@@ -55,7 +68,7 @@ class Http:
     @property
     def network(self) -> CheckedNetwork:
         """The way to the hosts that requests may go to."""
-        from daybell.runners.http_connect import CheckedNetwork
+        from daybell.runners.http_connection import CheckedNetwork
 
         if self._network is None:
             self._network = CheckedNetwork(allow_private=self._allow_private, resolve=self._resolve)
@@ -63,10 +76,10 @@ class Http:
 
     def find_tls(self) -> ssl.SSLContext:
         """Whose certificates count."""
-        from daybell.runners.http_connect import trusted
+        from daybell.runners.http_connection import make_tls_context
 
         if self._tls is None:
-            self._tls = trusted()
+            self._tls = make_tls_context()
         return self._tls
 
     async def close(self) -> None:
@@ -81,9 +94,8 @@ class HttpHandler(KindHandler):
         self._settings = HttpSettings.parse(msgspec.json.decode(definition.settings))
         self._http = http
 
-    async def perform(self, running: Stoppable) -> Any:
+    async def perform(self, running: MaskedAttempt) -> Any:
         """Send the request; answers what came back."""
-        from daybell.runners.http_exchange import Exchange, RequestFailed
 
         request = await self._request(running)
         exchange = Exchange(
@@ -101,17 +113,19 @@ class HttpHandler(KindHandler):
         except RequestFailed as error:
             running.is_hopeless = running.is_hopeless or error.is_lasting
             running.lacking = error.lacking
-            raise Described.as_text(error.type, str(error), retry_after=error.retry_after) from None
+            raise DescribedError.as_text(
+                error.type, str(error), retry_after=error.retry_after
+            ) from None
         return answer.result()
 
-    async def _request(self, running: Stoppable) -> Request:
+    async def _request(self, running: MaskedAttempt) -> HttpRequest:
         """The request with its secrets. One that cannot be sent will be no different next time."""
-        from daybell.runners.http_request import (
-            Request,
-            body_of,
+        from daybell.runners.http_connection import (
+            HttpRequest,
+            add_default_headers,
+            encode_body,
             read_headers,
             read_url,
-            with_usual_headers,
         )
 
         asked, claimed = self._settings, running.claimed
@@ -121,12 +135,12 @@ class HttpHandler(KindHandler):
         args = await self.reveal.args(running)
         args_secrets = names_in_args(payload.decode(claimed.args, what="args"))
         try:
-            sent, content_type = body_of(asked.method, body, args)
+            sent, content_type = encode_body(asked.method, body, args)
             given = read_headers(headers)
-            return Request(
+            return HttpRequest(
                 method=asked.method,
                 url=read_url(url),
-                headers=with_usual_headers(
+                headers=add_default_headers(
                     given, claimed, method=asked.method, content_type=content_type
                 ),
                 body=sent,
@@ -138,4 +152,378 @@ class HttpHandler(KindHandler):
             )
         except UsageError as error:
             running.is_hopeless = True
-            raise Described.as_text("HttpFailed", f"the request cannot be sent: {error}") from None
+            raise DescribedError.as_text(
+                "HttpFailed", f"the request cannot be sent: {error}"
+            ) from None
+
+
+# What comes back to an HTTP job, and as much of it as is kept.
+
+# Packed, what is kept does not take as much in honest hands.
+RAW_BYTES_MAX: Final = 2 * HTTP_BODY_BYTES_MAX
+KEPT_HEADERS: Final = (
+    "content-type", "content-length", "etag", "last-modified", "location", "retry-after",
+    "x-request-id", "x-correlation-id",
+)  # fmt: skip
+_HEADER_CHARS_KEPT: Final = 1_000
+_EXCERPT_CHARS: Final = 500
+_RETRIED: Final = frozenset({408, 425, 429})
+_GZIP: Final = zlib.MAX_WBITS | 16
+_PACKINGS: Final = frozenset({"gzip", "x-gzip"})
+_DATE_CHARS_MAX: Final = 64
+# Not whatever Python knows: some of its codecs take minutes for a text that is made for it.
+_CHARSETS: Final = frozenset(
+    {"utf-8", "utf8", "us-ascii", "iso-8859-1", "latin-1", "iso-8859-15", "windows-1252", "utf-16"}
+)
+_CHARSET: Final = re.compile(r"charset\s*=\s*\"?([\w-]{1,20})", re.ASCII)
+_BETWEEN_WORDS: Final = frozenset(" \t\r\n\f\v\"'<>,;&=")
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+
+class HttpResponse(msgspec.Struct, kw_only=True):
+    """An answer as far as it has come."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+    is_whole: bool = False
+    left_out: str | None = None  # why the body is not kept
+    problem: str | None = None  # what is wrong with it
+    mask: Callable[[str], str] = str  # of secrets, before something is cut
+    has_secrets: bool = False  # in what was sent
+
+    @classmethod
+    def of(
+        cls,
+        status: int,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        mask: Callable[[str], str] = str,
+        has_secrets: bool = False,
+    ) -> HttpResponse:
+        """The beginning of one. Of a header that comes twice, the first counts."""
+        said: dict[str, str] = {}
+        for name, value in headers:
+            said.setdefault(name.decode(errors="replace").lower(), value.decode(errors="replace"))
+        return cls(status=status, headers=said, mask=mask, has_secrets=has_secrets)
+
+    @property
+    def words(self) -> str:
+        """The status with its meaning: `404 Not Found`."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return str(self.status)
+
+    @property
+    def size(self) -> str:
+        """How much came of the body."""
+        counted = f"{len(self.body):,} bytes"
+        return counted if self.is_whole else f"more than {counted}"
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may be answered otherwise later."""
+        return self.status >= 500 or self.status in _RETRIED
+
+    @property
+    def text(self) -> str:
+        """The body as text, whatever it is."""
+        named = _CHARSET.search(self.headers.get("content-type", "").lower())
+        charset = named[1] if named and named[1] in _CHARSETS else "utf-8"
+        text = self.body.decode(charset, errors="replace")
+        if self.is_whole:
+            return text
+        # It may end in the middle of a secret.
+        return _drop_half_word(self.mask(text)[:-CUT_CHARS] if self.has_secrets else text)
+
+    @property
+    def excerpt(self) -> str:
+        """How the body begins, for a message."""
+        return cut_text(self.mask(self.text.strip()), _EXCERPT_CHARS)
+
+    def result(self) -> dict[str, Any]:
+        """What is kept of it."""
+        kept = {
+            name: cut_text(self.mask(self.headers[name]), _HEADER_CHARS_KEPT)
+            for name in KEPT_HEADERS
+            if name in self.headers
+        }
+        said: dict[str, Any] = {"status": self.status, "headers": kept, "body": self._value()}
+        if not self.is_whole:
+            said["truncated"] = True
+        return said
+
+    def _value(self) -> Any:
+        if not self.body:
+            return None
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self.is_whole and (kind.endswith("+json") or kind in ("application/json", "text/json")):
+            try:
+                # One level is what it is kept in.
+                return payload.decode(self.text, what="body", depth_max=PAYLOAD_DEPTH_MAX - 1)
+            except PayloadError:
+                pass
+        return self.text
+
+    def retry_after(self) -> Seconds | None:
+        """How long it asks to be left alone; None: it says nothing that makes sense.
+
+        A date is compared with that of the answer, so that nobody's clock has to be right.
+        """
+        said = self.headers.get("retry-after", "").strip()
+        if _DIGITS.fullmatch(said):
+            seconds = float(said)
+        else:
+            until, now = _parse_date(said), _parse_date(self.headers.get("date", ""))
+            if until is None or now is None:
+                return None
+            seconds = until - now
+        return min(seconds, RETRY_AFTER_SECONDS_MAX) if seconds > 0 else None
+
+    async def read(self, parts: AsyncIterable[bytes]) -> None:
+        """Read the body, as much as is kept. The caller ends the connection."""
+        packing = self.headers.get("content-encoding", "identity").strip().lower()
+        if packing not in ("identity", "") and packing not in _PACKINGS:
+            self.left_out = f"it is encoded as {packing[:40]}, which is not known here"
+            return
+        body = _Body(is_packed=packing in _PACKINGS)
+        try:
+            async for part in parts:
+                body.add(part)
+                if body.is_full or body.is_complete:
+                    break
+            else:
+                self.problem = "it ends too early" if body.is_begun else None
+        except zlib.error:
+            self.problem = f"it is not the {packing} that it says"
+        finally:  # what has come before the time was up is worth showing, too
+            self.body = bytes(body.kept[:HTTP_BODY_BYTES_MAX])
+        self.is_whole = not body.is_full and self.problem is None
+
+
+class _Body:
+    """A body while it comes. It never takes more room than is kept, and one part of it."""
+
+    def __init__(self, *, is_packed: bool) -> None:
+        self.kept = bytearray()
+        self._came = 0
+        self._unpack = zlib.decompressobj(_GZIP) if is_packed else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is more than is kept; packed, it may be without end and come to nothing."""
+        return len(self.kept) > HTTP_BODY_BYTES_MAX or self._came > RAW_BYTES_MAX
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has said itself that this was all."""
+        return self._unpack is not None and self._unpack.eof
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it should go on."""
+        return self._unpack is not None and self._came > 0 and not self._unpack.eof
+
+    def add(self, part: bytes) -> None:
+        """Take what has come. Raises zlib.error."""
+        self._came += len(part)
+        room = HTTP_BODY_BYTES_MAX + 1 - len(self.kept)
+        if self._unpack is None:
+            self.kept += part[:room]
+        elif room > 0:  # none would be taken for as much as there is
+            self.kept += self._unpack.decompress(part, room)
+
+
+def cut_text(text: str, chars_max: int) -> str:
+    """A text as it begins, in whole words."""
+    if len(text) <= chars_max:
+        return text
+    return f"{_drop_half_word(text[:chars_max])}…"
+
+
+def _drop_half_word(text: str) -> str:
+    """A text that was cut, without the word at the cut, however long it is."""
+    end = len(text)
+    while end and text[end - 1] not in _BETWEEN_WORDS:
+        end -= 1
+    return text[:end]
+
+
+def _parse_date(text: str) -> Instant | None:
+    """Read a date as HTTP writes it."""
+    parts = parsedate_tz(text[:_DATE_CHARS_MAX])
+    if parts is None:
+        return None
+    try:
+        return float(mktime_tz(parts))
+    except (ValueError, OverflowError):
+        return None
+
+
+# One request of a job with its answer, and what may go wrong in between.
+
+_REASON_CHARS_SHOWN: Final = 300
+_BROKEN: Final = (
+    AddressRefused, UnknownHost, OSError, httpcore.NetworkError, httpcore.ProtocolError,
+    httpcore.TimeoutException,
+)  # fmt: skip
+
+
+class RequestFailed(Exception):
+    """Why there is no good answer. A lasting reason would be no different next time."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        type: str = "HttpFailed",
+        is_lasting: bool = False,
+        retry_after: Seconds | None = None,
+        lacking: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.type = type
+        self.is_lasting = is_lasting
+        self.retry_after = retry_after
+        self.lacking = lacking  # what another worker may offer; nothing has been sent
+
+
+class Exchange:
+    """A request, the redirects that are followed from it, and the answer."""
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        settings: HttpSettings,
+        network: CheckedNetwork,
+        *,
+        find_tls: Callable[[], ssl.SSLContext],
+        connect_seconds: Seconds,
+        say: Callable[[str, str], None],
+        mask: Callable[[str], str],
+    ) -> None:
+        self._request = request  # the one at hand
+        self._is_first = True  # nothing has been sent before it
+        self._answer: HttpResponse | None = None  # to it, as far as it has come
+        self._settings = settings
+        self._network = network
+        self._find_tls = find_tls
+        self._connect_seconds = connect_seconds
+        self._say = say
+        self._mask = mask  # before something is cut
+
+    async def run(self, seconds: Seconds | None) -> HttpResponse:
+        """Send the request and read the answer, within so many seconds. Raises RequestFailed."""
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                answer = await self._follow()
+        except _BROKEN as error:
+            if self._answer is not None:
+                self._check_status(self._answer)  # which says more than that its body broke off
+            if limit.expired():
+                raise RequestFailed(
+                    f"{self._request.title} was not answered in full within {seconds:g} s; give the"
+                    " job a timeout if it may take longer"
+                ) from None
+            raise self._explained(error) from None
+        self._check_status(answer)
+        if answer.problem is not None:
+            raise self._failed(f"its body cannot be read: {answer.problem}")
+        return answer
+
+    async def _follow(self) -> HttpResponse:
+        followed = 0
+        while True:
+            place = await self._ask()
+            if place is None:
+                assert self._answer is not None
+                return self._answer
+            if followed == self._settings.redirects:
+                raise self._failed(
+                    f"it leads to more redirects than the {followed} that the job allows",
+                    is_lasting=True,
+                )
+            followed += 1
+            self._redirect(place)
+
+    async def _ask(self) -> str | None:
+        """Send the request at hand; answers where it is to be sent next, or None."""
+        self._answer = None
+        request = self._request
+        tls = self._find_tls() if request.url.scheme == "https" else None
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        async with send_request(request, self._network, tls, self._connect_seconds) as response:
+            answer = self._answer = HttpResponse.of(
+                response.status,
+                response.headers,
+                mask=self._mask,
+                has_secrets=request.has_secrets,
+            )
+            place = answer.headers.get("location")
+            is_followed = self._settings.redirects > 0 and not self._settings.expects(answer.status)
+            if place and is_followed and answer.status in REDIRECTS:
+                self._say("info", f"{request.title} → {answer.words}")
+                return place
+            await answer.read(response.aiter_stream())
+        took = round(1000 * (loop.time() - start))
+        self._say("info", f"{request.title} → {answer.words} in {took:,} ms, {answer.size}")
+        if answer.left_out is not None:
+            self._say("warning", f"the body of the answer is not kept: {answer.left_out}")
+        return None
+
+    def _redirect(self, place: str) -> None:
+        assert self._answer is not None
+        self._is_first = False
+        status, self._answer = self._answer.status, None
+        try:
+            self._request = self._request.redirected(status, place)
+        except UsageError as error:
+            raise RequestFailed(
+                f"{self._request.title} answered with a redirect that is not followed: {error}",
+                type="AddressRefused",
+                is_lasting=True,
+            ) from None
+
+    def _check_status(self, answer: HttpResponse) -> None:
+        if self._settings.expects(answer.status):
+            return
+        message = f"{self._request.title} answered {answer.words}"
+        if answer.status in REDIRECTS and not self._settings.redirects:
+            message += ", a redirect, which is followed if the job's settings say redirects"
+        if excerpt := answer.excerpt:
+            message += f": {excerpt}"
+        if not answer.is_passing:
+            raise RequestFailed(message, is_lasting=True)
+        raise RequestFailed(message, retry_after=answer.retry_after())
+
+    def _explained(self, error: Exception) -> RequestFailed:
+        is_secret = self._request.is_secret
+        match error:
+            case AddressRefused():
+                why = error.unnamed if is_secret else str(error)
+                message = f"{self._request.title} is refused: {why}"
+                lacking = PRIVATE if self._is_first else None
+                return RequestFailed(
+                    message, type="AddressRefused", is_lasting=True, lacking=lacking
+                )
+            case UnknownHost():
+                return self._failed(error.unnamed if is_secret else str(error))
+            case httpcore.ConnectTimeout():
+                return self._failed(f"no connection within {self._connect_seconds:g} s")
+            case httpcore.ConnectError():
+                return self._failed(
+                    f"no connection: {describe_cause(error, names_host=not is_secret)}"
+                )
+            case httpcore.LocalProtocolError():  # it shows what it does not like, secrets and all
+                return self._failed("it has something in it that HTTP cannot say", is_lasting=True)
+            case httpcore.RemoteProtocolError():
+                reason = cut_text(self._mask(str(error)), _REASON_CHARS_SHOWN)
+                return self._failed(f"the answer is not as HTTP/1.1 has it: {reason}")
+            case _:
+                return self._failed(f"the connection broke: {describe_cause(error)}")
+
+    def _failed(self, why: str, *, is_lasting: bool = False) -> RequestFailed:
+        return RequestFailed(f"{self._request.title} failed: {why}", is_lasting=is_lasting)

@@ -1,4 +1,4 @@
-"""What all jobs without code have in common: policies, secrets, and a result to keep."""
+"""Handlers of jobs without code: policies, secrets, the result; and a wrapper around another handler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Protocol
 from daybell.core import payload
 from daybell.core.job import JobDefinition
 from daybell.core.limits import RESULT_BYTES_MAX
-from daybell.runners.running import Running, Stoppable
+from daybell.core.retry import Retry
+from daybell.core.units import Seconds
+from daybell.runners.python import MaskedAttempt, RunningAttempt
 
 
 class Reveal(Protocol):
@@ -17,11 +19,11 @@ class Reveal(Protocol):
     here, makes the attempt fail.
     """
 
-    async def value(self, running: Running, value: Any) -> Any:
+    async def value(self, running: RunningAttempt, value: Any) -> Any:
         """A part of the job's settings."""
         ...
 
-    async def args(self, running: Running) -> dict[str, Any]:
+    async def args(self, running: RunningAttempt) -> dict[str, Any]:
         """What the execution was called with."""
         ...
 
@@ -39,14 +41,14 @@ class KindHandler(ABC):
         self._store_result = definition.store_result
         self.reveal = reveal
 
-    async def run(self, running: Stoppable) -> str | None:
+    async def run(self, running: MaskedAttempt) -> str | None:
         """Do the work; answers what is kept of its result."""
         result = await self.perform(running)
         if result is None or not self._store_result:
             return None
         return payload.encode(result, what="result", bytes_max=RESULT_BYTES_MAX)
 
-    async def revealed(self, running: Running, by_name: Mapping[str, Any]) -> dict[str, Any]:
+    async def revealed(self, running: RunningAttempt, by_name: Mapping[str, Any]) -> dict[str, Any]:
         """Values by name with their secrets. One of them may be called "secret", so they are not
         asked for as a whole.
         """
@@ -54,5 +56,51 @@ class KindHandler(ABC):
         return dict(zip(by_name, values, strict=True))
 
     @abstractmethod
-    async def perform(self, running: Stoppable) -> Any:
+    async def perform(self, running: MaskedAttempt) -> Any:
         """Do the work; answers its result, which fits into RESULT_BYTES_MAX."""
+
+
+# Handlers around others: the work and its policies are those of the other, something is added.
+
+
+class WrappedHandler(Protocol):
+    """How a job is run: see `engine.handlers.Handler`, which this must fit."""
+
+    @property
+    def retry(self) -> Retry: ...
+    @property
+    def timeout(self) -> Seconds | None: ...
+    @property
+    def goes_on(self) -> bool: ...
+    @property
+    def grace(self) -> Seconds: ...
+    @property
+    def starts_once(self) -> bool: ...
+    async def run(self, running: Any) -> str | None: ...
+
+
+class HandlerWrapper:
+    """A handler with the policies of another. They are not copied: some are known when it runs."""
+
+    def __init__(self, inner: WrappedHandler) -> None:
+        self.inner = inner
+
+    @property
+    def retry(self) -> Retry:
+        return self.inner.retry
+
+    @property
+    def timeout(self) -> Seconds | None:
+        return self.inner.timeout
+
+    @property
+    def goes_on(self) -> bool:
+        return self.inner.goes_on
+
+    @property
+    def grace(self) -> Seconds:
+        return self.inner.grace
+
+    @property
+    def starts_once(self) -> bool:
+        return self.inner.starts_once

@@ -1,4 +1,4 @@
-"""Jobs that tell somebody, through apprise, which runs in processes of its own: notifying.py."""
+"""Notification jobs. Messages are sent by apprise in helper processes: `notify_helper.py`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from daybell.core.failure import Described
-from daybell.core.instant import Seconds
+from daybell.core.execution import DescribedError
 from daybell.core.job import JobDefinition
 from daybell.core.kinds.notify import NotifySettings
 from daybell.core.limits import NOTIFY_CHARS_MAX
+from daybell.core.units import Seconds
 from daybell.errors import shown
 from daybell.runners.helper_pool import (
     ENVIRONMENT,
@@ -21,19 +21,19 @@ from daybell.runners.helper_pool import (
     module_command,
 )
 from daybell.runners.kind import KindHandler, Reveal
-from daybell.runners.notifying import ALLOW_PRIVATE, Answer, Message
-from daybell.runners.running import Stoppable
+from daybell.runners.notify_helper import ALLOW_PRIVATE, Notification, NotifyAnswer
+from daybell.runners.python import MaskedAttempt
 
 SOURCE: Final = "notify"  # of lines in the log
 FAILED: Final = "NotifyFailed"
-COMMAND: Final = module_command("daybell.runners.notifying")
+COMMAND: Final = module_command("daybell.runners.notify_helper")
 SILENCE_SECONDS: Final = 120.0  # for one place; apprise gives up long before, as a rule
 ANSWER_BYTES_MAX: Final = 256 * 1024
 _CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 # A proxy would be asked for what is refused here, so it takes the same permission.
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
-Hear = Callable[[Answer], None]
+Hear = Callable[[NotifyAnswer], None]
 
 
 class Notifier:
@@ -57,13 +57,13 @@ class Notifier:
             silence=silence,
         )
 
-    async def send(self, message: Message, hear: Hear) -> None:
+    async def send(self, message: Notification, hear: Hear) -> None:
         """Send a message, and tell `hear` what comes of it. Cancelling this ends the process that
         sends. Raises HelperFailed.
         """
 
         def take(line: bytes) -> bool:
-            answer = msgspec.json.decode(line, type=Answer)
+            answer = msgspec.json.decode(line, type=NotifyAnswer)
             if not answer.is_done:
                 hear(answer)
             if answer.missing is not None:
@@ -88,7 +88,7 @@ class NotifyHandler(KindHandler):
         self._settings = NotifySettings.parse(msgspec.json.decode(definition.settings))
         self._notifier = notifier
 
-    async def perform(self, running: Stoppable) -> Any:
+    async def perform(self, running: MaskedAttempt) -> Any:
         """Send the message; answers how many were told. Places that an earlier attempt has told
         are not told again.
         """
@@ -99,10 +99,10 @@ class NotifyHandler(KindHandler):
             try:
                 await self._notifier.send(msgspec.structs.replace(message, to=left), outcome.hear)
             except HelperFailed as error:
-                raise Described.as_text(FAILED, str(error)) from None
+                raise DescribedError.as_text(FAILED, str(error)) from None
         return outcome.result()
 
-    async def _message(self, running: Stoppable) -> Message:
+    async def _message(self, running: MaskedAttempt) -> Notification:
         settings = self._settings
         to = cast("list[Any]", await self.reveal.value(running, list(settings.to)))
         words: dict[str, Any] = {"title": settings.title, "body": settings.body}
@@ -110,39 +110,39 @@ class NotifyHandler(KindHandler):
         args = await self.reveal.args(running)
         for name in args:
             if name not in words:
-                raise _give_up(
+                raise _fail_permanently(
                     running, f"the arguments have {shown(name)}; a message takes title and body"
                 )
         words |= args
         for name, value in words.items():
             if not isinstance(value, str):
-                raise _give_up(running, f"the {name} of a message is text")
+                raise _fail_permanently(running, f"the {name} of a message is text")
             if len(value) > NOTIFY_CHARS_MAX:
-                raise _give_up(
+                raise _fail_permanently(
                     running,
                     f"the {name} has {len(value):,} characters; the limit is {NOTIFY_CHARS_MAX:,}",
                 )
         if not any(words.values()):
-            raise _give_up(running, "the message says nothing; give it a title or a body")
-        return Message(dict(enumerate(map(str, to), 1)), format=settings.format, **words)
+            raise _fail_permanently(running, "the message says nothing; give it a title or a body")
+        return Notification(dict(enumerate(map(str, to), 1)), format=settings.format, **words)
 
 
 class _Outcome:
     """What has come of a message so far. It is kept, for the next attempt to go on from."""
 
-    def __init__(self, running: Stoppable, count: int) -> None:
+    def __init__(self, running: MaskedAttempt, count: int) -> None:
         self._running = running
         self._count = count
-        self._failed: dict[int, Answer] = {}
-        self.told = _told_before(running.claimed.checkpoint)
+        self._failed: dict[int, NotifyAnswer] = {}
+        self.told = _read_checkpoint(running.claimed.checkpoint)
 
-    def hear(self, answer: Answer) -> None:
+    def hear(self, answer: NotifyAnswer) -> None:
         if answer.line is not None:
             level, text = answer.line
             self._running.say(level, SOURCE, text)
         if answer.told is not None:
             self.told.add(answer.told)
-            self._running.report(checkpoint=msgspec.json.encode(_Kept(self.told)).decode())
+            self._running.report(checkpoint=msgspec.json.encode(_Checkpoint(self.told)).decode())
         if answer.failed is not None:
             self._failed[answer.failed] = answer
 
@@ -152,20 +152,20 @@ class _Outcome:
             message = f"{len(self._failed)} of {self._count} could not be told: {told}"
             if all(one.is_lasting for one in self._failed.values()):
                 self._running.is_hopeless = True
-            raise Described.as_text(FAILED, message)
+            raise DescribedError.as_text(FAILED, message)
         return {"sent": len(self.told)}
 
 
-class _Kept(msgspec.Struct):
+class _Checkpoint(msgspec.Struct):
     """What an attempt leaves for the next one."""
 
     told: set[int] = msgspec.field(default_factory=set[int])
 
 
-def _told_before(checkpoint: str | None) -> set[int]:
-    return msgspec.json.decode(checkpoint, type=_Kept).told if checkpoint else set()
+def _read_checkpoint(checkpoint: str | None) -> set[int]:
+    return msgspec.json.decode(checkpoint, type=_Checkpoint).told if checkpoint else set()
 
 
-def _give_up(running: Stoppable, why: str) -> Described:
+def _fail_permanently(running: MaskedAttempt, why: str) -> DescribedError:
     running.is_hopeless = True
-    return Described.as_text(FAILED, why)
+    return DescribedError.as_text(FAILED, why)

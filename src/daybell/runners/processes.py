@@ -1,30 +1,524 @@
-"""A pool of child processes for tasks that must not share a worker's fate.
-
-Children start when they are needed, run one task after the other, and end when they have been idle
-for a while, have run as many tasks as they may, or cannot be trusted any more.
-"""
+"""A pool of child processes for isolated tasks: the children, the messages between worker and child, and their output. Messages are JSON, never pickles, since a child runs untrusted code."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextvars
+import logging
 import os
+import signal
+import socket
+import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 import msgspec
 
 from daybell.core import payload
-from daybell.core.failure import Described
-from daybell.core.instant import Seconds
-from daybell.core.limits import ARGS_BYTES_MAX
+from daybell.core.execution import Account, Claimed, DescribedError, Excerpt
+from daybell.core.limits import ARGS_BYTES_MAX, LOG_LINE_CHARS_MAX
 from daybell.core.references import may_refer
 from daybell.core.retry import Retry
+from daybell.core.units import Instant, Seconds, format_size
 from daybell.errors import RetryLater
-from daybell.runners.child import GRACE_SECONDS, Child
-from daybell.runners.python import RevealArgs, Running
-from daybell.runners.wire import Done, Order, Place, Setup
+from daybell.runners.python import RevealArgs, RunningAttempt
+
+# What a worker and its child processes say to each other: JSON, each message after its length.
+#
+# Never a pickle: a child runs code that nobody vouches for, and the worker reads what it writes.
+
+LENGTH_BYTES: Final = 4
+MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # arguments, results and checkpoints are far below
+
+
+class FunctionLocation(msgspec.Struct, frozen=True, array_like=True):
+    """Where a function is found by who may import it."""
+
+    module: str
+    file: str | None
+    name: str  # within the module, with dots
+
+
+class Setup(msgspec.Struct, tag="setup", array_like=True, frozen=True):
+    """To a new child: the world as its worker sees it."""
+
+    path: list[str]  # sys.path
+    argv: list[str]
+    levels: dict[str, int]  # of loggers, by name
+
+
+class TaskOrder(msgspec.Struct, tag="run", array_like=True, frozen=True):
+    """To a child: run this."""
+
+    place: FunctionLocation
+    claimed: Claimed
+    store_result: bool = True
+    memory_limit: int | None = None
+    is_revealed: bool = False  # there are secrets in what it is called with
+
+
+class StopNotice(msgspec.Struct, tag="halt", array_like=True, frozen=True):
+    """To a child, just before SIGTERM: that it comes from the worker."""
+
+
+class TaskStarted(msgspec.Struct, tag="begun", array_like=True, frozen=True):
+    """From a child: it has the order, and whatever happens from now on is the task's doing."""
+
+
+class ProgressReport(msgspec.Struct, tag="news", array_like=True, frozen=True):
+    """From a child: how far the task is."""
+
+    progress: float | None = None
+    note: str | None = None
+    checkpoint: str | None = None
+
+
+class LogLine(msgspec.Struct, tag="said", array_like=True, frozen=True):
+    """From a child: a record of a logger."""
+
+    level: str
+    source: str
+    message: str
+    length: int | None = None  # of the whole message, if this is only its beginning
+
+
+class RetryRequest(msgspec.Struct, array_like=True, frozen=True):
+    """What a task asked for with RetryLater."""
+
+    reason: str
+    delay: Seconds | None = None
+    at: Instant | None = None
+
+
+class TaskEnded(msgspec.Struct, tag="done", array_like=True, frozen=True):
+    """From a child: how the task ended, in one of three ways."""
+
+    result: str | None = None
+    failure: Account | None = None  # masks are in the worker, so it is not cut yet
+    later: RetryRequest | None = None
+    is_hopeless: bool = False
+    is_spent: bool = False  # the child should not run another
+
+
+class WireError(Exception):
+    """Something else than we wrote was on the line."""
+
+
+_encoder: Final = msgspec.json.Encoder()
+_from_worker: Final = msgspec.json.Decoder(Setup | TaskOrder | StopNotice)
+_from_child: Final = msgspec.json.Decoder(TaskStarted | ProgressReport | LogLine | TaskEnded)
+
+
+def encode_frame(
+    message: Setup | TaskOrder | StopNotice | TaskStarted | ProgressReport | LogLine | TaskEnded,
+) -> bytes:
+    """A message as it is sent."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def read_order(body: bytes) -> Setup | TaskOrder | StopNotice:
+    """What a child is told."""
+    return _from_worker.decode(body)
+
+
+def read_answer(body: bytes) -> TaskStarted | ProgressReport | LogLine | TaskEnded:
+    """What a child tells. Raises WireError: whatever runs there can write to the line as well."""
+    try:
+        return _from_child.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise WireError(str(error)) from error
+
+
+class FrameReader:
+    """Cuts what comes in into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take what has come, and yield the messages that are complete."""
+        self._buffer += data
+        while len(self._buffer) >= LENGTH_BYTES:
+            size = int.from_bytes(self._buffer[:LENGTH_BYTES], "big")
+            if size > MESSAGE_BYTES_MAX:
+                raise WireError(f"a message of {size:,} bytes")
+            end = LENGTH_BYTES + size
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[LENGTH_BYTES:end])
+            del self._buffer[:end]
+            yield body
+
+
+# What a child process prints, line by line.
+#
+# The streams are pipes at the level of file descriptors, so that what C code and programs started
+# by a task print is heard, too.
+
+CHUNK_BYTES: Final = 65536  # what a pipe holds: one read takes all that was written before
+LINE_CHARS_MAX: Final = 65536  # of a longer line the rest is dropped: it cannot all be in memory
+
+
+class OutputPipe:
+    """One stream of a child. Each line goes to `say` and on to the worker's own stream.
+
+    Of a line that is too long nothing comes after the cut, not even as another line: a secret that
+    lies across it would get past the masks in two halves. What goes on is masked here, what is said
+    by who hears it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        say: Callable[[str, str, str, int], None],
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        self.name = name  # stdout or stderr
+        self._say = say
+        self._mask = mask
+        self._fd, self.writer = os.pipe()
+        os.set_blocking(self._fd, False)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rest = ""  # of what was read: a line without its end
+        self._dropped = 0  # characters of that line
+
+    def start(self) -> None:
+        """Hear what comes. The child has its end of the pipe by now."""
+        self.close_writer()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self.read)
+
+    def close_writer(self) -> None:
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def close(self) -> None:
+        """Hear no more, whoever may still hold the other end."""
+        self.close_writer()
+        if self._fd >= 0:
+            with suppress(AttributeError):  # it was never started
+                self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def read(self) -> None:
+        """Take what is there, if anything."""
+        if self._fd < 0:
+            return
+        try:
+            data = os.read(self._fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._fd)
+            return
+        *ends, rest = self._decoder.decode(data).split("\n")
+        lines: list[str] = []
+        for end in ends:
+            self._gather(end)
+            lines.append(self._line())
+        self._gather(rest)
+        self._pass_on(lines)
+
+    def end_line(self) -> None:
+        """A task has ended: what comes next is another's."""
+        if self._rest:
+            self._pass_on([self._line()])
+
+    def _gather(self, text: str) -> None:
+        kept = text[: LINE_CHARS_MAX - len(self._rest)]
+        self._rest += kept
+        self._dropped += len(text) - len(kept)
+
+    def _line(self) -> str:
+        """The line that is complete now, said, and as it goes on to the worker's stream."""
+        line, dropped = self._rest, self._dropped
+        self._rest, self._dropped = "", 0
+        self._say(self.name, "", line, len(line) + dropped)
+        masked = self._mask(line)
+        if dropped:
+            # It may end with half a secret, which no mask knows.
+            masked = f"{masked[:-LOG_LINE_CHARS_MAX]}… ({len(line) + dropped:,} characters)"
+        return masked
+
+    def _pass_on(self, lines: list[str]) -> None:
+        if not lines:
+            return
+        stream = getattr(sys, self.name)
+        with suppress(AttributeError, OSError, ValueError):  # there is none, or nobody listens
+            stream.write("\n".join(lines) + "\n")
+            stream.flush()
+
+
+# A child process as its worker sees it. What runs in it is `sdk/child.py`.
+
+logger = logging.getLogger("daybell.worker")
+
+# Of the executor's grace for what was stopped, after which it waits no longer; the rest is for us.
+GRACE_SECONDS: Final = 3.0
+LAST_WORDS_SECONDS: Final = 1.0  # to hear what a child has said before it died
+
+DIED: Final = "ProcessDied"
+
+
+class Child(asyncio.Protocol):
+    """One process, which runs one task at a time. `on_cut` is told that it can be reached no more,
+    `on_end` that it is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_cut: Callable[[Child], None],
+        on_end: Callable[[Child], None],
+        grace: Seconds = GRACE_SECONDS,
+        keeps_logs: bool = True,
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        self._on_cut = on_cut
+        self._on_end = on_end
+        self._keeps_logs = keeps_logs
+        self._grace = grace
+        self._loop = asyncio.get_running_loop()
+        self._mask = mask
+        self._outputs = [
+            OutputPipe(name, say=self._say, mask=mask) for name in ("stdout", "stderr")
+        ]
+        self._frames = FrameReader()
+        self._is_cut = asyncio.Event()
+        self._order: TaskOrder | None = None
+        self._running: RunningAttempt | None = None
+        self._done: TaskEnded | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._fault: str | None = None  # why it had to be killed
+        self._code: int | None = None  # that it ended with
+        self.has_begun = False  # what it was ordered to run last
+        self.runs = 0
+        self.is_spent = False  # it must not run another
+        self.idle_since: Seconds = 0.0
+
+    async def start(self, command: Sequence[str], setup: Setup) -> None:
+        """Start the process: `command`, with the number of its end of the line and our id."""
+        with ExitStack() as stack:
+            for output in self._outputs:
+                stack.callback(output.close)
+            ours, theirs = socket.socketpair()
+            stack.callback(ours.close)
+            with theirs:
+                out, err = self._outputs
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out.writer,
+                    stderr=err.writer,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # with a group of its own, to be killed as a whole
+                )
+            ours.setblocking(False)
+            self._transport, _ = await self._loop.create_unix_connection(lambda: self, sock=ours)
+            stack.pop_all()
+        for output in self._outputs:
+            output.start()
+        self._watching = self._loop.create_task(self._watch())
+        self._transport.write(encode_frame(setup))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def perform(self, order: TaskOrder, running: RunningAttempt) -> TaskEnded:
+        """Have it run one task. Cancelling this stops the task and waits until that has worked:
+        SIGTERM, which raises Interrupted in it or, if it looks by itself whether it is to stop, at
+        half of the grace, and SIGKILL when the grace is over. How the task
+        ended is then told in place of the cancellation: it shows where the task was. Unless it has
+        not even begun: if `has_begun` is false afterwards, no line of the task has run.
+        """
+        self.runs += 1
+        self.has_begun = False
+        self._order, self._running, self._done = order, running, None
+        if self._code is not None:
+            self._conclude(self._code)
+        else:
+            self._transport.write(encode_frame(order))
+        try:
+            return await self._answer()
+        except asyncio.CancelledError:
+            self.is_spent = True  # its state is that of code which was broken off anywhere
+            done = await self._stopped()
+            if not self.has_begun:
+                raise
+            return done
+
+    def retire(self) -> None:
+        """Let it end by itself; if it does not, kill it."""
+        self.is_spent = True
+        self._transport.close()
+        self._loop.call_later(self._grace, self.kill)
+
+    async def ended(self) -> None:
+        """Until it is gone."""
+        await asyncio.wait([self._watching])
+
+    def kill(self) -> None:
+        """End it now, with all that it has started, unless that has a session of its own."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._code is not None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    async def _answer(self) -> TaskEnded:
+        while self._done is None:
+            self._news = self._loop.create_future()
+            await self._news
+        return self._done
+
+    async def _stopped(self) -> TaskEnded:
+        self._transport.write(encode_frame(StopNotice()))
+        self._loop.call_soon(self._signal, signal.SIGTERM)  # when that is written
+        second = self._loop.call_later(self._grace / 2, self._remind)
+        try:
+            return await asyncio.wait_for(self._answer(), self._grace)
+        except (TimeoutError, asyncio.CancelledError):
+            self._fault = f"did not end within {self._grace:g} s of being told to, and was killed"
+            self.kill()
+            return await self._answer()
+        finally:
+            second.cancel()
+
+    def _remind(self) -> None:
+        """Interrupt a task that had time to end by itself. Others were told everything before."""
+        with suppress(ProcessLookupError, PermissionError):
+            self._process.send_signal(signal.SIGTERM)  # which knows whether it is still that one
+
+    def data_received(self, data: bytes) -> None:
+        """A part of what the child says. What it printed before is heard before."""
+        for output in self._outputs:
+            output.read()
+        try:
+            for body in self._frames.feed(data):
+                self._hear(read_answer(body))
+        except WireError as error:
+            self._fault = f"wrote something of its own on its line to the worker ({error})"
+            self._transport.abort()
+            self.kill()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended, or has closed what is not its own to close."""
+        self._is_cut.set()
+        if self._code is None:
+            wait = self._grace if self.is_spent else LAST_WORDS_SECONDS
+            self._loop.call_later(wait, self._kill_mute)
+        self._on_cut(self)
+
+    def _kill_mute(self) -> None:
+        if self._code is None:
+            self._fault = self._fault or "closed its line to the worker"
+            self.kill()
+
+    def _hear(self, message: TaskStarted | ProgressReport | LogLine | TaskEnded) -> None:
+        running = self._running
+        if isinstance(message, TaskStarted):
+            self.has_begun = True
+        elif isinstance(message, TaskEnded):
+            self._finish(message)
+        elif isinstance(message, LogLine):
+            self._relay(message)
+        elif running is not None:
+            running.report(
+                progress=message.progress, note=message.note, checkpoint=message.checkpoint
+            )
+
+    def _say(self, level: str, source: str, line: str, length: int | None) -> None:
+        if self._running is not None and self._keeps_logs:
+            self._running.say(level, source, line, length=length)
+
+    def _relay(self, said: LogLine) -> None:
+        """Keep a record with the execution, and log it here as if it had been said here."""
+        self._say(said.level, said.source, said.message, said.length)
+        message = self._mask(said.message)
+        if said.length is not None:
+            # It may end with half a secret, which no mask knows.
+            message = f"{message[:-LOG_LINE_CHARS_MAX]}… ({said.length:,} characters)"
+        level = logging.getLevelNamesMapping().get(said.level.upper(), logging.INFO)
+        target = logging.getLogger(said.source)
+        if target.isEnabledFor(level):
+            target.handle(target.makeRecord(said.source, level, "", 0, message, (), None))
+
+    def _finish(self, done: TaskEnded) -> None:
+        if self._running is None or self._done is not None:
+            return
+        for output in self._outputs:
+            output.end_line()
+        self.is_spent = self.is_spent or done.is_spent
+        self._running, self._done = None, done
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def _watch(self) -> None:
+        code = await self._process.wait()
+        self._signal(signal.SIGKILL)  # what it has started must not outlive it
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_cut.wait(), LAST_WORDS_SECONDS)
+        self._code, self.is_spent = code, True
+        self._transport.abort()
+        for output in self._outputs:
+            output.read()
+        self._conclude(code)
+        for output in self._outputs:
+            output.close()
+        self._on_end(self)
+
+    def _conclude(self, code: int) -> None:
+        """Whatever it was running has failed, and this is why."""
+        if self._running is not None:
+            assert self._order is not None
+            fact = self._fault or _describe_exit(code, self._order.memory_limit)
+            if not self.has_begun:
+                fact = f"{fact}, before it had begun with the task"
+            elif self._fault is None and code >= 0:
+                fact = f"{fact}, in the middle of the task"
+            failure = Account(type=DIED, message=Excerpt(f"the task's process {fact}"))
+            self._finish(TaskEnded(failure=failure, is_spent=True))
+
+
+def _describe_exit(code: int, memory_limit: int | None) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    if memory_limit is not None and -code in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
+        return (
+            f"was killed by {name} ({_SIGNAL_MEANINGS[-code]}); code that is not Python may end so when it"
+            f" gets no more memory, because of the memory_limit of {format_size(memory_limit)}"
+        )
+    meaning = _SIGNAL_MEANINGS.get(-code)
+    return f"was killed by {name} ({meaning})" if meaning else f"was killed by {name}"
+
+
+_SIGNAL_MEANINGS: Final[dict[int, str]] = {
+    signal.SIGKILL: "by somebody, or by the system because memory was short",
+    signal.SIGSEGV: "a crash in code that is not Python, or a recursion too deep",
+    signal.SIGABRT: "code that is not Python has given up",
+    signal.SIGBUS: "a crash in code that is not Python",
+    signal.SIGFPE: "a wrong calculation in code that is not Python",
+    signal.SIGILL: "a crash in code that is not Python",
+    signal.SIGTERM: "somebody asked it to end",
+    signal.SIGXCPU: "it has used up its processor time",
+}
+
 
 IDLE_SECONDS: Final = 60.0
 NO_CHILD_SECONDS: Final = 1.0  # after which what found no child in time may be claimed again
@@ -77,7 +571,7 @@ class Processes:
         """The ids of the children that may run something."""
         return [child.pid for child in self._children]
 
-    async def run(self, order: Order, running: Running) -> str | None:
+    async def run(self, order: TaskOrder, running: RunningAttempt) -> str | None:
         """Run a task in a child; raises what it raised there, as it was described there."""
         try:
             done = await self._perform(order, running)
@@ -88,10 +582,10 @@ class Processes:
         if done.later is not None:
             raise RetryLater(done.later.reason, delay=done.later.delay, at=done.later.at)
         if done.failure is not None:
-            raise Described(done.failure)
+            raise DescribedError(done.failure)
         return done.result
 
-    async def _perform(self, order: Order, running: Running) -> Done:
+    async def _perform(self, order: TaskOrder, running: RunningAttempt) -> TaskEnded:
         """Have a child run it, and another one if that has died before it began.
 
         Children that were idle may all have been killed at once. That new ones die is no accident,
@@ -223,7 +717,7 @@ class ProcessHandler:
 
     def __init__(
         self,
-        place: Place,
+        place: FunctionLocation,
         *,
         retry: Retry,
         timeout: Seconds | None,
@@ -245,14 +739,14 @@ class ProcessHandler:
         self._processes = processes
         self._reveal = reveal
 
-    async def run(self, running: Running) -> str | None:
-        order = Order(self._place, running.claimed, self._store_result, self._memory_limit)
+    async def run(self, running: RunningAttempt) -> str | None:
+        order = TaskOrder(self._place, running.claimed, self._store_result, self._memory_limit)
         if self._reveal is not None and may_refer(running.claimed.args):
             order = _with(order, await self._reveal(running))
         return await self._processes().run(order, running)
 
 
-def _with(order: Order, args: dict[str, Any]) -> Order:
+def _with(order: TaskOrder, args: dict[str, Any]) -> TaskOrder:
     """An order for a call with these arguments, secrets included."""
     text = payload.encode(args, bytes_max=REVEALED_BYTES_MAX)
     claimed = msgspec.structs.replace(order.claimed, args=text)

@@ -1,8 +1,4 @@
-"""Jobs that are a statement in a database.
-
-placeholders.py finds the parameters, sql_postgres.py and sql_sqlite.py run the statement,
-sql_meter.py bounds what a server sends, sql_rows.py keeps what comes back.
-"""
+"""SQL jobs: named connections, parameters, and one statement per execution."""
 
 from __future__ import annotations
 
@@ -17,17 +13,16 @@ from urllib.parse import unquote
 import msgspec
 
 from daybell.core import payload
-from daybell.core.failure import Described
+from daybell.core.execution import DescribedError
 from daybell.core.job import JobDefinition
 from daybell.core.kinds.sql import SqlSettings, check_connection_name
 from daybell.core.postgres_url import check_options, is_same_login, read_hosts
 from daybell.core.references import names_in_args
 from daybell.errors import UsageError, shown
-from daybell.runners import placeholders
+from daybell.runners import sql_statement
 from daybell.runners.kind import KindHandler, Reveal
-from daybell.runners.placeholders import Dialect
-from daybell.runners.running import Stoppable
-from daybell.runners.sql_rows import Database, Parameters, StatementFailed
+from daybell.runners.python import MaskedAttempt
+from daybell.runners.sql_statement import Database, Dialect, Parameters, StatementFailed
 from daybell.settings import masked_url
 
 SOURCE: Final = "sql"  # of lines in the log
@@ -45,11 +40,11 @@ class Connections:
     def __init__(self, urls: Mapping[str, str], *, store_url: str = "memory://") -> None:
         self._urls = {check_connection_name(name): url.strip() for name, url in urls.items()}
         self._dialects: dict[str, Dialect] = {
-            name: dialect_of(name, url) for name, url in self._urls.items()
+            name: read_dialect(name, url) for name, url in self._urls.items()
         }
         self._opened: dict[str, Database] = {}
         for name, url in self._urls.items():
-            _check_apart(name, url, store_url.strip())
+            _refuse_store(name, url, store_url.strip())
 
     @property
     def names(self) -> list[str]:
@@ -79,10 +74,10 @@ class Connections:
             return PostgresDatabase(name, url)
         from daybell.runners.sql_sqlite import SqliteDatabase
 
-        return SqliteDatabase(name, _file_of(url))
+        return SqliteDatabase(name, _file_path(url))
 
 
-def dialect_of(name: str, url: str) -> Dialect:
+def read_dialect(name: str, url: str) -> Dialect:
     """What is spoken at a URL. Raises UsageError if it is none that statements can be run at."""
     scheme, mark, rest = url.partition("://")
     where = f"connection {name}: {shown(masked_url(url))}"
@@ -106,7 +101,7 @@ def dialect_of(name: str, url: str) -> Dialect:
     raise UsageError(f"{where} {fact}; {_TAKES}", field="connections")
 
 
-def _check_apart(name: str, url: str, store_url: str) -> None:
+def _refuse_store(name: str, url: str, store_url: str) -> None:
     """Refuse the store: a statement there would have the rights of every tenant."""
     scheme, store = url.partition("://")[0].lower(), store_url.partition("://")[0].lower()
     is_store = False
@@ -114,7 +109,7 @@ def _check_apart(name: str, url: str, store_url: str) -> None:
         with suppress(ValueError):  # the store's URL is checked elsewhere
             is_store = is_same_login(url, store_url)
     elif scheme == store == "sqlite":
-        one, other = _file_of(url), _file_of(store_url)
+        one, other = _file_path(url), _file_path(store_url)
         is_store = os.path.realpath(one) == os.path.realpath(other)
         with suppress(OSError):  # one of them does not exist yet
             is_store = is_store or os.path.samefile(one, other)
@@ -127,7 +122,7 @@ def _check_apart(name: str, url: str, store_url: str) -> None:
         )
 
 
-def _file_of(url: str) -> str:
+def _file_path(url: str) -> str:
     return unquote(url.partition("://")[2][1:])
 
 
@@ -139,7 +134,7 @@ class SqlHandler(KindHandler):
         self._settings = SqlSettings.parse(msgspec.json.decode(definition.settings))
         self._connections = connections
 
-    async def perform(self, running: Stoppable) -> Any:
+    async def perform(self, running: MaskedAttempt) -> Any:
         """Run the statement; answers its rows, or how many it has changed."""
         settings, loop = self._settings, asyncio.get_running_loop()
         try:
@@ -156,11 +151,11 @@ class SqlHandler(KindHandler):
             )
         except StatementFailed as error:
             running.is_hopeless = running.is_hopeless or error.is_lasting
-            raise Described.as_text(FAILED, str(error)) from None
+            raise DescribedError.as_text(FAILED, str(error)) from None
         running.say("info", SOURCE, _summary(result, loop.time() - started))
         return result
 
-    def _has_secrets(self, running: Stoppable) -> bool:
+    def _has_secrets(self, running: MaskedAttempt) -> bool:
         args = payload.decode(running.claimed.args, what="args")
         return bool(names_in_args(self._settings.parameters) or names_in_args(args))
 
@@ -176,8 +171,8 @@ class SqlHandler(KindHandler):
 
 
 def _check_parameters(statement: str, dialect: Dialect, given: Mapping[str, Any]) -> None:
-    wanted = placeholders.names(statement, dialect)
-    others = placeholders.other_parameters(statement, dialect)
+    wanted = sql_statement.parameter_names(statement, dialect)
+    others = sql_statement.foreign_parameters(statement, dialect)
     if others:
         raise StatementFailed(
             f"the statement has the parameter {others[0]}; a parameter is written :name",

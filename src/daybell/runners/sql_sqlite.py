@@ -23,7 +23,7 @@ import msgspec
 from daybell.core.kinds.sql import STORE_FILE_ID
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.runners.helper_pool import ENVIRONMENT, HelperFailed, Helpers, module_command
-from daybell.runners.sql_rows import Parameters, Rows, Say, StatementFailed
+from daybell.runners.sql_statement import Parameters, Rows, Say, StatementFailed
 
 COMMAND: Final = module_command("daybell.runners.sql_sqlite")
 # A file that another process writes to is waited for so many times so long. Not at once: SQLite
@@ -58,7 +58,7 @@ _PRAGMAS_REFUSED: Final = frozenset(
 _FUNCTIONS_REFUSED: Final = frozenset({"load_extension", "fts3_tokenizer"})
 
 
-class Order(msgspec.Struct, frozen=True):
+class StatementOrder(msgspec.Struct, frozen=True):
     """A statement for a helper."""
 
     path: str
@@ -68,7 +68,7 @@ class Order(msgspec.Struct, frozen=True):
     busy_tries: int
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class StatementAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of a statement, or why it failed."""
 
     result: dict[str, Any] | None = None
@@ -94,17 +94,17 @@ class SqliteDatabase:
         self, statement: str, parameters: Parameters, *, rows_max: int, say: Say
     ) -> dict[str, Any]:
         """See `Database`. Cancelling it interrupts the statement, and waits until it has ended."""
-        order = Order(self._path, statement, parameters.values, rows_max, BUSY_TRIES)
+        order = StatementOrder(self._path, statement, parameters.values, rows_max, BUSY_TRIES)
         try:
             text = msgspec.json.encode(order)
         except UnicodeEncodeError:
             raise self._failed(
                 "a parameter has half a character in it (a lone surrogate)"
             ) from None
-        answers: list[Answer] = []
+        answers: list[StatementAnswer] = []
 
         def take(line: bytes) -> bool:
-            answers.append(msgspec.json.decode(line, type=Answer))
+            answers.append(msgspec.json.decode(line, type=StatementAnswer))
             if answers[0].is_short_of_memory:
                 raise self._failed(answers[0].failure)  # and use this helper no more
             return True
@@ -129,7 +129,7 @@ class SqliteDatabase:
 class _Statement:
     """One statement in a helper."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: StatementOrder) -> None:
         self._order = order
         self._parameters = {name: _bound(value) for name, value in order.parameters.items()}
         self._is_stopped = threading.Event()
@@ -142,19 +142,21 @@ class _Statement:
         if link is not None:
             link.interrupt()
 
-    def run(self) -> Answer:
+    def run(self) -> StatementAnswer:
         try:
-            return Answer(result=self._run())
+            return StatementAnswer(result=self._run())
         except MemoryError:
             most = f"{HEAP_BYTES_MAX // 1024**2} MiB"
             said = f"the statement takes more than {most} of memory; select fewer or smaller values"
-            return Answer(failure=said, is_lasting=True, is_short_of_memory=True)
+            return StatementAnswer(failure=said, is_lasting=True, is_short_of_memory=True)
         except _Refused as error:
-            return Answer(failure=str(error), is_lasting=True)
+            return StatementAnswer(failure=str(error), is_lasting=True)
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
             code: int | None = getattr(error, "sqlite_errorcode", None)
             is_lasting = code is None or code & 0xFF in LASTING
-            return Answer(failure=_describe(error, code, self._order.path), is_lasting=is_lasting)
+            return StatementAnswer(
+                failure=_describe(error, code, self._order.path), is_lasting=is_lasting
+            )
 
     def _run(self) -> dict[str, Any]:
         link = sqlite3.connect(
@@ -258,7 +260,7 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
     return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
 
 
-class _Orders:
+class _OrderReader:
     """Reads orders in a thread of its own. The end of the input stops the statement at work."""
 
     def __init__(self) -> None:
@@ -272,7 +274,7 @@ class _Orders:
         line = self._orders.get()
         if line is None:
             return None
-        self._current = _Statement(msgspec.json.decode(line, type=Order))
+        self._current = _Statement(msgspec.json.decode(line, type=StatementOrder))
         if self._is_over:
             self._current.stop()
         return self._current
@@ -298,7 +300,7 @@ def limit_memory() -> None:
 def main() -> None:
     """Run the statements that are ordered, until standard input ends."""
     limit_memory()
-    orders = _Orders()
+    orders = _OrderReader()
     while (statement := orders.next()) is not None:
         answer = msgspec.json.encode(statement.run())
         with suppress(OSError):  # the worker is gone, and the input will end

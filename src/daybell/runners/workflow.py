@@ -1,8 +1,4 @@
-"""Workflows as jobs: how a run begins, and how those of its nodes are run that have no code.
-
-A run is in a worker's hands only until its nodes are in the store. From then on it goes on with
-the end of each of them, wherever that is.
-"""
+"""Workflow jobs: the start of a run, branch tasks, and nodes without code."""
 
 from __future__ import annotations
 
@@ -14,24 +10,21 @@ from typing import Any, Final, Protocol, cast
 from msgspec.structs import replace
 
 from daybell.core import payload
-from daybell.core.branching import check_choice
 from daybell.core.execution import Claimed
-from daybell.core.graph import Graph
-from daybell.core.graph_node import GraphNode
 from daybell.core.job import JobDefinition
-from daybell.core.outputs import filled_settings
-from daybell.core.params import decoded, plain_by_name
-from daybell.core.run import Plan
+from daybell.core.workflow.expressions import fill_settings
+from daybell.core.workflow.graph import Graph, decode_args, plain_by_name
+from daybell.core.workflow.node import GraphNode, check_choice
+from daybell.core.workflow.run import Plan
 from daybell.errors import InvalidWorkflow, UsageError
-from daybell.runners.around import Around, Handled
-from daybell.runners.kind import KindHandler
-from daybell.runners.running import Running, Stoppable
+from daybell.runners.kind import HandlerWrapper, KindHandler, WrappedHandler
+from daybell.runners.python import MaskedAttempt, RunningAttempt
 
 # Larger definitions are read in a thread: meanwhile, all others would have to wait.
 QUICK_CHARS: Final = 50_000
 
 
-class Expandable(Running, Protocol):
+class ExpandableAttempt(RunningAttempt, Protocol):
     """An execution that can become a run."""
 
     async def expand(self, plan: Plan) -> None:
@@ -51,16 +44,16 @@ class WorkflowHandler:
         self.retry = definition.retry
         self.definition = definition
         # How its nodes are run, as far as that was asked for: kept by whoever finds that out.
-        self.handlers: dict[tuple[str, bool], Handled | NodeHandler] = {}
+        self.handlers: dict[tuple[str, bool], WrappedHandler | NodeHandler] = {}
 
     @cached_property
     def _graph(self) -> Graph:
         return Graph.from_settings(self.definition.settings)
 
-    async def run(self, running: Expandable) -> str | None:
+    async def run(self, running: ExpandableAttempt) -> str | None:
         """Begin the run. What it consists of is in the store when this returns."""
         try:
-            plan = await self._aside(lambda: self._graph.plan(_given(running.claimed)))
+            plan = await self._aside(lambda: self._graph.plan(_run_arguments(running.claimed)))
         except Exception:
             running.is_hopeless = True  # it will be no different next time
             raise
@@ -86,21 +79,21 @@ class WorkflowHandler:
         return work()
 
 
-def _given(claimed: Claimed) -> dict[str, Any]:
+def _run_arguments(claimed: Claimed) -> dict[str, Any]:
     """What a run is called with, all of it data."""
-    given = decoded(claimed.args)
+    given = decode_args(claimed.args)
     # What another run passes on was made to be looked at; what came from outside was not.
     return given if claimed.node is None else plain_by_name(given)
 
 
-class BranchHandler(Around):
+class BranchHandler(HandlerWrapper):
     """A task that chooses which nodes come next: it must name some of them."""
 
-    def __init__(self, task: Handled, names: tuple[str, ...]) -> None:
+    def __init__(self, task: WrappedHandler, names: tuple[str, ...]) -> None:
         super().__init__(task)
         self._names = names
 
-    async def run(self, running: Running) -> str | None:
+    async def run(self, running: RunningAttempt) -> str | None:
         result = await self.inner.run(running)
         check_choice(result, self._names)
         return result
@@ -121,10 +114,10 @@ class NodeHandler:
         self._settings: dict[str, Any] = payload.decode(definition.settings)
         self._make = make
 
-    async def run(self, running: Stoppable) -> str | None:
+    async def run(self, running: MaskedAttempt) -> str | None:
         kind = self._definition.kind
         try:
-            settings = filled_settings(kind, self._settings, running.claimed.args)
+            settings = fill_settings(kind, self._settings, running.claimed.args)
             text = payload.encode(settings, what="settings")
             handler = self._make(replace(self._definition, settings=text))
         except UsageError:
@@ -132,15 +125,15 @@ class NodeHandler:
             raise
         assert handler is not None, kind
         self.grace = handler.grace  # of a command, what its settings say
-        return await handler.run(cast("Stoppable", _Uncalled(running)))
+        return await handler.run(cast("MaskedAttempt", _WithoutArguments(running)))
 
 
-class _Uncalled:
+class _WithoutArguments:
     """An execution that was called with nothing: what it came with is in its settings already."""
 
     claimed: Claimed
 
-    def __init__(self, running: Stoppable) -> None:
+    def __init__(self, running: MaskedAttempt) -> None:
         # Not by `=`, which is passed on.
         self.__dict__.update(_running=running, claimed=replace(running.claimed, args="{}"))
 

@@ -1,1 +1,3 @@
-"""What people write: App, task, Context. Reading order: app, task, context, handle."""
+"""The SDK: App, task, workflow, Context. Reading order: app, task, context, workflow."""
+
+from __future__ import annotations

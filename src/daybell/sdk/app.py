@@ -1,11 +1,19 @@
-"""The App: tasks, and the store that their executions go to."""
+"""The App: tasks, workflows and schedules, and the store that their executions go to."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -13,48 +21,352 @@ from contextlib import (
     contextmanager,
 )
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from daybell.client import Client
-from daybell.client.requests import TaskOptions, read_definition, read_text
-from daybell.core.duration import Duration
-from daybell.core.job import DEFAULT_TENANT, JobDefinition
+from daybell.client.job_checks import (
+    Superseded,
+    add_versions,
+    describe_superseded,
+    describe_way_back,
+    select_superseded,
+)
+from daybell.client.requests import TaskOptions, check_options, read_definition, read_text
+from daybell.client.when import When
+from daybell.core import payload
+from daybell.core.event import Published
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
+from daybell.core.schedule import OverlapBy, Schedule
+from daybell.core.units import Duration
 from daybell.engine.events import Events, Observer
-from daybell.errors import JobNotFound, Unavailable, UsageError, shown
+from daybell.errors import (
+    DaybellError,
+    InvalidArguments,
+    JobNotFound,
+    Unavailable,
+    UsageError,
+    shown,
+)
 from daybell.runners.python import check_function
-from daybell.sdk.capture import captured
+from daybell.sdk.capture import capture_output
 from daybell.sdk.context import current
-from daybell.sdk.declaring import Declaring
-from daybell.sdk.decorator import (
+from daybell.sdk.handlers import AppHandlers
+from daybell.sdk.isolation import FunctionOptions, check_connecting, process_info, read_isolation
+from daybell.sdk.task import (
     Anything,
     AsyncContextFunction,
     AsyncFunction,
+    CallOptions,
     ContextFunction,
     Decorator,
     Function,
     Loose,
+    RereadableItems,
+    Task,
+    check_plain,
+    name_of,
 )
-from daybell.sdk.enqueuing import CallOptions, Kept
-from daybell.sdk.handlers import AppHandlers
-from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
-from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller, read_modules
-from daybell.sdk.task import Task, check_options, check_plain, name_of
-from daybell.sdk.workflow import Weaving, Workflow
+from daybell.sdk.workflow import Workflow, WorkflowMethods
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
-    from daybell.client.answers import EnqueuedMany
-    from daybell.client.calls import Call
+    from daybell.client.executions import EnqueuedMany
+    from daybell.client.transactions import Call
     from daybell.core.execution import Enqueued
+    from daybell.sdk.sync import SyncApp
+
+
+# What an App can do about time and events, and by which name the store knows its code.
+
+T = TypeVar("T")
+
+LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another module has
+
+
+class ScheduleMethods:
+    """The verbs of `App` for when its tasks run, and go on."""
+
+    tasks: dict[str, Task[..., Any, Any]]
+    workflows: dict[str, Workflow]
+    _home: Mapping[str, Any]  # of the module that made the app
+    _line: int  # in it
+
+    async def _client_that_knows(
+        self, task: Task[..., Any, Any] | Workflow, options: Any
+    ) -> Client:
+        raise NotImplementedError  # see `App`
+
+    async def _declaring(
+        self,
+        task: Task[..., Any, Any] | Workflow,
+        options: Any,
+        ask: Callable[[Client], Awaitable[T]],
+    ) -> T:
+        raise NotImplementedError  # see `App`
+
+    async def client_for(self, tenant: str | None = None) -> Client:
+        raise NotImplementedError  # see `App`
+
+    async def schedule(
+        self,
+        job: Task[..., Any, Any] | Workflow | str,
+        when: When,
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        overlap_by: OverlapBy = "schedule",
+    ) -> Schedule:
+        """Have a task, a workflow or the job of a name run at these times, too; answers the
+        schedule.
+
+        `args` are what it is called with then, by name. A schedule of the same name is replaced.
+        Without a name, saying the same again changes nothing. The overlap rule compares the
+        executions of this schedule with each other; with `overlap_by="job"`, with all executions at
+        the job's gate.
+        """
+        client, task, found = await self._found(job)
+
+        async def ask(client: Client) -> Schedule:
+            return await client.schedule(found, when, args=args, name=name, overlap_by=overlap_by)
+
+        if task is None:
+            return await ask(client)
+        args = bind_args(task, args)
+        return await self._declaring(task, {}, ask)
+
+    @property
+    def schedules(self) -> RunTimeSchedules:
+        """Schedules that are made at run time, many at a time."""
+        return RunTimeSchedules(self._put_schedules)
+
+    async def unschedule(self, job: Task[..., Any, Any] | Workflow | str, name: str) -> None:
+        """Remove a schedule that `schedule` has made."""
+        client, _, job = await self._found(job)
+        await client.unschedule(job, name)
+
+    async def publish(
+        self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
+    ) -> Published:
+        """Tell of an event: what waits for it with `ctx.wait_for_event` goes on.
+
+        `id` and `source` name it, so that one which is sent twice counts once.
+        """
+        return await (await self.client_for()).publish(name, data, source=source, id=id)
+
+    @property
+    def sync(self) -> SyncApp:
+        """The same from code without an event loop."""
+        from daybell.sdk.sync import SyncApp
+
+        return SyncApp(self)
+
+    @property
+    def author(self) -> str:
+        """Who defines the tasks, for the store: the place of the app in its code.
+
+        It is the same however the code is started, so that what has left the code can be told
+        from what is other code's.
+        """
+        names = (name for name, value in self._home.items() if value is self)
+        return f"code:{module_name(self._home)}:{next(names, 'app')}"
+
+    @property
+    def module(self) -> tuple[str, str | None]:
+        """The name of the module that made the app, and its file."""
+        return module_name(self._home), self._home.get("__file__")
+
+    async def _found(
+        self, job: Task[..., Any, Any] | Workflow | str
+    ) -> tuple[Client, Task[..., Any, Any] | Workflow | None, str]:
+        """A client that knows the job, its task or workflow if it is one of ours, and its name."""
+        task = self._task_of(job)
+        if task is None:
+            return await self.client_for(), None, str(job)  # of another app, or made by hand
+        return await self._client_that_knows(task, {}), task, task.name
+
+    async def _put_schedules(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
+        given: list[Any] = list(items)
+        refused: dict[int, DaybellError] = {}
+        used: dict[str, AnyJob] = {}
+        for index, item in enumerate(given):
+            if not isinstance(item, Mapping) or "job" not in item:
+                continue  # the client says what is wrong with it
+            one = dict(cast("Mapping[str, Any]", item))
+            try:
+                task = self._task_of(one["job"])
+                if task is not None:
+                    used[task.name] = task
+                    one |= {"job": task.name, "args": bind_args(task, one.get("args"))}
+            except UsageError as error:
+                refused[index] = error
+            given[index] = one
+        for name, task in used.items():  # a job that was deleted is declared again
+            await self._declaring(task, {}, lambda client, name=name: client.job(name))
+        return await (await self.client_for()).schedule_many(given, refused=refused)
+
+    def _task_of(self, job: AnyJob | str) -> AnyJob | None:
+        """The task or workflow of ours that is meant; None for the job of another app, or one made
+        by hand. Raises UsageError.
+        """
+        check_job(job)
+        if not isinstance(job, str):
+            return job
+        return self.tasks.get(job) or self.workflows.get(job)
+
+
+class RunTimeSchedules:
+    """Schedules of an app that are made at run time: `app.schedules`."""
+
+    def __init__(
+        self, put: Callable[[Iterable[Mapping[str, Any]]], Awaitable[list[Schedule]]]
+    ) -> None:
+        self._put = put
+
+    async def put_many(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
+        """Make up to 10,000 schedules in one transaction, all or nothing; answers them in order.
+
+        An item has the arguments of `app.schedule`: `job` and `when` and, if wanted, `args`, `name`
+        and `overlap_by`. Raises InvalidItems, whose `errors` names all that is wrong by index.
+        """
+        return await self._put(items)
+
+
+def bind_args(task: AnyJob, args: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The arguments of a schedule, checked; None: as the job says."""
+    if args is None:
+        check_call(task, "this schedule")
+        return None
+    return task.bound((), args)
+
+
+def check_call(task: Task[..., Any, Any] | Workflow, what: str) -> None:
+    """Refuse a job that cannot be called as its schedules would."""
+    try:
+        task.bound((), payload.decode(task.definition.args))
+    except InvalidArguments as error:
+        raise InvalidArguments(
+            f"{task.definition.kind} {task.name!r}: {what} would call it in vain: {error};"
+            " say args={…}",
+            field="args",
+        ) from None
+
+
+def home_of_caller(depth: int) -> tuple[Mapping[str, Any], int]:
+    """The names of the module whose code called, so many calls away, and the line."""
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = None if frame is None else frame.f_back
+    return ({}, 0) if frame is None else (frame.f_globals, frame.f_lineno)
+
+
+def read_modules(include: object) -> tuple[str, ...]:
+    """Check the names of `App(include=…)`."""
+    if isinstance(include, str) or not isinstance(include, Iterable):
+        raise UsageError(
+            f'include is a list of modules, such as ["shop.mail"]; not {shown(include)}',
+            field="include",
+        )
+    names = tuple(cast("Iterable[object]", include))
+    for name in names:
+        if not isinstance(name, str) or not all(map(str.isidentifier, name.split("."))):
+            raise UsageError(
+                f'include: {shown(name)} is not the full name of a module, such as "shop.mail"',
+                field="include",
+            )
+    return cast("tuple[str, ...]", names)
+
+
+def module_name(home: Mapping[str, Any]) -> str:
+    """A module's name; of a program, the one that it has when it is imported."""
+    name, spec, file = (home.get(key) for key in ("__name__", "__spec__", "__file__"))
+    if name != "__main__":
+        return str(name).removeprefix(LOADED_AS)
+    if spec is not None:
+        return str(spec.name)
+    return "__main__" if file is None else file_name(Path(file))
+
+
+def file_name(path: Path) -> str:
+    """What a file is called as a module, with the packages that it is in."""
+    path = path.resolve()
+    name, folder = path.stem, path.parent
+    while (folder / "__init__.py").is_file():
+        name, folder = f"{folder.name}.{name}", folder.parent
+    return name
+
+
+def check_job(job: object) -> None:
+    """Refuse what is neither a task nor a name."""
+    if not isinstance(job, str) and not hasattr(job, "definition"):
+        raise UsageError(f"{shown(job)} is neither a task nor the name of a job", field="job")
+
+
+# How an app's jobs come to the store, and what is said where that goes by another version.
 
 logger = logging.getLogger("daybell.sdk")
 
+
+class DefinitionPublisher:
+    """Tells the store of definitions, and remembers those that it does not go by: `superseded`, by
+    tenant and name. They are logged, once each.
+    """
+
+    def __init__(self) -> None:
+        self.superseded: dict[tuple[str, str], Superseded] = {}
+        self._is_quiet = False
+
+    @contextmanager
+    def quietly(self) -> Generator[None]:
+        """Leave it to the caller to say something of `superseded`."""
+        self._is_quiet = True
+        try:
+            yield
+        finally:
+            self._is_quiet = False
+
+    async def define(
+        self, client: Client, definitions: Sequence[JobDefinition], *, author: str
+    ) -> list[Job]:
+        """Define these jobs; answers the version of each that is current then."""
+        jobs = await client.define_jobs(definitions, author=author)
+        found = {
+            (one.current.tenant, one.current.name): one
+            for one in select_superseded(definitions, jobs)
+        }
+        new = [one for key, one in found.items() if self.superseded.get(key) != one]
+        self.superseded |= found
+        # What a child logs is its task's, and the worker that has it has said so.
+        if new and not self._is_quiet and not process_info.is_child:
+            logger.warning("%s", await superseded_warning(client, new))
+        return jobs
+
+    async def go_back(self, client: Client, *, author: str) -> list[Job]:
+        """Make those that the store did not go by current again, as new versions."""
+        mine = [one for (tenant, _), one in self.superseded.items() if tenant == client.tenant]
+        definitions = [one.definition for one in mine]
+        jobs = await client.define_jobs(definitions, author=author, promote=True)
+        for job in jobs:
+            del self.superseded[job.tenant, job.name]
+        return jobs
+
+
+async def superseded_warning(client: Client, found: Sequence[Superseded]) -> str:
+    """What is said to who has definitions that do not count any more."""
+    known = await add_versions(client.store, found)
+    jobs = "a job" if len(found) == 1 else f"{len(found):,} jobs"
+    return (
+        f"this code has an older version of {jobs}, which does not become current by itself:"
+        f" {describe_superseded(known)}. If this code is the one that should count, go"
+        f" back with {describe_way_back(known)}"
+    )
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 Hook = Callable[[], Awaitable[None] | None]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,7 +380,7 @@ FUNCTION_OPTIONS: Final = FunctionOptions.__optional_keys__ - TaskOptions.__opti
 TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
 
 
-class App(Scheduling, Weaving):
+class App(ScheduleMethods, WorkflowMethods):
     """Where tasks are declared.
 
     `App()` keeps its executions where DAYBELL_DATABASE_URL says; if it says nothing, in the file
@@ -94,7 +406,7 @@ class App(Scheduling, Weaving):
         self.workflows: dict[str, Workflow] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
-        self.declaring = Declaring()
+        self.declaring = DefinitionPublisher()
         self.masks: list[Callable[[str], str]] = []
         self.keeps_logs = logs
         self.stand_in: Callable[[], Client] | None = None  # makes the clients: see `standing_in`
@@ -192,7 +504,7 @@ class App(Scheduling, Weaving):
 
     def on_start(self, hook: H) -> H:
         """Call this when a worker starts, before it claims anything."""
-        self._on_start.append(_called(hook, "a hook"))
+        self._on_start.append(_check_callable(hook, "a hook"))
         return hook
 
     def on_stop(self, hook: H) -> H:
@@ -200,7 +512,7 @@ class App(Scheduling, Weaving):
 
         It is called even if a start hook failed, so it may find only a part of what it undoes.
         """
-        self._on_stop.append(_called(hook, "a hook"))
+        self._on_stop.append(_check_callable(hook, "a hook"))
         return hook
 
     def observe(self, observer: O) -> O:
@@ -212,7 +524,7 @@ class App(Scheduling, Weaving):
                 f"{shown(observer)} is async, but an observer is called and not awaited; make it a"
                 " plain function, which may start a task"
             )
-        self.events.observe(_called(observer, "an observer"))
+        self.events.observe(_check_callable(observer, "an observer"))
         return observer
 
     def mask(self, function: M) -> M:
@@ -220,7 +532,7 @@ class App(Scheduling, Weaving):
         the line and answers what may be kept of it. What goes to the terminal stays as it is."""
         if inspect.iscoroutinefunction(function):
             raise UsageError(f"{shown(function)} is async, but a mask is called and not awaited")
-        self.masks.append(_called(function, "a mask"))
+        self.masks.append(_check_callable(function, "a mask"))
         return function
 
     @asynccontextmanager
@@ -234,7 +546,7 @@ class App(Scheduling, Weaving):
             for hook in self._on_start:
                 await _call(hook)
             # After the hooks: handlers of logging that they made write to the real streams.
-            stack.enter_context(captured(keeps_logs=self.keeps_logs))
+            stack.enter_context(capture_output(keeps_logs=self.keeps_logs))
             # What hooks have opened is closed after the children, which may be using it.
             stack.push_async_callback(self.handlers.close)
             yield
@@ -248,9 +560,9 @@ class App(Scheduling, Weaving):
         told which, and fires schedules if a task declares one. At its end it waits for what runs;
         what takes longer goes back.
         """
-        from daybell.sdk.worker import running  # not paid for by programs that only enqueue
+        from daybell.sdk.worker import run_worker  # not paid for by programs that only enqueue
 
-        return running(self, concurrency=concurrency, queues=queues, drain_timeout=drain_timeout)
+        return run_worker(self, concurrency=concurrency, queues=queues, drain_timeout=drain_timeout)
 
     def client(self) -> Client:
         """The client of this event loop; `open()` makes it."""
@@ -352,7 +664,7 @@ class App(Scheduling, Weaving):
                 args,
                 unique_key=options.get("unique_key"),
                 parent=self._parent_in(client),
-                **_without(options),
+                **_drop_options(options),
             )
 
         answer = await self._declaring(task, options, ask)
@@ -362,11 +674,11 @@ class App(Scheduling, Weaving):
         self, task: AnyJob, items: Iterable[Mapping[str, Any]], options: CallOptions
     ) -> list[UUID]:
         """Enqueue many for a task, all or nothing; answers their ids unless they were streamed."""
-        kept = Kept(items)
+        kept = RereadableItems(items)
 
         async def ask(client: Client) -> EnqueuedMany:
             return await client.enqueue_many(
-                task.name, kept, parent=self._parent_in(client), **_without(options)
+                task.name, kept, parent=self._parent_in(client), **_drop_options(options)
             )
 
         answer = await self._declaring(task, options, ask)
@@ -381,18 +693,18 @@ class App(Scheduling, Weaving):
         """Define the task over the app's own connection; answers what enqueues these items
         through one of the caller's.
         """
-        from daybell.client import calls
+        from daybell.client import transactions
 
-        kept = Kept(items)
+        kept = RereadableItems(items)
 
         async def ask(client: Client) -> Call:
-            return await calls.prepare(
+            return await transactions.prepare(
                 client,
                 task.name,
                 kept,
                 unique_key=options.get("unique_key"),
                 parent=self._parent_in(client),
-                **_without(options),
+                **_drop_options(options),
             )
 
         return await self._declaring(task, options, ask)
@@ -400,7 +712,7 @@ class App(Scheduling, Weaving):
     def run(self) -> None:
         """Run everything in this process: the same as `daybell dev` for this app."""
         # The edge runs programs, and this is the one way from a program back to it.
-        import_module("daybell.cli.dev").run_app(self)
+        import_module("daybell.cli.roles.dev").run_app(self)
 
     async def client_for(self, tenant: str | None = None) -> Client:
         """The client of this event loop for a tenant; connects if need be."""
@@ -437,14 +749,14 @@ class App(Scheduling, Weaving):
         return None if running is None or client.tenant != self.tenant else running.claimed.id
 
 
-def _without(options: CallOptions) -> Any:
+def _drop_options(options: CallOptions) -> Any:
     if not options:
         return options
     own = ("unique_key", "tenant", "connection")
     return {key: value for key, value in options.items() if key not in own}
 
 
-def _called(given: F, what: str) -> F:
+def _check_callable(given: F, what: str) -> F:
     if not callable(cast("object", given)):
         raise UsageError(f"{what} is a function, not {shown(given)}")
     return given

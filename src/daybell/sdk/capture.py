@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO, cast
 
-from daybell.core.log import MASKED_CHARS_MAX
+from daybell.core.execution import MASKED_CHARS_MAX
 from daybell.core.masking import CUT_CHARS
-from daybell.runners.python import Running
+from daybell.runners.python import RunningAttempt
 from daybell.sdk.context import current
 from daybell.sdk.masking import masks
 
@@ -26,7 +26,7 @@ _keepers = 0  # of them those that keep what they capture
 
 
 @contextmanager
-def captured(*, keeps_logs: bool = True) -> Generator[None]:
+def capture_output(*, keeps_logs: bool = True) -> Generator[None]:
     """Capture in this process until the block ends; blocks may overlap. If no block `keeps_logs`,
     secrets are masked and nothing is kept.
     """
@@ -34,7 +34,7 @@ def captured(*, keeps_logs: bool = True) -> Generator[None]:
     _users += 1
     _keepers += keeps_logs
     if _users == 1:
-        _begin()
+        _install()
     if keeps_logs and _keepers == 1:
         logging.getLogger().addHandler(_handler)
     try:
@@ -45,16 +45,16 @@ def captured(*, keeps_logs: bool = True) -> Generator[None]:
         if keeps_logs and _keepers == 0:
             logging.getLogger().removeHandler(_handler)
         if _users == 0:
-            _end()
+            _uninstall()
 
 
-def _begin() -> None:
+def _install() -> None:
     sys.stdout = cast("TextIO", Tee(sys.stdout, "stdout"))
     sys.stderr = cast("TextIO", Tee(sys.stderr, "stderr"))
     _records.install()
 
 
-def _end() -> None:
+def _uninstall() -> None:
     _records.remove()
     # Whoever has put something in front of ours keeps it, and ours passes everything on.
     for name in ("stdout", "stderr"):
@@ -75,7 +75,7 @@ class LogCapture(logging.Handler):
             self.keep(record, running)
         return True
 
-    def keep(self, record: logging.LogRecord, running: Running) -> None:
+    def keep(self, record: logging.LogRecord, running: RunningAttempt) -> None:
         try:
             message = record.getMessage()
             if record.exc_info:
@@ -110,7 +110,7 @@ class MaskedRecords:
         return record
 
     @staticmethod
-    def _mask(record: logging.LogRecord, running: Running | None) -> None:
+    def _mask(record: logging.LogRecord, running: RunningAttempt | None) -> None:
         try:
             message = record.getMessage()
         except Exception:
@@ -136,7 +136,7 @@ class Tee:
         self._name = name
         self._lock = threading.RLock()
         self._begun = ""  # a line without its end
-        self._by: Running | None = None  # who has begun it
+        self._by: RunningAttempt | None = None  # who has begun it
 
     def write(self, text: str) -> int:
         running = current.get()

@@ -1,8 +1,4 @@
-"""The program of a child process: runs tasks for a worker, one at a time, until that hangs up.
-
-The parent's side is in `runners/`. A function is run as in a script: without `async` in the main
-thread, where signals and C extensions work, with it on an event loop that is kept.
-"""
+"""The program of a child process: it runs tasks for a worker, one at a time, until the worker closes the connection. The parent's side is in `runners/`."""
 
 from __future__ import annotations
 
@@ -10,13 +6,17 @@ import asyncio
 import contextvars
 import ctypes
 import inspect
+import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import traceback
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import thread as pools
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, TextIO, cast
@@ -24,23 +24,245 @@ from typing import Any, Final, TextIO, cast
 import msgspec
 
 from daybell.core import payload
-from daybell.core.execution import Claimed
-from daybell.core.failure import Account, Excerpt
-from daybell.core.retry import Retry, when
-from daybell.core.size import format_size
+from daybell.core.execution import MASKED_CHARS_MAX, Account, Claimed, Excerpt
+from daybell.core.retry import Retry, read_retry_time
+from daybell.core.units import format_size
 from daybell.errors import RetryLater, UsageError, is_permanent
-from daybell.runners.durable import Ledger
-from daybell.runners.python import PythonHandler
-from daybell.runners.threads import Interrupted, Threads
-from daybell.runners.wire import Begun, Done, Later, News, Order, Place, Said, Setup
+from daybell.runners.processes import (
+    FrameReader,
+    FunctionLocation,
+    LogLine,
+    ProgressReport,
+    RetryRequest,
+    Setup,
+    StopNotice,
+    TaskEnded,
+    TaskOrder,
+    TaskStarted,
+    encode_frame,
+    read_order,
+)
+from daybell.runners.python import Interrupted, PythonHandler, RunningAttempt, StepLedger, Threads
 from daybell.sdk.app import App
+from daybell.sdk.capture import LogCapture
 from daybell.sdk.context import Context, context_names, current
-from daybell.sdk.isolation import MAIN, here
-from daybell.sdk.leftovers import are_over, cancel_left
-from daybell.sdk.line import Line
+from daybell.sdk.isolation import MAIN, process_info
 from daybell.sdk.loading import load_main, load_module
-from daybell.sdk.relay import Relay
 from daybell.sdk.task import Task
+
+# A child's end of the line to its worker.
+
+
+class Line:
+    """Sends whole messages or none, whatever signals and threads do meanwhile.
+
+    After a fork it belongs to the parent alone: what the other process sends goes nowhere.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._socket: socket.socket | None = socket.socket(fileno=number)
+        self._socket.set_inheritable(False)
+        self._frames = FrameReader()
+        self._orders: deque[Setup | TaskOrder | StopNotice] = deque()
+        self._lock = threading.RLock()
+        self._is_sending = False
+        self._afterwards: Callable[[], None] | None = None
+        os.register_at_fork(after_in_child=self._cut)
+
+    def receive(self) -> Setup | TaskOrder | StopNotice | None:
+        """The next order; None when the worker has hung up."""
+        assert self._socket is not None
+        while not self._orders:
+            try:
+                data = self._socket.recv(65536)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                return None
+            self._orders.extend(map(read_order, self._frames.feed(data)))
+        return self._orders.popleft()
+
+    @property
+    def is_ringing(self) -> bool:
+        """Whether the worker has said something that was not heard yet, or has hung up."""
+        if self._socket is None:
+            return True  # after a fork: whatever comes is for this process
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def send(self, message: TaskStarted | ProgressReport | LogLine | TaskEnded) -> None:
+        """Send it, from any thread. If the worker is gone, this process ends."""
+        if self._socket is None:
+            return
+        data = _encode_message(message)
+        if threading.current_thread() is not threading.main_thread():
+            with self._lock:
+                self._write(data)
+            return
+        # An exception out of a signal handler, ours or the task's, would leave half a message.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._is_sending = True
+        try:
+            with self._lock:
+                self._write(data)
+        finally:
+            self._is_sending = False
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        act, self._afterwards = self._afterwards, None
+        if act is not None:
+            act()
+
+    def when_sent(self, act: Callable[[], None]) -> None:
+        """Do something in the main thread, but not in the middle of a message.
+
+        Signals are blocked there; but another thread may have caught one.
+        """
+        if self._is_sending:
+            self._afterwards = act
+        else:
+            act()
+
+    def _write(self, data: bytes) -> None:
+        assert self._socket is not None
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            os._exit(1)
+
+    def _cut(self) -> None:
+        if self._socket is not None:
+            self._lock = threading.RLock()  # another thread may have held it
+            self._socket.close()
+            self._socket = None
+
+
+def _encode_message(message: TaskStarted | ProgressReport | LogLine | TaskEnded) -> bytes:
+    if not isinstance(message, LogLine):
+        return encode_frame(message)
+    text, length = message.message, message.length
+    if len(text) > MASKED_CHARS_MAX:  # which the masks are given; they are in the worker
+        text, length = text[:MASKED_CHARS_MAX], length or len(text)
+    return encode_frame(
+        LogLine(message.level, _make_storable(message.source), _make_storable(text), length)
+    )
+
+
+def _make_storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+_SIGNALS = signal.valid_signals()
+
+
+# What a task leaves behind in its process, and must not do to the next one there.
+
+JOIN_SECONDS: Final = 0.001  # between looks at threads of a task that has ended
+JOINS_MAX: Final = 100  # so that they may end as well
+CANCEL_SECONDS: Final = 1.0  # for what is left on the loop to end
+OWN_THREADS: Final = "daybell-"  # connections that the next task uses again
+# The connection that a child enqueues through has tasks of its own, which stay.
+_HOME: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OWN_TASKS: Final = (
+    os.path.join(_HOME, "store", ""),
+    os.path.join(_HOME, "client", "coalescer.py"),
+)
+DRIVER: Final = f"{os.sep}asyncpg{os.sep}"
+
+
+def have_threads_ended(before: set[threading.Thread]) -> bool:
+    """Whether no thread does anything that a task has begun: it would do it to the next one.
+
+    Pools, such as that of `asyncio.to_thread`, may keep their threads for it.
+    """
+    for _ in range(JOINS_MAX):
+        new = [thread for thread in threading.enumerate() if thread not in before]
+        if not new:
+            return True
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        busy = [thread for thread in new if not _is_harmless(thread, frames)]
+        if not busy:
+            return True
+        busy[0].join(JOIN_SECONDS)
+    return False
+
+
+def _is_harmless(thread: threading.Thread, frames: dict[int, FrameType]) -> bool:
+    if thread.name.startswith(OWN_THREADS):
+        return True
+    frame = frames.get(thread.ident or 0)
+    return (
+        frame is not None
+        and frame.f_code.co_filename == pools.__file__
+        and frame.f_code.co_name == "_worker"
+    )
+
+
+def cancel_leftover_tasks(loop: asyncio.AbstractEventLoop) -> bool:
+    """Cancel what a coroutine has left on the loop, as `asyncio.run` does in the end.
+
+    False if some of it does not end: it would go on as soon as the next one runs there.
+    """
+    left = _leftover_tasks(loop)
+    if not left:
+        return True
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_SECONDS))
+    for task in left:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            what = "what a task has left on the event loop failed when it was cancelled"
+            loop.call_exception_handler({"message": what, "exception": error, "task": task})
+    return not _leftover_tasks(loop)
+
+
+def _leftover_tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks(loop) if not _is_own(task)]
+
+
+def _is_own(task: asyncio.Task[Any]) -> bool:
+    code = getattr(task.get_coro(), "cr_code", None)
+    file: str = "" if code is None else code.co_filename
+    return file.startswith(OWN_TASKS) or DRIVER in file
+
+
+# Records of stdlib logging in a child process, on their way to its worker.
+
+
+class Relay(LogCapture):
+    """Hands records to the execution that runs here, from whichever thread they come."""
+
+    running: RunningAttempt | None = None
+
+    def install(self, levels: Mapping[str, int]) -> None:
+        """Listen to all loggers, from the levels on that the worker has set."""
+        logging.getLogger().addHandler(self)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Have the next task find the root logger as this one did, and this handler in it."""
+        root = logging.getLogger()
+        if self not in root.handlers:  # a module that was imported has set up logging as it likes
+            root.addHandler(self)
+        handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+        try:
+            yield
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+            logging.disable(disabled)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        if self.running is not None:
+            self.keep(record, self.running)
+        return True
+
 
 PR_SET_PDEATHSIG: Final = 1
 ALIAS: Final = "__mp_main__"  # what multiprocessing calls a script that is not the program
@@ -54,7 +276,7 @@ class ChildRunning:
         self.claimed = claimed
         self.is_hopeless = False
         self.durable: Any = None
-        self.ledger: Ledger | None = None  # the store is the worker's, and so are its steps
+        self.ledger: StepLedger | None = None  # the store is the worker's, and so are its steps
         self.is_cancelled = False
         self.is_watchful = False
         self.patience = 0.0  # the worker's to have
@@ -73,10 +295,10 @@ class ChildRunning:
         note: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        self._line.send(News(progress, note, checkpoint))
+        self._line.send(ProgressReport(progress, note, checkpoint))
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
-        self._line.send(Said(level, source, message, length))
+        self._line.send(LogLine(level, source, message, length))
 
     def print(self, stream: str, text: str) -> None:
         """Heard through the pipe that the stream is."""
@@ -146,7 +368,7 @@ class Program:
         self._libc = libc
         self._pid = os.getpid()
         self._interruption = Interruption(line)
-        self._handlers: dict[tuple[Place, bool], PythonHandler] = {}
+        self._handlers: dict[tuple[FunctionLocation, bool], PythonHandler] = {}
         self._apps: set[App] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_loop_free = True  # of what the last task has left there
@@ -159,8 +381,8 @@ class Program:
         while (order := self._line.receive()) is not None:
             if isinstance(order, Setup):
                 self._set_up(order)
-            elif isinstance(order, Order):
-                self._line.send(Begun())
+            elif isinstance(order, TaskOrder):
+                self._line.send(TaskStarted())
                 self._line.send(self._perform(order))
         if self._loop is not None:
             for app in self._apps:
@@ -172,9 +394,9 @@ class Program:
         sys.argv[:] = setup.argv
         self._relay.install(setup.levels)
 
-    def _perform(self, order: Order) -> Done:
+    def _perform(self, order: TaskOrder) -> TaskEnded:
         running = ChildRunning(order.claimed, self._line)
-        done = Done()
+        done = TaskEnded()
         threads = set(threading.enumerate())
         try:
             with self._interruption.around(running):
@@ -182,20 +404,22 @@ class Program:
                 handler = known or self._find(order)
                 threads.update(threading.enumerate())  # those of its module, which stays
                 self._relay.running = running
-                with self._relay.kept(), limited(order.memory_limit):
-                    done = Done(contextvars.copy_context().run(self._run, handler, running, order))
+                with self._relay.kept(), limit_memory(order.memory_limit):
+                    done = TaskEnded(
+                        contextvars.copy_context().run(self._run, handler, running, order)
+                    )
         except BaseException as error:
             self._end_if_forked(error)
-            done = described(error, order, running)
+            done = describe_error(error, order, running)
         self._end_if_forked(None)
         self._relay.running = None
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm of this task would hit the next one
-        is_whole = self._streams.restore() and self._is_loop_free and are_over(threads)
+        is_whole = self._streams.restore() and self._is_loop_free and have_threads_ended(threads)
         self._flush()
         return done if is_whole else msgspec.structs.replace(done, is_spent=True)
 
-    def _find(self, order: Order) -> PythonHandler:
-        function = find(order.place)
+    def _find(self, order: TaskOrder) -> PythonHandler:
+        function = find_task(order.place)
         if isinstance(function, Task):
             task = cast("Task[..., Any, Any]", function)
             function = task.function
@@ -215,7 +439,7 @@ class Program:
         self._handlers[order.place, order.store_result] = handler
         return handler
 
-    def _run(self, handler: PythonHandler, running: ChildRunning, order: Order) -> str | None:
+    def _run(self, handler: PythonHandler, running: ChildRunning, order: TaskOrder) -> str | None:
         revealed = payload.decode(order.claimed.args) if order.is_revealed else None
         value = handler.bind(running, revealed)()
         if inspect.isawaitable(value):
@@ -234,7 +458,7 @@ class Program:
         task = self._loop.create_task(whole())
         self._interruption.cancels(task)
         result, error = self._loop.run_until_complete(task)
-        self._is_loop_free = cancel_left(self._loop)
+        self._is_loop_free = cancel_leftover_tasks(self._loop)
         if error is not None:
             raise error
         return result
@@ -291,9 +515,9 @@ def _is_open(stream: TextIO) -> bool:
         return False
 
 
-def find(place: Place) -> Any:
+def find_task(place: FunctionLocation) -> Any:
     """Import what a place says. It is a Task, or the function itself if that was made one later."""
-    here.importing = place.file if place.module == MAIN else place.module
+    process_info.importing = place.file if place.module == MAIN else place.module
     try:
         if place.module == MAIN:
             assert place.file is not None
@@ -301,7 +525,7 @@ def find(place: Place) -> Any:
         else:
             module = load_module(place.module, place.file)
     finally:
-        here.importing = None
+        process_info.importing = None
     found: object = module
     for part in place.name.split("."):
         found = getattr(found, part, None)
@@ -314,7 +538,7 @@ def find(place: Place) -> Any:
 
 
 @contextmanager
-def limited(memory_limit: int | None) -> Generator[None]:
+def limit_memory(memory_limit: int | None) -> Generator[None]:
     """Let this process grow by so much and no more."""
     if memory_limit is None:
         yield
@@ -330,13 +554,13 @@ def limited(memory_limit: int | None) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def described(error: BaseException, order: Order, running: ChildRunning) -> Done:
+def describe_error(error: BaseException, order: TaskOrder, running: ChildRunning) -> TaskEnded:
     """An exception as the worker is told of it."""
     hopeless, spent = running.is_hopeless, running.is_cancelled
     if isinstance(error, RetryLater):
         try:
-            delay, at = when(error)
-            return Done(later=Later(error.reason, delay if at is None else None, at))
+            delay, at = read_retry_time(error)
+            return TaskEnded(later=RetryRequest(error.reason, delay if at is None else None, at))
         except UsageError as refused:
             error = refused
     account = Account.of(error)
@@ -350,10 +574,10 @@ def described(error: BaseException, order: Order, running: ChildRunning) -> Done
         message = Excerpt(f"the task needed more memory than its memory_limit of {limit}")
     account = msgspec.structs.replace(account, type=kind, message=message, names=names)
     hopeless = hopeless or is_permanent(error)
-    return Done(failure=account, is_hopeless=hopeless, is_spent=spent)
+    return TaskEnded(failure=account, is_hopeless=hopeless, is_spent=spent)
 
 
-def end_with(parent: int, libc: ctypes.CDLL) -> None:
+def die_with_parent(parent: int, libc: ctypes.CDLL) -> None:
     """Have this process killed when its worker is gone, whatever a task is doing."""
     if sys.platform == "linux":
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -367,8 +591,8 @@ def main() -> None:
     """Run for the worker that started this process, and told it how to reach it."""
     number, parent = sys.argv[1:]
     libc = ctypes.CDLL(None)
-    end_with(int(parent), libc)
-    here.is_child = True
+    die_with_parent(int(parent), libc)
+    process_info.is_child = True
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # pyright: ignore
     Program(Line(int(number)), libc).serve()

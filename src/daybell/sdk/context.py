@@ -1,4 +1,4 @@
-"""What a running task can say and ask."""
+"""The context of a running task: its execution, progress, checkpoint, durable calls and transaction."""
 
 from __future__ import annotations
 
@@ -14,27 +14,33 @@ from uuid import UUID
 from daybell.client.events import approval_event
 from daybell.client.requests import Time, read_time
 from daybell.core import arguments, payload
-from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.event import check_match, check_words
-from daybell.core.instant import Seconds
+from daybell.core.execution import MASKED_CHARS_MAX
 from daybell.core.limits import EVENT_NAME_CHARS_MAX, check_name
-from daybell.core.log import MASKED_CHARS_MAX
 from daybell.core.retry import Retry
+from daybell.core.units import Duration, Seconds, parse_duration, parse_limit
 from daybell.errors import UsageError, lasting, shown
-from daybell.runners.python import Running
-from daybell.sdk.bridge import check_function, refuse_in_step
-from daybell.sdk.durable import NO_RETRIES, durable_of
-from daybell.sdk.received import approval_of, received
+from daybell.runners.python import RunningAttempt
+from daybell.sdk.durable import (
+    NO_RETRIES,
+    check_function,
+    durable_of,
+    read_approval,
+    read_received_event,
+    refuse_in_step,
+)
 
 if TYPE_CHECKING:
-    from daybell.sdk.handle import Handle
-    from daybell.sdk.task import Task
+    from daybell.sdk.task import Handle, Task
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # The execution that the code in hand belongs to: what it enqueues becomes its child.
-current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("daybell", default=None)
+current: contextvars.ContextVar[RunningAttempt | None] = contextvars.ContextVar(
+    "daybell", default=None
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +88,7 @@ class Context:
     Cheap to make and safe to use from threads.
     """
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningAttempt) -> None:
         self._running = running
         self._checkpoint: Checkpoint | None = None
 
@@ -268,7 +274,7 @@ class Context:
             name = check_words(name, what="event", field="name", chars_max=EVENT_NAME_CHARS_MAX)
             wanted = check_match(payload.encode({} if match is None else dict(match), what="match"))
             within = None if timeout is None else parse_limit(timeout, what="timeout")
-        return durable_of(self._running).wait(name, wanted, within, received)
+        return durable_of(self._running).wait(name, wanted, within, read_received_event)
 
     def wait_for_approval(self, name: str = "approval", *, timeout: Duration | None = None) -> Any:
         """Go on when a person has decided; answers the Approval, which is true if it was given.
@@ -279,7 +285,7 @@ class Context:
         with lasting():
             event = approval_event(check_name(name, what="approval"))
             within = None if timeout is None else parse_limit(timeout, what="timeout")
-        return durable_of(self._running).wait(event, "{}", within, approval_of)
+        return durable_of(self._running).wait(event, "{}", within, read_approval)
 
     def now(self) -> datetime:
         """The time, in UTC. Later attempts are told the same again."""
@@ -299,7 +305,7 @@ class Context:
 class Transaction(AbstractAsyncContextManager[Any, None]):
     """The block of `ctx.transaction()`."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningAttempt) -> None:
         self._running = running
 
     async def __aenter__(self) -> Any:
@@ -327,7 +333,7 @@ class Checkpoint(MutableMapping[str, Any]):
     Assign to keep a change: what is changed inside a kept value is not seen.
     """
 
-    def __init__(self, running: Running, data: dict[str, Any]) -> None:
+    def __init__(self, running: RunningAttempt, data: dict[str, Any]) -> None:
         self._running = running
         self._data = data
 

@@ -1,37 +1,36 @@
-"""Durable functions: steps that are remembered, sleeps and waits that hold no worker.
-
-Each durable call of an attempt has a place in the order of calls. A later attempt runs the function
-from its beginning again. What is on record for a place is answered without being done again, until
-the first call that is not on record. So the same calls have to come in the same order; what is on
-record says whether they do.
-
-Nothing here waits for time to pass: a call that has to wait raises Suspended, as soon as no other
-one is at work, and the next attempt comes back to it.
-"""
+"""Durable functions: recorded steps, and sleeps and waits that occupy no worker. Each durable call of an attempt has a position in the order of calls. A later attempt that makes the same call gets the recorded result."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextvars
 import functools
+import inspect
 import itertools
 import logging
-from collections.abc import Callable, Generator, Mapping
+import sys
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from random import Random
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
 from daybell.core import arguments, payload
-from daybell.core.failure import Failure
-from daybell.core.instant import Instant, Seconds
+from daybell.core.event import NewStep, Step, StepKind
+from daybell.core.execution import Failure
 from daybell.core.lifecycle import FOR_EVENT, FOR_SLEEP, FOR_STEP
 from daybell.core.limits import RESULT_BYTES_MAX, STEPS_CHARS_MAX
 from daybell.core.retry import Retry
-from daybell.core.step import NewStep, Step, StepKind
+from daybell.core.units import Instant, Seconds
 from daybell.errors import (
     PayloadTooLarge,
     RetryLater,
+    StepFailed,
     StepsChanged,
     Suspended,
     UsageError,
@@ -39,11 +38,216 @@ from daybell.errors import (
     lasting,
     shown,
 )
-from daybell.runners.durable import Ledger, Rewind
-from daybell.runners.python import Running, patience_with
-from daybell.runners.threads import Threads
-from daybell.sdk import bridge
-from daybell.sdk.remembered import changed, converted, follows, raise_again, suspended_in
+from daybell.runners.python import (
+    Interrupted,
+    Rewind,
+    RunningAttempt,
+    StepLedger,
+    Threads,
+    is_async,
+    thread_patience,
+)
+
+# One way to write durable calls, for tasks with an event loop and for those in threads.
+#
+# A call is a coroutine. With a loop it is awaited by the task. Without one, all that it waits for
+# is waited for in the thread, so that it runs through in one go.
+
+T = TypeVar("T")
+
+# The step that the code in hand is part of.
+in_step: contextvars.ContextVar[str | None] = contextvars.ContextVar("daybell_step", default=None)
+
+LOOK_SECONDS: Final = 0.2  # a thread that waits in C does not hear that it is to stop
+LAST_SECONDS: Final = 2.0  # for the last write of one that has heard it
+
+
+def is_in_loop() -> bool:
+    """Whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def run_or_await(work: Coroutine[Any, Any, T]) -> Any:
+    """The coroutine, for code in an event loop; for other code, what it returns."""
+    return work if is_in_loop() else run_blocking(work)
+
+
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing but by blocking."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits for an event loop, and there is none")
+
+
+@types.coroutine
+def _yield_once() -> Generator[None]:
+    yield
+
+
+async def yield_turns(times: int = 1) -> None:
+    """Let others in the event loop go first, if there is one."""
+    for _ in range(times if is_in_loop() else 0):
+        await _yield_once()
+
+
+class Bridge:
+    """The way from wherever a task runs to the worker's event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def ask(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Have something done in the worker's loop."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return self._waited(work(), is_to_end=True)
+        if here is self._loop:
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+
+    def _waited(self, work: Coroutine[Any, Any, T], *, is_to_end: bool = False) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return self._looked_at(future)
+        except BaseException:
+            if is_to_end:  # what a step has done is on record before it can be done again
+                concurrent.futures.wait([future], LAST_SECONDS)
+            future.cancel()
+            raise
+
+    @staticmethod
+    def _looked_at(future: concurrent.futures.Future[T]) -> T:
+        while True:
+            try:
+                return future.result(LOOK_SECONDS)
+            except concurrent.futures.CancelledError:
+                raise Interrupted from None
+            except TimeoutError:
+                if future.done():  # then it is the work's own
+                    raise
+
+    async def call(
+        self, call: Callable[[], Any], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> Any:
+        """Call a function where it does no harm: what blocks, in a thread."""
+        if not is_in_loop():
+            value = call()
+            return self._waited(_await_value(value)) if inspect.isawaitable(value) else value
+        value = call() if is_async(call) else await in_thread(call)
+        return await value if inspect.isawaitable(value) else value
+
+
+async def _await_value(value: Any) -> Any:
+    return await value
+
+
+def check_function(function: object) -> Callable[..., Any]:
+    """Return what a step calls, of a task its function."""
+    from daybell.sdk.task import Task  # which needs the context, which needs this
+
+    if isinstance(function, Task):
+        return cast("Task[..., Any, Any]", function).function
+    if not callable(function):
+        if inspect.iscoroutine(function):
+            function.close()  # or Python would complain that nobody has awaited it
+        raise UsageError(
+            "a step is given a function and its arguments, to be called only if it is not on"
+            f' record: ctx.step("charge", charge, 42). {shown(cast("object", function))} is none'
+        )
+    return function
+
+
+def refuse_in_step(what: str) -> None:
+    """Refuse what has no place in a step."""
+    outer = in_step.get()
+    if outer is not None:
+        raise UsageError(
+            f"{what} is asked for inside of step {shown(outer)}, which is remembered as a whole and"
+            " not run again. Ask for it outside; time and chance inside are the step's own"
+        )
+
+
+# What is on record of steps, as functions see it: results and exceptions.
+
+Group: TypeAlias = "BaseExceptionGroup[BaseException]"
+
+
+def convert_result(function: Callable[..., Any], text: str | None) -> Any:
+    """A result as it is found on record, also for who has just done the step: what works now works
+    after a crash.
+    """
+    value = None if text is None else payload.decode(text, what="result")
+    try:
+        return arguments.convert_result(function, value)
+    except (ValueError, TypeError):  # some of what is written in C does not tell its signature
+        return value
+
+
+def describe_change(known: Step, fact: str) -> str:
+    """What to say if the code does not do what is on record."""
+    return (
+        f"the code of this durable function has changed since an earlier attempt: {known.kind}"
+        f" {shown(known.name)} is on record as its call {known.n}, but {fact}. Either put the"
+        " code back that it began with, and retry it; or discard it (or cancel it, if it is not"
+        " dead), and start a new execution"
+    )
+
+
+def raise_again(error: str) -> NoReturn:
+    """Raise what a step has raised in an earlier attempt, as far as that is on record: its class,
+    by its name, and its message.
+    """
+    failure = Failure.of_kept(error)
+    raise _build_exception(failure) or StepFailed(failure.message, type=failure.type)
+
+
+def _build_exception(failure: Failure) -> Exception | None:
+    """An exception of that class. What its own __init__ would want is not known, so it is not
+    asked; nor is anything imported that is not there already.
+    """
+    kind = _find_class(failure.names[0].split("."))
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        return None
+    try:
+        made = kind.__new__(kind, failure.message)
+        made.args = (failure.message,)
+        str(made)  # some say what they were not given
+    except Exception:
+        return None
+    return made
+
+
+def _find_class(path: list[str]) -> object:
+    for end in range(len(path) - 1, 0, -1):
+        found: object = sys.modules.get(".".join(path[:end]))
+        if found is not None:
+            for name in path[end:]:
+                found = getattr(found, name, None)
+            return found
+    return None
+
+
+def is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether this was raised while such an exception was dealt with."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, kind):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
+
+
+def is_suspension(error: BaseException) -> bool:
+    """Whether this is a suspension and nothing else: of several calls at once, of each."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_suspension, cast(Group, error).exceptions))
+    return isinstance(error, Suspended)
+
 
 logger = logging.getLogger("daybell.worker")
 
@@ -56,10 +260,10 @@ _threads = Threads()
 class Durable:
     """The durable calls of one attempt, in their order."""
 
-    def __init__(self, running: Running, ledger: Ledger) -> None:
+    def __init__(self, running: RunningAttempt, ledger: StepLedger) -> None:
         self._running = running
         self._ledger = ledger
-        self._bridge = bridge.Bridge(ledger.loop)
+        self._bridge = Bridge(ledger.loop)
         # The first attempt knows without asking that nothing is on record.
         self._record: dict[int, Step] | None = {} if running.claimed.attempt == 1 else None
         self._kept_chars = 0  # of results that are on record
@@ -93,27 +297,27 @@ class Durable:
         """Call a function, unless its result is on record."""
         n = self._place(f"step {shown(name)}")
         call = functools.partial(function, *args, **kwargs)
-        return bridge.awaited_or_done(self._step(n, name, function, call, policy))
+        return run_or_await(self._step(n, name, function, call, policy))
 
     def sleep(self, name: str, delay: Callable[[], Seconds]) -> Any:
         """Go on after a while; how long is asked for once."""
-        return bridge.awaited_or_done(self._sleep(self._place(f"sleep {shown(name)}"), name, delay))
+        return run_or_await(self._sleep(self._place(f"sleep {shown(name)}"), name, delay))
 
     def wait(
         self, name: str, match: str, timeout: Seconds | None, read: Callable[[str | None], Any]
     ) -> Any:
         """Go on when an event has come; `read` makes of it what is answered."""
         n = self._place(f"wait for {shown(name)}")
-        return bridge.awaited_or_done(self._wait(n, name, match, timeout, read))
+        return run_or_await(self._wait(n, name, match, timeout, read))
 
     def now(self) -> Instant:
         """The time, as it was when an earlier attempt asked at this place."""
         n = self._place("now()")
         del self._open[n]
-        if self._record is None and bridge.is_in_loop():
+        if self._record is None and is_in_loop():
             raise Rewind  # reading takes a while, and there is nobody to await it here
         if self._record is None:
-            bridge.done(self._load())
+            run_blocking(self._load())
         known = self._known(n, StepKind.NOW, "now")
         if known is not None and known.result is not None:
             return payload.decode(known.result)
@@ -137,9 +341,13 @@ class Durable:
     def finish(self, error: BaseException | None) -> None:
         suspended = self._suspended
         if suspended is not None:
-            if error is not None and not suspended_in(error) and not follows(error, Suspended):
+            if (
+                error is not None
+                and not is_suspension(error)
+                and not is_caused_by(error, Suspended)
+            ):
                 return  # of several calls at once, another one has failed
-            if error is None or not suspended_in(error):
+            if error is None or not is_suspension(error):
                 with lasting():
                     raise UsageError(
                         f"{suspended.what} has suspended the execution, and its code went on all"
@@ -158,7 +366,7 @@ class Durable:
                 )
         left = [step for n, step in (self._record or {}).items() if n > self._last]
         if left:
-            raise StepsChanged(changed(left[0], "the function returns before it"))
+            raise StepsChanged(describe_change(left[0], "the function returns before it"))
 
     # Places.
 
@@ -171,7 +379,7 @@ class Durable:
 
     def _check_place(self, what: str) -> None:
         with lasting():
-            bridge.refuse_in_step(what)
+            refuse_in_step(what)
             if self._ledger.is_closed:
                 raise UsageError(f"{what} is asked for by an attempt that has ended")
             if self._ledger.has_transaction and what not in ("now()", "random()"):
@@ -186,7 +394,7 @@ class Durable:
         known = self._record.get(n)
         if known is None or (known.kind is kind and known.name == name):
             return known
-        raise StepsChanged(changed(known, f"the code does {kind} {shown(name)} there now"))
+        raise StepsChanged(describe_change(known, f"the code does {kind} {shown(name)} there now"))
 
     async def _load(self) -> None:
         if self._record is None:
@@ -216,8 +424,8 @@ class Durable:
         """Suspend, but not while others are at work: what they do is not to be done twice."""
         if self._suspended is None:
             self._parked[n] = wish
-            if bridge.is_in_loop():
-                await bridge.turn()  # several at once have all been begun after that
+            if is_in_loop():
+                await yield_turns()  # several at once have all been begun after that
                 self._leave(n)
                 await self._quiet()
         if self._suspended is None:
@@ -235,7 +443,7 @@ class Durable:
             if self._at_work:
                 self._rest.clear()
                 await self._rest.wait()
-            await bridge.turn(TURNS)
+            await yield_turns(TURNS)
 
     def _earliest(self) -> Suspended:
         wishes = list(self._parked.values())
@@ -249,7 +457,7 @@ class Durable:
 
     async def _enter(self, n: int, kind: StepKind, name: str) -> Step | None:
         if self._suspended is not None:  # the code cleans up on its way out
-            await bridge.turn()
+            await yield_turns()
             raise self._suspended
         await self._load()
         return self._known(n, kind, name)
@@ -266,7 +474,7 @@ class Durable:
             known = await self._enter(n, StepKind.STEP, name)
             failures = 0
             if known is not None and known.error is None:
-                return converted(function, known.result)
+                return convert_result(function, known.result)
             if known is not None and known.error is not None:
                 if known.is_done:  # the function has gone on after it, in an earlier attempt
                     raise_again(known.error)
@@ -285,17 +493,17 @@ class Durable:
             ran = max(0.0, self._ledger.monotonic() - started)
             text = self._kept(name, function, value)
             step = await self._written(self._new(n, StepKind.STEP, name, result=text, ran=ran))
-            return converted(function, step.result)
+            return convert_result(function, step.result)
 
     async def _called(self, name: str, call: Callable[[], Any]) -> Any:
-        token = bridge.in_step.set(name)
+        token = in_step.set(name)
         try:
             return await self._bridge.call(call, self._in_thread)
         finally:
-            bridge.in_step.reset(token)
+            in_step.reset(token)
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        return await _threads.run(call, patience=lambda: patience_with(self._running))
+        return await _threads.run(call, patience=lambda: thread_patience(self._running))
 
     def _kept(self, name: str, function: Callable[..., Any], value: Any) -> str | None:
         if value is None:
@@ -396,7 +604,7 @@ class Durable:
         return steps[-1]
 
 
-def durable_of(running: Running) -> Durable:
+def durable_of(running: RunningAttempt) -> Durable:
     """What this attempt does durably."""
     if running.durable is None:
         ledger = running.ledger
@@ -408,3 +616,60 @@ def durable_of(running: Running) -> Durable:
                 )
         running.durable = Durable(running, ledger)
     return cast("Durable", running.durable)
+
+
+# What a durable function is told of the events that it has waited for.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceivedEvent:
+    """An event that was waited for."""
+
+    name: str
+    data: Any
+    source: str
+    id: str
+    time: datetime | None  # when it happened, if its sender has said so
+    received_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """What a person has decided; true if it was approved."""
+
+    approved: bool
+    by: str | None = None
+    note: str | None = None
+    timed_out: bool = False  # nobody has decided
+
+    def __bool__(self) -> bool:
+        return self.approved
+
+
+def read_received_event(result: str | None) -> ReceivedEvent | None:
+    """What ended a wait; None: its time was over."""
+    if result is None:
+        return None
+    event = payload.decode(result, what="event")
+    return ReceivedEvent(
+        name=event["name"],
+        data=event["data"],
+        source=event["source"],
+        id=event["id"],
+        time=None if event["time"] is None else datetime.fromisoformat(event["time"]),
+        received_at=datetime.fromisoformat(event["received_at"]),
+    )
+
+
+def read_approval(result: str | None) -> Approval:
+    """The same as a decision. An event that says nothing of one approves nothing."""
+    event = read_received_event(result)
+    if event is None:
+        return Approval(approved=False, timed_out=True)
+    said = cast("dict[str, Any]", event.data) if isinstance(event.data, dict) else {}
+    by, note = said.get("by"), said.get("note")
+    return Approval(
+        approved=said.get("approved") is True,
+        by=by if isinstance(by, str) else None,
+        note=note if isinstance(note, str) else None,
+    )

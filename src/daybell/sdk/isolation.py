@@ -1,4 +1,4 @@
-"""Tasks that run in a process of their own: what they may ask for, and how a child finds them."""
+"""Isolation of tasks in child processes: its options, and the place where a child finds a function."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 
 from daybell.client.requests import TaskOptions
 from daybell.core.job import JobDefinition
-from daybell.core.size import Size, parse_size
+from daybell.core.units import Size, parse_size
 from daybell.errors import UsageError, shown
-from daybell.runners.wire import Place, Setup
+from daybell.runners.processes import FunctionLocation, Setup
 
 COMMAND: Final = (sys.executable, "-P", "-m", "daybell.sdk.child")
 MAIN: Final = "__main__"
@@ -36,14 +36,14 @@ class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
     on_lease_lost: Literal["stop", "continue"] = "stop"
 
 
-class Here:
+class ProcessInfo:
     """What this process is."""
 
     is_child = False
     importing: str | None = None  # the module that is imported to find a task in it
 
 
-here: Final = Here()
+process_info: Final = ProcessInfo()
 
 
 def read_isolation(
@@ -85,7 +85,7 @@ def is_isolated(definition: JobDefinition) -> bool:
     return how.isolation == "process"
 
 
-def place_of(function: Callable[..., Any]) -> Place:
+def place_of(function: Callable[..., Any]) -> FunctionLocation:
     """Where a child finds the function, which is sent to it by name only."""
     name = cast("object", getattr(function, "__qualname__", None))
     module = cast("object", getattr(function, "__module__", None))
@@ -105,8 +105,8 @@ def place_of(function: Callable[..., Any]) -> Place:
         if file is None:
             raise _unreachable(f"{name}()", "it was typed into an interpreter and is in no file")
         if spec is not None:  # python -m package.module
-            return Place(MAIN, spec.name, name)
-    return Place(module, None if file is None else os.path.abspath(file), name)
+            return FunctionLocation(MAIN, spec.name, name)
+    return FunctionLocation(module, None if file is None else os.path.abspath(file), name)
 
 
 def _unreachable(what: str, why: str) -> UsageError:
@@ -126,12 +126,12 @@ def setup() -> Setup:
 
 def check_connecting(url: str) -> None:
     """Refuse a connection that a child must not make or cannot have."""
-    if here.importing is not None:
+    if process_info.importing is not None:
         raise UsageError(
-            f"{here.importing} is imported by a process that is to run a task of it, and would"
+            f"{process_info.importing} is imported by a process that is to run a task of it, and would"
             ' now act as a script; put what only a script does under `if __name__ == "__main__":`'
         )
-    if here.is_child and url.startswith("memory:"):
+    if process_info.is_child and url.startswith("memory:"):
         raise UsageError(
             "memory:// is in the worker's own memory, so a task in a process of its own can"
             " enqueue nothing there; use sqlite:///file.db"

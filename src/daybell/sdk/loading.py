@@ -15,8 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from daybell.errors import DaybellError, UsageError, shown
-from daybell.sdk.app import App
-from daybell.sdk.scheduling import module_name
+from daybell.sdk.app import App, module_name
 
 SOURCES_MAX: Final = 300  # files, and folders, that are searched for tasks
 SOURCE_BYTES_MAX: Final = 256 * 1024
@@ -37,7 +36,7 @@ def load_app(spec: str) -> App:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
-    app = _named(module, place, name) if name else _only(module, place)
+    app = _find_named_app(module, place, name) if name else _find_only_app(module, place)
     app.load_included()
     return app
 
@@ -186,10 +185,12 @@ def _load_module(name: str, path: Path | None = None) -> ModuleType:
             ' script does under `if __name__ == "__main__":`'
         ) from error
     except Exception as error:
-        raise AppImportError(f"importing {shown(name)} failed: {in_words(error)}") from error
+        raise AppImportError(
+            f"importing {shown(name)} failed: {describe_import_error(error)}"
+        ) from error
 
 
-def in_words(error: Exception) -> str:
+def describe_import_error(error: Exception) -> str:
     """What an error of the user's code says. Of our own, people need not know the type."""
     said = str(error)
     if isinstance(error, DaybellError) and said:
@@ -197,7 +198,7 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def _named(module: ModuleType, place: str, name: str) -> App:
+def _find_named_app(module: ModuleType, place: str, name: str) -> App:
     found: object = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -208,7 +209,7 @@ def _named(module: ModuleType, place: str, name: str) -> App:
     raise UsageError(f"{place}:{name}: {what}; apps in {place}: {apps}")
 
 
-def _only(module: ModuleType, place: str) -> App:
+def _find_only_app(module: ModuleType, place: str) -> App:
     apps = _apps(module)
     if len(set(map(id, apps.values()))) == 1:
         return next(iter(apps.values()))

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-from daybell.core.masking import NO_MASKS, VALUES_REMEMBERED, Masks, replaced
-from daybell.runners.python import Running
+from daybell.core.masking import NO_MASKS, VALUES_REMEMBERED, Masks, mask_forms
+from daybell.runners.python import RunningAttempt
 
 
 class WorkerMasks:
@@ -46,7 +46,7 @@ class WorkerMasks:
         with self._lock:
             self.settings, self._values, self._opened = NO_MASKS, frozenset(), {}
 
-    def __call__(self, text: str, running: Running | None = None) -> str:
+    def __call__(self, text: str, running: RunningAttempt | None = None) -> str:
         """Return a text without settings and secrets. One that an execution has written is masked
         as in the log of that execution, which the same records go into.
         """
@@ -54,7 +54,7 @@ class WorkerMasks:
             return running.without_secrets(text)
         all_masks = (self.settings, *tuple(self._opened.values()))
         found = [form for masks in all_masks for form in masks.find(text)]
-        return replaced(text, found) if found else text
+        return mask_forms(text, found) if found else text
 
 
 masks: Final = WorkerMasks()  # of this process

@@ -1,30 +1,165 @@
-"""Nodes of a workflow while it is written: what `>>`, `when`, `bind` and `map` make of tasks.
-
-They belong to the block that is open here and now (`draft`), and are only good for it. What comes
-out in the end is the JSON that `POST /jobs` takes, too; whether that makes sense is up to
-`core.graph`.
-"""
+"""Nodes and parameters of a workflow while its block is open: the results of `>>`, `when`, `bind` and `map`. They are valid only in that block and become the JSON that `POST /jobs` takes; `core.graph` checks it."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, cast
+from types import EllipsisType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    cast,
+)
 
 from daybell.client.requests import check_options
-from daybell.core.branching import condition_for
-from daybell.core.condition import Condition
-from daybell.core.duration import Duration
-from daybell.core.outputs import ITEM, OUTPUT, PATH
 from daybell.core.retry import Retry
+from daybell.core.units import Duration
+from daybell.core.workflow.expressions import ITEM, OUTPUT, PARAM, PATH, Condition
+from daybell.core.workflow.graph import Params, no_such_param, read_params
+from daybell.core.workflow.node import condition_for
 from daybell.errors import InvalidArguments, InvalidWorkflow, shown
-from daybell.sdk.params import Later, Param, part_named
 
 if TYPE_CHECKING:
-    from daybell.sdk.draft import Draft
     from daybell.sdk.task import Task
-    from daybell.sdk.workflow import Workflow
+    from daybell.sdk.workflow import Draft, Workflow
+
+
+# Parameters of a workflow in Python: as `app.workflow(…, params=…)` declares them, and as nodes
+# are given them, `load.bind(day=etl.params["day"])`.
+
+# Defaults by name; `...` is for what must be given.
+ParamsGiven: TypeAlias = "Mapping[str, Any | EllipsisType]"
+
+_DECIDE: Final = "have a task decide, with .when(…) or .branch(…)"
+_EACH: Final = "a task runs once for each item with .map(…)"
+
+
+def read_declared(value: ParamsGiven | None) -> Params:
+    """Read what `params=` says. Raises InvalidWorkflow."""
+    if value is None:
+        return ()
+    if not isinstance(cast("object", value), Mapping):
+        raise InvalidWorkflow(
+            f"params={shown(value)} must be a dict of defaults; ... is for what must be given, as"
+            ' in params={"day": ..., "limit": 10}',
+            field="params",
+        )
+    return read_params(
+        [
+            {"name": name} if default is ... else {"name": name, "default": default}
+            for name, default in value.items()
+        ]
+    )
+
+
+class DeferredValue:
+    """What is known only when a run has come to it. To look at it when a workflow is written would
+    give an answer, and a wrong one.
+    """
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __eq__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __lt__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __le__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __gt__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __ge__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __contains__(self, one: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    # Without it, Python would take its parts from 0 on, for ever.
+    def __iter__(self) -> NoReturn:
+        raise self._not_yet(_EACH)
+
+    def __len__(self) -> int:
+        raise self._not_yet(f"{_DECIDE}; {_EACH}")
+
+    def __format__(self, spec: str) -> str:
+        raise self._not_yet('bind {"join": ["a text", …]}, or have the task make the text')
+
+    def _not_yet(self, way_out: str) -> InvalidWorkflow:
+        return InvalidWorkflow(f"{self!r} is not known while the workflow is written; {way_out}")
+
+
+class DeclaredParams:
+    """The parameters of a workflow: `etl.params["day"]` stands for what its run is given."""
+
+    def __init__(self, workflow: str, params: Params) -> None:
+        self._workflow = workflow
+        self._params = params
+
+    def __getitem__(self, name: str) -> Param:
+        if name not in list(self):
+            raise InvalidWorkflow(
+                f"workflow {self._workflow!r} {no_such_param(name, self._params)}", field="params"
+            )
+        return Param(self._workflow, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for by Python, which may have made it without __init__
+            raise AttributeError(name)
+        raise AttributeError(
+            f"parameters are no attributes; one of them is {self._workflow}.params[{name!r}]"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return (param.name for param in self._params)
+
+    def __repr__(self) -> str:
+        return f"<Params of {self._workflow}: {', '.join(map(str, self._params)) or 'none'}>"
+
+
+class Param(DeferredValue):
+    """What a run will be given, or a part of that: `etl.params["conf"]["tables"][0]`."""
+
+    def __init__(self, workflow: str, name: str, path: tuple[str, ...] = ()) -> None:
+        self.workflow = workflow
+        self.name = name
+        self.path = path
+
+    def __getitem__(self, key: str | int) -> Param:
+        return Param(self.workflow, self.name, (*self.path, part_named(key, "a parameter")))
+
+    def reference(self) -> dict[str, str]:
+        """As JSON has it."""
+        path = {PATH: ".".join(self.path)} if self.path else {}
+        return {PARAM: self.name, **path}
+
+    def __repr__(self) -> str:
+        parts = "".join(f"[{part!r}]" for part in (self.name, *self.path))
+        return f"<Param {self.workflow}.params{parts}>"
+
+
+def part_named(key: object, what: str) -> str:
+    """The part of an output or a parameter that a key names, as a path has it."""
+    part = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+    if not isinstance(part, str) or not part or "." in part:
+        raise InvalidWorkflow(
+            f"{shown(key)} cannot name a part of {what}; it is a key without a dot, or a place in a"
+            " list"
+        )
+    return part
+
 
 # The block that is being written, in this thread or task.
 draft: ContextVar[Draft | None] = ContextVar("daybell_workflow", default=None)
@@ -217,7 +352,7 @@ class Node(Linked):
                 f"{self.home.named(self)} chooses by what it returns, and its task says"
                 " store_result=False; leave that out"
             )
-        if any(isinstance(one, Links) and one.is_chain for one in ends_of(nodes)):
+        if any(isinstance(one, Links) and one.is_chain for one in flatten_links(nodes)):
             raise InvalidWorkflow(
                 f"{self.home.named(self)} branches to nodes, and was given a chain; say"
                 " choose.branch(a, b), and then a >> c"
@@ -258,7 +393,7 @@ class Node(Linked):
         return value
 
 
-class Output(Later):
+class Output(DeferredValue):
     """What a node will return, or a part of that: `extract.output["rows"][0]`."""
 
     def __init__(self, of: Node, path: tuple[str, ...] = ()) -> None:
@@ -335,11 +470,11 @@ class _Item:
 Linkable: TypeAlias = "Linked | Iterable[Linkable]"
 
 
-def ends_of(thing: object) -> Iterator[object]:
+def flatten_links(thing: object) -> Iterator[object]:
     """What is in lists in lists, one by one."""
     if isinstance(thing, list | tuple | set):
         for one in cast("Iterable[object]", thing):
-            yield from ends_of(one)
+            yield from flatten_links(one)
     else:
         yield thing
 

@@ -7,13 +7,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from daybell.client.sealing import VARIABLE, Sealer, Unopenable
+from daybell.client.secrets import VARIABLE, Sealer, Unopenable
 from daybell.core import payload
-from daybell.core.failure import Described
-from daybell.core.instant import Seconds
-from daybell.core.references import filled, filled_args, names_in, names_in_args
+from daybell.core.execution import DescribedError
+from daybell.core.references import fill_args, fill_references, names_in, names_in_args
+from daybell.core.units import Seconds
 from daybell.errors import Unavailable, UsageError
-from daybell.runners.python import Running
+from daybell.runners.python import RunningAttempt
 from daybell.sdk.masking import masks
 
 if TYPE_CHECKING:
@@ -38,24 +38,24 @@ class Secrets:
             WeakKeyDictionary()
         )
 
-    async def value(self, running: Running, value: Any) -> Any:
+    async def value(self, running: RunningAttempt, value: Any) -> Any:
         """A part of a job's settings, with its secrets."""
         names = names_in(value)
         opened = await self._opened(running, names) if names else {}
-        return filled(value, "secret", opened.__getitem__)
+        return fill_references(value, "secret", opened.__getitem__)
 
-    async def args(self, running: Running) -> dict[str, Any]:
+    async def args(self, running: RunningAttempt) -> dict[str, Any]:
         """What an execution was called with, with its secrets."""
         args = payload.decode(running.claimed.args, what="args")
         names = names_in_args(args)
         opened = await self._opened(running, names) if names else {}
-        return filled_args(args, opened.__getitem__)
+        return fill_args(args, opened.__getitem__)
 
     def forget(self) -> None:
         """Another store has others, under the same names."""
         self._kept.clear()
 
-    async def _opened(self, running: Running, names: Collection[str]) -> Opened:
+    async def _opened(self, running: RunningAttempt, names: Collection[str]) -> Opened:
         tenant = running.claimed.tenant
         found = self._look_up(tenant, names)
         if len(found) < len(names):
@@ -76,7 +76,7 @@ class Secrets:
         kept = {name: self._kept.get((tenant, name)) for name in names}
         return {name: one[1] for name, one in kept.items() if one is not None and one[0] > since}
 
-    async def _fetch(self, running: Running, names: Collection[str]) -> Opened:
+    async def _fetch(self, running: RunningAttempt, names: Collection[str]) -> Opened:
         tenant = running.claimed.tenant
         at = asyncio.get_running_loop().time()  # before the store is asked: it may be slow
         try:
@@ -123,5 +123,5 @@ def _sealer_of(client: Client) -> Sealer:
     return sealer
 
 
-def _failed(kind: str, message: str) -> Described:
-    return Described.as_text(kind, message)
+def _failed(kind: str, message: str) -> DescribedError:
+    return DescribedError.as_text(kind, message)

@@ -15,20 +15,18 @@ from uuid import UUID
 
 from daybell.client import Cancellation
 from daybell.client.when import When
-from daybell.core.duration import Duration
 from daybell.core.event import Published
 from daybell.core.execution import Execution, State
-from daybell.core.overlap import OverlapBy
-from daybell.core.schedule import Schedule
+from daybell.core.schedule import OverlapBy, Schedule
+from daybell.core.units import Duration
 from daybell.errors import UsageError
-from daybell.sdk.enqueuing import Enqueuing
-from daybell.sdk.handle import Handle
-from daybell.sdk.scheduling import Scheduling
-from daybell.sdk.task import Task
+from daybell.sdk.app import ScheduleMethods
+from daybell.sdk.task import Enqueueable, Handle, Task
 
 if TYPE_CHECKING:
     from daybell.sdk.app import AnyJob
     from daybell.sdk.workflow import Workflow
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,7 +70,7 @@ def _background() -> asyncio.AbstractEventLoop:
         return _loop
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """In a child process after a fork: the thread is gone, and with it all that the loop held.
 
     The loop is kept, though: with it would go the connections, which are still the parent's.
@@ -84,13 +82,13 @@ def _forget() -> None:
         _loop = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class SyncApp:
     """An app's methods about time and events that wait instead of being awaited."""
 
-    def __init__(self, app: Scheduling) -> None:
+    def __init__(self, app: ScheduleMethods) -> None:
         self._app = app
 
     def schedule(
@@ -120,17 +118,17 @@ class SyncApp:
 class SyncSchedules:
     """`app.schedules`, waiting instead of being awaited."""
 
-    def __init__(self, app: Scheduling) -> None:
+    def __init__(self, app: ScheduleMethods) -> None:
         self._app = app
 
     def put_many(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
         return run(self._app.schedules.put_many(items))
 
 
-class SyncEnqueuing(Generic[R]):
+class SyncEnqueueable(Generic[R]):
     """Methods of a task or a workflow that wait instead of being awaited."""
 
-    def __init__(self, job: Enqueuing[R]) -> None:
+    def __init__(self, job: Enqueueable[R]) -> None:
         self._job = job
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[R]]:
@@ -140,16 +138,16 @@ class SyncEnqueuing(Generic[R]):
 
     def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
         """Not done on the background loop, because the connection is this thread's."""
-        from daybell.client import calls
+        from daybell.client import transactions
 
         job = self._job
-        calls.check_connection(job.connection, is_async=False)
+        transactions.check_connection(job.connection, is_async=False)
         call = run(job.app.prepare(cast("AnyJob", job), items, job.call_options))
-        answers = calls.send_sync(job.connection, call)
+        answers = transactions.send_sync(job.connection, call)
         return [SyncHandle(handle) for handle in job.handles(answers)]
 
 
-class SyncTask(SyncEnqueuing[R], Generic[P, R]):
+class SyncTask(SyncEnqueueable[R], Generic[P, R]):
     """A task's methods that wait instead of being awaited."""
 
     def __init__(self, task: Task[P, R, Any]) -> None:
@@ -165,7 +163,7 @@ class SyncTask(SyncEnqueuing[R], Generic[P, R]):
         return SyncHandle(run(self._task.enqueue(*args, **kwargs)))
 
 
-class SyncWorkflow(SyncEnqueuing[Any]):
+class SyncWorkflow(SyncEnqueueable[Any]):
     """A workflow's methods that wait instead of being awaited."""
 
     def __init__(self, workflow: Workflow) -> None:

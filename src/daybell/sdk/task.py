@@ -1,29 +1,275 @@
-"""Tasks: decorated functions that can be called, and enqueued with the same arguments."""
+"""Tasks: decorated functions that can be called, or enqueued with the same arguments; and handles on their executions."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 from uuid import UUID
 
-from daybell.client.requests import check_options
+from daybell.client import Cancellation, Client
+from daybell.client.explain import explain_idle
+from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import arguments, payload
+from daybell.core.execution import TERMINAL, Enqueued, Execution, Failure, State
 from daybell.core.job import JobDefinition
+from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.references import SECRET_MARK, names_in
-from daybell.errors import InvalidName, UsageError, shown
-from daybell.sdk.context import context_names
-from daybell.sdk.enqueuing import CALL_OPTIONS, CallOptions, Enqueuing
-from daybell.sdk.handle import Handle
+from daybell.core.units import Duration, Seconds, parse_duration
+from daybell.engine.clock import SystemClock
+from daybell.errors import DaybellError, InvalidArguments, InvalidName, UsageError, shown
+from daybell.sdk.context import Context, context_names
 from daybell.sdk.nodes import Nodelike
 
 if TYPE_CHECKING:
-    from daybell.sdk.app import App
+    from daybell.sdk.app import AnyJob, App
     from daybell.sdk.sync import SyncTask
 
-P = ParamSpec("P")
+
+# A handle on an enqueued execution.
+
 R = TypeVar("R")
+
+POLL_MIN_SECONDS: Final = 0.01
+POLL_MAX_SECONDS: Final = 0.5
+
+
+class ExecutionFailed(DaybellError):
+    """The execution ended, but not well; `state` says how, `failure` why, where that is known."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self.state = execution.state
+        self.failure = None if execution.error is None else Failure.from_json(execution.error)
+        reason = f" ({execution.reason})" if execution.reason else ""
+        error = f": {self.failure.type}: {self.failure.message}" if self.failure else ""
+        super().__init__(f"{execution.job} {execution.id} is {self.state}{reason}{error}")
+
+
+class Handle(Generic[R]):
+    """One execution, to be waited for, looked at, told something or cancelled."""
+
+    def __init__(
+        self,
+        client: Callable[[], Awaitable[Client]],
+        id: UUID,
+        *,
+        created: bool = True,
+        convert: Callable[[Any], R] | None = None,
+    ) -> None:
+        self._client = client
+        self._convert = convert
+        self.id = id
+        self.created = created  # False: its unique key was held, this is the holder
+
+    async def execution(self) -> Execution:
+        """All that is known of it."""
+        return (await (await self._client()).execution(self.id)).execution
+
+    async def status(self) -> State:
+        """What it is doing."""
+        return (await self.execution()).state
+
+    async def cancel(self) -> Cancellation:
+        """Cancel it; one that runs is asked to stop.
+
+        The answer is true if that came in time: "cancelled" if the execution had not started,
+        "requested" if it runs. It is false, "finished", if the execution had ended before.
+        """
+        return await (await self._client()).cancel(self.id)
+
+    async def signal(self, name: str, data: Any = None) -> None:
+        """Send an event to it alone, which it waits for, or will, with `ctx.wait_for_event`.
+
+        A workflow's run passes it on to the node that waits for it; Conflict if there is none, or
+        more than one.
+        """
+        await (await self._client()).signal(self.id, name, data)
+
+    async def approve(
+        self,
+        name: str = "approval",
+        *,
+        approved: bool = True,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Tell it what was decided, which it waits for, or will, with `ctx.wait_for_approval`. A
+        workflow's run passes it on, see `signal`.
+        """
+        client = await self._client()
+        await client.approve(self.id, name, approved=approved, by=by, note=note)
+
+    async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109
+        """Wait for its end and return what the task returned.
+
+        Raises ExecutionFailed if it ended in any other way, TimeoutError if it has not ended in
+        time; it goes on then. With `store_result=False` there is only None to return, whatever the
+        task's annotation says.
+        """
+        clock = SystemClock()
+        limit = None if timeout is None else parse_duration(timeout, what="timeout")
+        if (on_wait := (await self._client()).on_wait) is not None:
+            await on_wait(self.id)
+        started, pause = clock.monotonic(), POLL_MIN_SECONDS
+        while True:
+            execution = await self.execution()
+            if execution.state in TERMINAL:
+                return self._result(execution)
+            waited = clock.monotonic() - started
+            if limit is not None and waited >= limit:
+                raise TimeoutError(await self._in_vain(execution, limit))
+            await clock.sleep(pause if limit is None else min(pause, limit - waited))
+            pause = min(pause * 1.5, POLL_MAX_SECONDS)
+
+    async def _in_vain(self, execution: Execution, limit: Seconds) -> str:
+        client = await self._client()
+        why = None
+        with suppress(DaybellError):  # it is about the time that ran out, whatever else is wrong
+            why = await explain_idle(client, execution)
+        late = f"{self.id} is still {execution.state} after {limit:g} s"
+        return f"{late}; {why}" if why else f"{late}, in {client.place}"
+
+    def _result(self, execution: Execution) -> R:
+        if execution.state is not State.SUCCEEDED:
+            raise ExecutionFailed(execution)
+        value: Any = None
+        if execution.result is not None:
+            value = payload.decode(execution.result, what="result")
+        return value if self._convert is None else self._convert(value)
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id}>"
+
+
+# What tasks and workflows have in common: they can be enqueued, one by one or many at a time.
+
+
+class CallOptions(EnqueueOptions, total=False):
+    """What `options()` takes: when, where and how one execution runs."""
+
+    unique_key: str | None
+    tenant: str | None
+    connection: Any  # of the caller's, to PostgreSQL: enqueues in its transaction
+
+
+CALL_OPTIONS: Final = frozenset(CallOptions.__optional_keys__)
+
+
+class Enqueueable(Generic[R]):
+    """A job of an app. What is enqueued through it has a result of this type."""
+
+    app: App
+    _options: CallOptions
+
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, checked."""
+        raise NotImplementedError
+
+    def _handle(self, id: UUID, created: bool) -> Handle[R]:
+        raise NotImplementedError
+
+    async def _find_client(self) -> Client:
+        return await self.app.client_for(self._options.get("tenant"))
+
+    async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
+        """Enqueue one execution per item, its arguments by name; one round trip, all or nothing.
+
+        More than 10,000 are streamed in one transaction; then there are no handles to return.
+        """
+        checked = self.bound_many(items)
+        if self.connection is not None:
+            return await self._enqueue_through(checked)
+        answers = await self.app.enqueue_many(cast("AnyJob", self), checked, self._options)
+        return [self._handle(id, created=True) for id in answers]
+
+    async def _enqueue_one(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Handle[R]:
+        given = self.bound(args, kwargs)
+        if self.connection is not None:
+            (handle,) = await self._enqueue_through([given])
+            return handle
+        return self._handle(*await self.app.enqueue(cast("AnyJob", self), given, self._options))
+
+    async def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[Handle[R]]:
+        from daybell.client import transactions
+
+        transactions.check_connection(self.connection, is_async=True)
+        call = await self.app.prepare(cast("AnyJob", self), items, self._options)
+        return self.handles(await transactions.send(self.connection, call))
+
+    @property
+    def connection(self) -> Any:
+        """The caller's connection that it enqueues through, if `options` named one."""
+        # It leads to a real database, where what a test enqueues has no business.
+        return None if self.app.stand_in is not None else self._options.get("connection")
+
+    @property
+    def call_options(self) -> CallOptions:
+        """What `options` were given."""
+        return self._options
+
+    def bound_many(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """What each item is called with, as it is asked for."""
+        if self._options.get("unique_key") is not None:
+            raise UsageError("a unique_key is for one execution; enqueue_many takes none")
+        return (_check_item(position, item, self.bound) for position, item in enumerate(items))
+
+    def handles(self, answers: Iterable[Enqueued]) -> list[Handle[R]]:
+        """What is returned for these answers of a store."""
+        return [self._handle(answer.id, answer.created) for answer in answers]
+
+
+class RereadableItems(Iterable[Mapping[str, Any]]):
+    """Items that can be read again from the start, as long as no more than a batch was read."""
+
+    def __init__(self, items: Iterable[Mapping[str, Any]]) -> None:
+        self._rest = iter(items)
+        self._read: list[Mapping[str, Any]] | None = []
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        if self._read is None:
+            raise UsageError("these items were read already; enqueue them again")
+        yield from tuple(self._read)
+        for item in self._rest:
+            if self._read is not None:
+                self._read.append(item)
+                if len(self._read) > ENQUEUE_BATCH_MAX:
+                    self._read = None
+            yield item
+
+
+def _check_item(
+    position: int,
+    item: Mapping[str, Any],
+    bound: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
+    """What one of many is called with; an error says which one it is."""
+    if not isinstance(cast("object", item), Mapping):
+        kind = type(item).__name__
+        raise UsageError(
+            f"items[{position}]: arguments are given by name, as a dict, not as {kind}"
+        )
+    try:
+        return bound((), item)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"items[{position}]: {error}", field=error.field) from error
+
+
+P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,7 +291,7 @@ _ELSEWHERE: Final = {
 }
 
 
-class Task(Nodelike, Enqueuing[R], Generic[P, R, F]):
+class Task(Nodelike, Enqueueable[R], Generic[P, R, F]):
     """A function that is a job. Calling it just runs it; `enqueue` has it run by a worker.
 
     It is typed by the arguments of `enqueue`, the result, and the function itself.
@@ -178,3 +424,41 @@ def _is_method(function: object) -> bool:
     if not inspect.isfunction(function) or not owner or owner.endswith("<locals>"):
         return False
     return next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
+
+
+# What an editor knows of `@app.task`: the function's own arguments and result, minus the context.
+#
+# Nothing here does anything at run time. The order of the overloads matters: the first one that
+# fits is taken, and a parameter or a result of type Any fits everything.
+
+
+class Anything:
+    """Fits only where everything fits: so it finds what has no annotation."""
+
+
+# A first parameter that takes anything may be a context or not: nothing can be checked.
+Loose = TypeVar("Loose", bound=Callable[Concatenate[Anything, ...], Any])
+
+Function = Callable[P, R]
+AsyncFunction = Callable[P, Coroutine[Any, Any, R]]
+ContextFunction = Callable[Concatenate[Context, P], R]
+AsyncContextFunction = Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+
+
+class Decorator(Protocol):
+    """What `app.task(…)` returns: it makes a task of a function."""
+
+    @overload
+    def __call__(self, function: Loose, /) -> Task[..., Any, Loose]: ...
+    @overload
+    def __call__(
+        self, function: AsyncContextFunction[P, R], /
+    ) -> Task[P, R, AsyncContextFunction[P, R]]: ...
+    @overload
+    def __call__(self, function: ContextFunction[P, R], /) -> Task[P, R, ContextFunction[P, R]]: ...
+    @overload
+    def __call__(self, function: Function[P, Anything], /) -> Task[P, Any, Function[P, Any]]: ...
+    @overload
+    def __call__(self, function: AsyncFunction[P, R], /) -> Task[P, R, AsyncFunction[P, R]]: ...
+    @overload
+    def __call__(self, function: Function[P, R], /) -> Task[P, R, Function[P, R]]: ...

@@ -14,20 +14,21 @@ import msgspec
 from daybell import __version__
 from daybell.client import mint
 from daybell.client.requests import read_text, read_whole
-from daybell.core.duration import Duration, parse_duration
+from daybell.core.units import Duration, parse_duration
+from daybell.engine.claim import Queues
 from daybell.engine.clock import SystemClock
-from daybell.engine.node import Node, Upkeep
-from daybell.engine.pacemaker import pacemaker_of
-from daybell.engine.queues import Queues
+from daybell.engine.lease import make_pacemaker
+from daybell.engine.process import Process, Upkeep
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.runners.processes import PoolOptions
+from daybell.sdk.handlers import KindOptions
 from daybell.sdk.isolation import is_isolated
-from daybell.sdk.kinds import KindOptions
 from daybell.settings import Settings
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
+
 
 CONCURRENCY_MAX: Final = 100_000
 # For each child: the one that it runs, and one that is there when it has ended.
@@ -36,7 +37,7 @@ AHEAD_SECONDS: Final = 0.05  # with so few slots, short tasks would need a claim
 
 
 @asynccontextmanager
-async def running(
+async def run_worker(
     app: App, *, concurrency: int, queues: str, drain_timeout: Duration
 ) -> AsyncGenerator[None]:
     """Run a worker, the upkeep of its store, and a scheduler if tasks declare schedules, until the
@@ -61,7 +62,7 @@ async def running(
         version=__version__,
         tasks=app.handlers.tasks,
     )
-    options = fitted(app, options)
+    options = fit_options(app, options)
     async with AsyncExitStack() as stack:
         if not app.is_open:
             await stack.enter_async_context(app)
@@ -69,7 +70,7 @@ async def running(
         clock, events = SystemClock(), app.events
         pacemaker = None
         if app.stand_in is None:  # else the store of a test, which is not at the URL
-            pacemaker = pacemaker_of(app.url, clock, lease=options.lease, tenant=app.tenant)
+            pacemaker = make_pacemaker(app.url, clock, lease=options.lease, tenant=app.tenant)
         worker = Worker(
             store,
             app.handlers,
@@ -83,7 +84,7 @@ async def running(
         scheduler = None
         if any(one.schedules or one.dependencies for one in app.definitions()):
             scheduler = Scheduler(store, clock=clock, mint=mint, events=events)
-        node = Node(workers=[worker], upkeep=upkeep, scheduler=scheduler)
+        node = Process(workers=[worker], upkeep=upkeep, scheduler=scheduler)
         await stack.enter_async_context(app.lifespan())
         await node.start()
         stack.push_async_callback(node.stop)
@@ -92,7 +93,7 @@ async def running(
         yield
 
 
-def fitted(app: App, options: WorkerOptions) -> WorkerOptions:
+def fit_options(app: App, options: WorkerOptions) -> WorkerOptions:
     """Have a worker that runs everything in child processes take what these can soon run.
 
     What it has beyond that waits for a child, and is invisible to workers that are idle.
@@ -106,7 +107,7 @@ def fitted(app: App, options: WorkerOptions) -> WorkerOptions:
     return msgspec.structs.replace(options, concurrency=concurrency, ahead=AHEAD_SECONDS)
 
 
-async def _drain(worker: Worker, node: Node) -> None:
+async def _drain(worker: Worker, node: Process) -> None:
     """Stop early if somebody asks for it with `daybell workers drain`."""
     await worker.is_draining.wait()
     await node.stop()

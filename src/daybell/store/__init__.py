@@ -1,5 +1,3 @@
-"""Where executions are kept. The only package that speaks SQL.
+"""Persistence of executions: the store protocol and its implementations."""
 
-protocol.py says what a store promises; memory/, sqlite/ and postgres/ keep the promise; open.py
-picks one by URL.
-"""
+from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a URL to a store. Each kind is imported when it is asked for, and only then."""
+"""Open a store by its URL. An implementation is imported only when a URL needs it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import POOL_SIZE
 from daybell.core.postgres_url import check_options
-from daybell.core.view import Check
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import Check
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError, shown
 from daybell.settings import MASK, masked_url

@@ -1,4 +1,4 @@
-"""Wake-ups within one process, for stores without a server that could tell."""
+"""Wake-ups within one process, for stores without a server that notifies."""
 
 from __future__ import annotations
 

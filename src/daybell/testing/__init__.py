@@ -1,9 +1,7 @@
 """For the tests of programs that use Daybell. Reading order: bench, driver, store, expectations."""
 
-from daybell.testing.bench import Bench
+from daybell.testing.bench import Bench, SyncBench
 from daybell.testing.context import START, TestContext, context
-from daybell.testing.driver import EndlessRun
-from daybell.testing.run import Run
-from daybell.testing.sync import SyncBench
+from daybell.testing.driver import EndlessRun, Run
 
 __all__ = ["START", "Bench", "EndlessRun", "Run", "SyncBench", "TestContext", "context"]

@@ -1,37 +1,203 @@
-"""The bench: a place to put an app on, to look at it and to turn it by hand."""
+"""The bench: an app on a store in memory with a manual clock, async or sync."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from daybell.client import Client
 from daybell.client.requests import Time, read_time
-from daybell.client.sealing import new_key
-from daybell.core.duration import Duration, format_duration, parse_delay, parse_duration
-from daybell.core.execution import PENDING, TERMINAL, Execution, State
-from daybell.core.instant import Instant, from_datetime, to_iso
-from daybell.core.priority import Priority
+from daybell.client.secrets import new_key
+from daybell.core.execution import PENDING, TERMINAL, Execution, Failure, Priority, State
+from daybell.core.units import (
+    Duration,
+    Instant,
+    Seconds,
+    format_duration,
+    from_datetime,
+    parse_delay,
+    parse_duration,
+    to_iso,
+)
 from daybell.errors import UsageError, shown
+from daybell.runners.python import Threads
+from daybell.sdk import sync
 from daybell.sdk.app import App
 from daybell.sdk.context import current
 from daybell.sdk.task import Task
 from daybell.sdk.workflow import Workflow
-from daybell.testing.clock import BenchClock
 from daybell.testing.context import START
-from daybell.testing.driver import Driver, arguments_of
-from daybell.testing.expectations import Expected, condition, describe
-from daybell.testing.run import Run
-from daybell.testing.store import BenchStore, Wanted
-from daybell.testing.sync import SyncBench
-from daybell.testing.transactions import check_connection
+from daybell.testing.driver import BenchClock, Driver, OwnThread, Run, convert_arguments, own_thread
+from daybell.testing.store import BenchStore, Wanted, check_connection
+
+# The bench for tests without an event loop: a facade that waits instead of being awaited.
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 AnyTask = Task[..., Any, Any] | Workflow
+
+_spare = Threads()  # of all benches, so that a long suite does not gather idle threads
+
+
+class SyncBench:
+    """A bench's methods that wait. Tasks that are plain functions run in the test's own thread."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @overload
+    def run(self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def run(self, task: Workflow, /, **params: Any) -> Any: ...
+    def run(  # pyright: ignore[reportInconsistentOverload]
+        self, task: AnyTask, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        return _wait(self._bench.run(task, *args, **kwargs))
+
+    def run_due(
+        self, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
+    ) -> list[Run]:
+        return _wait(self._bench.run_due(*tasks, limit=limit, check=check))
+
+    def advance(
+        self, by: Duration, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
+    ) -> list[Run]:
+        return _wait(self._bench.advance(by, *tasks, limit=limit, check=check))
+
+    def advance_to(
+        self, at: datetime, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
+    ) -> list[Run]:
+        return _wait(self._bench.advance_to(at, *tasks, limit=limit, check=check))
+
+
+def _wait(work: Coroutine[Any, Any, T]) -> T:
+    thread = OwnThread(_spare)
+    token = own_thread.set(thread)
+    try:
+        future = sync.submit(_caught(work))
+    except BaseException:
+        work.close()
+        raise
+    finally:
+        own_thread.reset(token)
+    try:
+        thread.serve(future)
+        outcome = future.result()
+    except BaseException:
+        future.cancel()
+        raise
+    if isinstance(outcome, Raised):
+        raise outcome.error
+    return outcome
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception on its way out of the loop."""
+
+    error: BaseException
+
+
+async def _caught(work: Coroutine[Any, Any, T]) -> T | Raised:
+    # Raised in the loop, a KeyboardInterrupt would end the loop itself.
+    try:
+        return await work
+    except BaseException as error:
+        return Raised(error)
+
+
+# What a test expects to wait, and what it is told when something else does.
+
+SHOWN_MAX = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What is asked of an execution that waits; None asks nothing."""
+
+    task: str
+    arguments: Mapping[str, Any] | None = None  # these at least
+    delay: Seconds | None = None
+    at: Instant | None = None
+    queue: str | None = None
+    priority: Priority | None = None
+    unique_key: str | None = None
+
+    def fits(self, execution: Execution, arguments: Mapping[str, Any]) -> bool:
+        asked = self.arguments or {}
+        delay = execution.run_at - execution.created_at
+        return (
+            execution.job == self.task
+            and all(name in arguments and arguments[name] == asked[name] for name in asked)
+            and (self.delay is None or abs(delay - self.delay) < 1e-3)
+            and (self.at is None or abs(execution.run_at - self.at) < 1e-3)
+            and self.queue in (None, execution.queue)
+            and self.priority in (None, execution.priority)
+            and self.unique_key in (None, execution.unique_key)
+        )
+
+    def __str__(self) -> str:
+        asked = [] if self.arguments is None else [repr(dict(self.arguments))]
+        if self.delay is not None:
+            asked.append(f"delay {format_duration(self.delay)}")
+        if self.at is not None:
+            asked.append(f"at {self.at}")
+        if self.queue is not None:
+            asked.append(f"queue {self.queue}")
+        if self.priority is not None:
+            asked.append(f"priority {self.priority.name.lower()}")
+        if self.unique_key is not None:
+            asked.append(f"unique key {self.unique_key!r}")
+        return f"{self.task} with {', '.join(asked)}" if asked else self.task
+
+
+def describe_executions(
+    executions: list[Execution],
+    *,
+    task: str,
+    now: Instant,
+    arguments_of: Callable[[Execution], Mapping[str, Any]],
+) -> str:
+    """What there is of a task, for a message: what waits, what has ended, and what else waits."""
+
+    def listed(title: str, found: list[Execution]) -> list[str]:
+        if not found:
+            return []
+        lines = [f"  {dict(arguments_of(one))!r}: {describe_condition(one, now)}" for one in found]
+        more = [f"  and {len(lines) - SHOWN_MAX} more"] if len(lines) > SHOWN_MAX else []
+        return [f"{title}:", *lines[:SHOWN_MAX], *more]
+
+    own = [one for one in executions if one.job == task]
+    others = Counter(one.job for one in executions if one.job != task and one.state in PENDING)
+    waiting = [one for one in own if one.state in PENDING]
+    lines = [
+        *(listed(f"of {task} there wait", waiting) or [f"no {task} waits"]),
+        *listed(f"of {task} there ended", [one for one in own if one.state in TERMINAL]),
+    ]
+    if others:
+        counts = ", ".join(f"{name} ×{count}" for name, count in others.items())
+        lines.append(f"others that wait: {counts}")
+    return "\n".join(lines)
+
+
+def describe_condition(execution: Execution, now: Instant) -> str:
+    """What an execution is doing, in a few words."""
+    words = str(execution.state)
+    if execution.run_at > now and execution.state in PENDING:
+        words += f", due in {format_duration(round(execution.run_at - now, 6))}"
+    if execution.reason is not None:
+        words += f" ({execution.reason})"
+    if execution.error is not None:
+        failure = Failure.from_json(execution.error)
+        words += f", failed with {failure.type}: {failure.message[:200]}"
+    words += f"; queue {execution.queue}, priority {execution.priority.name.lower()}"
+    return words if execution.unique_key is None else f"{words}, key {execution.unique_key!r}"
 
 
 class Bench:
@@ -117,7 +283,7 @@ class Bench:
         They are as the task will get them. What was left to a default is not among them.
         """
         waiting = [one for one in self.executions(task) if one.state in PENDING]
-        return [arguments_of(self.app, one) for one in waiting]
+        return [convert_arguments(self.app, one) for one in waiting]
 
     def executions(self, task: AnyTask | None = None) -> list[Execution]:
         """All executions, or those of one task, oldest first."""
@@ -197,12 +363,14 @@ class Bench:
             await handle.cancel()
             if runs and all(run.error is None for run in runs):
                 raise UsageError(
-                    f"{task.name} is {condition(left, self._clock.now())}, and run() makes one"
+                    f"{task.name} is {describe_condition(left, self._clock.now())}, and run() makes one"
                     f" attempt; await {task.name}.enqueue(…), then bench.advance() or the event"
                     " that it waits for"
                 )
         if not runs and left.state not in TERMINAL:
-            raise UsageError(f"{task.name} cannot run: it is {condition(left, self._clock.now())}")
+            raise UsageError(
+                f"{task.name} cannot run: it is {describe_condition(left, self._clock.now())}"
+            )
         for run in runs:
             if run.error is not None:
                 raise run.error
@@ -279,7 +447,7 @@ class Bench:
             now = self._clock.now()
             left = max(0.0, round(execution.run_at - now, 6))
             raise TimeoutError(
-                f"{execution.job} {id} is {condition(execution, now)}. On a bench time stands"
+                f"{execution.job} {id} is {describe_condition(execution, now)}. On a bench time stands"
                 " still, so its result will not come by waiting"
                 + (f"; await bench.advance({format_duration(left)!r}) first" if left else "")
             )
@@ -323,15 +491,15 @@ class Bench:
         return [
             one
             for one in self.executions()
-            if one.state in PENDING and expected.fits(one, arguments_of(self.app, one))
+            if one.state in PENDING and expected.fits(one, convert_arguments(self.app, one))
         ]
 
     def _described(self, expected: Expected) -> str:
-        return describe(
+        return describe_executions(
             self.executions(),
             task=expected.task,
             now=self._clock.now(),
-            arguments_of=lambda execution: arguments_of(self.app, execution),
+            arguments_of=lambda execution: convert_arguments(self.app, execution),
         )
 
     def _name_of(self, task: AnyTask) -> str:

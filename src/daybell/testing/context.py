@@ -13,22 +13,25 @@ from typing import Any, Final
 from daybell.client import mint
 from daybell.client.requests import Time, read_time, read_whole
 from daybell.core import arguments, payload
-from daybell.core.duration import Duration, parse_duration
 from daybell.core.event import matches
-from daybell.core.execution import Claimed
-from daybell.core.failure import Failure
-from daybell.core.instant import Instant, Seconds, from_datetime, to_iso
+from daybell.core.execution import Claimed, Failure, Priority
 from daybell.core.limits import RESULT_BYTES_MAX, check_name
-from daybell.core.priority import Priority
 from daybell.core.retry import Retry
+from daybell.core.units import Duration, Instant, Seconds, from_datetime, parse_duration, to_iso
 from daybell.errors import UsageError, is_permanent, shown
-from daybell.runners.durable import Ledger
-from daybell.sdk.bridge import awaited_or_done, check_function, is_in_loop
+from daybell.runners.python import StepLedger
 from daybell.sdk.context import Context
-from daybell.sdk.durable import NO_RETRIES
-from daybell.sdk.received import Approval, ReceivedEvent, received
-from daybell.sdk.remembered import converted
-from daybell.testing.transactions import begin, check_connection
+from daybell.sdk.durable import (
+    NO_RETRIES,
+    Approval,
+    ReceivedEvent,
+    check_function,
+    convert_result,
+    is_in_loop,
+    read_received_event,
+    run_or_await,
+)
+from daybell.testing.store import begin_transaction, check_connection
 
 START: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)  # when a test begins: a Tuesday noon
 INT_MAX: Final = 2**31 - 1
@@ -74,11 +77,11 @@ def context(
         previous_success=None if previous_success is None else from_datetime(previous_success),
         checkpoint=None if checkpoint is None else payload.encode(dict(checkpoint)),
     )
-    running = Called(claimed, is_cancelled=cancelled, now=from_datetime(now))
+    running = CalledExecution(claimed, is_cancelled=cancelled, now=from_datetime(now))
     return TestContext(running, dict(events or {}), dict(approvals or {}), connection)
 
 
-class Called:
+class CalledExecution:
     """An execution that only the test knows of: see `runners.python.Running`."""
 
     def __init__(self, claimed: Claimed, *, is_cancelled: bool, now: Instant) -> None:
@@ -88,7 +91,7 @@ class Called:
         self.is_watchful = False
         self.patience: Seconds = 0.0
         self.durable: Any = None
-        self.ledger: Ledger | None = None
+        self.ledger: StepLedger | None = None
         self.now = now
         self.reports: list[tuple[float, str | None]] = []
 
@@ -133,7 +136,7 @@ class TestContext(Context):
 
     def __init__(
         self,
-        running: Called,
+        running: CalledExecution,
         events: dict[str, Any],
         approvals: dict[str, bool | Approval],
         connection: Any,
@@ -149,7 +152,7 @@ class TestContext(Context):
         self.logged: list[tuple[str, str]] = []
         self._logger = TaskLogger(f"daybell.task.{self.job}")
         self._logger.parent = logging.getLogger(self._logger.name)  # so that caplog sees it, too
-        self._logger.addHandler(Kept(self.logged))
+        self._logger.addHandler(LogCapture(self.logged))
 
     @property
     def reports(self) -> list[tuple[float, str | None]]:
@@ -169,7 +172,9 @@ class TestContext(Context):
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[Any]:
-        transaction = await begin(self._connection, None, call="testing.context(connection=…)")
+        transaction = await begin_transaction(
+            self._connection, None, call="testing.context(connection=…)"
+        )
         try:
             yield transaction.connection
             await transaction.commit()
@@ -198,9 +203,9 @@ class TestContext(Context):
             what = f"the result of step {shown(name)}"
             text = payload.encode(value, what=what, bytes_max=RESULT_BYTES_MAX)
             arguments.check_result_sets(called, value, text, what=what)
-            return converted(called, text)
+            return convert_result(called, text)
 
-        return awaited_or_done(call())
+        return run_or_await(call())
 
     def sleep(self, delay: Duration, *, name: str = "sleep") -> Any:
         check_name(name, what="sleep")
@@ -213,7 +218,7 @@ class TestContext(Context):
     def _pass(self, seconds: Seconds) -> Any:
         self.sleeps.append(seconds)
         self._called.now += seconds
-        return awaited_or_done(_answer(None))
+        return run_or_await(_answer(None))
 
     def wait_for_event(
         self,
@@ -233,11 +238,13 @@ class TestContext(Context):
                 f"no event {shown(name)} that fits is there, and the function waits for it without"
                 f" a timeout: testing.context(events={{{name!r}: …}})"
             )
-        return awaited_or_done(_answer(event))
+        return run_or_await(_answer(event))
 
     def _received(self, name: str, data: Any) -> ReceivedEvent | None:
         text = {"name": name, "data": data, "source": "test", "id": str(mint()), "time": None}
-        return received(payload.encode({**text, "received_at": to_iso(self._called.now)}))
+        return read_received_event(
+            payload.encode({**text, "received_at": to_iso(self._called.now)})
+        )
 
     def wait_for_approval(self, name: str = "approval", *, timeout: Duration | None = None) -> Any:
         said = self._approvals.get(name)
@@ -250,7 +257,7 @@ class TestContext(Context):
             said = Approval(approved=said)
         if said is None:
             said = Approval(approved=False, timed_out=True)
-        return awaited_or_done(_answer(said))
+        return run_or_await(_answer(said))
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._called.now, UTC)
@@ -273,7 +280,7 @@ class TaskLogger(logging.Logger):
         return min(level, logging.INFO) if level == logging.getLogger().level else level
 
 
-class Kept(logging.Handler):
+class LogCapture(logging.Handler):
     """Keeps the level and the text of what is logged."""
 
     def __init__(self, logged: list[tuple[str, str]]) -> None:

@@ -1,39 +1,196 @@
-"""Driving the engine by hand: the parts of a real worker, one tick after the other.
-
-Nothing is decided here. What is claimed, retried, expired or refused is up to the same code as in
-production; this only turns the crank until nothing is due.
-"""
+"""The driver of a bench: run the parts of a real worker tick by tick until nothing is due."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
+import queue
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from daybell.client import mint
 from daybell.core import arguments, payload
-from daybell.core.execution import Claimed, Execution, Outcome, State
-from daybell.core.failure import Failure
-from daybell.core.instant import Instant
+from daybell.core.execution import Claimed, Execution, Failure, Outcome, State
 from daybell.core.lifecycle import Transition, Verdict
-from daybell.core.run import node_name
+from daybell.core.masking import Masks
+from daybell.core.units import Instant, Seconds
 from daybell.core.worker import NewWorker
+from daybell.core.workflow.run import node_name
+from daybell.engine.attempt import GRACE_SECONDS, Handler, Handlers, RunningAttempt, Stop
+from daybell.engine.clock import ManualClock
 from daybell.engine.events import Ended, Events
-from daybell.engine.executor import Stop
-from daybell.engine.run import GRACE_SECONDS
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.errors import InvalidArguments, UsageError
+from daybell.errors import InvalidArguments, Suspended, UsageError
+from daybell.runners.kind import HandlerWrapper
+from daybell.runners.python import Call, Threads, no_patience
 from daybell.sdk.app import App
 from daybell.sdk.context import current
+from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.task import Task
-from daybell.testing.clock import BenchClock
-from daybell.testing.handlers import BenchHandlers
-from daybell.testing.run import Run
 from daybell.testing.store import LEASE_SECONDS, NEEDS, BenchStore, Fires, Wanted
+
+# The app's tasks as a bench runs them: as ever, but their exceptions are kept.
+
+T = TypeVar("T")
+
+Errors = dict[tuple[UUID, int], BaseException]
+
+
+class BenchHandlers:
+    """An app's handlers. What a task raised is in `errors`, by execution and attempt."""
+
+    def __init__(self, app: App) -> None:
+        self.errors: Errors = {}
+        own = own_thread.get()
+        self._handlers: Handlers = app.handlers if own is None else OwnThreadHandlers(app, own)
+
+    def find(self, claimed: Claimed) -> Handler | None:
+        handler = self._handlers.find(claimed)
+        return None if handler is None else RecordingHandler(handler, self.errors)
+
+    async def ask(self, claimed: Claimed) -> Handler | None:
+        handler = await self._handlers.ask(claimed)
+        return None if handler is None else RecordingHandler(handler, self.errors)
+
+    def lacking(self, claimed: Claimed) -> str | None:
+        return self._handlers.lacking(claimed)
+
+    def mask(self, text: str) -> str:
+        return self._handlers.mask(text)
+
+    @property
+    def settings(self) -> Masks:
+        return self._handlers.settings
+
+
+class RecordingHandler(HandlerWrapper):
+    """A handler of which the store's text of an error is not enough to know."""
+
+    def __init__(self, handler: Handler, errors: Errors) -> None:
+        super().__init__(handler)
+        self._errors = errors
+
+    async def run(self, running: RunningAttempt) -> str | None:
+        try:
+            return await self.inner.run(running)
+        except Suspended:  # no error: it goes on another time
+            raise
+        except BaseException as error:
+            self._errors[running.claimed.id, running.claimed.attempt] = error
+            raise
+
+
+class OwnThread(Threads):
+    """Runs plain functions in the thread of the test that waits for them.
+
+    So they see its database transaction, its thread-locals and its debugger.
+    """
+
+    def __init__(self, spare: Threads) -> None:
+        super().__init__()
+        self._spare = spare
+        self._is_busy = False
+        self._here: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+
+    async def run(
+        self, function: Callable[[], T], *, patience: Callable[[], Seconds] = no_patience
+    ) -> T:
+        if self._is_busy:  # a task in it waits for another: that one cannot run there, too
+            return await self._spare.run(function, patience=patience)
+        self._is_busy = True
+        try:
+            return await super().run(function, patience=patience)
+        finally:
+            self._is_busy = False
+
+    def _submit(self, call: Call) -> None:
+        self._here.put(call)
+
+    def serve(self, work: Future[Any]) -> None:
+        """In the test's thread: run what comes until the work is done."""
+        work.add_done_callback(lambda _: self._here.put(None))
+        while (call := self._here.get()) is not None:
+            call.run()
+
+
+class OwnThreadHandlers(AppHandlers):
+    """The app's handlers with other threads."""
+
+    def __init__(self, app: App, threads: Threads) -> None:
+        super().__init__(app)
+        self._threads = threads
+
+
+# Set while a test without an event loop waits for its bench.
+own_thread: contextvars.ContextVar[OwnThread | None] = contextvars.ContextVar(
+    "daybell_own_thread", default=None
+)
+
+
+# What a bench tells of one attempt.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """One attempt that the bench made.
+
+    `execution` is as the attempt left it: ended, or to be tried again. `error` is what the task
+    raised, itself and with its traceback.
+    """
+
+    execution: Execution
+    attempt: int
+    outcome: Outcome
+    arguments: dict[str, Any]  # as the task got them
+    result: Any = None
+    error: BaseException | None = None
+
+    @property
+    def task(self) -> str:
+        """The job: of a node, the workflow that it belongs to."""
+        return self.execution.job
+
+    @property
+    def node(self) -> str | None:
+        """Which node of a workflow it is, if it is one: `load`, or `process[2]`."""
+        return self.execution.node
+
+    @property
+    def state(self) -> State:
+        """What became of the execution: with tries left, a failed attempt leaves it retrying."""
+        return self.execution.state
+
+    @property
+    def has_failed(self) -> bool:
+        return self.outcome in (Outcome.FAILED, Outcome.TIMED_OUT)
+
+    def __repr__(self) -> str:
+        error = f" with {self.error!r}" if self.error is not None else ""
+        left = "" if self.state.value == self.outcome.value else f", now {self.state}"
+        what = self.task if self.node is None else f"{self.task}, {self.node}"
+        return f"<Run {self.attempt} of {what}: {self.outcome}{error}{left}>"
+
+
+# The time on a bench: it passes when the test says so, and not otherwise.
+
+
+class BenchClock(ManualClock):
+    """A clock that can be put to an exact instant, and rolls no dice: back-offs are as written."""
+
+    def jitter(self) -> float:
+        return 0.0
+
+    def move_to(self, at: Instant) -> None:
+        # Not by the difference: rounded, it could end just before what was to become due.
+        self._now = at
+
 
 logger = logging.getLogger("daybell.testing")
 
@@ -85,14 +242,16 @@ class Driver:
                 if fires is not None:
                     stack.enter_context(self._store.firing(fires))
                     await self._declare()
-                runs = await self._drive(Crew(self, wanted, stack, check), until, limit)
+                runs = await self._drive(BenchWorkers(self, wanted, stack, check), until, limit)
         finally:
             self._depth -= 1
         if self._endless is not None:
             raise self._endless  # the tasks in between may have taken it for a passing failure
         return runs
 
-    async def _drive(self, crew: Crew, until: Instant | None, limit: int | None) -> list[Run]:
+    async def _drive(
+        self, crew: BenchWorkers, until: Instant | None, limit: int | None
+    ) -> list[Run]:
         store, clock = self._store, self._clock
         scheduler = Scheduler(store, clock=clock, mint=mint, events=self._app.events)
         end = clock.now() if until is None else until
@@ -121,12 +280,12 @@ class Driver:
         await store.expire()
         return crew.runs
 
-    async def _next(self, crew: Crew, scheduler: Scheduler) -> Instant | None:
+    async def _next(self, crew: BenchWorkers, scheduler: Scheduler) -> Instant | None:
         """When there is something to do, once what depends on other jobs has been looked at."""
         await scheduler.dependents.tick()
         return self._upcoming(crew)
 
-    def _upcoming(self, crew: Crew) -> Instant | None:
+    def _upcoming(self, crew: BenchWorkers) -> Instant | None:
         times = self._store.upcoming(crew.wanted), self._store.next_tick()
         return min((at for at in times if at is not None), default=None)
 
@@ -135,12 +294,12 @@ class Driver:
         if any(one.schedules or one.dependencies for one in self._app.definitions()):
             await self._app.client_for()
 
-    async def _run_one(self, crew: Crew) -> bool:
+    async def _run_one(self, crew: BenchWorkers) -> bool:
         """Whether something was run, or a workflow begun."""
         turns = [await (await crew.worker(tenant)).turn() for tenant in self._store.tenants()]
         return any(turns)
 
-    async def hire(self, crew: Crew, tenant: str) -> Hand:
+    async def hire(self, crew: BenchWorkers, tenant: str) -> BenchWorker:
         """A worker at its place, with the app's hooks around the first one."""
         if self._hooks and not crew.hands and current.get() is None:
             await crew.stack.enter_async_context(self._app.lifespan())
@@ -159,9 +318,9 @@ class Driver:
             ),
             clock=self._clock,
             mint=mint,
-            events=Tap(self._app.events, tell),
+            events=EventTap(self._app.events, tell),
         )
-        hand = Hand(self._store, worker, tenant, crew)
+        hand = BenchWorker(self._store, worker, tenant, crew)
         crew.stack.push_async_callback(hand.leave)
         await hand.arrive()
         return hand
@@ -175,8 +334,8 @@ class Driver:
             execution=execution,
             attempt=claimed.attempt,
             outcome=move.outcome,
-            arguments=arguments_of(self._app, execution),
-            result=result_of(self._app, execution),
+            arguments=convert_arguments(self._app, execution),
+            result=convert_result(self._app, execution),
             error=error,
         )
         if run.has_failed:
@@ -184,7 +343,7 @@ class Driver:
         return run
 
 
-class Crew:
+class BenchWorkers:
     """The workers of one drive, a worker per tenant, and what they have done."""
 
     def __init__(self, driver: Driver, wanted: Wanted, stack: AsyncExitStack, check: bool) -> None:
@@ -192,19 +351,19 @@ class Crew:
         self.wanted = wanted
         self.stack = stack
         self.check = check
-        self.hands: dict[str, Hand] = {}
+        self.hands: dict[str, BenchWorker] = {}
         self.runs: list[Run] = []
 
-    async def worker(self, tenant: str) -> Hand:
+    async def worker(self, tenant: str) -> BenchWorker:
         if tenant not in self.hands:
             self.hands[tenant] = await self._driver.hire(self, tenant)
         return self.hands[tenant]
 
 
-class Hand:
+class BenchWorker:
     """A worker whose parts are ticked from here, instead of by its loops."""
 
-    def __init__(self, store: BenchStore, worker: Worker, tenant: str, crew: Crew) -> None:
+    def __init__(self, store: BenchStore, worker: Worker, tenant: str, crew: BenchWorkers) -> None:
         self._store = store
         self._worker = worker
         self._tenant = tenant
@@ -243,7 +402,7 @@ class Hand:
         try:
             await asyncio.wait_for(executor.wait(), GRACE_SECONDS)
         except TimeoutError:
-            executor.forsake()
+            executor.abandon()
         await self._report()
         self._store.dismiss(self._worker.id)
         await self._store.retire(self._tenant, self._worker.id)
@@ -253,7 +412,7 @@ class Hand:
             await self._worker.completer.tick()
 
 
-class Tap(Events):
+class EventTap(Events):
     """An app's events, of which the bench hears first."""
 
     def __init__(
@@ -269,7 +428,7 @@ class Tap(Events):
         self._events.emit(kind, *facts, is_plain=is_plain)
 
 
-def task_of(app: App, execution: Execution) -> Task[..., Any, Any] | None:
+def find_task(app: App, execution: Execution) -> Task[..., Any, Any] | None:
     """The task that an execution runs: its job, or what its node of a workflow names."""
     workflow = app.workflows.get(execution.job)
     if workflow is None or execution.node is None:
@@ -278,10 +437,10 @@ def task_of(app: App, execution: Execution) -> Task[..., Any, Any] | None:
     return None if node is None or node.kind != "task" else app.tasks.get(node.runs)
 
 
-def arguments_of(app: App, execution: Execution) -> dict[str, Any]:
+def convert_arguments(app: App, execution: Execution) -> dict[str, Any]:
     """The arguments as the task gets them; as they are stored if they do not fit it."""
     stored = payload.decode(execution.args, what="args")
-    task = task_of(app, execution)
+    task = find_task(app, execution)
     if task is None:
         return stored
     try:
@@ -290,12 +449,12 @@ def arguments_of(app: App, execution: Execution) -> dict[str, Any]:
         return stored
 
 
-def result_of(app: App, execution: Execution) -> Any:
+def convert_result(app: App, execution: Execution) -> Any:
     """The result as a handle returns it."""
     if execution.state is not State.SUCCEEDED or execution.result is None:
         return None
     value = payload.decode(execution.result, what="result")
-    task = task_of(app, execution)
+    task = find_task(app, execution)
     return value if task is None else arguments.convert_result(task.function, value)
 
 

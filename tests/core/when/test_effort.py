@@ -8,9 +8,8 @@ from itertools import islice
 import pytest
 
 from daybell.core.when import Calendar, Misfire, Schedule, any_of, cron, every, plan, rrule
-from daybell.core.when.effort import Effort
-from daybell.core.when.holidays import public_holidays
-from daybell.core.when.zone import local
+from daybell.core.when.calendar import public_holidays
+from daybell.core.when.zone import Effort, local
 from daybell.errors import InvalidSchedule, UsageError
 from tests.core.when.hostile import HOSTILE
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daybell import App, Context
-from daybell.client.node_waits import note_of
+from daybell.client.runs import describe_node
 from daybell.core.execution import State
 from daybell.errors import Conflict
 from daybell.testing import Bench
@@ -56,11 +56,11 @@ async def test_a_run_says_what_its_nodes_wait_for_and_what_to_type(app, bench: B
 
     ask, nap = nodes["ask"], nodes["nap"]
     assert (ask.status, ask.reason, ask.started_at is None) == (State.WAITING, "event", False)
-    assert note_of(ask).startswith("waits for approval 'first' (until ")
-    assert note_of(nap).startswith("sleeps until ")
-    assert note_of(nodes["rest"]) == "" and nodes["rest"].started_at is None
+    assert describe_node(ask).startswith("waits for approval 'first' (until ")
+    assert describe_node(nap).startswith("sleeps until ")
+    assert describe_node(nodes["rest"]) == "" and nodes["rest"].started_at is None
     assert f"decide with `daybell executions approve {ask.execution} --name first`" in why.detail
-    assert f". nap {note_of(nap)}" in why.detail
+    assert f". nap {describe_node(nap)}" in why.detail
     assert why.next_at == nap.run_at
 
 
@@ -109,7 +109,10 @@ async def test_a_node_of_an_inner_run_is_reached_from_the_outermost(app, bench: 
     await run.approve("first")
     await bench.run_due()
 
-    assert (sub.status, note_of(sub)[:33]) == (State.RUNNING, "waits for approval 'first' in ask")
+    assert (sub.status, describe_node(sub)[:33]) == (
+        State.RUNNING,
+        "waits for approval 'first' in ask",
+    )
     inner = await nodes_of(app, sub.execution)
     assert inner["ask"].status is State.SUCCEEDED
 

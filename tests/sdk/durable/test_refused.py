@@ -208,13 +208,13 @@ MISUSES = {
 @pytest.mark.parametrize("call", MISUSES.values(), ids=MISUSES)
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 async def test_a_mistake_in_the_code_is_not_tried_again(app: App, bench: Bench, call, is_async):
-    async def awaits(ctx: Context) -> None:
+    async def wait_for_dependencies(ctx: Context) -> None:
         await call(ctx)
 
     def blocks(ctx: Context) -> None:
         call(ctx)
 
-    task = app.task(name="order", retries=AT_ONCE)(awaits if is_async else blocks)
+    task = app.task(name="order", retries=AT_ONCE)(wait_for_dependencies if is_async else blocks)
     await task.enqueue()
     (run,) = await bench.run_due()
 
@@ -276,14 +276,14 @@ async def test_what_a_steps_own_function_is_refused_is_tried_again(
     def asks() -> None:
         raise UsageError("no job of this name yet")
 
-    async def awaits(ctx: Context) -> None:
+    async def wait_for_dependencies(ctx: Context) -> None:
         await ctx.step("ask", asks)
 
     def blocks(ctx: Context) -> None:
         ctx.step("ask", asks)
 
     task = app.task(name="order", retries=Retry.fixed("1h", retries=2))(
-        awaits if is_async else blocks
+        wait_for_dependencies if is_async else blocks
     )
     await task.enqueue()
     (run,) = await bench.run_due()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from daybell import App, Context
-from daybell.cli.describing import echo_detail
-from daybell.client.moments import outcome_of
-from daybell.client.timeline import timeline
+from daybell.cli.views.executions import echo_detail
+from daybell.client.events import timeline
+from daybell.client.wire import attempt_outcome
 from daybell.testing import Bench
 
 
@@ -17,7 +17,7 @@ async def seen(app: App, id: Any) -> tuple[list[str], list[str]]:
     detail, steps = await client.execution(id), await client.steps(id)
     told = timeline(detail, None, steps)
     events = [f"{one['event']} {one.get('step', '')}".rstrip() for one in told]
-    return [outcome_of(one, steps) for one in detail.attempts], events
+    return [attempt_outcome(one, steps) for one in detail.attempts], events
 
 
 async def test_steps_sleeps_and_waits_are_in_the_timeline(app: App, bench: Bench):
@@ -63,8 +63,8 @@ async def test_what_was_given_back_by_its_worker_is_still_released(app: App, ben
     steps = await client.steps(made.id)
     [slept] = (await client.execution(made.id)).attempts
 
-    assert outcome_of(slept, steps) == "slept"
-    assert outcome_of(slept, []) == "released"
+    assert attempt_outcome(slept, steps) == "slept"
+    assert attempt_outcome(slept, []) == "released"
 
 
 async def test_a_step_that_is_tried_again_says_so(app: App, bench: Bench):

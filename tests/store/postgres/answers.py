@@ -8,10 +8,10 @@ from uuid import UUID
 
 import asyncpg
 
+from daybell.core.execution import Cancellation
 from daybell.core.lifecycle import Ruling
 from daybell.core.worker import Renewal
-from daybell.store.codes import OUTCOMES
-from daybell.store.outcomes import Cancellation
+from daybell.store.codec import OUTCOMES
 from tests.store.postgres.world import World, cancelled_ids
 
 # Each attempt that has ended, with how; and each that is in somebody's hands, with whose.

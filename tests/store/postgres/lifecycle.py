@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss
-from daybell.core.view import ExecutionFilter, Retention
-from daybell.store.ids import mint
+from daybell.core.views import ExecutionFilter, Retention
 from daybell.store.protocol import Store
 from tests.builders import (
     TENANT,

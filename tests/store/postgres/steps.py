@@ -17,8 +17,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.connection import SETTINGS, Database, translated
-from daybell.store.postgres.lineage import Lineage
+from daybell.store.postgres.connection import SETTINGS, Database, Lineage, translate_errors
 
 T = TypeVar("T")
 DEADLINE_SECONDS: Final = 20.0
@@ -171,7 +170,7 @@ class SteppedDatabase(Database):
     async def _borrowed(self, pace: object = None) -> AsyncGenerator[Any]:
         connection = self._idle.pop()
         try:
-            with translated():
+            with translate_errors():
                 yield SteppedLink(connection, self.stop)
         finally:
             self._idle.append(connection)

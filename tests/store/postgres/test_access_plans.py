@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from daybell.core.audit import EntryFilter
-from daybell.store.ids import mint
+from daybell.core.access import AuditFilter
+from daybell.core.ids import mint
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, a_key, claim, enqueued
 from tests.store.postgres.test_plans import FILL, WARM, ExplainedDatabase, nodes
@@ -68,11 +68,11 @@ async def test_a_key_is_found_by_one_look_at_an_index(explained, sql):
 
 async def test_a_page_of_the_audit_log_reads_little_more_than_itself(explained, sql):
     for _ in range(WARM):
-        await explained.list_audit(TENANT, EntryFilter(since=1.0), cursor=str(mint()))
+        await explained.list_audit(TENANT, AuditFilter(since=1.0), cursor=str(mint()))
     await sql.execute(ENTRIES, ROWS)
     page = await explained.list_audit(TENANT, limit=10)
 
-    for where in (EntryFilter(), EntryFilter(until=1000.0), EntryFilter(since=2000.0)):
+    for where in (AuditFilter(), AuditFilter(until=1000.0), AuditFilter(since=2000.0)):
         (plan,) = await plans_of(explained, explained.list_audit(TENANT, where, limit=10))
         assert looked_at(plan, "audit")[0] <= 30, where
     for going_on in (

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from daybell.api.app import create_api
-from daybell.api.options import ApiOptions
+from daybell.api.caller import ApiOptions
 from daybell.client import Client
-from daybell.core.view import ExecutionFilter
+from daybell.core.ids import mint
+from daybell.core.views import ExecutionFilter
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from daybell.store.postgres.listener import CHANNEL, Listener

@@ -9,12 +9,12 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.lineage import Lineage
+from daybell.store.postgres.connection import Lineage
 from tests.builders import claim, defined, enqueued, look, states
 from tests.engine.tasks import Log, Tasks, a_worker
 from tests.engine.virtual import until

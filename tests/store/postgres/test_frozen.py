@@ -7,6 +7,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from daybell.core.ids import mint
 from daybell.core.schedule import Decision
 from daybell.core.when import cron
 from daybell.core.worker import SCHEDULER
@@ -14,7 +15,6 @@ from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, a_firing, a_schedule, an_execution, defined, put, registered
 

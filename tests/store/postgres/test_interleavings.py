@@ -18,8 +18,8 @@ import asyncpg
 import msgspec
 import pytest
 
+from daybell.core.ids import mint
 from daybell.errors import DaybellError, LeaseLost, Unavailable
-from daybell.store.ids import mint
 from tests.builders import TENANT
 from tests.store.postgres.answers import untrue
 from tests.store.postgres.invariants import attempts, gone_wrong

@@ -5,7 +5,7 @@ from typing import Any, cast
 import msgspec
 
 from daybell.store.postgres import steps
-from daybell.store.postgres.finding import Finding
+from daybell.store.postgres.steps import Finding
 from tests.builders import TENANT, a_step, an_event, claimed
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from daybell import Client
 from daybell.core.limits import REPEAT_SECONDS_KEPT
-from daybell.core.view import Retention
+from daybell.core.views import Retention
 from daybell.store.postgres.enqueue import MARKS_EXIST
 from tests.builders import (
     TENANT,

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling
 from daybell.errors import Unavailable
-from daybell.store.ids import mint
 from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from tests.builders import (
     TENANT,

@@ -5,9 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 
-from daybell.core.view import JobFilter
+from daybell.core.ids import mint
+from daybell.core.views import JobFilter
 from daybell.errors import SchemaError, Unavailable
-from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore, upkeep
 from tests.builders import TENANT, a_firing, a_job, a_schedule, put, shown, steps

@@ -7,10 +7,10 @@ import socket
 import asyncpg
 import pytest
 
-from daybell.core.view import Retention
-from daybell.engine.leases import LEASE_SECONDS
+from daybell.core.ids import mint
+from daybell.core.views import Retention
+from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import DaybellError, Unavailable, UsageError
-from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from tests.builders import (
     TENANT,

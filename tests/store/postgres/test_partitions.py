@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.view import Retention
+from daybell.core.views import Retention
 from daybell.errors import ExecutionNotFound
-from daybell.store.postgres.columns import KEPT
+from daybell.store.postgres.names import KEPT
 from tests.builders import TENANT, apply, claimed, dead, finished, look, retry, states, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import settle, stepped_store

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.job import LOOKED_AT_MAX
 from daybell.core.lifecycle import after_loss
-from daybell.core.standing import LOOKED_AT_MAX
 from daybell.core.worker import LEASE_SECONDS
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import _pace  # pyright: ignore[reportPrivateUsage]
@@ -262,7 +262,7 @@ async def test_a_look_at_jobs_reads_no_more_than_it_says(place, sql):
     store.db = database = ExplainedDatabase(place.url)
     await store.open()
     for _ in range(WARM):
-        await store.look_at_jobs(TENANT, ["resize"])
+        await store.job_activity(TENANT, ["resize"])
     hands = await claimed(store, 6)
     await live(store, hands)
     await enqueued(store)
@@ -276,7 +276,7 @@ async def test_a_look_at_jobs_reads_no_more_than_it_says(place, sql):
     plans: list[tuple[str, Any]] = []
     database.plans = plans
 
-    looks = await store.look_at_jobs(TENANT, ["resize"])
+    looks = await store.job_activity(TENANT, ["resize"])
 
     assert looks["resize"].unfinished >= {State.QUEUED, State.SCHEDULED}
     assert len(plans) <= 12

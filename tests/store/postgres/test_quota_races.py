@@ -6,10 +6,10 @@ import asyncpg
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.errors import QuotaExceeded
-from daybell.store.ids import mint
-from daybell.store.postgres.borrowed import Call, send
-from daybell.store.postgres.quotas import Metering
+from daybell.store.postgres.gates import Metering
+from daybell.store.postgres.transactions import Call, send
 from tests.builders import TENANT, a_job, an_execution, claim, defined, enqueued
 from tests.store.runs import a_plan, begun, end, labels, state, take
 

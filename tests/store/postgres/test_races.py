@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, after_loss
 from daybell.errors import LeaseLost, UsageError
-from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
     a_firing,

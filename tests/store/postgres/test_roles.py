@@ -5,9 +5,9 @@ import re
 import asyncpg
 import pytest
 
-from daybell.core.view import Retention
+from daybell.core.ids import mint
+from daybell.core.views import Retention
 from daybell.errors import SchemaError, Unavailable
-from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.upkeep import READ_ONLY, TABLES
 from tests.builders import a_secret, an_entry, finished

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL, State
-from daybell.core.overlap import Overlap
-from daybell.core.run import Spec
+from daybell.core.schedule import Overlap
+from daybell.core.workflow.run import Spec
 from daybell.store.postgres import connection
 from tests.builders import TENANT, a_job, an_execution, apply, claim, death, look, success
 from tests.store.postgres.invariants import violations
@@ -382,12 +382,14 @@ async def test_nobody_else_in_the_process_says_too_early_that_a_node_was_started
     stop = await store.listen(TENANT, ["default"], lambda: heard.append(True))
     start_nodes = store.start_nodes
 
-    async def say_news():
-        store.say_news()
+    async def notify_after_commit():
+        store.notify_after_commit()
 
     async def interrupted(*args):
         gone = await start_nodes(*args)
-        await asyncio.create_task(say_news())  # of another report, which was committed just now
+        await asyncio.create_task(
+            notify_after_commit()
+        )  # of another report, which was committed just now
         heard.clear()
         return gone
 

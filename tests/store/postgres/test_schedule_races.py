@@ -5,14 +5,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from daybell.core.overlap import gate_of
-from daybell.core.schedule import Decision, Tick
+from daybell.core.ids import mint
+from daybell.core.schedule import Decision, Tick, gate_of
 from daybell.core.when import cron
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import BATCH_MAX, Scheduler
 from daybell.errors import JobNotFound
-from daybell.store.ids import mint
 from tests.builders import TENANT, a_firing, a_schedule, defined, put, shown
 from tests.store.postgres.steps import Stop, settle
 

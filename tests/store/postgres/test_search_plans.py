@@ -6,8 +6,7 @@ import pytest
 
 from daybell.core.execution import TERMINAL
 from daybell.core.limits import SCAN_ITEMS_MAX
-from daybell.core.search import Content
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import Content, ExecutionFilter
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, enqueued
 from tests.store.postgres.statistics import LOOKS_AT_ONCE

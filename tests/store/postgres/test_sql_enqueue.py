@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daybell.client import Client
-from daybell.core.duration import parse_duration
 from daybell.core.execution import State
+from daybell.core.ids import mint
+from daybell.core.units import parse_duration
 from daybell.errors import UsageError
-from daybell.store.ids import mint
 from tests.builders import TENANT, apply, claim, defined, look, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import MANY, enqueue

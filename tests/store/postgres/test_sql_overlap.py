@@ -4,9 +4,9 @@ import asyncpg
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
+from daybell.core.schedule import Overlap
 from daybell.errors import ExecutionInTheWay, UsageError
-from daybell.store.postgres.borrowed import Call, send
+from daybell.store.postgres.transactions import Call, send
 from tests.builders import TENANT, an_execution, apply, claim, defined, look, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import enqueue

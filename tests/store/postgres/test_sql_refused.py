@@ -7,7 +7,7 @@ import pytest
 
 from daybell.core.limits import ARGS_BYTES_MAX
 from daybell.errors import UsageError
-from daybell.store.postgres.borrowed import Call, send
+from daybell.store.postgres.transactions import Call, send
 from tests.builders import TENANT, defined, look
 from tests.store.postgres.sql_calls import ONE, enqueue
 

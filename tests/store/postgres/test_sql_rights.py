@@ -5,7 +5,7 @@ import json
 import asyncpg
 import pytest
 
-from daybell.store.ids import mint
+from daybell.core.ids import mint
 from tests.builders import defined, look
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import MANY, enqueue

@@ -8,11 +8,11 @@ the scenario runs again: the server tells how many rows and pages each statement
 import pytest
 from msgspec.structs import replace
 
+from daybell.core.execution import NewLogPart
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss, after_release, after_wait
-from daybell.core.log import NewLogPart
-from daybell.core.schedule import Decision, Tick, TurnBack
-from daybell.core.view import Retention
-from daybell.store.ids import mint
+from daybell.core.schedule import Decision, ScheduleRewind, Tick
+from daybell.core.views import Retention
 from daybell.store.postgres import PostgresStore
 from tests.builders import (
     TENANT,
@@ -281,7 +281,7 @@ async def follow_schedules(store, clock):
     hands = await claim(store)
     await apply(store, hands, *map(death, hands.executions))
     await store.rearm_schedules()
-    back = TurnBack(
+    back = ScheduleRewind(
         tenant=TENANT, schedule=plain.id, expect=clock.now(), next_at=clock.now(), now=clock.now()
     )
     await store.turn_back([back])
@@ -295,7 +295,7 @@ async def follow_dependencies(store, clock):
     schedules = [a_schedule("load", next_at=clock.now()) for _ in range(2)]
     await put(store, *schedules, dependencies=("extract",), overlap="allow")
     for schedule in schedules:
-        tick = a_tick(clock.now(), job="load", schedule=schedule.id, awaits=True)
+        tick = a_tick(clock.now(), job="load", schedule=schedule.id, wait_for_dependencies=True)
         await fire(store, clock, schedule, tick)
     waiting = (await store.dependents(limit=10)).waiting
     await store.ended_since(TENANT, [("extract", 0.0), ("load", clock.now() - 10)])

@@ -10,10 +10,10 @@ import pytest
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import Unavailable, UsageError
 from daybell.runners.sql_postgres import PostgresDatabase
-from daybell.runners.sql_rows import Parameters, StatementFailed
+from daybell.runners.sql_statement import Parameters, StatementFailed
 from daybell.store.open import store_for
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.lineage import lineage_of
+from daybell.store.postgres.connection import lineage_of
 from daybell.store.postgres.listener import Listener
 from daybell.store.postgres.timeouts import timeouts_for
 from tests.pooler import SSL_REQUEST, framed

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from daybell.core.execution import TERMINAL, State
+from daybell.core.ids import mint
+from daybell.core.job import LOOKED_AT_MAX
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
-from daybell.core.standing import LOOKED_AT_MAX
-from daybell.core.view import ExecutionFilter
-from daybell.store.ids import mint
+from daybell.core.views import ExecutionFilter
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, defined
 from tests.store.postgres.statistics import LOOKS_AT_ONCE, STATES, make_statistics
@@ -63,7 +63,7 @@ def counted(**where: Any):
 PENDING = frozenset({State.QUEUED, State.SCHEDULED, State.RETRYING, State.WAITING})
 VIEWS = {
     "jobs": (lambda store: store.list_jobs(TENANT), 0),
-    "looks": (lambda store: store.look_at_jobs(TENANT, JOBS), 2 * LOOKED_AT_MAX),
+    "looks": (lambda store: store.job_activity(TENANT, JOBS), 2 * LOOKED_AT_MAX),
     "job": (lambda store: store.get_job(TENANT, "common"), 0),
     "versions": (lambda store: store.list_versions(TENANT, "common"), 0),
     "schedules": (lambda store: store.list_schedules(TENANT, job="common"), 0),

@@ -16,9 +16,9 @@ import asyncpg
 import msgspec
 
 from daybell.core.execution import Claimed
+from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss, after_wait
 from daybell.core.schedule import Firing, Tick
-from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from tests.builders import (
     TENANT,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from daybell.store.sqlite import files
+from daybell.store.sqlite import connection
 from tests.stores import open_place
 
 
@@ -24,14 +24,14 @@ def path(place):
 def refused(monkeypatch):
     """Set once somebody has found the file locked."""
     event = threading.Event()
-    is_busy = files.is_busy
+    is_busy = connection.is_busy
 
     def noticing(error):
         if is_busy(error):
             event.set()
         return is_busy(error)
 
-    monkeypatch.setattr(files, "is_busy", noticing)
+    monkeypatch.setattr(connection, "is_busy", noticing)
     return event
 
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from daybell.store.sqlite import access, quotas
+from daybell.store.sqlite import admin, gates
 
 PLANS = {
-    "find a key": (access._FIND_KEY, "SEARCH k USING INDEX sqlite_autoindex_api_key_1 (digest=?)"),
-    "touch a key": (access._TOUCH, "SEARCH api_key USING INDEX sqlite_autoindex_api_key_2 (id=?)"),
-    "list keys": (access._LIST_KEYS, "SEARCH k USING INDEX api_key_tenant (tenant=?)"),
-    "what was made": (quotas._MADE, "SEARCH execution USING INTEGER PRIMARY KEY (rowid>?)"),
-    "what runs": (quotas._RUNNING, "SEARCH execution USING INDEX execution_running (worker>?)"),
+    "find a key": (admin._FIND_KEY, "SEARCH k USING INDEX sqlite_autoindex_api_key_1 (digest=?)"),
+    "touch a key": (admin._TOUCH, "SEARCH api_key USING INDEX sqlite_autoindex_api_key_2 (id=?)"),
+    "list keys": (admin._LIST_KEYS, "SEARCH k USING INDEX api_key_tenant (tenant=?)"),
+    "what was made": (gates._MADE, "SEARCH execution USING INTEGER PRIMARY KEY (rowid>?)"),
+    "what runs": (gates._RUNNING, "SEARCH execution USING INDEX execution_running (worker>?)"),
     "what is pending": (
-        quotas._UNFINISHED,
+        gates._UNFINISHED,
         "SEARCH execution USING COVERING INDEX execution_claimable (lane=?)",
     ),
-    "what waits": (quotas._UNFINISHED, "SCAN execution USING COVERING INDEX execution_waiting_of"),
+    "what waits": (gates._UNFINISHED, "SCAN execution USING COVERING INDEX execution_waiting_of"),
     "a page of the log": (
         "SELECT id FROM audit WHERE tenant = ? AND at >= ? ORDER BY at DESC, id DESC LIMIT ?",
         "SEARCH audit USING COVERING INDEX audit_order (tenant=? AND at>?)",

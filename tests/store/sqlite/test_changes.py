@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from daybell.store.sqlite import changes
+from daybell.store.sqlite import connection
 from daybell.store.sqlite import store as store_module
-from daybell.store.sqlite.changes import LOOKS_MAX, Bell, Log
+from daybell.store.sqlite.connection import LOOKS_MAX, Bell, CommitProbe
 from daybell.store.wakeups import pause
 from tests.builders import TENANT, defined, enqueued
 
@@ -25,7 +25,7 @@ def commit(raw):
 
 def resting(path):
     """A log of which everything is known."""
-    log = Log(path)
+    log = CommitProbe(path)
     assert log.is_worth_a_look()
     log.looked(is_new=True)
     log.looked(is_new=False)
@@ -76,7 +76,7 @@ def test_a_file_behind_a_link_has_its_log_beside_itself(path, commit, tmp_path):
 
 
 def test_without_a_log_every_look_is_worth_it(tmp_path):
-    log = Log(str(tmp_path / "nothing.db"))
+    log = CommitProbe(str(tmp_path / "nothing.db"))
 
     for is_new in (True, False, False):
         assert log.is_worth_a_look()
@@ -172,7 +172,7 @@ async def test_a_log_that_was_made_anew_is_watched_again(path, store, bell, tmp_
 @needs_inotify
 @pytest.mark.usefixtures("store")
 async def test_rings_in_quick_succession_are_answered_together(bell, path, monkeypatch):
-    monkeypatch.setattr(changes, "ANSWER_SECONDS", FOREVER)
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", FOREVER)
     other = Bell(path)
     await bell.wait(0.001)
 
@@ -208,7 +208,7 @@ async def test_without_inotify_the_poll_goes_on(place, store, monkeypatch, lacki
         inotify_add_watch = staticmethod(lambda descriptor, path, mask: -1)
 
     await defined(store)
-    monkeypatch.setattr(changes, "_inotify", Library)
+    monkeypatch.setattr(connection, "_inotify", Library)
     monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", lambda *_: None)
     other, woken = place.connect(), asyncio.Event()
     await other.open()

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from daybell.errors import SchemaError, Unavailable, UsageError
-from daybell.store.sqlite import SqliteStore, files
+from daybell.store.sqlite import SqliteStore, connection
 from tests.builders import TENANT, defined, enqueued, steps
 
 
@@ -187,7 +187,7 @@ async def test_a_store_serves_several_event_loops(store):
 def test_what_sqlite_says_is_told_in_our_words():
     error = sqlite3.OperationalError("disk I/O error")
 
-    told = files.translated(error, "x.db")
+    told = connection.translate_error(error, "x.db")
 
     assert isinstance(told, Unavailable)
     assert str(told) == "x.db: SQLite failed (disk I/O error)"

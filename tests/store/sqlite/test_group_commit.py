@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from daybell.errors import JobNotFound, Unavailable, UsageError
 from daybell.store.sqlite import SqliteStore
 from tests.builders import (

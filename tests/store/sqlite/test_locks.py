@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from daybell.errors import Unavailable
-from daybell.store.sqlite import SqliteStore, files
+from daybell.store.sqlite import SqliteStore, connection
 from tests.builders import TENANT, a_job, an_execution, defined, enqueued, steps
 
 EVERYTHING = ExecutionFilter()
@@ -76,7 +76,7 @@ async def test_a_file_that_is_not_in_wal_mode_yet_is_waited_for(tmp_path, refuse
     """Before the switch a writer is in everybody's way, and a reader in the way of the switch."""
     path = tmp_path / "old.db"
     raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    raw.execute(f"PRAGMA application_id = {files.APPLICATION_ID}")
+    raw.execute(f"PRAGMA application_id = {connection.APPLICATION_ID}")
     for statement in lock.split(";"):
         raw.execute(statement).fetchall()
     store = SqliteStore(str(path))
@@ -89,7 +89,7 @@ async def test_a_file_that_is_not_in_wal_mode_yet_is_waited_for(tmp_path, refuse
 
 async def test_a_lock_that_is_never_let_go_is_told_in_the_end(store, raw, monkeypatch):
     await defined(store)
-    monkeypatch.setattr(files, "BUSY_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(connection, "BUSY_SECONDS_MAX", 0.01)
     raw.execute("BEGIN EXCLUSIVE")
 
     answers = await asyncio.gather(

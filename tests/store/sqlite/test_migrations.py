@@ -6,10 +6,10 @@ from contextlib import closing
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.view import JobFilter
+from daybell.core.ids import mint
+from daybell.core.views import JobFilter
 from daybell.errors import SchemaError
 from daybell.store import migrate
-from daybell.store.ids import mint
 from daybell.store.sqlite import SqliteStore
 from daybell.store.sqlite import store as module
 from tests.builders import TENANT, a_firing, a_job, claim, defined, enqueued, fired, states

@@ -3,9 +3,9 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.run import NodeState
-from daybell.store.sqlite import node_memory
-from daybell.store.sqlite.node_rows import NODE_COLUMNS, SPEC, read_nodes
+from daybell.core.workflow.run import NodeState
+from daybell.store.sqlite import transaction
+from daybell.store.sqlite.progress import NODE_COLUMNS, SPEC, read_nodes
 from tests.store.runs import a_mapped_plan, a_plan, begun, end, labels, run_to_end, state, take
 
 FAN = {"first": ["a", "b", "c"], "a": ["last"], "b": ["last"], "c": ["last"]}
@@ -82,7 +82,7 @@ async def test_what_was_undone_is_forgotten(store):
 
 
 async def test_it_does_not_grow_without_end(store, monkeypatch):
-    monkeypatch.setattr(node_memory, "NODES_MAX", 8)
+    monkeypatch.setattr(transaction, "NODES_MAX", 8)
     await begun(store, a_plan(FAN))
     await begun(store, a_plan(FAN))
     assert len((await remembered(store))[0]) == 5  # labels of both runs

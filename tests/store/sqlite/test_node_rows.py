@@ -2,20 +2,20 @@
 
 import pytest
 
-from daybell.core.run import Spec
-from daybell.core.view import Retention
-from daybell.store.sqlite import node_rows, run_rows
+from daybell.core.views import Retention
+from daybell.core.workflow.run import Spec
+from daybell.store.sqlite import progress
 from tests.store.runs import a_plan, begun, detail, end, run_to_end, take
 
 BY_NUMBER = "SEARCH node USING INTEGER PRIMARY KEY (rowid=?)"
 BY_LABEL = "SEARCH node USING INDEX node_label (run=? AND label=?)"
 PLANS = {
-    "start": (node_rows._START._statements[8], BY_NUMBER),
-    "end": (node_rows._END._statements[8], BY_NUMBER),
-    "update": (node_rows._UPDATE._statements[8], BY_LABEL),
-    "read": (run_rows._READ, BY_LABEL),
-    "todo": (run_rows._TODO, "SEARCH node USING INDEX node_todo (run=?)"),
-    "ready": (run_rows._READY, "SEARCH node USING INDEX node_ready (run=?)"),
+    "start": (progress._START_NODES._statements[8], BY_NUMBER),
+    "end": (progress._END_NODES._statements[8], BY_NUMBER),
+    "update": (progress._UPDATE._statements[8], BY_LABEL),
+    "read": (progress._READ, BY_LABEL),
+    "todo": (progress._TODO, "SEARCH node USING INDEX node_todo (run=?)"),
+    "ready": (progress._READY, "SEARCH node USING INDEX node_ready (run=?)"),
 }
 
 

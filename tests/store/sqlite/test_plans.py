@@ -3,17 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.store.sqlite import (
-    activity,
-    apply,
-    claim,
-    creation,
-    gates,
-    looks,
-    schedules,
-    views,
-    workers,
-)
+from daybell.store.sqlite import enqueue, gates, queue, schedules, views, workers
 from tests.builders import TENANT, an_execution, claimed, dead, defined, finished
 
 BY_ID = "SEARCH execution USING INDEX execution_id (tenant=? AND id=?)"
@@ -22,27 +12,27 @@ HELD = "SEARCH execution USING INDEX execution_running (worker=? AND lease=?)"
 OF_RUN = "SEARCH r USING INDEX execution_id (tenant=? AND id=?)"
 PLANS = {
     "claim": (
-        claim._DUE,
+        queue._DUE,
         "SEARCH execution USING INDEX execution_claimable (lane=? AND priority=? AND run_at<?)",
     ),
-    "start": (claim._START._statements[8], "SEARCH execution USING INTEGER PRIMARY KEY (rowid=?)"),
-    "claim again": (claim._HELD, HELD),
-    "succeed": (apply._SUCCEED._statements[8], BY_ID),
-    "end": (apply._END, BY_ID),
-    "send back": (apply._BACK, BY_ID),
-    "log": (apply._LOG, BY_ID),
+    "start": (queue._START._statements[8], "SEARCH execution USING INTEGER PRIMARY KEY (rowid=?)"),
+    "claim again": (queue._HELD, HELD),
+    "succeed": (queue._SUCCEED._statements[8], BY_ID),
+    "end": (queue._END, BY_ID),
+    "send back": (queue._BACK, BY_ID),
+    "log": (queue._LOG_ATTEMPT, BY_ID),
     "look": (views._GET, BY_ID),
     "hand back": (workers._BACK, HELD),
     "key": (
-        creation._HOLDER,
+        enqueue._HOLDER,
         "SEARCH execution USING INDEX execution_key (job=? AND unique_key=?)",
     ),
     "lately enqueued": (
-        activity._ENQUEUED,
+        views._ENQUEUED,
         "SEARCH execution USING COVERING INDEX execution_id (tenant=? AND id>?)",
     ),
     "lately dead": (
-        activity._DIED,
+        views._DIED,
         "SEARCH execution USING INDEX execution_died (tenant=? AND finished_at>?)",
     ),
     "admit": (
@@ -51,12 +41,12 @@ PLANS = {
         " (slot=? AND gate=? AND priority=? AND run_at<?)",
     ),
     "look into a gate": (
-        creation._ROOM,
+        enqueue._ROOM,
         "SEARCH execution USING INDEX execution_waiting"
         " (slot=? AND gate=? AND priority=? AND run_at<?)",
     ),
     "who is inside": (
-        creation._INSIDE,
+        enqueue._INSIDE,
         "SEARCH execution USING INDEX execution_inside (gate=?)",
     ),
     "occurrences": (
@@ -69,11 +59,11 @@ PLANS = {
 
 
 LOOKS = {
-    "newest": (looks._LAST, "SEARCH e USING COVERING INDEX execution_job (job=?)"),
-    "newest states": (looks._NEWEST_STATES, "SEARCH execution USING INDEX execution_job (job=?)"),
-    "running": (looks._RUNNING, "SCAN execution USING INDEX execution_running"),
+    "newest": (views._LAST_EXECUTIONS, "SEARCH e USING COVERING INDEX execution_job (job=?)"),
+    "newest states": (views._NEWEST_STATES, "SEARCH execution USING INDEX execution_job (job=?)"),
+    "running": (views._RUNNING_JOBS, "SCAN execution USING INDEX execution_running"),
     "unfinished": (
-        looks._ALL_STATES,
+        views._ALL_STATES,
         "SCAN execution USING COVERING INDEX execution_claimable",
     ),
 }
@@ -122,12 +112,12 @@ async def test_a_look_at_jobs_goes_by_their_indexes(raw, analyzed, name):
 
 
 async def test_a_look_at_a_huge_backlog_sees_the_newest_and_all_that_run(store, monkeypatch):
-    monkeypatch.setattr(looks, "FEW", 0)
+    monkeypatch.setattr(views, "FEW", 0)
     await finished(store, job="ended")
     hands = await claimed(store, job="busy")
     await store.enqueue(TENANT, [an_execution("busy", delay=60.0)])
 
-    found = await store.look_at_jobs(TENANT, ["busy", "ended"])
+    found = await store.job_activity(TENANT, ["busy", "ended"])
 
     assert found["busy"].unfinished == {State.RUNNING, State.SCHEDULED}
     assert found["ended"].unfinished == set()

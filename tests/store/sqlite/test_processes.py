@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from daybell.core.execution import State
-from daybell.core.view import ExecutionFilter
+from daybell.core.views import ExecutionFilter
 from tests.builders import TENANT, defined, states
 
 ROOT = Path(__file__).parents[3]

@@ -2,10 +2,9 @@
 
 from collections import Counter
 
-from daybell.core.execution import State
-from daybell.core.run import Spec
-from daybell.store.driving import ADVANCE_ROUNDS
-from daybell.store.outcomes import Cancellation
+from daybell.core.execution import Cancellation, State
+from daybell.core.workflow.run import Spec
+from daybell.store.run_driver import ADVANCE_ROUNDS
 from tests.builders import TENANT, claim, defined
 from tests.store.runs import SETTINGS, a_plan, begun, state, take
 
@@ -43,7 +42,7 @@ async def test_each_run_gets_so_many_parts_before_it_is_left_to_upkeep(store, mo
         assert asked[key] <= ADVANCE_ROUNDS
         return [(1, b"a"), (1, b"b")]
 
-    monkeypatch.setattr("daybell.store.sqlite.advancing.go_on", go_on)
+    monkeypatch.setattr("daybell.store.sqlite.progress.continue_run", go_on)
 
     await store._go_on([(1, b"a")])
 

@@ -1,27 +1,69 @@
-"""Executions over HTTP: asking for them, looking at them, cancelling and repeating one."""
+"""Executions over HTTP, one or many: dead letters, steps and events, logs, queues and workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
-from typing import Any, Unpack
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from enum import StrEnum
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, TypeVar, Unpack
+from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
-from daybell.client.answers import EnqueuedMany
-from daybell.client.moments import read_step
-from daybell.client.remote import reading, run_reading, writing
-from daybell.client.remote.transport import Transport, path_of
-from daybell.client.requests import Arguments, EnqueueOptions, Filters, Id, read_id
-from daybell.client.timeline import Story
-from daybell.client.why import Reason
-from daybell.client.workflows import WorkflowRun
-from daybell.core.execution import Enqueued, Execution, ExecutionDetail, State
-from daybell.core.instant import from_iso
-from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.view import Counts, Page
-from daybell.errors import ExecutionNotFound, UsageError
-from daybell.store.outcomes import Cancellation
+from daybell.client import wire
+from daybell.client.events import ExecutionHistory
+from daybell.client.executions import (
+    START,
+    EnqueuedMany,
+    ProgressCallback,
+    RetryOutcome,
+    check_no_status,
+    fix_bounds,
+    ignore_progress,
+    restrict_to_unfinished,
+    split_retryable,
+)
+from daybell.client.explain import Reason
+from daybell.client.remote import requests, responses
+from daybell.client.remote.transport import Transport, build_path
+from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
+from daybell.client.runs import WorkflowRun
+from daybell.client.when import Arguments
+from daybell.client.wire import decode_step
+from daybell.client.wire import time as said_time
+from daybell.client.workers import Overview, Rates
+from daybell.core.event import Event, Published, Step
+from daybell.core.execution import (
+    LAST,
+    Cancellation,
+    Enqueued,
+    Execution,
+    ExecutionDetail,
+    Line,
+    LogPart,
+    Revival,
+    State,
+    join_lines,
+)
+from daybell.core.ids import mint
+from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
+from daybell.core.units import from_iso
+from daybell.core.views import (
+    Activity,
+    Counts,
+    ExecutionFilter,
+    Health,
+    Page,
+    Queue,
+    Total,
+    read_pages,
+    total_of,
+)
+from daybell.core.worker import Leadership, Worker
+from daybell.errors import Conflict, ExecutionNotFound, UsageError
 
 
 class Executions:
@@ -42,7 +84,7 @@ class Executions:
         A `unique_key` that an unfinished execution of the job holds answers with that execution
         and `created=False`.
         """
-        said = writing.execution(
+        said = requests.execution(
             job, args or {}, unique_key=unique_key, what="enqueue()", **options
         )
         (answer,) = await self._enqueue([{"job": job, **said}])
@@ -63,7 +105,7 @@ class Executions:
         items = [
             {
                 "job": job,
-                **writing.execution(job, one, unique_key=None, what="enqueue_many()", **options),
+                **requests.execution(job, one, unique_key=None, what="enqueue_many()", **options),
             }
             for one in given
         ]
@@ -71,22 +113,22 @@ class Executions:
         return EnqueuedMany(count=len(answers), executions=tuple(answers))
 
     async def _enqueue(self, items: list[dict[str, Any]]) -> list[Enqueued]:
-        read = reading.items_of(reading.enqueued)
+        read = responses.items_of(responses.enqueued)
         return await self.transport.post("/executions", items, once=True, read=read)
 
     async def execution(self, id: Id) -> ExecutionDetail:
         """One execution, with its ended attempts."""
-        path = path_of("executions", read_id(id))
-        return await self.transport.get(path, read=reading.detail)
+        path = build_path("executions", read_id(id))
+        return await self.transport.get(path, read=responses.detail)
 
     async def why(self, id: Id) -> Reason:
         """Why it has not run, or has not ended. Only the server knows all that may be in its way:
         a tenant's quotas are not for every key to read.
         """
         execution = (await self.execution(id)).execution
-        path = path_of("executions", read_id(id), "why")
+        path = build_path("executions", read_id(id), "why")
 
-        def read(of: reading.Wire) -> Reason:
+        def read(of: responses.Wire) -> Reason:
             at = of["next_at"]
             return Reason(
                 execution=replace(execution, state=State(of["status"])),
@@ -105,13 +147,13 @@ class Executions:
         **filters: Unpack[Filters],
     ) -> Page[Execution]:
         """Executions, newest first. A status is a state, or "pending": not started, not ended."""
-        asked = {**writing.parameters(filters), "limit": limit, "cursor": cursor}
-        read = reading.page_of(reading.execution)
+        asked = {**requests.parameters(filters), "limit": limit, "cursor": cursor}
+        read = responses.page_of(responses.execution)
         return await self.transport.get("/executions", asked, read=read)
 
     async def count(self, **filters: Unpack[Filters]) -> Counts:
         """How many executions there are in each state."""
-        return await self._counts(writing.parameters(filters))
+        return await self._counts(requests.parameters(filters))
 
     async def _counts(self, asked: dict[str, Any]) -> Counts:
         return await self.transport.get("/counts", asked, read=_counts)
@@ -120,19 +162,19 @@ class Executions:
         """Cancel an execution: at once if it has not started, else by asking it to stop."""
         # Asked as one of many, since that tells one that had ended before from one that ends now.
         body = {"ids": [str(read_id(id))]}
-        outcome = await self.transport.post("/executions/cancel", body, read=_only)
+        outcome = await self.transport.post("/executions/cancel", body, read=_single_cancellation)
         if outcome is Cancellation.UNKNOWN:
             raise ExecutionNotFound(f"no execution {id}")
         return outcome
 
     async def run(self, id: Id) -> WorkflowRun | None:
         """The nodes of a workflow's run, as they stand; None: it is of another kind."""
-        path = path_of("executions", read_id(id))
-        return await self.transport.get(path, read=run_reading.run)
+        path = build_path("executions", read_id(id))
+        return await self.transport.get(path, read=responses.run)
 
-    async def story(self, id: Id) -> Story:
+    async def story(self, id: Id) -> ExecutionHistory:
         """One execution, with its steps or nodes, and what happened to it, as the server says."""
-        return await self.transport.get(path_of("executions", read_id(id)), read=_story)
+        return await self.transport.get(build_path("executions", read_id(id)), read=_history)
 
     async def retry(self, id: Id, *, force: bool = False, from_: str | None = None) -> Enqueued:
         """Run it again: a dead one itself, a cancelled one as a new execution with the same
@@ -141,27 +183,390 @@ class Executions:
         Of a workflow's run, what has succeeded is kept, unless `force` is used. `from_` names a
         node of it to begin with, as a new execution; then it may have ended in any way.
         """
-        path = path_of("executions", read_id(id), "retry")
+        path = build_path("executions", read_id(id), "retry")
         body = {"force": force, **({} if from_ is None else {"from": from_})}
-        return await self.transport.post(path, body, once=True, read=reading.enqueued)
+        return await self.transport.post(path, body, once=True, read=responses.enqueued)
 
 
-def _counts(of: reading.Wire) -> Counts:
+def _counts(of: responses.Wire) -> Counts:
     counts = {State(word): int(number) for word, number in of["executions"].items()}
     return Counts(counts, at_least=map(State, of.get("at_least", ())))
 
 
-def _story(of: reading.Wire) -> Story:
-    return Story(
-        detail=reading.detail(of),
-        steps=[read_step(one) for one in of["steps"]],
-        run=run_reading.run(of),
+def _history(of: responses.Wire) -> ExecutionHistory:
+    return ExecutionHistory(
+        detail=responses.detail(of),
+        steps=[decode_step(one) for one in of["steps"]],
+        run=responses.run(of),
         told_steps=of["steps"],
         timeline=of["timeline"],
     )
 
 
-def _only(of: reading.Wire) -> Cancellation:
+def _single_cancellation(of: responses.Wire) -> Cancellation:
     """What became of the only one."""
     (outcome,) = (one for one in Cancellation if of.get(one))
     return outcome
+
+
+# Many executions at once over HTTP, and dead letters: one request, whatever their number.
+
+W = TypeVar("W", bound=StrEnum)
+
+
+class ExecutionsByFilter:
+    """The verbs of `Client` for all executions that filters let through, and for dead letters."""
+
+    transport: Transport
+
+    async def execution(self, id: Id) -> ExecutionDetail:
+        raise NotImplementedError  # see `RemoteClient`
+
+    async def health(self) -> Health:
+        raise NotImplementedError  # see `Overview`
+
+    async def _counts(self, asked: dict[str, Any]) -> Counts:
+        raise NotImplementedError  # see `Executions`
+
+    async def executions(
+        self, *, limit: int, cursor: str | None, **filters: Unpack[Filters]
+    ) -> Page[Execution]:
+        raise NotImplementedError  # see `Executions`
+
+    async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
+        """How many `cancel_many` would cancel."""
+        where = restrict_to_unfinished(requests.read(filters))
+        if where.content is not None:
+            return await self._count_found({**filters, "status": _state_words(where)})
+        return (await self._counts(requests.parameters(filters, where.states))).total
+
+    async def cancel_many(
+        self, *, on_step: ProgressCallback = ignore_progress, **filters: Unpack[Filters]
+    ) -> Counter[Cancellation]:
+        """Cancel what has not ended; answers how many went which way."""
+        where = restrict_to_unfinished(requests.read(filters))
+        fixed = await fix_bounds(self, filters)
+        body = {"filter": requests.filters(fixed, where.states)}
+        return await self._sweep("/executions/cancel", body, Cancellation, on_step)
+
+    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
+        """How many `retry_many` would run again."""
+        totals: list[Total] = []
+        for where in split_retryable(requests.read(filters), force=force):
+            if where.content is None:
+                letters = {"dead_letters": True} if where.dead_letters else {}
+                asked = requests.parameters(filters, where.states) | letters
+                totals.append((await self._counts(asked)).total)
+            elif where.dead_letters:
+                totals.append(await self.count_dead_letters(**{**filters, "status": None}))
+            else:
+                totals.append(await self._count_found({**filters, "status": _state_words(where)}))
+        return total_of(totals)
+
+    async def _count_found(self, filters: Filters) -> Total:
+        read = partial(self.executions, limit=PAGE_ITEMS_MAX, **filters)
+        return Total(sum([len(some) async for some in read_pages(lambda at: read(cursor=at))]))
+
+    async def retry_many(
+        self,
+        *,
+        force: bool = False,
+        on_step: ProgressCallback = ignore_progress,
+        **filters: Unpack[Filters],
+    ) -> Counter[RetryOutcome]:
+        """Run ended ones again, each as `retry` would; answers how many went which way."""
+        split_retryable(requests.read(filters), force=force)  # says what is wrong with it
+        body = {"filter": requests.filters(await fix_bounds(self, filters)), "force": force}
+        return await self._sweep("/executions/retry", body, RetryOutcome, on_step, once=True)
+
+    async def _sweep(
+        self,
+        path: str,
+        body: dict[str, Any],
+        words: type[W],
+        on_step: ProgressCallback,
+        *,
+        once: bool = False,
+    ) -> Counter[W]:
+        """Ask until the server has gone through all that a filter lets through."""
+        answers: Counter[W] = Counter()
+        cursor: str | None = ""
+        while cursor is not None:
+            asked = {**body, **({"cursor": cursor} if cursor else {})}
+            read = partial(_read_counts, words=words)
+            matched, some, cursor = await self.transport.post(path, asked, once=once, read=read)
+            answers += some
+            on_step(matched)
+        return answers
+
+    # Dead letters.
+
+    async def dead_letters(
+        self,
+        *,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> Page[Execution]:
+        """Dead letters, newest first."""
+        check_no_status(filters)
+        asked = {**requests.parameters(filters), "limit": limit, "cursor": cursor}
+        read = responses.page_of(responses.execution)
+        return await self.transport.get("/dead-letters", asked, read=read)
+
+    async def count_dead_letters(self, **filters: Unpack[Filters]) -> Total:
+        """How many there are."""
+        check_no_status(filters)
+        if requests.read(filters).content is not None:
+            read = partial(self.dead_letters, limit=PAGE_ITEMS_MAX, **filters)
+            found = [len(some) async for some in read_pages(lambda at: read(cursor=at))]
+            return Total(sum(found))
+        counts = await self._counts({**requests.parameters(filters), "dead_letters": True})
+        return counts.total
+
+    async def discard(self, id: Id) -> None:
+        """Take an execution off the dead-letter list. It stays in history."""
+        listed, _ = await self.discard_dead_letters([id])
+        if not listed:
+            found = await self.execution(id)
+            raise Conflict(
+                f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
+            )
+
+    async def retry_dead_letters(
+        self,
+        ids: Iterable[Id] | None = None,
+        *,
+        on_step: ProgressCallback = ignore_progress,
+        **filters: Unpack[Filters],
+    ) -> Counter[Revival]:
+        """Run many again, their tries counted anew; answers how many went which way."""
+        answers: Counter[Revival] = Counter()
+        for body in _selection_bodies(ids, await fix_bounds(self, filters)):
+            answers += await self._sweep("/dead-letters/retry", body, Revival, on_step)
+        return answers
+
+    async def discard_dead_letters(
+        self,
+        ids: Iterable[Id] | None = None,
+        *,
+        on_step: ProgressCallback = ignore_progress,
+        **filters: Unpack[Filters],
+    ) -> tuple[int, int]:
+        """Take many off the list; answers how many were on it, and how many were not."""
+        answers: Counter[DiscardOutcome] = Counter()
+        for body in _selection_bodies(ids, await fix_bounds(self, filters)):
+            answers += await self._sweep("/dead-letters/discard", body, DiscardOutcome, on_step)
+        return answers[DiscardOutcome.DISCARDED], answers[DiscardOutcome.NOT_LISTED]
+
+
+class DiscardOutcome(StrEnum):
+    """What became of one that was to be discarded."""
+
+    DISCARDED = "discarded"
+    NOT_LISTED = "not_listed"
+
+
+def _state_words(where: ExecutionFilter) -> list[str]:
+    return [str(state) for state in sorted(where.states or ())]
+
+
+def _selection_bodies(ids: Iterable[Id] | None, filters: Filters) -> Iterator[dict[str, Any]]:
+    """Bodies that name ids, as many at a time as a request takes, or which they are."""
+    if ids is None:
+        check_no_status(filters)
+        yield {"filter": requests.filters(filters)}
+        return
+    wanted: Sequence[UUID] = [read_id(id) for id in ids]
+    for start in range(0, len(wanted), ENQUEUE_BATCH_MAX):
+        yield {"ids": [str(id) for id in wanted[start : start + ENQUEUE_BATCH_MAX]]}
+
+
+def _read_counts(of: responses.Wire, words: type[W]) -> tuple[int, Counter[W], str | None]:
+    """How many there were, how many went which way, and where the next request continues."""
+    counts = Counter({word: int(of[word]) for word in words if of.get(word)})
+    return int(of["matched"]), counts, of.get("next_cursor")
+
+
+# Events over HTTP, and the steps that executions have made.
+
+
+class Events:
+    """The verbs of `Client` for events."""
+
+    transport: Transport
+
+    async def publish(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        source: str | None = None,
+        id: str | None = None,
+        time: Time | None = None,
+    ) -> Published:
+        """Tell of an event: what waits for it goes on."""
+        # Its id is made here, so that it may be sent once more if the answer is lost.
+        said: dict[str, Any] = {"type": name, "data": data, "id": id or str(mint())}
+        if source is not None:
+            said["source"] = source
+        if time is not None:
+            said["time"] = said_time(read_time(time, "time"))
+        return await self.transport.post("/events", said, once=True, read=_published)
+
+    async def signal(self, id: Id, name: str, data: Any = None) -> Published:
+        """The same for one execution alone."""
+        path = build_path("executions", read_id(id), "signal")
+        said = {"name": name, "data": data}
+        return await self.transport.post(path, said, once=True, read=_published)
+
+    async def approve(
+        self,
+        id: Id,
+        name: str = "approval",
+        *,
+        approved: bool = True,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> Published:
+        """Tell an execution what was decided. Who did is known by the key; `by` is not sent."""
+        del by
+        path = build_path("executions", read_id(id), "approve")
+        said = {"name": name, "approved": approved, "note": note}
+        return await self.transport.post(path, said, once=True, read=_published)
+
+    async def events(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Event]:
+        """Events that are on record, those that came last first."""
+        asked = {"limit": limit, "cursor": cursor}
+        return await self.transport.get("/events", asked, read=responses.page_of(wire.decode_event))
+
+    async def steps(self, id: Id) -> list[Step]:
+        """What an execution has done durably, in its order."""
+        path = build_path("executions", read_id(id))
+        return await self.transport.get(path, read=_steps)
+
+
+def _published(of: responses.Wire) -> Published:
+    return Published(
+        created=bool(of["created"]),
+        resumed=int(of["resumed"]),
+        execution=responses.identity(of.get("execution_id")),
+        node=of.get("node"),
+    )
+
+
+def _steps(of: responses.Wire) -> list[Step]:
+    return [wire.decode_step(one) for one in of["steps"]]
+
+
+# What executions said, over HTTP.
+
+
+class Logs:
+    """The verb of `Client` for logs."""
+
+    transport: Transport
+
+    async def log_parts(self, id: Id, *, after: tuple[int, int] = START) -> AsyncGenerator[LogPart]:
+        """All parts that there are by now, a few in memory at a time.
+
+        Lines of an attempt that come with one answer are one part here.
+        """
+        cursor = None if after == START else f"{after[0]}.{after[1]}"
+        path = build_path("executions", read_id(id), "logs")
+        while True:
+            parts, cursor = await self.transport.get(path, {"cursor": cursor}, read=_page)
+            for part in parts:
+                yield part
+            if cursor is None:
+                return
+
+
+def _page(of: dict[str, Any]) -> tuple[list[LogPart], str | None]:
+    return list(_parts(of)), of["next_cursor"]
+
+
+def _parts(page: dict[str, Any]) -> Iterator[LogPart]:
+    """The lines of each attempt. Where the page ends is where the last of them is asked on from."""
+    if not page["items"]:
+        return
+    end, _, number = page["end_cursor"].partition(".")
+    for attempt, lines in groupby(page["items"], key=lambda line: line["attempt"]):
+        text = join_lines(_line(line) for line in lines)
+        yield LogPart(attempt, int(number) if attempt == int(end) else LAST, text)
+
+
+def _line(of: dict[str, Any]) -> str:
+    line = Line(from_iso(of["at"]), of["level"], of["source"], of["message"])
+    return msgspec.json.encode(line).decode()
+
+
+# Queues, workers and the whole at a glance, over HTTP.
+
+
+class Overviews:
+    """The verbs of `Client` for queues and workers, and for a look at everything."""
+
+    transport: Transport
+
+    async def health(self) -> Health:
+        """The store's time. What else it says of itself is for those who run it."""
+        return await self.transport.get("/status", read=_health)
+
+    async def leaders(self) -> list[Leadership]:
+        """Who does what one node should do for all, by name."""
+        read = responses.items_of(responses.leader, "leaders")
+        return await self.transport.get("/status", read=read)
+
+    async def queues(self) -> list[Queue]:
+        """Queues with their numbers, by name."""
+        return await responses.whole(self.transport, "/queues", responses.queue)
+
+    async def pause_queue(self, name: str) -> None:
+        """Give out nothing from a queue until it is resumed. What runs goes on."""
+        path = build_path("queues", check_name(name, what="queue"), "pause")
+        await self.transport.post(path, read=responses.is_paused)
+
+    async def resume_queue(self, name: str) -> None:
+        """Give out work from a queue again."""
+        path = build_path("queues", check_name(name, what="queue"), "resume")
+        await self.transport.post(path, read=responses.is_paused)
+
+    async def purge_queue(self, name: str, *, on_step: ProgressCallback = ignore_progress) -> int:
+        """Cancel all that waits in a queue and was there when this began; answers how many."""
+        path = build_path("queues", check_name(name, what="queue"), "purge")
+        cancelled = await self.transport.post(path, read=responses.cancelled)
+        on_step(cancelled)
+        return cancelled
+
+    async def workers(self, *, include_dead: bool = False) -> list[Worker]:
+        """Workers, oldest first."""
+        asked = {"include_dead": True} if include_dead else {}
+        return await responses.whole(self.transport, "/workers", responses.worker, asked)
+
+    async def drain_worker(self, id: Id) -> None:
+        """Ask a worker to finish what it has, and claim nothing more."""
+        path = build_path("workers", read_id(id), "drain")
+        await self.transport.post(path, read=responses.state)
+
+    async def overview(self, *, earlier: Overview | None = None) -> Overview:
+        """Look at everything; rates are those that the server has seen lately."""
+        seen = await self.transport.get("/stats", read=_overview)
+        return seen if earlier is not None else replace(seen, rates=None)
+
+
+def _health(of: responses.Wire) -> Health:
+    return Health(product="", now=from_iso(of["now"]), schema=0, checks=())
+
+
+def _overview(of: responses.Wire) -> Overview:
+    return Overview(
+        activity=Activity(now=from_iso(of["now"])),
+        queues=tuple(responses.queue(one) for one in of["queues"]),
+        workers=tuple(responses.worker(one) for one in of["workers"]),
+        letters=tuple(responses.execution(one) for one in of["dead_letters"]),
+        has_more_letters=of["has_more_dead_letters"],
+        rates=None if of["rates"] is None else Rates(**of["rates"]),
+    )

@@ -1,22 +1,20 @@
-"""Jobs over HTTP: what there is to run, changing it, and running it."""
+"""Jobs and templates over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, Unpack, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from daybell.client.backfills import Backfill
-from daybell.client.declaring import Applied, declared
-from daybell.client.fields import JobFields
-from daybell.client.remote import reading, writing
-from daybell.client.remote.transport import Transport, path_of
+from daybell.client.declarations import ApplyOutcome, normalize_fields, read_template
+from daybell.client.jobs import JobFields
+from daybell.client.remote import requests, responses
+from daybell.client.remote.transport import Transport, build_path
 from daybell.client.requests import (
-    Arguments,
     EnqueueOptions,
     Id,
     JobFilters,
@@ -28,10 +26,11 @@ from daybell.client.requests import (
     read_whole,
     read_word,
 )
-from daybell.core.backfill import Only, Order
+from daybell.client.schedules import Backfill
+from daybell.client.when import Arguments
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.instant import to_iso
-from daybell.core.job import Job
+from daybell.core.ids import mint
+from daybell.core.job import DELETED, Job, JobStatus, Template
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     PAGE_ITEMS_DEFAULT,
@@ -40,10 +39,10 @@ from daybell.core.limits import (
     check_name,
 )
 from daybell.core.schedule import Schedule
-from daybell.core.standing import DELETED, Standing
-from daybell.core.view import Page, read_pages
+from daybell.core.units import to_iso
+from daybell.core.views import Page, read_pages
+from daybell.core.when.cursor import Only, Order
 from daybell.errors import InvalidName, JobNotFound, UsageError, shown
-from daybell.store.ids import mint
 
 LOOKS_MAX = 8  # jobs that are looked at together
 
@@ -71,7 +70,7 @@ class Jobs:
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
         **where: Unpack[JobFilters],
-    ) -> Page[Standing]:
+    ) -> Page[JobStatus]:
         """How jobs stand, by name. With a status, a page may be short and not the last one."""
         asked = {
             "prefix": where.get("prefix") or None,
@@ -82,36 +81,38 @@ class Jobs:
             "limit": limit,
             "cursor": cursor,
         }
-        return await reading.complete_page(self.transport, "/jobs", reading.standing, asked)
+        return await responses.complete_page(self.transport, "/jobs", responses.standing, asked)
 
-    async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
+    async def standings(self, jobs: Iterable[Job]) -> list[JobStatus]:
         """How jobs in hand stand now."""
         limit = asyncio.Semaphore(LOOKS_MAX)
 
-        async def look(job: Job) -> Standing:
+        async def look(job: Job) -> JobStatus:
             async with limit:
                 return replace(await self.standing(job.name), job=job)
 
         return await asyncio.gather(*map(look, jobs))
 
-    async def standing(self, job: str) -> Standing:
+    async def standing(self, job: str) -> JobStatus:
         """How a job stands, a deleted one too: its status, and when it runs next."""
-        return await self.transport.get(_path(job), read=reading.standing)
+        return await self.transport.get(_job_path(job), read=responses.standing)
 
     async def job(self, name: str, *, version: int | None = None) -> Job:
         """A job, at its current version or the one asked for."""
         if version is None:
             found = await self.versions_page(name, limit=1)
             return found.items[0]
-        return await self.transport.get(_path(name, "versions", str(version)), read=reading.job)
+        return await self.transport.get(
+            _job_path(name, "versions", str(version)), read=responses.job
+        )
 
     async def versions_page(
         self, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
     ) -> Page[Job]:
         """Versions of a job, newest first."""
         asked = {"limit": limit, "cursor": cursor}
-        path = _path(name, "versions")
-        return await reading.complete_page(self.transport, path, reading.job, asked)
+        path = _job_path(name, "versions")
+        return await responses.complete_page(self.transport, path, responses.job, asked)
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
@@ -122,11 +123,11 @@ class Jobs:
         """Make a job. One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it
         runs; without a schedule it runs when it is triggered. Its author is whoever has the key.
         """
-        said = writing.definition(name, fields, "create()")
+        said = requests.definition(name, fields, "create()")
         if not await self._is_scheduled(said):
             said["schedule"] = "manual"  # left out, it would mean once and now
         body = {**said, "name": check_name(name, what="job")}
-        made = await self.transport.post("/jobs", body, once=True, read=reading.standing)
+        made = await self.transport.post("/jobs", body, once=True, read=responses.standing)
         return made.job
 
     async def launch(
@@ -136,7 +137,7 @@ class Jobs:
         execution, its arguments and its unique key count; the rest is as the job says.
         """
         given = {key: value for key, value in fields.items() if key != "schedule" or value}
-        said = writing.definition(name, cast("JobFields", given), "launch()")
+        said = requests.definition(name, cast("JobFields", given), "launch()")
         if await self._is_scheduled(said):
             raise UsageError("what is launched runs once, without a schedule", field="schedule")
         body = {
@@ -145,16 +146,16 @@ class Jobs:
             "args": msgspec.Raw((run.args or "{}").encode()),
             "unique_key": run.unique_key,
         }
-        return await self.transport.post("/jobs", body, once=True, read=reading.launched)
+        return await self.transport.post("/jobs", body, once=True, read=responses.launched)
 
-    async def _is_scheduled(self, said: writing.Wire) -> bool:
+    async def _is_scheduled(self, said: requests.Wire) -> bool:
         """Whether a job has a schedule or runs after others, by itself or by its template."""
         is_said = "schedule" in said or bool(said.get("dependencies"))
         if is_said or said.get("template") is None:
             return is_said
         template = await self.transport.get(
-            path_of("templates", check_name(said["template"], what="template")),
-            read=reading.template,
+            build_path("templates", check_name(said["template"], what="template")),
+            read=responses.template,
         )
         job = template.template.job
         return job.get("schedule") is not None or bool(job.get("dependencies"))
@@ -171,9 +172,9 @@ class Jobs:
 
         With `expect`, only if it is at that version still.
         """
-        body = writing.definition(name, fields, "update()", is_change=True)
-        path = _path(name)
-        changed = await self.transport.patch(path, body, version=expect, read=reading.standing)
+        body = requests.definition(name, fields, "update()", is_change=True)
+        path = _job_path(name)
+        changed = await self.transport.patch(path, body, version=expect, read=responses.standing)
         return changed.job
 
     async def apply_job(
@@ -184,30 +185,30 @@ class Jobs:
         expect: int | None = None,
         dry_run: bool = False,
         **fields: Unpack[JobFields],
-    ) -> Applied:
+    ) -> ApplyOutcome:
         """Make a job be what is said here, and nothing else. Without a schedule it never runs by
         itself. One that is like that already is left alone.
         """
-        said = writing.definition(name, cast("JobFields", declared(fields)), "apply_job()")
-        path = path_of("jobs", check_name(name, what="job"))
+        said = requests.definition(name, cast("JobFields", normalize_fields(fields)), "apply_job()")
+        path = build_path("jobs", check_name(name, what="job"))
         how: dict[str, Any] = {"parameters": {"dry_run": "true" if dry_run else None}}
-        return await self.transport.put(path, said, version=expect, read=reading.applied, **how)
+        return await self.transport.put(path, said, version=expect, read=responses.applied, **how)
 
     async def warnings(self, job: str, *, deleting: bool = False) -> list[str]:
         """What looks wrong with a job as things are now, in sentences for people; or, of one that
         is to be deleted or was, what goes wrong without it.
         """
-        read = reading.items_of(str)
+        read = responses.items_of(str)
         asked = {"deleting": "true"} if deleting else {}
-        return await self.transport.get(_path(job, "warnings"), asked, read=read)
+        return await self.transport.get(_job_path(job, "warnings"), asked, read=read)
 
     async def rollback(
         self, name: str, version: int, *, author: str = "", expect: int | None = None
     ) -> Job:
         """Make an older version the current one again, as a new version."""
-        path = _path(name, "rollback")
+        path = _job_path(name, "rollback")
         changed = await self.transport.post(
-            path, {"version": version}, version=expect, read=reading.standing
+            path, {"version": version}, version=expect, read=responses.standing
         )
         return changed.job
 
@@ -215,7 +216,7 @@ class Jobs:
         """Delete a job and cancel its unfinished executions; answers how many."""
         asked = {"force": "true"} if force else None
         return await self.transport.delete(
-            _path(name), version=expect, parameters=asked, read=reading.cancelled
+            _job_path(name), version=expect, parameters=asked, read=responses.cancelled
         )
 
     async def pause(self, job: str, note: str = "") -> None:
@@ -225,12 +226,12 @@ class Jobs:
                 f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
                 field="note",
             )
-        path = _path(job, "pause")
-        await self.transport.post(path, {"note": note}, read=reading.standing)
+        path = _job_path(job, "pause")
+        await self.transport.post(path, {"note": note}, read=responses.standing)
 
     async def resume(self, job: str) -> None:
         """Let a job's schedules fire again, from now on."""
-        await self.transport.post(_path(job, "resume"), read=reading.standing)
+        await self.transport.post(_job_path(job, "resume"), read=responses.standing)
 
     async def schedules(self, job: str) -> list[Schedule]:
         """The schedules of a job, by name."""
@@ -251,9 +252,9 @@ class Jobs:
 
         Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
         """
-        body = writing.execution(job, args, unique_key=unique_key, what="trigger()", **options)
-        path = _path(job, "trigger")
-        return await self.transport.post(path, body, once=True, read=reading.enqueued)
+        body = requests.execution(job, args, unique_key=unique_key, what="trigger()", **options)
+        path = _job_path(job, "trigger")
+        return await self.transport.post(path, body, once=True, read=responses.enqueued)
 
     async def backfill(
         self,
@@ -277,8 +278,8 @@ class Jobs:
             ),
             "dry_run": dry_run,
         }
-        path = _path(job, "backfill")
-        read = partial(reading.backfill, none=mint())
+        path = _job_path(job, "backfill")
+        read = partial(responses.backfill, none=mint())
         return await self.transport.post(path, body, once=not dry_run, read=read)
 
     async def job_named(self, id_or_name: Id) -> Job:
@@ -286,10 +287,62 @@ class Jobs:
         return await self.job(str(id_or_name))
 
 
-def _path(name: str, *verb: str) -> str:
+def _job_path(name: str, *verb: str) -> str:
     """Where a job is. What cannot be a name is no job's: a slash in it would lead astray."""
     try:
         check_name(name, what="job")
     except InvalidName:
         raise JobNotFound(f"no job named {shown(name)}") from None
-    return path_of("jobs", name, *verb)
+    return build_path("jobs", name, *verb)
+
+
+# Templates over HTTP.
+
+
+class Templates:
+    """The verbs of `Client` for templates."""
+
+    transport: Transport
+
+    async def set_template(
+        self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
+    ) -> Template:
+        """Keep a template: an object with `name`, `parameters` and `job`. One of the same name is
+        replaced. Its author is whoever has the key.
+
+        With `expect`, it must be at that version; 0 is for a name that must be new.
+        """
+        name = read_template(value).name
+        if expect == 0:
+            return await self.transport.post(
+                "/templates", value, once=True, read=responses.template
+            )
+        return await self.transport.put(
+            _template_path(name), value, version=expect, read=responses.template
+        )
+
+    async def template(self, name: str) -> Template:
+        """A template. Raises TemplateNotFound."""
+        return await self.transport.get(_template_path(name), read=responses.template)
+
+    async def templates_page(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Template]:
+        """Templates, by name."""
+        asked = {"limit": limit, "cursor": cursor}
+        return await responses.complete_page(
+            self.transport, "/templates", responses.template, asked
+        )
+
+    async def templates(self) -> list[Template]:
+        """All templates, by name."""
+        pages = read_pages(lambda at: self.templates_page(limit=PAGE_ITEMS_MAX, cursor=at))
+        return [one async for page in pages for one in page]
+
+    async def delete_template(self, name: str, *, expect: int | None = None) -> None:
+        """Remove a template. Jobs that were made from it stay."""
+        await self.transport.delete(_template_path(name), version=expect, read=lambda _: None)
+
+
+def _template_path(name: str) -> str:
+    return build_path("templates", check_name(name, what="template"))

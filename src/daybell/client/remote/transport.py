@@ -1,28 +1,164 @@
-"""Asking a Daybell server over HTTP, and what may go wrong with that."""
+"""HTTP requests to a Daybell server, and the errors that its problem documents stand for."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 import msgspec
 
-from daybell import __version__
-from daybell.client.remote import problems
-from daybell.core.instant import Seconds
+from daybell import __version__, errors
+from daybell.core.ids import mint
 from daybell.core.limits import REQUEST_SECONDS_MAX
-from daybell.errors import Unavailable, UsageError
+from daybell.core.units import Seconds
+from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError, shown
 from daybell.settings import masked_url
-from daybell.store.ids import mint
 
 if TYPE_CHECKING:
     import httpx
+
+
+# What a server says went wrong, as the error that the same call on the database would raise.
+
+URN: Final = "urn:daybell:problem:"
+# What a gateway in front of a server answers while that is away.
+AWAY: Final = frozenset({502, 503, 504})
+
+
+def error_from_response(
+    status: int, problem: object, *, place: str, has_key: bool, retry_after: str | None = None
+) -> DaybellError:
+    """The error that an answer tells of. `place` is the server's address as people may see it."""
+    said: Mapping[str, Any] = (
+        cast("dict[str, Any]", problem) if isinstance(problem, dict) else dict[str, Any]()
+    )
+    detail = said.get("detail")
+    if not isinstance(detail, str) or not isinstance(said.get("type"), str):
+        return _foreign_error(status, place)
+    kind = _KINDS.get(str(said["type"]).removeprefix(URN))
+    if status == 401:
+        return AccessDenied(_key_advice(place, has_key=has_key))
+    if kind is SchemaError or status in AWAY:
+        return Unavailable(f"{place}: {detail}")
+    if kind is None:
+        kind = _by_status(status)
+    return _build_error(kind, detail, said, retry_after)
+
+
+def _foreign_error(status: int, place: str) -> DaybellError:
+    """What is not a problem of ours was not answered by a Daybell server."""
+    if status in AWAY:
+        return Unavailable(f"{place} answers {status}: the server behind it is away; try again")
+    if 300 <= status < 400:
+        return UsageError(
+            f"{place} answers {status}, another address; give that one, redirects are not followed:"
+            " a key goes only where it was meant to",
+            field="api_url",
+        )
+    return UsageError(
+        f"{place} answers {status}, but not as Daybell does; is DAYBELL_API_URL the address of a"
+        " `daybell server`?",
+        field="api_url",
+    )
+
+
+def _key_advice(place: str, *, has_key: bool) -> str:
+    if not has_key:
+        return (
+            f"{place} takes a key: set DAYBELL_API_KEY; without one yet, make it beside the"
+            " database: daybell keys create NAME --role ROLE --database-url …"
+        )
+    return (
+        f"{place} does not know this key, or it was revoked or has expired; set DAYBELL_API_KEY to"
+        " another, which `daybell keys create` makes"
+    )
+
+
+def _by_status(status: int) -> type[DaybellError]:
+    """For kinds that a newer server may have."""
+    if status == 408:
+        return Unavailable
+    if status in (403, 421):
+        return AccessDenied
+    if status == 404:
+        return errors.NotFound
+    if status in (409, 412, 429):
+        return errors.Conflict
+    return UsageError if 400 <= status < 500 else DaybellError
+
+
+def _build_error(
+    kind: type[DaybellError], detail: str, said: Mapping[str, Any], retry_after: str | None
+) -> DaybellError:
+    if issubclass(kind, UsageError):
+        return kind(detail, field=_field(said.get("errors")))
+    if issubclass(kind, errors.ExecutionInTheWay):
+        return kind(detail, execution=_identity(said.get("execution_id")))
+    if issubclass(kind, errors.QuotaExceeded):
+        seconds = float(retry_after) if retry_after and retry_after.isdecimal() else 60.0
+        return kind(detail, quota=str(said.get("quota", "")), retry_after=seconds)
+    return kind(detail)
+
+
+def _field(found: object) -> str | None:
+    """The input that is wrong; the first, if there are several."""
+    first = next(iter(cast("list[Any]", found)), None) if isinstance(found, list) else None
+    field = cast("dict[str, Any]", first).get("field") if isinstance(first, dict) else None
+    return field if isinstance(field, str) and field else None
+
+
+def _identity(said: object) -> UUID | None:
+    try:
+        return UUID(str(said)) if said is not None else None
+    except ValueError:
+        return None
+
+
+def _all_of(kind: type[DaybellError]) -> Iterator[type[DaybellError]]:
+    for one in kind.__subclasses__():
+        if one.__module__ == errors.__name__:
+            yield one
+            yield from _all_of(one)
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+
+
+_KINDS: Final[Mapping[str, type[DaybellError]]] = {
+    **{_kebab(one.__name__): one for one in _all_of(DaybellError)},
+    # The API's own, which are kinds of ours.
+    "invalid": UsageError,
+    "unsupported": UsageError,
+    "precondition-failed": errors.VersionConflict,
+}
+
+
+def not_json(place: str, said: str) -> UsageError:
+    """An answer that should be JSON and is not."""
+    return UsageError(
+        f"{place} answers {shown(said)}, which is no JSON; is DAYBELL_API_URL the address of a"
+        " `daybell server`?",
+        field="api_url",
+    )
+
+
+def not_understood(place: str) -> UsageError:
+    """An answer in JSON that says something else than was asked for."""
+    return UsageError(
+        f"{place} gives an answer that this version does not understand; is it a `daybell server`,"
+        " and of a version that is not far from this one?",
+        field="api_url",
+    )
+
 
 BASE: Final = "/api/v1"
 CONNECT_SECONDS_MAX: Final = 10.0
@@ -137,7 +273,7 @@ class Transport:
         try:
             return read(answer)
         except (LookupError, TypeError, ValueError, AttributeError, UsageError) as error:
-            raise problems.not_understood(self.place) from error
+            raise not_understood(self.place) from error
 
     async def _repeated(self, request: _Request) -> Any:
         try:
@@ -153,11 +289,11 @@ class Transport:
             value = _decoded(raw) if raw else None
         except ValueError:
             if status < 300:
-                raise problems.not_json(self.place, raw[:100].decode(errors="replace")) from None
+                raise not_json(self.place, raw[:100].decode(errors="replace")) from None
             value = None
         if status < 300:
             return value
-        raise problems.of_answer(
+        raise error_from_response(
             status,
             value,
             place=self.place,
@@ -212,7 +348,7 @@ class Transport:
         content = None
         if request.body is not None:
             headers["Content-Type"] = "application/json"
-            content = encoded(request.body)
+            content = encode_body(request.body)
         return http.stream(
             request.method, BASE + request.path, params=named, content=content, headers=headers
         )
@@ -267,7 +403,7 @@ class Untrusted(Unreachable):
     is_lasting = True
 
 
-def path_of(*parts: object) -> str:
+def build_path(*parts: object) -> str:
     """A path of names and ids, each as one part of it."""
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
@@ -305,7 +441,7 @@ def _check_key(key: str) -> str:
     return key
 
 
-def encoded(body: Any) -> bytes:
+def encode_body(body: Any) -> bytes:
     """JSON of what a request says."""
     try:
         return msgspec.json.encode(body)

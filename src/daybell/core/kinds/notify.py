@@ -1,4 +1,4 @@
-"""Jobs that tell somebody."""
+"""Notification jobs: a message to one or more addresses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from daybell.core.kinds.reading import read_fields
 from daybell.core.limits import NOTIFY_CHARS_MAX, NOTIFY_PLACES_MAX
-from daybell.core.references import check_text
+from daybell.core.references import check_text, read_fields
 from daybell.errors import UsageError, shown
 
 FORMATS: Final = ("text", "markdown", "html")

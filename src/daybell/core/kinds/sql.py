@@ -1,4 +1,4 @@
-"""Jobs that run a statement in a database."""
+"""SQL jobs: a statement in a database that workers know by name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from daybell.core import payload
-from daybell.core.kinds.reading import read_fields
 from daybell.core.limits import SQL_CHARS_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX
+from daybell.core.references import read_fields
 from daybell.errors import UsageError, shown
 
 # SQLite's application_id of a file that is a store of Daybell ("dayb"). No statement runs there.

@@ -1,15 +1,14 @@
-"""What looks wrong with the settings of a job without code, and is allowed all the same."""
+"""Warnings about settings of jobs without code that are allowed but look wrong."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from daybell.core.kinds.command import CommandSettings
+from daybell.core.kinds.command import CommandSettings, why_refused
 from daybell.core.kinds.http import HttpSettings
 from daybell.core.kinds.notify import NotifySettings
 from daybell.core.kinds.sql import SqlSettings
-from daybell.core.kinds.variables import why_refused
 from daybell.errors import shown
 
 # What only a shell would make something of: words, or how they begin.

@@ -1,31 +1,172 @@
-"""Days and times on which nothing runs, and what becomes of a tick that falls on one.
-
-A calendar knows days: weekends, public holidays, dates of one's own. A tick on a closed day is
-skipped, or moved to the nearest open day after or before it, at the same time on the clock, unless
-that is more than a month away. It also knows blackouts, stretches of time from one instant to
-another; what falls in one is dropped.
-"""
+"""Calendars: closed days, public holidays, blackouts, and ticks that move to an open day."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from daybell.core.instant import Instant, to_iso
 from daybell.core.limits import BLACKOUTS_MAX, SCHEDULE_DATES_MAX
-from daybell.core.when.checks import Moment, check_keys, choice, parse_moment
-from daybell.core.when.effort import Effort
-from daybell.core.when.holidays import check_country, public_holidays
-from daybell.core.when.moving import Span, first_moved, last_moved, start_of
-from daybell.core.when.zone import just_before, local
+from daybell.core.units import Instant, to_iso
+from daybell.core.when.zone import (
+    Effort,
+    Moment,
+    check_keys,
+    choice,
+    instant_of,
+    just_before,
+    local,
+    parse_moment,
+    stretch_at,
+)
 from daybell.errors import InvalidSchedule, shown
 
 if TYPE_CHECKING:
     from daybell.core.when.rule import Schedule
+
+
+# Ticks of closed days on the open day that they are moved to, at the same time on the clock.
+
+Span = tuple[date, date]  # days in a row, the first and the last
+
+_DAY: Final = timedelta(days=1)
+_LOOK_COST: Final = 15  # at one day
+
+
+def first_moved(
+    schedule: Schedule, days: Span, to: date, after: Instant, effort: Effort
+) -> Instant | None:
+    """Of ticks of these days, the first that is later than `after` when they are moved to `to`."""
+    tz, now = schedule.tz, local(after, schedule.tz)
+    if now.date() > to:
+        return None
+    found: list[Instant] = []
+    for day, tick in _days_with_ticks(schedule, days, effort):
+        following = start_of(day + _DAY, tz)
+        if now.date() == to:  # what is earlier on the clock was there already
+            wall = datetime.combine(day, now.time())
+            tick = schedule.tick_after(just_before(instant_of(wall, tz)), effort)
+        while tick is not None and tick < following:
+            if (moved := _moved(tick, to, tz)) > after:
+                found.append(moved)
+                break
+            tick = schedule.tick_after(tick, effort)
+    return min(found, default=None)
+
+
+def last_moved(
+    schedule: Schedule, days: Span, to: date, until: Instant, effort: Effort
+) -> Instant | None:
+    """Of ticks of these days, the last that is not later than `until` when they are moved."""
+    tz, now = schedule.tz, local(until, schedule.tz)
+    if now.date() < to:
+        return None
+    found: list[Instant] = []
+    for day, _ in _days_with_ticks(schedule, days, effort):
+        start = start_of(day, tz)
+        until_there = just_before(start_of(day + _DAY, tz))
+        if now.date() == to:
+            until_there = instant_of(datetime.combine(day, now.time()), tz)
+        tick = schedule.tick_until(until_there, effort)
+        while tick is not None and tick >= start:
+            if (moved := _moved(tick, to, tz)) <= until:
+                found.append(moved)
+                break
+            tick = schedule.tick_until(just_before(tick), effort)
+    return max(found, default=None)
+
+
+def _days_with_ticks(
+    schedule: Schedule, days: Span, effort: Effort
+) -> Iterator[tuple[date, Instant]]:
+    """The days that have ticks, with the first of each; of days that are all alike, one.
+
+    It goes from one day that has ticks to the next: of a rule that has few, few are looked at.
+    """
+    tz = schedule.tz
+    end = start_of(days[1] + _DAY, tz)
+    tick = schedule.tick_after(just_before(start_of(days[0], tz)), effort)
+    while tick is not None and tick < end:
+        effort.spend(_LOOK_COST)
+        day = local(tick, tz).date()
+        yield day, tick
+        following = start_of(day + _DAY, tz)
+        if schedule.is_same_daily:
+            following = _after_those_alike(day, following, end, tz)
+        tick = schedule.tick_after(just_before(following), effort)
+
+
+def _after_those_alike(day: date, following: Instant, end: Instant, tz: str) -> Instant:
+    """Where the first day begins in which clocks change, if they do not on this one."""
+    stretch = stretch_at(math.floor(following) - 1, tz=tz, gap="shift", fold="first")
+    if start_of(day, tz) < stretch.start:
+        return following
+    if stretch.end >= end:
+        return end
+    return max(following, start_of(local(stretch.end, tz).date(), tz))
+
+
+def _moved(tick: Instant, to: date, tz: str) -> Instant:
+    shown_there = local(tick, tz)
+    if shown_there.date() == to:
+        return tick
+    return instant_of(datetime.combine(to, shown_there.time()), tz)
+
+
+def start_of(day: date, tz: str) -> Instant:
+    """When a day begins."""
+    return instant_of(datetime.combine(day, time.min), tz)
+
+
+# Public holidays, from the package `holidays`, which is loaded when somebody asks for them.
+
+
+@lru_cache(maxsize=1024)
+def public_holidays(country: str, subdivision: str | None, year: int) -> frozenset[date]:
+    """The public holidays of one year."""
+    found = _package().country_holidays(country, subdiv=subdivision, years=year, expand=False)
+    return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def check_country(country: str, subdivision: str | None) -> None:
+    """Refuse a country or a part of it whose holidays are not known."""
+    known = _countries()
+    if country not in known:
+        raise InvalidSchedule(
+            f"no holidays are known for country {shown(country)}; it takes ISO 3166 codes, such as"
+            " DE, US or GB",
+            field="country",
+        )
+    if subdivision is not None and subdivision not in known[country]:
+        some = ", ".join(sorted(known[country])[:5]) or "none"
+        raise InvalidSchedule(
+            f"no holidays are known for subdivision {shown(subdivision)} of {country}; known are"
+            f" {some}, …",
+            field="subdivision",
+        )
+
+
+@lru_cache(maxsize=1)
+def _countries() -> dict[str, list[str]]:
+    return _package().list_supported_countries()
+
+
+def _package() -> Any:
+    try:
+        import holidays
+    except ImportError:
+        raise InvalidSchedule(
+            "public holidays need the package holidays; install it with:"
+            " pip install 'daybell[calendars]'",
+            field="country",
+        ) from None
+    return holidays
+
 
 OnClosed = Literal["skip", "next_open", "previous_open"]
 ON_CLOSED: Final = ("skip", "next_open", "previous_open")
@@ -35,7 +176,6 @@ _MOVED_DAYS_MAX: Final = 31  # what would have to be moved further is dropped
 _TRIES: Final = 64  # ticks in a row that may fall on closed days
 _HOLIDAYS_COST: Final = 300  # of one year
 _KNOWN_MAX: Final = 1_000
-_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

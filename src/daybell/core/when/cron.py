@@ -7,35 +7,590 @@ first, unless asked otherwise. An expression whose minute or hour is open (`*`, 
 
 from __future__ import annotations
 
+from calendar import isleap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
 
-from daybell.core.instant import Instant
-from daybell.core.when import fields
-from daybell.core.when.effort import Effort
-from daybell.core.when.fields import Field, Unit, parse_field
-from daybell.core.when.hashing import bound, is_hashed
-from daybell.core.when.pattern import Pattern, days_of_months
+from daybell.core.units import Instant
 from daybell.core.when.rule import Schedule
-from daybell.core.when.search import tick_after, tick_until
-from daybell.core.when.zone import Fold, Gap
+from daybell.core.when.zone import Effort, Fold, Gap, Wall, tick_after, tick_until
 from daybell.errors import InvalidSchedule, shown
+
+# One field of a cron expression: its text, and the numbers that it matches.
+#
+# Numbers are kept as bits of an integer: "is 30 in it?" and "what comes after 30?" are a shift
+# each. Weekdays count from 0, Sunday, whatever the dialect; it translates on the way in.
+
+_MONTHS: Final = (
+    *("JAN", "FEB", "MAR", "APR", "MAY", "JUN"),
+    *("JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
+)
+_WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+YEAR_MIN: Final = 1970
+YEAR_MAX: Final = 2199
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a field counts, and the numbers and names that it takes."""
+
+    name: str
+    lowest: int
+    highest: int
+    names: Mapping[str, int]
+    example: str
+
+    @property
+    def takes(self) -> str:
+        """What the field takes, for messages."""
+        named = f" or {next(iter(self.names))}-{list(self.names)[-1]}" if self.names else ""
+        return f"it takes {self.lowest}-{self.highest}{named}, {self.example}"
+
+
+_PLAIN: Final = "as in 5, 1-10, 1,30 or */15"
+SECOND: Final = Unit("second", 0, 59, {}, _PLAIN)
+MINUTE: Final = Unit("minute", 0, 59, {}, _PLAIN)
+HOUR: Final = Unit("hour", 0, 23, {}, "as in 9, 9-17, 22-2, 8,20 or */6")
+DAY: Final = Unit("day of month", 1, 31, {}, "as in 15, 1-7, */2, L, L-3, LW, 15W or ?")
+MONTH: Final = Unit(
+    "month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}, "as in 6 or JAN-MAR"
+)
+WEEKDAY: Final = Unit(
+    "day of week",
+    0,
+    7,
+    {name: number for number, name in enumerate(_WEEKDAYS)},
+    "as in MON-FRI, 5L, 2#1 or ?, where 0 and 7 are Sunday",
+)
+WEEKDAY_FROM_ONE: Final = Unit(
+    "day of week",
+    1,
+    7,
+    {name: number for number, name in enumerate(_WEEKDAYS, 1)},
+    "as in MON-FRI, 6L, 2#1 or ?, where 1 is Sunday",
+)
+YEAR: Final = Unit("year", YEAR_MIN, YEAR_MAX, {}, "as in 2027 or 2027-2029")
+
+
+@dataclass(slots=True)
+class Field:
+    """What a field matches: `bits` of plain numbers, and days that only a month can tell.
+
+    It is written to while its items are read, and never again.
+    """
+
+    text: str
+    unit: Unit
+    bits: int = 0
+    # A wildcard, or steps over the whole range: such a time keeps its spacing when clocks change.
+    is_open: bool = False
+    from_end: tuple[int, ...] = ()  # L-3: days before the last one
+    nearest: tuple[int, ...] = ()  # 15W: the weekday nearest to this day; 0 and below: from the end
+    last_weekdays: int = 0  # 5L: bits of weekdays, of which the last in the month is meant
+    nth_weekdays: tuple[tuple[int, int], ...] = ()  # 2#1: (weekday, which one)
+    large_steps: tuple[str, ...] = ()  # */100: items whose step reaches no second number
+
+    @property
+    def is_star(self) -> bool:
+        """Whether it leaves the choice of the day to the other field of the day."""
+        return self.text[0] in "*?"
+
+    def refuse(self, fact: str) -> InvalidSchedule:
+        """The error for a field that is wrong."""
+        return InvalidSchedule(
+            f"{self.unit.name} {shown(self.text)} {fact}; {self.unit.takes}", field=self.unit.name
+        )
+
+
+def parse_field(text: str, unit: Unit) -> Field:
+    """Read one field, in capitals. `hashing` has already replaced each H."""
+    field = Field(text, unit)
+    if text == "?" and unit.name not in (DAY.name, WEEKDAY.name):
+        raise field.refuse("leaves open what only a day may")
+    for item in text.split(","):
+        _read_item(item, field)
+    return field
+
+
+def _read_item(item: str, field: Field) -> None:
+    unit = field.unit
+    if unit is DAY and (item[:1] == "L" or item[-1:] == "W"):
+        _read_month_day(item, field)
+    elif unit.name == WEEKDAY.name and (item[-1:] == "L" or "#" in item):
+        _read_month_weekday(item, field)
+    else:
+        _read_numbers(item, field)
+
+
+def _read_numbers(item: str, field: Field) -> None:
+    """`*`, `5`, `5-10` and `22-2`, each also with a step: `/3`."""
+    unit = field.unit
+    span, slash, step_text = item.partition("/")
+    first, dash, last = span.partition("-")
+    step = parse_step(step_text, field) if slash else 1
+    if span == "?" and field.text != "?":
+        raise field.refuse("has more than the ?, which stands alone")
+    if span in ("*", "?"):
+        start, end = unit.lowest, 6 if unit is WEEKDAY else unit.highest
+        is_open = True
+    else:
+        start = parse_number(first, field)
+        end = parse_number(last, field) if dash else unit.highest if slash else start
+        is_open = (slash and not dash) or (start, end) == (unit.lowest, unit.highest)
+    field.is_open |= bool(is_open)
+    if step > _size(start, end, unit) - 1 and step > 1:
+        field.large_steps += (item,)
+    if start <= end < 7 or (start <= end and unit is not WEEKDAY):
+        field.bits |= _stepped(end - start + 1, step) << _bit(start, unit)
+        return
+    for number in _around(start, end, field)[::step]:
+        field.bits |= 1 << _bit(number, unit)
+
+
+def _size(start: int, end: int, unit: Unit) -> int:
+    """How many numbers a range has; one that ends before it starts goes around the end."""
+    whole = 7 if unit is WEEKDAY else unit.highest - unit.lowest + 1
+    return end - start + 1 + (whole if end < start else 0)
+
+
+@lru_cache(maxsize=1024)
+def _stepped(size: int, step: int) -> int:
+    """Every `step`-th number from 0 to before `size`."""
+    bits = 0
+    for number in range(0, size, step):
+        bits |= 1 << number
+    return bits
+
+
+def _around(start: int, end: int, field: Field) -> list[int]:
+    """The numbers of a range that goes on at the field's beginning, or reaches a second Sunday."""
+    unit = field.unit
+    if start <= end:
+        return list(range(start, end + 1))
+    if unit is YEAR:
+        raise field.refuse("ends before it starts")
+    if unit is WEEKDAY:  # it has two numbers for Sunday
+        return list(range(start, 7)) + list(range(end + 1))
+    return list(range(start, unit.highest + 1)) + list(range(unit.lowest, end + 1))
+
+
+def _read_month_day(item: str, field: Field) -> None:
+    """`L`, `L-3`, `LW`, `L-3W` and `15W`."""
+    is_nearest = item[-1] == "W"
+    body = item[:-1] if is_nearest else item
+    if body[:1] == "L":
+        back = 0
+        if body != "L":
+            back = _whole(body[2:]) if body[1] == "-" else None
+            if back is None or back > 30:
+                raise field.refuse(f"has {shown(item)}")
+        day = -back
+    else:
+        day = parse_number(body, field)
+    if is_nearest:
+        field.nearest += (day,)
+    else:
+        field.from_end += (-day,)
+
+
+def _read_month_weekday(item: str, field: Field) -> None:
+    """`5L`, the last Friday, and `2#1`, the first Tuesday."""
+    unit = field.unit
+    if item == "L" and unit is WEEKDAY_FROM_ONE:
+        field.bits |= 1 << 6  # Quartz: the last day of the week
+    elif item[-1] == "L":
+        field.last_weekdays |= 1 << _bit(parse_number(item[:-1], field), unit)
+    else:
+        weekday, _, which = item.partition("#")
+        number = _whole(which)
+        if number is None or not 1 <= number <= 5:
+            raise field.refuse(f"asks for the {shown(which)}th of a month")
+        field.nth_weekdays += ((_bit(parse_number(weekday, field), unit), number),)
+
+
+def parse_step(text: str, field: Field) -> int:
+    """Read a step. One that is larger than the field is not refused, as in other crons."""
+    step = _whole(text)
+    if step is None:
+        raise field.refuse(f"has a step {shown(text)} that is not a number")
+    if not step:
+        raise field.refuse("has a step of 0, and steps begin at 1")
+    return step
+
+
+def parse_number(text: str, field: Field) -> int:
+    unit = field.unit
+    named = unit.names.get(text)
+    if named is not None:
+        return named
+    number = _whole(text)
+    if number is None:
+        found = f"has {shown(text)} where a number belongs" if text else "lacks a number"
+        raise field.refuse(found)
+    if not unit.lowest <= number <= unit.highest:
+        raise field.refuse(f"has {shown(number)}")
+    return number
+
+
+def _whole(text: str) -> int | None:
+    # Digits of other scripts are digits to Python, and no five of them are a year to anybody.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
+
+
+def _bit(number: int, unit: Unit) -> int:
+    if unit is WEEKDAY:
+        return number % 7
+    if unit is WEEKDAY_FROM_ONE:
+        return number - 1
+    return number - YEAR_MIN if unit is YEAR else number
+
+
+def first_bit(bits: int) -> int:
+    """The lowest number in a set that is not empty."""
+    return (bits & -bits).bit_length() - 1
+
+
+def numbers_in(bits: int) -> list[int]:
+    """The numbers of a set, in order."""
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]
+
+
+# `H` in a cron expression: a number that is always the same for one name, and spread over names.
+#
+# A thousand jobs "once an hour" need not all run on the hour. `H` is any number of the field,
+# `H(0-29)` one of that range, `H/15` every 15 from one of the first 15. Replacing it is all that
+# is done here: what comes out is an expression like any other.
+
+
+def is_hashed(expression: str) -> bool:
+    """Whether there is an H to be replaced."""
+    return any(item[:1] == "H" for text in expression.split() for item in text.split(","))
+
+
+def bind_hashes(expression: str, units: Iterable[Unit], *, name: str) -> str:
+    """The expression as it is for `name`."""
+    texts = zip(expression.split(), units, strict=True)
+    return " ".join(_bound_field(text, unit, name) if "H" in text else text for text, unit in texts)
+
+
+def _bound_field(text: str, unit: Unit, name: str) -> str:
+    field = Field(text, unit)
+    items = text.split(",")
+    return ",".join(_bound_item(item, field, name) if item[:1] == "H" else item for item in items)
+
+
+def _bound_item(item: str, field: Field, name: str) -> str:
+    unit = field.unit
+    span, slash, step_text = item.partition("/")
+    lowest, highest = _range(span, field)
+    step = parse_step(step_text, field) if slash else 0
+    room = highest - lowest + 1
+    digest = sha256(f"{unit.name}\0{name}".encode(errors="surrogatepass")).digest()
+    start = lowest + int.from_bytes(digest[:8], "big") % (min(step, room) if step else room)
+    if not step:
+        return str(start)
+    # Without an end it counts as steps over the whole range, which keep their spacing.
+    return f"{start}/{step}" if highest == unit.highest else f"{start}-{highest}/{step}"
+
+
+def _range(span: str, field: Field) -> tuple[int, int]:
+    unit = field.unit
+    if span == "H":
+        highest = unit.highest
+        if unit is DAY:
+            highest = 28  # every month has them
+        elif unit is WEEKDAY:
+            highest = 6  # 7 is Sunday again
+        return unit.lowest, highest
+    first, dash, last = span[2:-1].partition("-")
+    if span[1:2] != "(" or span[-1:] != ")" or not dash:
+        raise field.refuse("has an H that is neither H nor like H(0-29)")
+    lowest, highest = parse_number(first, field), parse_number(last, field)
+    if lowest > highest:
+        raise field.refuse("has a range of H that ends before it starts")
+    return lowest, highest
+
+
+# All fields of a cron expression together: the wall-clock times that it matches.
+#
+# The search jumps from field to field with integers, so that the 29th of February is as near as
+# the next minute.
+
+DAY_SECONDS: Final = 86_400
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_FIRST_DAY: Final = date.min.toordinal() - _EPOCH
+_LAST_DAY: Final = date.max.toordinal() - _EPOCH
+_YEARS_SEARCHED: Final = 400  # the calendar repeats itself after them
+_MONTHS_AROUND: Final = 24
+_ONE_DAY: Final = timedelta(days=1)
+_WEEKLY: Final = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28
+_LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """The numbers that each field matches, as bits."""
+
+    seconds: int
+    minutes: int
+    hours: int
+    months: int
+    years: int  # 0: all of them; bit 0 is 1970
+    days: tuple[int, ...]  # of a month, by its length and the weekday that it begins with
+    is_open: bool  # keeps its spacing when clocks change
+
+    def after(self, wall: Wall, effort: Effort) -> Wall | None:
+        """The first time later than `wall`."""
+        day, second = divmod(wall, DAY_SECONDS)
+        if not _FIRST_DAY <= day <= _LAST_DAY:
+            return self.after(_FIRST_DAY * DAY_SECONDS, effort) if day < 0 else None
+        today = date.fromordinal(day + _EPOCH)
+        year, month, monthday = today.year, today.month, today.day
+        if self.months >> month & 1 and (not self.years or self._has_year(year)):
+            bits = self.days[_shape(year, month, (today.weekday() - monthday + 1) % 7)]
+            if bits >> monthday & 1:
+                time = self._time_after(second)
+                if time is not None:
+                    return day * DAY_SECONDS + time
+            later = bits >> monthday + 1
+            if later:
+                return (day + 1 + first_bit(later)) * DAY_SECONDS + self.earliest
+        return self._in_later_month(year, month, effort)
+
+    def until(self, wall: Wall, effort: Effort) -> Wall | None:
+        """The last time that is not later than `wall`."""
+        day, second = divmod(wall, DAY_SECONDS)
+        if not _FIRST_DAY <= day <= _LAST_DAY:
+            return None if day < 0 else self.until(_LAST_DAY * DAY_SECONDS, effort)
+        today = date.fromordinal(day + _EPOCH)
+        year, month, monthday = today.year, today.month, today.day
+        if self.months >> month & 1 and (not self.years or self._has_year(year)):
+            bits = self.days[_shape(year, month, (today.weekday() - monthday + 1) % 7)]
+            if bits >> monthday & 1:
+                time = self._time_until(second)
+                if time is not None:
+                    return day * DAY_SECONDS + time
+            earlier = bits & (1 << monthday) - 1
+            if earlier:
+                back = monthday - earlier.bit_length() + 1
+                return (day - back) * DAY_SECONDS + self.latest
+        return self._in_earlier_month(year, month, effort)
+
+    def days_around(self, day: date) -> tuple[date, date]:
+        """The first and the last of the days in a row that match, around one that does.
+
+        Not further than two years to either side: who asks may ask again from there.
+        """
+        first = last = day
+        for _ in range(_MONTHS_AROUND):
+            run = first_bit(~(self._days_in(last.year, last.month) >> last.day))
+            last = date.fromordinal(min(last.toordinal() + run, date.max.toordinal() - 1))
+            if last.day > 1 or not self._days_in(last.year, last.month) >> 1 & 1:
+                last -= _ONE_DAY
+                break
+        for _ in range(_MONTHS_AROUND):
+            missing = ~self._days_in(first.year, first.month) & (1 << first.day) - 1
+            run = first.day - missing.bit_length() + 1  # bit 0 is always missing
+            first = date.fromordinal(max(first.toordinal() - run, 1))
+            if first.month == (first + _ONE_DAY).month or not (
+                self._days_in(first.year, first.month) >> first.day & 1
+            ):
+                first += _ONE_DAY
+                break
+        return first, last
+
+    def _days_in(self, year: int, month: int) -> int:
+        """The days of a month that match, as bits."""
+        if not self.months >> month & 1 or (self.years and not self._has_year(year)):
+            return 0
+        return self.days[_shape(year, month, date(year, month, 1).weekday())]
+
+    @property
+    def earliest(self) -> int:
+        """The first time of a day."""
+        return first_bit(self.hours) * 3600 + first_bit(self.minutes) * 60 + first_bit(self.seconds)
+
+    @property
+    def latest(self) -> int:
+        """The last time of a day."""
+        hour, minute, second = (
+            bits.bit_length() - 1 for bits in (self.hours, self.minutes, self.seconds)
+        )
+        return hour * 3600 + minute * 60 + second
+
+    def _time_after(self, time: int) -> int | None:
+        hour, rest = divmod(time, 3600)
+        if self.hours >> hour & 1:
+            minute, second = divmod(rest, 60)
+            if self.minutes >> minute & 1:
+                later = self.seconds >> second + 1
+                if later:
+                    return time + 1 + first_bit(later)
+            later = self.minutes >> minute + 1
+            if later:
+                minute += 1 + first_bit(later)
+                return hour * 3600 + minute * 60 + first_bit(self.seconds)
+        later = self.hours >> hour + 1
+        if not later:
+            return None
+        hour += 1 + first_bit(later)
+        return hour * 3600 + first_bit(self.minutes) * 60 + first_bit(self.seconds)
+
+    def _time_until(self, time: int) -> int | None:
+        hour, rest = divmod(time, 3600)
+        if self.hours >> hour & 1:
+            minute, second = divmod(rest, 60)
+            if self.minutes >> minute & 1:
+                earlier = self.seconds & (2 << second) - 1
+                if earlier:
+                    return time - second + earlier.bit_length() - 1
+            earlier = self.minutes & (1 << minute) - 1
+            if earlier:
+                minute = earlier.bit_length() - 1
+                return hour * 3600 + minute * 60 + self.seconds.bit_length() - 1
+        earlier = self.hours & (1 << hour) - 1
+        if not earlier:
+            return None
+        return self.latest % 3600 + (earlier.bit_length() - 1) * 3600
+
+    def _in_later_month(self, year: int, month: int, effort: Effort) -> Wall | None:
+        last_year = min(year + _YEARS_SEARCHED, date.max.year)
+        if self.years and not self._has_year(year):
+            month = 12
+        while True:
+            effort.spend(1)
+            later = self.months >> month + 1
+            if later:
+                month += 1 + first_bit(later)
+            else:
+                month = first_bit(self.months)
+                found = self._year_from(year + 1)
+                if found is None or found > last_year:
+                    return None
+                year = found
+            first = date(year, month, 1)
+            bits = self.days[_shape(year, month, first.weekday())]
+            if bits:
+                day = first.toordinal() - _EPOCH + first_bit(bits) - 1
+                return day * DAY_SECONDS + self.earliest
+
+    def _in_earlier_month(self, year: int, month: int, effort: Effort) -> Wall | None:
+        first_year = max(year - _YEARS_SEARCHED, date.min.year)
+        if self.years and not self._has_year(year):
+            month = 1
+        while True:
+            effort.spend(1)
+            earlier = self.months & (1 << month) - 1
+            if earlier:
+                month = earlier.bit_length() - 1
+            else:
+                month = self.months.bit_length() - 1
+                found = self._year_to(year - 1)
+                if found is None or found < first_year:
+                    return None
+                year = found
+            first = date(year, month, 1)
+            bits = self.days[_shape(year, month, first.weekday())]
+            if bits:
+                day = first.toordinal() - _EPOCH + bits.bit_length() - 2
+                return day * DAY_SECONDS + self.latest
+
+    def _has_year(self, year: int) -> bool:
+        return year >= YEAR_MIN and bool(self.years >> year - YEAR_MIN & 1)
+
+    def _year_from(self, year: int) -> int | None:
+        if not self.years:
+            return year
+        start = max(year, YEAR_MIN)
+        later = self.years >> start - YEAR_MIN
+        return start + first_bit(later) if later else None
+
+    def _year_to(self, year: int) -> int | None:
+        if not self.years:
+            return year
+        earlier = self.years & (2 << year - YEAR_MIN) - 1 if year >= YEAR_MIN else 0
+        return YEAR_MIN + earlier.bit_length() - 1 if earlier else None
+
+
+def _shape(year: int, month: int, begins_with: int) -> int:
+    """Which of the 28 months that there are this one looks like; Monday is 0."""
+    length = _LENGTHS[month]
+    if month == 2 and isleap(year):
+        length = 29
+    return (length - 28) * 7 + begins_with
+
+
+def days_of_months(monthdays: Field, weekdays: Field) -> tuple[int, ...]:
+    """For each shape of a month, the days that match, as bits.
+
+    Where both fields choose, either is enough; one that begins with * or ? does not choose.
+    """
+    is_either = not (monthdays.is_star or weekdays.is_star)
+    shapes: list[int] = []
+    for length in (28, 29, 30, 31):
+        for begins_with in range(7):
+            by_day = _by_monthday(monthdays, length, begins_with)
+            by_weekday = _by_weekday(weekdays, length, begins_with)
+            shapes.append(by_day | by_weekday if is_either else by_day & by_weekday)
+    return tuple(shapes)
+
+
+def _by_monthday(field: Field, length: int, begins_with: int) -> int:
+    bits = field.bits & (2 << length) - 2
+    for back in field.from_end:
+        if back < length:
+            bits |= 1 << length - back
+    for near in field.nearest:
+        day = near if near > 0 else length + near
+        if 1 <= day <= length:
+            bits |= 1 << _nearest_workday(day, length, begins_with)
+    return bits
+
+
+def _nearest_workday(day: int, length: int, begins_with: int) -> int:
+    """Monday to Friday, as near as possible, and never in another month."""
+    weekday = (begins_with + day - 1) % 7
+    if weekday == 5:
+        return day - 1 if day > 1 else day + 2
+    if weekday == 6:
+        return day + 1 if day < length else day - 2
+    return day
+
+
+def _by_weekday(field: Field, length: int, begins_with: int) -> int:
+    bits = 0
+    month = (2 << length) - 2
+    for weekday in range(7):  # 0 is Sunday here, and 6 in `begins_with`
+        first = (weekday - 1 - begins_with) % 7 + 1
+        days = _WEEKLY << first & month
+        if field.bits >> weekday & 1:
+            bits |= days
+        if field.last_weekdays >> weekday & 1:
+            bits |= 1 << days.bit_length() - 1
+        for nth_weekday, nth in field.nth_weekdays:
+            if nth_weekday == weekday:
+                bits |= 1 << first + 7 * (nth - 1) & month
+    return bits
+
 
 Dialect = Literal["unix", "quartz", "aws"]
 DIALECTS: Final = ("unix", "quartz", "aws")
 
 _COST: Final = 5  # of a question, where the answer is not years away
-_TIME: Final = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH)
-_QUARTZ: Final = (fields.SECOND, *_TIME, fields.WEEKDAY_FROM_ONE)
+_TIME: Final = (MINUTE, HOUR, DAY, MONTH)
+_QUARTZ: Final = (SECOND, *_TIME, WEEKDAY_FROM_ONE)
 _LAYOUTS: Final[dict[str, tuple[tuple[Unit, ...], ...]]] = {
     "unix": (
-        (*_TIME, fields.WEEKDAY),
-        (fields.SECOND, *_TIME, fields.WEEKDAY),
-        (fields.SECOND, *_TIME, fields.WEEKDAY, fields.YEAR),
+        (*_TIME, WEEKDAY),
+        (SECOND, *_TIME, WEEKDAY),
+        (SECOND, *_TIME, WEEKDAY, YEAR),
     ),
-    "quartz": (_QUARTZ, (*_QUARTZ, fields.YEAR)),
-    "aws": ((*_TIME, fields.WEEKDAY_FROM_ONE, fields.YEAR),),
+    "quartz": (_QUARTZ, (*_QUARTZ, YEAR)),
+    "aws": ((*_TIME, WEEKDAY_FROM_ONE, YEAR),),
 }
 
 
@@ -123,16 +678,16 @@ def layout(expression: str, dialect: Dialect) -> tuple[Unit, ...]:
 def read_fields(expression: str, dialect: Dialect) -> Fields:
     """Read all fields; an H is what it is for the empty name."""
     units = layout(expression, dialect)
-    texts = bound(expression, units, name="").split()
+    texts = bind_hashes(expression, units, name="").split()
     named = {unit.name: parse_field(text, unit) for text, unit in zip(texts, units, strict=True)}
     found = Fields(
-        second=named.get("second") or parse_field("0", fields.SECOND),
+        second=named.get("second") or parse_field("0", SECOND),
         minute=named["minute"],
         hour=named["hour"],
         day=named["day of month"],
         month=named["month"],
         weekday=named["day of week"],
-        year=named.get("year") or parse_field("*", fields.YEAR),
+        year=named.get("year") or parse_field("*", YEAR),
     )
     if dialect != "unix":
         _check_days(found, dialect)
@@ -175,4 +730,4 @@ def _pattern(expression: str, dialect: Dialect) -> Pattern:
 @lru_cache(maxsize=16_384)
 def _bound_cron(rule: Cron, name: str) -> Cron:
     units = layout(rule.expression, rule.dialect)
-    return replace(rule, expression=bound(rule.expression, units, name=name))
+    return replace(rule, expression=bind_hashes(rule.expression, units, name=name))

@@ -1,22 +1,77 @@
-"""A schedule in plain English."""
+"""Descriptions of schedules in plain English."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from daybell.core.instant import Instant
-from daybell.core.when.after import After
-from daybell.core.when.at import At, Manual, Reboot
+from daybell.core.units import Instant, Seconds
 from daybell.core.when.calendar import Calendar
-from daybell.core.when.cron import Cron, Fields, layout, read_fields
-from daybell.core.when.every import Every
-from daybell.core.when.fields import YEAR_MIN, Field, numbers_in
+from daybell.core.when.cron import YEAR_MIN, Cron, Field, Fields, layout, numbers_in, read_fields
 from daybell.core.when.recurrence import Recurrence
 from daybell.core.when.rule import Schedule
-from daybell.core.when.union import Union
-from daybell.core.when.words import joined, lasting, listed, ordinal, plural
+from daybell.core.when.triggers import After, At, Every, Manual, Reboot, Union
 from daybell.core.when.zone import local
+
+# Small words: lists, numbers and lengths of time, as people say them.
+
+_UNITS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+
+
+def join_words(words: Sequence[str], *, word: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {word} {words[-1]}"
+
+
+def list_numbers(numbers: Sequence[int], *, names: Callable[[int], str] = str) -> str:
+    """`1`, `1 and 2`, `1 to 3, 5 and 7`: three or more in a row are told by their ends."""
+    ordered = sorted(numbers)
+    words: list[str] = []
+    start = 0
+    for place, number in enumerate(ordered):
+        is_last = place + 1 == len(ordered) or ordered[place + 1] != number + 1
+        if not is_last:
+            continue
+        run = ordered[start : place + 1]
+        if len(run) > 2:
+            words.append(f"{names(run[0])} to {names(run[-1])}")
+        else:
+            words += [names(one) for one in run]
+        start = place + 1
+    return join_words(words)
+
+
+def ordinal(number: int) -> str:
+    """`first`, `2nd`, `23rd`."""
+    if number == 1:
+        return "first"
+    ending = (
+        "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
+    return f"{number}{ending}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 time`, `2,000 times`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def describe_seconds(seconds: Seconds, *, one: str = "1 ") -> str:
+    """`1 hour 30 minutes`; `one` is said for a single unit alone, as in "every hour"."""
+    words: list[str] = []
+    micros = round(seconds * 1_000_000)
+    for unit, size in _UNITS:
+        count, micros = divmod(micros, size * 1_000_000)
+        if unit == "second" and micros:
+            words.append(f"{count + micros / 1_000_000:g} seconds")
+        elif count:
+            words.append(f"{count} {unit}{'s' if count > 1 else ''}")
+    said = " ".join(words) or "0 seconds"
+    return one + said.removeprefix("1 ") if len(words) == 1 and said.startswith("1 ") else said
+
 
 _TIMES_MAX: Final = 6  # so many times of a day are listed one by one
 _MONTHS: Final = (
@@ -57,9 +112,9 @@ def _kind(schedule: Schedule) -> str:
         case Cron():
             return f"{_cron(schedule)}, {schedule.tz}"
         case Every(mode="delay"):
-            return f"{lasting(schedule.period)} after the execution before has ended"
+            return f"{describe_seconds(schedule.period)} after the execution before has ended"
         case Every():
-            return f"every {lasting(schedule.period, one='')}"
+            return f"every {describe_seconds(schedule.period, one='')}"
         case At():
             return f"once, on {_moment(schedule.time, schedule)}"
         case Recurrence():
@@ -70,9 +125,9 @@ def _kind(schedule: Schedule) -> str:
             return "when a scheduler starts and none was running"
         case After():
             if schedule.is_any:
-                return f"when {joined(schedule.jobs, word='or')} has succeeded"
+                return f"when {join_words(schedule.jobs, word='or')} has succeeded"
             has = "has" if len(schedule.jobs) == 1 else "have each"
-            return f"when {joined(schedule.jobs)} {has} succeeded"
+            return f"when {join_words(schedule.jobs)} {has} succeeded"
         case Manual():
             return "only when it is triggered"
         case _:
@@ -90,7 +145,7 @@ def _options(schedule: Schedule) -> list[str]:
     if schedule.max_executions is not None:
         said.append(f"at most {plural(schedule.max_executions, 'time')}")
     if schedule.jitter is not None:
-        said.append(f"late by up to {lasting(schedule.jitter)}")
+        said.append(f"late by up to {describe_seconds(schedule.jitter)}")
     return said
 
 
@@ -137,7 +192,7 @@ def _calendar(calendar: Calendar, schedule: Schedule) -> str:
         "next_open": ", but on the next open day",
         "previous_open": ", but on the open day before",
     }
-    return f"not on {joined(closed)}{moved[calendar.on_closed]}" if closed else "on all days"
+    return f"not on {join_words(closed)}{moved[calendar.on_closed]}" if closed else "on all days"
 
 
 def _moment(instant: Instant, schedule: Schedule) -> str:
@@ -158,7 +213,7 @@ def _times(fields: Fields) -> str:
         times = [
             (hour, minute, second) for hour in hours for minute in minutes for second in seconds
         ]
-        return "at " + joined([_time(*time) for time in times])
+        return "at " + join_words([_time(*time) for time in times])
     within = _hours(hours)
     if seconds == [0]:
         said = _rhythm(minutes, "minute")
@@ -181,7 +236,7 @@ def _rhythm(numbers: list[int], unit: str) -> str:
     step = numbers[1] - numbers[0] if len(numbers) > 1 else size
     if numbers == list(range(0, size, step)) and size % step == 0 and step < size:
         return f"every {unit}" if step == 1 else f"every {step} {unit}s"
-    return f"at {unit}{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+    return f"at {unit}{'s' if len(numbers) > 1 else ''} {list_numbers(numbers)}"
 
 
 def _hours(hours: list[int]) -> str:
@@ -192,7 +247,7 @@ def _hours(hours: list[int]) -> str:
     step = hours[1] - hours[0]
     if hours == list(range(0, 24, step)) and 24 % step == 0:
         return f"of every {ordinal(step)} hour"
-    return f"in hours {listed(hours)}"
+    return f"in hours {list_numbers(hours)}"
 
 
 def _days(fields: Fields) -> str:
@@ -207,13 +262,13 @@ def _monthdays(field: Field) -> str:
     said: list[str] = []
     days = numbers_in(field.bits)
     if days and len(days) < 31:
-        said.append(f"day{'s' if len(days) > 1 else ''} {listed(days)}")
+        said.append(f"day{'s' if len(days) > 1 else ''} {list_numbers(days)}")
     for back in field.from_end:
         said.append(f"the {_from_end(back)} day" if back < 2 else f"the day {back} before the last")
     for near in field.nearest:
         target = f"day {near}" if near > 0 else f"the {_from_end(-near)} day"
         said.append("the last weekday" if near == 0 else f"the weekday nearest to {target}")
-    return f"on {joined(said)} of the month" if said else ""
+    return f"on {join_words(said)} of the month" if said else ""
 
 
 def _from_end(back: int) -> str:
@@ -225,21 +280,21 @@ def _weekdays(field: Field) -> str:
     said: list[str] = []
     if days and len(days) < 7:
         # A week is told from Monday on.
-        said.append(listed([day or 7 for day in days], names=lambda day: _WEEKDAYS[day % 7]))
+        said.append(list_numbers([day or 7 for day in days], names=lambda day: _WEEKDAYS[day % 7]))
     for day in numbers_in(field.last_weekdays):
         said.append(f"the last {_WEEKDAYS[day]} of the month")
     for day, which in field.nth_weekdays:
         said.append(f"the {ordinal(which)} {_WEEKDAYS[day]} of the month")
-    return f"on {joined(said)}" if said else ""
+    return f"on {join_words(said)}" if said else ""
 
 
 def _months(fields: Fields) -> str:
     months = numbers_in(fields.month.bits)
-    said = listed(months, names=lambda month: _MONTHS[month - 1])
+    said = list_numbers(months, names=lambda month: _MONTHS[month - 1])
     return f"in {said}" if len(months) < 12 else ""
 
 
 def _years(fields: Fields) -> str:
     if fields.year.text == "*":
         return ""
-    return f"in {listed([YEAR_MIN + bit for bit in numbers_in(fields.year.bits)])}"
+    return f"in {list_numbers([YEAR_MIN + bit for bit in numbers_in(fields.year.bits)])}"

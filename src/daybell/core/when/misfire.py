@@ -1,4 +1,4 @@
-"""What is done about ticks that nobody was there for in time: the pure decision of one firing."""
+"""Misfire policies: the decision about ticks that were not fired in time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, assert_never, cast
 
-from daybell.core.duration import Duration, parse_duration
-from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import MISFIRE_LIMIT_MAX, SCHEDULE_EFFORT_MAX
-from daybell.core.when.checks import check_keys, choice
-from daybell.core.when.effort import Effort
+from daybell.core.units import Duration, Instant, Seconds, parse_duration
 from daybell.core.when.rule import Schedule
-from daybell.core.when.zone import just_before
+from daybell.core.when.zone import Effort, check_keys, choice, just_before
 from daybell.errors import InvalidSchedule, shown
 
 Policy = Literal["fire_once", "skip", "fire_all"]

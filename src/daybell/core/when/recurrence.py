@@ -10,11 +10,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Unpack
 
-from daybell.core.instant import Instant
 from daybell.core.limits import RRULE_CHARS_MAX, SCHEDULE_DATES_MAX
-from daybell.core.when.checks import choice
-from daybell.core.when.effort import Effort
-from daybell.core.when.options import Options, settled
+from daybell.core.units import Instant
 from daybell.core.when.repetition import (
     COUNT_MAX,
     DAILY,
@@ -26,11 +23,21 @@ from daybell.core.when.repetition import (
     WEEKLY,
     YEARLY,
     Repetition,
+    YearDays,
 )
-from daybell.core.when.rule import Schedule
-from daybell.core.when.search import Wall, tick_after, tick_until
-from daybell.core.when.yeardays import YearDays
-from daybell.core.when.zone import Fold, Gap, instant_of, local, zone_named
+from daybell.core.when.rule import Options, Schedule, resolve_options
+from daybell.core.when.zone import (
+    Effort,
+    Fold,
+    Gap,
+    Wall,
+    choice,
+    instant_of,
+    local,
+    tick_after,
+    tick_until,
+    zone_named,
+)
 from daybell.errors import InvalidSchedule, shown
 
 _WEEKDAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
@@ -211,7 +218,7 @@ def read_rrule(
         line.written(tz) if line.name != "RRULE" or len(lines) > 1 else line.value
         for line in sorted(lines, key=lambda line: _ORDER.index(line.name))
     )
-    return Recurrence(text=tidy, gap=gap, fold=fold, **settled(options))
+    return Recurrence(text=tidy, gap=gap, fold=fold, **resolve_options(options))
 
 
 class _Line(NamedTuple):

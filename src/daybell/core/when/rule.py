@@ -1,22 +1,30 @@
-"""What every schedule has and can do, whatever its language: the common base."""
+"""The base class of all schedule rules, and the options that each of them takes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypedDict, cast
 
-from daybell.core.instant import Instant, Seconds, to_iso
-from daybell.core.limits import INSTANT_MAX, SCHEDULE_EFFORT_MAX
+from daybell.core.limits import EXECUTIONS_MAX, INSTANT_MAX, SCHEDULE_EFFORT_MAX
+from daybell.core.units import Duration, Instant, Seconds, parse_duration, to_iso
 from daybell.core.when.calendar import Calendar
-from daybell.core.when.effort import Effort
-from daybell.core.when.zone import INSTANT_MIN, just_before, local
-from daybell.errors import InvalidSchedule
+from daybell.core.when.zone import (
+    INSTANT_MIN,
+    Effort,
+    Moment,
+    check_keys,
+    just_before,
+    local,
+    parse_moment,
+    zone_named,
+)
+from daybell.errors import InvalidSchedule, shown
 
 _LISTED_COST: Final = 300  # of each tick that is listed; most take 5
 
@@ -210,7 +218,7 @@ class Schedule:
         object: one of cron, every, at, delay, rrule or any, and options. With `now`, one that will
         never fire again is refused; `delay` needs it.
         """
-        from daybell.core.when.read import read
+        from daybell.core.when.parser import read
 
         return read(value, now=now)
 
@@ -220,19 +228,76 @@ class Schedule:
 
     def __or__(self, other: Schedule) -> Schedule:
         """Both: the ticks of either."""
-        from daybell.core.when.union import any_of
+        from daybell.core.when.triggers import any_of
 
         return any_of(self, other)
 
     def __sub__(self, other: Schedule) -> Schedule:
         """Without the ticks of the other."""
-        from daybell.core.when.union import any_of
+        from daybell.core.when.triggers import any_of
 
         return any_of(self, excluding=other)
 
 
 @lru_cache(maxsize=16_384)  # what is stored is read again at every firing
 def _from_json(text: str) -> Schedule:
-    from daybell.core.when.read import read_json
+    from daybell.core.when.parser import read_json
 
     return read_json(text)
+
+
+# Options that all kinds of schedule take, checked and brought into one form.
+
+
+class Options(TypedDict, total=False):
+    """The keywords of every constructor."""
+
+    tz: str
+    jitter: Duration | None
+    start_at: Moment | None
+    end_at: Moment | None
+    max_executions: int | None
+    calendar: Calendar | Mapping[str, object] | None
+
+
+OPTIONS: Final = ("tz", "jitter", "start_at", "end_at", "max_executions", "calendar")
+
+
+def resolve_options(options: Options) -> dict[str, Any]:
+    """The options as a schedule keeps them."""
+    given = cast("dict[str, Any]", {**options})
+    check_keys(given, OPTIONS, what="schedule")
+    tz = given.get("tz") or "UTC"
+    if not isinstance(tz, str):
+        raise InvalidSchedule(f"tz {shown(tz)} is not the name of a zone", field="tz")
+    zone_named(tz)
+    start_at = _optional_moment(given, "start_at", tz)
+    end_at = _optional_moment(given, "end_at", tz)
+    if start_at is not None and end_at is not None and end_at < start_at:
+        raise InvalidSchedule("end_at is before start_at; it would never fire", field="end_at")
+    jitter = given.get("jitter")
+    return {
+        "tz": tz,
+        "jitter": parse_duration(jitter, what="jitter") or None if jitter is not None else None,
+        "start_at": start_at,
+        "end_at": end_at,
+        "max_executions": _executions(given.get("max_executions")),
+        "calendar": Calendar.parse(given.get("calendar")),
+    }
+
+
+def _optional_moment(given: Mapping[str, object], key: str, tz: str) -> Instant | None:
+    value = given.get(key)
+    zone = tz if "tz" in given else None
+    return None if value is None else parse_moment(value, what=key, tz=zone)
+
+
+def _executions(value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= EXECUTIONS_MAX:
+        raise InvalidSchedule(
+            f"max_executions {shown(value)} is not a whole number in 1-{EXECUTIONS_MAX:,}",
+            field="max_executions",
+        )
+    return value

@@ -1,24 +1,19 @@
-"""Wall clocks and instants: what a zone does to times, cut into stretches of one offset.
-
-Between two changes of the clocks, instant and wall clock differ by a constant. A `Stretch` is such
-a piece of time; it also says which wall-clock times belong to it under a rule for the times that do
-not exist, or exist twice, so that finding the next time is finding it on the wall clock and then
-subtracting.
-"""
+"""Zones: conversion between wall clocks and instants, search for ticks within a bounded effort, and checks that all rules share."""
 
 from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import resources
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
-from daybell.core.instant import Instant
-from daybell.core.limits import INSTANT_MAX, NAME_CHARS_MAX
-from daybell.errors import InvalidSchedule, shown
+from daybell.core.limits import INSTANT_MAX, NAME_CHARS_MAX, SCHEDULE_EFFORT_MAX
+from daybell.core.units import Instant, from_datetime, from_iso
+from daybell.errors import InvalidSchedule, UsageError, shown, suggested
 
 Gap = Literal["shift", "skip"]
 Fold = Literal["first", "second", "both"]
@@ -177,3 +172,158 @@ def instant_of(wall: datetime, tz: str) -> Instant:
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# What finding a tick may cost, so that no schedule, however it was written, takes long.
+#
+# Every search spends from one `Effort`, a union with all of its parts and a calendar with all of
+# its tries. A unit is about a microsecond of a common machine. It is counted and not measured, so
+# that a schedule is refused everywhere or nowhere.
+
+
+class Effort:
+    """What is left of the effort for one question to a schedule."""
+
+    __slots__ = ("_paid", "left")
+
+    def __init__(self, most: int = SCHEDULE_EFFORT_MAX) -> None:
+        self.left = most
+        self._paid: set[Hashable] | None = None
+
+    def spend(self, cost: int) -> None:
+        """Raises InvalidSchedule if there is not so much left."""
+        self.left -= cost
+        if self.left < 0:
+            raise InvalidSchedule(
+                "the next time of this schedule takes too long to find, if there is one: its times"
+                " are too rare, or too many of them are closed or excluded. Use fewer parts, or a"
+                " simpler rule",
+                field="schedule",
+            )
+
+    def spend_once(self, what: Hashable, cost: int) -> None:
+        """Spend on something that is kept: looked at again, it costs nothing."""
+        if self._paid is None:
+            self._paid = set()
+        if what not in self._paid:
+            self._paid.add(what)
+            self.spend(cost)
+
+
+# From wall-clock times to ticks: the next and the previous one, where clocks may change.
+
+_FAR_COST: Final = 200  # of the changes of clocks in another year
+
+Wall = int  # seconds since 1970 on a wall clock, as if there were one zone and it never changed
+
+
+class WallTimes(Protocol):
+    """Times on a wall clock, in order."""
+
+    def after(self, wall: Wall, effort: Effort) -> Wall | None:
+        """The first time later than `wall`."""
+        ...
+
+    def until(self, wall: Wall, effort: Effort) -> Wall | None:
+        """The last time that is not later than `wall`."""
+        ...
+
+
+def tick_after(
+    times: WallTimes, after: Instant, *, tz: str, gap: Gap, fold: Fold, effort: Effort
+) -> Instant | None:
+    """The first instant later than `after` at which a clock in `tz` comes to one of the times."""
+    second = math.floor(after)
+    stretch = stretch_at(second, tz=tz, gap=gap, fold=fold)
+    wall = max(second + stretch.offset, stretch.opens - 1)
+    while True:
+        found = times.after(wall, effort)
+        if found is None:
+            return None
+        if found < stretch.closes:
+            return float(stretch.instant(found))
+        following = stretch_at(stretch.end, tz=tz, gap=gap, fold=fold)
+        if following.opens > wall:  # no time is shown again that was passed over before
+            effort.spend(_FAR_COST)
+            far = stretch_at(found - stretch.offset, tz=tz, gap=gap, fold=fold)
+            if far.opens <= found < far.closes:
+                return float(far.instant(found))
+        stretch, wall = following, following.opens - 1
+
+
+def tick_until(
+    times: WallTimes, until: Instant, *, tz: str, gap: Gap, fold: Fold, effort: Effort
+) -> Instant | None:
+    """The last such instant that is not later than `until`."""
+    second = math.floor(until)
+    stretch = stretch_at(second, tz=tz, gap=gap, fold=fold)
+    wall = min(second + stretch.offset, stretch.closes - 1)
+    while True:
+        found = times.until(wall, effort)
+        if found is None:
+            return None
+        if found >= stretch.opens:
+            return float(stretch.instant(found))
+        preceding = stretch_at(stretch.start - 1, tz=tz, gap=gap, fold=fold)
+        if preceding.closes <= wall + 1:
+            effort.spend(_FAR_COST)
+            far = stretch_at(found - stretch.offset, tz=tz, gap=gap, fold=fold)
+            if far.opens <= found < far.closes:
+                return float(far.instant(found))
+        stretch, wall = preceding, preceding.closes - 1
+
+
+# Checks that the words of a schedule share: keys, choices and times.
+
+Moment = Instant | int | str | datetime  # what a caller may write for a time
+
+
+def check_keys(given: Mapping[str, object], allowed: tuple[str, ...], *, what: str) -> None:
+    """Refuse a key that means nothing: a typo must not silently become a default."""
+    for key in given:
+        if key not in allowed:
+            hint = suggested(key, allowed, otherwise=f"it takes {', '.join(allowed)}")
+            raise InvalidSchedule(f"{what} has no {shown(key)}; {hint}", field=str(key))
+
+
+def nearest(key: object, among: Sequence[str]) -> str:
+    """The word that was probably meant; empty if none is near."""
+    close = difflib.get_close_matches(str(key)[:NAME_CHARS_MAX], among, n=1)
+    return close[0] if close else ""
+
+
+def choice(value: object, among: tuple[str, ...], *, what: str) -> str:
+    """Return `value` if it is one of the words."""
+    if not isinstance(value, str) or value not in among:
+        raise InvalidSchedule(f"{what} {shown(value)} is not one of {', '.join(among)}", field=what)
+    return value
+
+
+def parse_moment(value: object, *, what: str, tz: str | None = None) -> Instant:
+    """Read a time. One without an offset is refused, unless a zone says whose clock is meant."""
+    try:
+        if isinstance(value, str):
+            moment = _wall_clock(value) if tz is not None else None
+            instant = from_iso(value) if moment is None else instant_of(moment, tz or "UTC")
+        elif isinstance(value, datetime):
+            instant = from_datetime(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            instant = float(value)
+        else:
+            raise UsageError(f"{shown(value)} is not a time")
+    except (UsageError, OverflowError) as error:
+        raise InvalidSchedule(f"{what}: {error}", field=what) from None
+    if not INSTANT_MIN + 86_400 <= instant <= INSTANT_MAX - 86_400:  # NaN is not in it, either
+        raise InvalidSchedule(
+            f"{what} {shown(value)} is not a time from 0001-01-02 to 9999-12-30", field=what
+        )
+    return round(instant, 6)
+
+
+def _wall_clock(text: str) -> datetime | None:
+    """The time that a text without an offset shows; None: it has one, or is no time."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is None else None

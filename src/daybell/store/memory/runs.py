@@ -1,20 +1,43 @@
-"""Runs of workflows."""
+"""Workflow runs, steps of durable functions, and events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from msgspec.structs import asdict
+
+from daybell.core import checks
+from daybell.core.checks import check_limit
+from daybell.core.event import (
+    Event,
+    Facts,
+    NewEvent,
+    NewStep,
+    NodeWait,
+    Published,
+    Step,
+    StepKind,
+    check_cursor,
+    check_event,
+    check_steps,
+    close_wait,
+    matches,
+    record_step,
+    result_of,
+)
 from daybell.core.execution import AttemptSpan, Claimed, Enqueued, Execution, NewExecution, State
-from daybell.core.instant import Instant
 from daybell.core.lifecycle import after_cancel
-from daybell.core.run import Plan, RunDetail
-from daybell.store import driving
-from daybell.store.checks import check_limit
-from daybell.store.memory import moves, progress, restarting
-from daybell.store.memory.executions import holds
-from daybell.store.memory.quotas import queued_room
-from daybell.store.memory.tables import Part, Row, RunRow, Tables, shown_state
+from daybell.core.units import Instant
+from daybell.core.views import Page, bytes_of, cut_page
+from daybell.core.workflow.run import Plan, RunDetail
+from daybell.errors import ExecutionNotFound
+from daybell.store import run_driver
+from daybell.store.memory import progress, queue, waits
+from daybell.store.memory.progress import queued_room
+from daybell.store.memory.queue import holds
+from daybell.store.memory.tables import Part, Row, RunRow, StepRow, Tables, Wait, shown_state
+from daybell.store.run_driver import select_waits
 from daybell.store.wakeups import Signal
 
 
@@ -31,30 +54,30 @@ class MemoryRuns(Part):
             if row.key in tables.runs or not is_cancelled:
                 progress.begin(tables, row, plan, now)
             else:
-                moves.leave(tables, row, after_cancel(claimed), now)
+                queue.leave(tables, row, after_cancel(claimed), now)
         await self._go_on()
         return True
 
     async def _go_on(self) -> None:
         """Do what the last transaction has left to do in runs, if it is not too much."""
-        for _ in range(driving.ADVANCE_ROUNDS):
+        for _ in range(run_driver.ADVANCE_ROUNDS):
             if not todo(self._tables):
                 break
             await self.advance_runs()
 
     def _settle(self) -> None:
-        progress.settle(self._tables, self._clock())
+        progress.settle_runs(self._tables, self._clock())
 
     async def advance(self, tenant: str, run: UUID) -> bool:
         with self._begin(tenant) as tables:
-            return progress.go_on(tables, (tenant, run), (), self._clock())
+            return progress.advance_run(tables, (tenant, run), (), self._clock())
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         check_limit(limit)
         with self._begin() as tables:
             found = todo(tables)[:limit]
             for key in found:
-                progress.go_on(tables, key, (), self._clock())
+                progress.advance_run(tables, key, (), self._clock())
             return len(found)
 
     async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
@@ -74,7 +97,7 @@ class MemoryRuns(Part):
                 for one in nodes
                 if one.execution is not None and one.group is None
             )
-            return driving.newest(
+            return run_driver.newest_spans(
                 ((row.execution.id, span) for row in found if row for span in spans(row)), limit
             )
 
@@ -82,7 +105,7 @@ class MemoryRuns(Part):
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
     ) -> Enqueued:
         with self._begin(tenant) as tables:
-            answer = restarting.rerun(tables, (tenant, id), new, labels, self._clock())
+            answer = queue.rerun(tables, (tenant, id), new, labels, self._clock())
             tables.signals[Signal.CLAIM] = None
             return answer
 
@@ -99,13 +122,13 @@ class MemoryRuns(Part):
         nodes.sort(key=lambda one: one.node.order)
         return RunDetail(
             row.run,
-            tuple(driving.shown_node(one.node, one.result, executions) for one in nodes),
+            tuple(run_driver.view_node(one.node, one.result, executions) for one in nodes),
             tables.rows[tenant, row.run.id].execution.finished_at,
         )
 
 
-def standing(one: Execution, now: Instant) -> driving.Standing:
-    return driving.Standing(shown_state(one, now), one.started_at, one.run_at, one.reason)
+def standing(one: Execution, now: Instant) -> run_driver.ExecutionStatus:
+    return run_driver.ExecutionStatus(shown_state(one, now), one.started_at, one.run_at, one.reason)
 
 
 def spans(row: Row) -> Iterator[AttemptSpan]:
@@ -129,3 +152,140 @@ def todo(tables: Tables) -> list[progress.RunKey]:
         if (row.run.is_todo or (row.run.is_blocked and key[0] in free))
         and progress.is_in_nobodys_hands(tables, key)
     ]
+
+
+# Steps of durable functions, and events.
+
+
+class MemorySteps(Part):
+    """See `protocol.Steps`."""
+
+    async def steps(self, tenant: str, id: UUID) -> list[Step]:
+        with self._begin(tenant) as tables:
+            keys = sorted(key for key in tables.steps if key[:2] == (tenant, id))
+            return [tables.steps[key].step for key in keys]
+
+    async def record(
+        self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
+    ) -> list[Step | None]:
+        check_steps(steps)
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            answers: list[Step | None] = []
+            for new in steps:
+                row = tables.rows.get((tenant, new.id))
+                if row is None or not holds(row, worker, new):
+                    answers.append(None)
+                else:
+                    answers.append(write(tables, row, new, now))
+            return answers
+
+    async def publish(self, tenant: str, event: NewEvent) -> Published:
+        check_event(event)
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            if event.execution is not None and (tenant, event.execution) not in tables.rows:
+                raise ExecutionNotFound(f"no execution {event.execution}")
+            key = tenant, event.source, event.id
+            if key in tables.events:
+                return Published(created=False)
+            kept = Event(received_at=now, **asdict(event))
+            last = next(reversed(tables.events.values()), (0, None))[0]
+            tables.events[key] = last + 1, kept
+            return Published(True, waits.deliver(tables, tenant, kept, now))
+
+    async def time_out_waits(self, *, limit: int = 1000) -> int:
+        checks.check_limit(limit)
+        with self._begin() as tables:
+            return waits.time_out(tables, limit, self._clock())
+
+    async def node_waits(
+        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    ) -> list[NodeWait]:
+        checks.check_limit(limit)
+        facts = None if event is None else Facts(event.data)
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            rows = [
+                (key[1], *found, wait.event, wait.match, wait.timeout_at)
+                for key, wait in sorted(tables.waits.items(), key=lambda pair: pair[0])
+                if (event is None or wait.event == event.name)
+                and (wait.timeout_at is None or wait.timeout_at >= now)
+                and (found := waits.place_in(tables, key[:2], run)) is not None
+            ]
+            return select_waits(rows, facts, limit)
+
+    async def list_events(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Event]:
+        checks.check_limit(limit)
+        before = check_cursor(cursor)
+        with self._begin(tenant) as tables:
+            found = [
+                (number, event)
+                for (owner, _, _), (number, event) in tables.events.items()
+                if owner == tenant and (before is None or number < before)
+            ]
+            page = cut_page(
+                sorted(found, key=lambda one: -one[0]),
+                limit,
+                size=lambda one: bytes_of(one[1].data),
+                cursor=lambda one: str(one[0]),
+            )
+            return Page(items=tuple(event for _, event in page.items), next_cursor=page.next_cursor)
+
+
+def write(tables: Tables, row: Row, new: NewStep, now: Instant) -> Step:
+    """Put a step on record, and answer what is there now."""
+    key = *row.key, new.n
+    before = tables.steps.get(key)
+    step, event = record_step(new, None if before is None else before.step, now=now), None
+    if before is not None and step is before.step:
+        return step
+    if step.kind is StepKind.WAIT:
+        found = earlier_event(tables, row, new, until=step.wake_at)
+        if found is not None:
+            step, event = close_wait(step, result_of(found), now=now), (found.source, found.id)
+    tables.steps[key] = StepRow(step=step, event=event)
+    tables.waits.pop(key, None)
+    if not step.is_done and new.event is not None and step.kind is StepKind.WAIT:
+        tables.waits[key] = Wait(event=new.event, match=new.match, timeout_at=step.wake_at)
+    return step
+
+
+def earlier_event(
+    tables: Tables, row: Row, wait: NewStep, *, until: Instant | None
+) -> Event | None:
+    """The first event that fits, came in time, and that no other wait of the execution got."""
+    execution = row.execution
+    taken = {step.event for key, step in tables.steps.items() if key[:2] == row.key}
+    for (owner, *name), (_, event) in tables.events.items():
+        if (
+            owner == execution.tenant
+            and event.name == wait.event
+            and event.execution in (None, execution.id)
+            and event.received_at >= execution.created_at
+            and (until is None or event.received_at <= until)
+            and tuple(name) not in taken
+            and matches(wait.match, event.data)
+        ):
+            return event
+    return None
+
+
+def remove_events(tables: Tables, before: Instant) -> int:
+    old = [key for key, (_, event) in tables.events.items() if event.received_at < before]
+    for key in old:
+        del tables.events[key]
+    return len(old)
+
+
+def remove_steps(tables: Tables) -> int:
+    """Take away steps and waits of executions that are gone."""
+    removed = 0
+    for table in (tables.steps, tables.waits):
+        old = [key for key in table if key[:2] not in tables.rows]
+        for key in old:
+            del table[key]
+        removed += len(old)
+    return removed

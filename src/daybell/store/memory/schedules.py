@@ -1,4 +1,4 @@
-"""Cursors: what is due, and who stops it."""
+"""Schedules: cursors, the atomic firing of ticks, and job dependencies."""
 
 from __future__ import annotations
 
@@ -7,25 +7,139 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL
-from daybell.core.instant import Instant, Seconds
-from daybell.core.overlap import gate_of, is_backfill
+from daybell.core.checks import OCCURRENCES_MAX, check_batch, check_limit
+from daybell.core.execution import TERMINAL, Enqueued, Execution, State
+from daybell.core.lifecycle import Event, target
 from daybell.core.schedule import (
+    DEPENDENCIES,
+    OVERLAP,
+    UPSTREAM_FAILED,
     Decision,
+    Dependent,
+    Dependents,
     Due,
+    Ended,
     Firing,
     NewSchedule,
     Occurrence,
     Schedule,
+    ScheduleRewind,
+    Tick,
     TickRecord,
-    TurnBack,
+    Upstream,
+    Waiting,
+    gate_of,
+    is_backfill,
+    is_job_gate,
 )
-from daybell.store.checks import OCCURRENCES_MAX, check_limit
-from daybell.store.memory import endings
-from daybell.store.memory.enqueue import make_gate
-from daybell.store.memory.firing import fire
-from daybell.store.memory.tables import JobRow, Part, Tables, shown_state
+from daybell.core.units import Instant, Seconds
+from daybell.store.memory import progress
+from daybell.store.memory.progress import charge
+from daybell.store.memory.queue import enqueue, keep_waiting, make_gate
+from daybell.store.memory.tables import JobRow, Part, Row, Tables, shown_state
 from daybell.store.wakeups import Signal
+
+# Firing: a cursor goes on, its ticks are recorded, their executions created, as one.
+
+
+def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
+    """Advance one schedule, if its cursor still is where the caller saw it."""
+    key = firing.tenant, firing.schedule
+    schedule = tables.schedules.get(key)
+    if schedule is None or schedule.is_paused or schedule.cursor != firing.expect:
+        return False
+    if any((*key, tick.at) in tables.ticks for tick in firing.missed):
+        return False
+    tables.moved_at[key] = max(now, firing.planned_at)
+    if schedule.since is None:
+        tables.schedules[key] = replace(schedule, next_at=firing.next_at)
+    else:
+        tables.schedules[key] = replace(schedule, since=firing.next_at)
+    answers: list[Enqueued] = []
+    records: list[TickRecord] = []
+    ruled_out = 0
+    for tick in firing.ticks:
+        if (*key, tick.at) not in tables.ticks:
+            if tick.execution is not None:
+                check_batch([tick.execution])
+                answers += enqueue(tables, firing.tenant, [tick.execution], now)
+                ruled_out += rule_out(tables, firing.tenant, tick, now)
+            records.append(
+                describe_tick(firing, tick, None if tick.execution is None else answers[-1])
+            )
+            tables.ticks[*key, tick.at] = records[-1]
+    made = sum(one.created and not one.skipped for one in answers)
+    charge(tables, firing.tenant, made - ruled_out, now, is_refused=False)
+    count(tables, firing, records)
+    end(tables, firing, records)
+    begin_anew(tables, firing, answers, now)
+    return True
+
+
+def rule_out(tables: Tables, tenant: str, tick: Tick, now: Instant) -> bool:
+    """Skip the execution of a tick that a rule said no to, whatever it waits for: its job may
+    depend on nothing by now.
+    """
+    row = None if tick.ruled_out is None else tables.rows.get((tenant, tick.ruled_out))
+    if row is None or row.execution.state in {State.RUNNING, *TERMINAL}:
+        return False
+    tables.put(keep_waiting(row, DEPENDENCIES))
+    progress.end_unstarted(tables, row, Event.RULED_OUT, now, reason=tick.reason)
+    return True
+
+
+def describe_tick(firing: Firing, tick: Tick, answer: Enqueued | None) -> TickRecord:
+    """A tick as it is kept: what the overlap rule did not let in was skipped."""
+    is_skipped = answer is not None and answer.skipped
+    return TickRecord(
+        schedule=firing.schedule,
+        at=tick.at,
+        decision=Decision.SKIPPED if is_skipped else tick.decision,
+        reason=OVERLAP if is_skipped else tick.reason,
+        until=tick.until,
+        execution=None if answer is None else answer.id,
+        count=tick.count,
+    )
+
+
+def count(tables: Tables, firing: Firing, records: list[TickRecord]) -> None:
+    # Read again: an execution that was replaced has told the schedule of its end. A fixed delay
+    # does not begin with that, but with the end of what came in its place.
+    schedule = tables.schedules[firing.tenant, firing.schedule]
+    waits = schedule.delay is not None and firing.next_at is None
+    fired = [record.at for record in records if record.decision is Decision.FIRED]
+    skipped = [record for record in records if record.decision is Decision.SKIPPED]
+    missed = [record.count for record in records if record.decision is Decision.MISSED]
+    tables.schedules[firing.tenant, firing.schedule] = replace(
+        schedule,
+        next_at=None if waits else schedule.next_at,
+        last_at=fired[-1] if fired else schedule.last_at,
+        fired=schedule.fired + len(fired),
+        skipped=schedule.skipped + len(skipped),
+        missed=schedule.missed + sum(missed),
+    )
+
+
+def end(tables: Tables, firing: Firing, records: list[TickRecord]) -> None:
+    """Let the schedule end that was to end with this, unless a tick of it was not fired."""
+    schedule = tables.schedules[firing.tenant, firing.schedule]
+    fired = sum(record.decision is Decision.FIRED for record in records)
+    if fired < sum(tick.execution is not None for tick in firing.ticks):
+        if firing.if_refused_at is not None:
+            schedule = replace(schedule, next_at=firing.if_refused_at)
+    elif firing.is_over:
+        schedule = replace(schedule, next_at=None, delay=None)
+    tables.schedules[firing.tenant, firing.schedule] = schedule
+
+
+def begin_anew(tables: Tables, firing: Firing, answers: list[Enqueued], now: Instant) -> None:
+    """Start a fixed delay again if nothing came of the firing whose end could do so."""
+    schedule = tables.schedules[firing.tenant, firing.schedule]
+    is_refused = bool(answers) and all(one.skipped or not one.created for one in answers)
+    if is_refused and schedule.delay is not None and schedule.next_at is None:
+        next_at = now + schedule.delay
+        tables.schedules[firing.tenant, firing.schedule] = replace(schedule, next_at=next_at)
+        tables.signals[Signal.SCHEDULES] = None
 
 
 class MemorySchedules(Part):
@@ -104,13 +218,13 @@ class MemorySchedules(Part):
             found.sort(key=lambda schedule: schedule.id)
             return Due(now=now, schedules=tuple(found[:limit]))
 
-    async def turn_back(self, turns: Sequence[TurnBack]) -> list[bool]:
+    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
         with self._begin() as tables:
             return [turn_back(tables, turn) for turn in turns]
 
     async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
         with self._begin(tenant) as tables:
-            endings.pause(tables, tenant, name, self._clock(), note)
+            progress.pause(tables, tenant, name, self._clock(), note)
 
     async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
         with self._begin(tenant) as tables:
@@ -229,7 +343,7 @@ def upcoming(tables: Tables) -> list[tuple[Instant, Schedule]]:
     return sorted(found, key=lambda entry: (entry[0], entry[1].id))
 
 
-def turn_back(tables: Tables, turn: TurnBack) -> bool:
+def turn_back(tables: Tables, turn: ScheduleRewind) -> bool:
     """Set one cursor back, if it still is where the caller saw it."""
     key = turn.tenant, turn.schedule
     schedule = tables.schedules.get(key)
@@ -260,4 +374,154 @@ def waits_in_vain(tables: Tables, schedule: Schedule) -> bool:
         and one.state not in TERMINAL
         and not is_backfill(one.gate)
         for one in (row.execution for row in tables.live.values())
+    )
+
+
+# Jobs that depend on jobs: what waits, and how the others stand.
+
+
+class MemoryDependencies(Part):
+    """See `protocol.Dependencies`."""
+
+    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+        check_limit(limit)
+        with self._begin() as tables:
+            now = self._clock()
+            schedules = [
+                Dependent.of(one, job.dependencies, job.on_dependency_failure)
+                for one in tables.schedules.values()
+                if one.since is not None and not one.is_paused
+                for job in [tables.jobs[one.tenant, one.job].current.definition]
+                if after is None or one.id > after
+            ]
+            waiting = [
+                describe_waiting(tables, row.execution)
+                for row in tables.live.values()
+                if is_waiting(row) and row.execution.run_at <= now
+                if after is None or row.execution.id > after
+            ]
+            return Dependents(
+                now=now,
+                schedules=tuple(sorted(schedules, key=lambda one: one.schedule.id)[:limit]),
+                waiting=tuple(sorted(waiting, key=lambda one: one.id)[:limit]),
+            )
+
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
+        with self._begin(tenant) as tables:
+            return [ended_since(tables, tenant, job, since) for job, since in jobs]
+
+    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+        with self._begin(tenant) as tables:
+            return [upstream(tables, tenant, job, at) for job, at in jobs]
+
+    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        with self._begin(tenant) as tables:
+            found = still_waiting(tables, tenant, ids)
+            for row in found:
+                tables.put(replace(row, execution=released(row)))
+            return len(found)
+
+    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        with self._begin(tenant) as tables:
+            found = still_waiting(tables, tenant, ids)
+            for row in found:
+                progress.end_unstarted(
+                    tables, row, Event.RULED_OUT, self._clock(), reason=UPSTREAM_FAILED
+                )
+            return len(found)
+
+
+def is_waiting(row: Row) -> bool:
+    execution = row.execution
+    return execution.state is State.WAITING and execution.reason == DEPENDENCIES
+
+
+def still_waiting(tables: Tables, tenant: str, ids: Iterable[UUID]) -> list[Row]:
+    found = [tables.rows.get((tenant, id)) for id in ids]
+    return [row for row in found if row is not None and is_waiting(row)]
+
+
+def released(row: Row) -> Execution:
+    """An execution that its dependencies let go; it may have to wait for a slot."""
+    execution = row.execution
+    if execution.gate is not None and not row.has_slot:
+        return replace(execution, reason=OVERLAP if is_job_gate(execution.gate) else "gate")
+    return replace(execution, state=target(execution.state, Event.RELEASED), reason=None)
+
+
+def describe_waiting(tables: Tables, execution: Execution) -> Waiting:
+    definition = tables.jobs[execution.tenant, execution.job].current.definition
+    return Waiting(
+        tenant=execution.tenant,
+        id=execution.id,
+        job=execution.job,
+        at=due_at(execution),
+        dependencies=definition.dependencies,
+        on_failure=definition.on_dependency_failure,
+    )
+
+
+def due_at(execution: Execution) -> Instant:
+    """When it was to begin. Once an attempt has ended, only its creation tells."""
+    if execution.scheduled_for is not None:
+        return execution.scheduled_for
+    return execution.run_at if execution.attempt == 1 else execution.created_at
+
+
+def executions_of(tables: Tables, tenant: str, job: str) -> list[Execution]:
+    """A job's own executions, as far as they count."""
+    row = tables.jobs.get((tenant, job))
+    if row is None or row.is_deleted:
+        return []
+    return [
+        one
+        for one in (row.execution for row in tables.rows.values())
+        if (one.tenant, one.job) == (tenant, job) and one.node is None and not is_passed_over(one)
+    ]
+
+
+def is_passed_over(execution: Execution) -> bool:
+    return execution.state is State.SKIPPED and execution.reason == OVERLAP
+
+
+def failed_after(one: Execution, at: Instant) -> bool:
+    """Whether it has failed for good, and was due later than this."""
+    has_failed = one.state in TERMINAL and one.state is not State.SUCCEEDED
+    return has_failed and due_at(one) > at and one.finished_at is not None and one.finished_at > at
+
+
+def ended_since(tables: Tables, tenant: str, job: str, since: Instant) -> Ended:
+    ended = sorted(
+        (one.finished_at, one.id, one.state)
+        for one in executions_of(tables, tenant, job)
+        if one.finished_at is not None and one.finished_at > since and one.state in TERMINAL
+    )
+    succeeded = [at for at, _, state in ended if state is State.SUCCEEDED]
+    return Ended(
+        succeeded_at=succeeded[-1] if succeeded else None,
+        ended_at=ended[-1][0] if ended else None,
+        state=ended[-1][2] if ended else None,
+    )
+
+
+def upstream(tables: Tables, tenant: str, job: str, at: Instant) -> Upstream:
+    found = executions_of(tables, tenant, job)
+    by_then = [one for one in found if due_at(one) <= at]
+    latest = max(by_then, key=lambda one: (due_at(one), one.id), default=None)
+    state = None if latest is None else latest.state
+    is_asked = state is None or (state in TERMINAL and state is not State.SUCCEEDED)
+    return Upstream(
+        state=state,
+        has_newer_success=is_asked
+        and any(one.state is State.SUCCEEDED and due_at(one) > at for one in found),
+        has_newer_failure=state is None and any(failed_after(one, at) for one in found),
+        is_behind=any(
+            (one.tenant, one.job) == (tenant, job)
+            and one.next_at is not None
+            and one.next_at <= at
+            and not one.is_paused
+            for one in tables.schedules.values()
+        ),
     )

@@ -7,26 +7,19 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import NoReturn
 from uuid import UUID
 
-from daybell.core.audit import NewEntry
-from daybell.core.execution import Enqueued, NewExecution
+from daybell.core import checks
+from daybell.core.access import NewAuditEntry
+from daybell.core.execution import Cancellation, Enqueued, NewExecution
 from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.schedule import Firing
-from daybell.store import checks
-from daybell.store.memory.access import MemoryAccess
-from daybell.store.memory.definitions import MemoryDefinitions
-from daybell.store.memory.dependencies import MemoryDependencies
-from daybell.store.memory.executions import MemoryExecutions
-from daybell.store.memory.gates import MemoryGates
-from daybell.store.memory.logs import MemoryLogs
-from daybell.store.memory.runs import MemoryRuns
-from daybell.store.memory.schedules import MemorySchedules
-from daybell.store.memory.steps import MemorySteps
+from daybell.store.memory.admin import MemoryAccess, MemoryVault
+from daybell.store.memory.catalog import MemoryDefinitions, MemoryViews
+from daybell.store.memory.progress import MemoryGates
+from daybell.store.memory.queue import MemoryExecutions, MemoryLogs, MemoryWorkers
+from daybell.store.memory.runs import MemoryRuns, MemorySteps
+from daybell.store.memory.schedules import MemoryDependencies, MemorySchedules
 from daybell.store.memory.tables import Clock
 from daybell.store.memory.upkeep import MemoryUpkeep
-from daybell.store.memory.vault import MemoryVault
-from daybell.store.memory.views import MemoryViews
-from daybell.store.memory.workers import MemoryWorkers
-from daybell.store.outcomes import Cancellation
 from daybell.store.wakeups import Listeners, Signal, Wake
 
 StopListening = Callable[[], Awaitable[None]]
@@ -78,7 +71,7 @@ class MemoryStore(
         executions: Sequence[NewExecution],
         *,
         repeat: bool = False,
-        entries: Sequence[NewEntry] = (),
+        entries: Sequence[NewAuditEntry] = (),
     ) -> list[Enqueued]:
         answers = await super().enqueue(tenant, executions, repeat=repeat, entries=entries)
         self._listeners.wake()

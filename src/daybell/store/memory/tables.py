@@ -16,24 +16,27 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from daybell.core import event as news
-from daybell.core.access import Key
-from daybell.core.audit import Entry, Head, Link, NewEntry, extend_chain
+from daybell.core.access import (
+    AuditEntry,
+    ChainHead,
+    ChainLink,
+    Key,
+    NewAuditEntry,
+    Request,
+    Secret,
+    Tenant,
+    extend_chain,
+)
+from daybell.core.event import Step
 from daybell.core.execution import TERMINAL, Attempt, Claimed, Execution, State, reason_in
-from daybell.core.idempotency import Request
-from daybell.core.instant import Instant
-from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
-from daybell.core.leading import Presence, Seat
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, Template
 from daybell.core.lifecycle import Event, target
-from daybell.core.run import Node, NodeEnd, Run
 from daybell.core.schedule import Schedule, TickRecord
-from daybell.core.secret import Secret
-from daybell.core.step import Step
-from daybell.core.template import Template
-from daybell.core.tenant import Tenant
-from daybell.core.watch import Watch
-from daybell.core.worker import Worker
+from daybell.core.units import Instant
+from daybell.core.worker import LeadershipRecord, Presence, Watch, Worker
+from daybell.core.workflow.run import Node, NodeEnd, Run
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
-from daybell.store import recording
+from daybell.store import admin
 from daybell.store.wakeups import Signal
 
 Clock: TypeAlias = Callable[[], Instant]
@@ -201,7 +204,7 @@ class Tables(msgspec.Struct):
     moved_at: dict[tuple[str, UUID], Instant] = {}  # when a schedule's cursor was set
     ticks: Table[tuple[str, UUID, Instant], TickRecord] = msgspec.field(default_factory=Table)
     gates: dict[tuple[str, str], int] = {}  # capacities; holders are counted
-    seats: dict[str, Seat] = {}  # leaderships
+    seats: dict[str, LeadershipRecord] = {}  # leaderships
     presences: dict[tuple[str, UUID], Presence] = {}  # who has asked for them
     # By attempt and number of the part: when it was written, and its text.
     logs: Table[tuple[str, UUID, int, int], tuple[Instant, str]] = msgspec.field(
@@ -210,8 +213,8 @@ class Tables(msgspec.Struct):
     keys: dict[tuple[str, UUID], KeyRow] = {}
     minutes: dict[tuple[str, int], int] = {}  # how many were enqueued, where that is limited
     # In the order of their numbers.
-    audit: Table[tuple[str, UUID], Link] = msgspec.field(default_factory=Table)
-    audit_heads: dict[str, Head] = {}
+    audit: Table[tuple[str, UUID], ChainLink] = msgspec.field(default_factory=Table)
+    audit_heads: dict[str, ChainHead] = {}
     requests: dict[tuple[str, str], tuple[Instant, Request]] = {}  # and when they came
     secrets: dict[tuple[str, str], SecretRow] = {}
     templates: dict[tuple[str, str], Template] = {}
@@ -259,14 +262,14 @@ class Tables(msgspec.Struct):
         else:
             self.live[row.key] = row
 
-    def record(self, tenant: str, entry: NewEntry, now: Instant) -> None:
+    def record(self, tenant: str, entry: NewAuditEntry, now: Instant) -> None:
         """Append an entry to the tenant's chain, unless it exists."""
         if tenant not in self.tenants:
             raise TenantNotFound(f"no tenant named {shown(tenant)}")
         if (tenant, entry.id) in self.audit:
             return
-        made = Entry(tenant=tenant, at=now, **asdict(entry))
-        head, (link,) = extend_chain(self.audit_heads.get(tenant, Head()), [made])
+        made = AuditEntry(tenant=tenant, at=now, **asdict(entry))
+        head, (link,) = extend_chain(self.audit_heads.get(tenant, ChainHead()), [made])
         self.audit[tenant, entry.id], self.audit_heads[tenant] = link, head
 
     def definition(self, execution: Execution) -> JobDefinition:
@@ -327,7 +330,7 @@ class Part:
 
     def _record(self, before: list[Any]) -> None:
         """If somebody wants a change on record, and there is one, add the entry to it."""
-        wanted = recording.wanted(self)
+        wanted = admin.pending_entry(self)
         if wanted is not None and self._tables.is_changed(before):
             self._tables.record(wanted.tenant, wanted.entry, self._clock())
             wanted.committed()

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.execution import TERMINAL
-from daybell.core.instant import Instant, Seconds
-from daybell.core.leading import Presence, ask, asks_for, leave
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
-from daybell.core.view import (
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import (
     JOB_AGAIN_SECONDS,
     JOB_UNUSED_SECONDS,
     Check,
@@ -18,20 +18,21 @@ from daybell.core.view import (
     Removed,
     Retention,
 )
-from daybell.core.worker import Leadership, WorkerState
-from daybell.store.checks import (
-    AUDIT_KEPT_SECONDS,
-    KEY_KEPT_SECONDS,
-    MINUTE_KEPT_SECONDS,
+from daybell.core.worker import (
+    Leadership,
+    Presence,
+    WorkerState,
+    propose_leadership,
+    release_leadership,
+    request_leadership,
 )
-from daybell.store.memory.access import remove_entries, remove_keys, remove_requests
-from daybell.store.memory.definitions import delete
-from daybell.store.memory.executions import is_dead_letter
-from daybell.store.memory.gates import remove_gates
+from daybell.store.memory.admin import remove_entries, remove_keys, remove_requests
+from daybell.store.memory.catalog import delete
+from daybell.store.memory.progress import remove_gates
+from daybell.store.memory.queue import held, is_dead_letter
+from daybell.store.memory.runs import remove_events, remove_steps
 from daybell.store.memory.schedules import schedules_of
-from daybell.store.memory.steps import remove_events, remove_steps
 from daybell.store.memory.tables import JobRow, Part, Row, Tables
-from daybell.store.memory.workers import held
 from daybell.store.wakeups import Signal
 
 
@@ -43,9 +44,9 @@ class MemoryUpkeep(Part):
     ) -> Leadership | None:
         with self._begin() as tables:
             now = self._clock()
-            asked = ask(
+            asked = request_leadership(
                 tables.seats.get(name),
-                asks_for(name, holder, lease, now=now),
+                propose_leadership(name, holder, lease, now=now),
                 since=since,
                 present=present(tables, name),
                 now=now,
@@ -63,7 +64,7 @@ class MemoryUpkeep(Part):
             seat = tables.seats.get(name)
             presence = tables.presences.pop((name, holder), None)
             if seat is not None:
-                tables.seats[name] = leave(seat, holder, presence, now=self._clock())
+                tables.seats[name] = release_leadership(seat, holder, presence, now=self._clock())
 
     async def list_leaders(self) -> list[Leadership]:
         with self._begin() as tables:

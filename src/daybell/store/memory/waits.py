@@ -6,12 +6,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.event import Event, Facts, result_of, wait_key
+from daybell.core.event import Event, Facts, close_wait, result_of, wait_key
 from daybell.core.execution import TERMINAL, State
-from daybell.core.instant import Instant
 from daybell.core.lifecycle import FOR_EVENT, target
 from daybell.core.lifecycle import Event as Happening
-from daybell.core.step import ended
+from daybell.core.units import Instant
 from daybell.store.memory.tables import Row, StepRow, Tables
 from daybell.store.wakeups import Signal
 
@@ -95,7 +94,7 @@ def end_wait(
     if row is None or row.execution.state in TERMINAL:
         return False
     step = tables.steps[key].step
-    tables.steps[key] = StepRow(step=ended(step, result, now=now), event=event)
+    tables.steps[key] = StepRow(step=close_wait(step, result, now=now), event=event)
     execution = row.execution
     if execution.state is State.WAITING and execution.reason == FOR_EVENT:
         state = target(execution.state, Happening.RELEASED)

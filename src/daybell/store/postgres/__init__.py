@@ -1,4 +1,6 @@
-"""The store that fleets run on. `migrations/0001_initial.sql` tells how executions are kept."""
+"""The PostgreSQL store. `migrations/0001_initial.sql` describes the layout of the tables."""
+
+from __future__ import annotations
 
 from daybell.store.postgres.store import PostgresStore
 

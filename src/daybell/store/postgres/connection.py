@@ -1,54 +1,274 @@
-"""Connections to PostgreSQL: a pool, its settings, and what becomes of a driver's errors.
-
-Session settings are part of what is promised. A statement, lock or idle transaction that takes
-too long is ended by the server, so that a half-open peer cannot hold a lock for ever; see
-`timeouts.py`. Sequential scans are off because a plan made while a table was small would be kept
-while it grows to millions. For the same reason a connection plans its statements again once a table
-is eight times as large as before: see `replan`.
-
-A connection that does not answer in time is terminated, and the idle connections of its pool are
-not used again: the same proxy or machine may have swallowed them, too.
-
-Behind a pooler in transaction mode (PgBouncer) no session setting survives and no prepared
-statement can be relied on. That is found out when connecting; then every statement runs in a
-transaction of its own, planned afresh. In session mode each connection keeps its server, and only
-the settings have to be made after the start. But then each one takes a server from the pooler, so
-the pools are smaller.
-"""
+"""Connections to PostgreSQL: the pools, their settings, the check of the server's lineage, audit records, and the translation of driver errors."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
     suppress,
 )
 from contextvars import ContextVar
 from functools import partial
+from threading import Lock
 from typing import Any, Final, Protocol, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
-from daybell.core.instant import Seconds
+from daybell.core.access import NewAuditEntry
 from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
+from daybell.core.postgres_url import explain_refusal, read_hosts, tls_options
+from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
-from daybell.errors import SchemaError, Unavailable, UsageError
-from daybell.store import recording
-from daybell.store.postgres.lineage import connect, lineage_of, read_row
-from daybell.store.postgres.recorded import record_change
+from daybell.errors import SchemaError, TenantNotFound, Unavailable, UsageError, shown
+from daybell.store import admin
+from daybell.store.admin import PendingEntry
 from daybell.store.postgres.timeouts import PATIENT, Pace, Timeouts, timeouts_for
-from daybell.store.recording import Recording
 from daybell.store.shares import Holder, Shares, current_holder, set_holder
+
+# The server behind a connection: is it the newest primary that this process has seen?
+#
+# After a failover the old primary may come back and still take writes: a host of the URL, a name
+# or an address leads to it again. Work that it accepts is lost when it is rebuilt as a standby.
+# Each promotion starts a new timeline of the same cluster, so a connection is refused if its
+# server is
+#
+# - on a lower timeline than one that this process has used, - of another cluster (its system
+# identifier differs), or - in recovery: a standby takes no writes.
+#
+# The memory is that of the process, shared by all its stores with the same URL. A process that
+# starts anew and reaches only the old primary cannot tell: nothing there knows of the promotion.
+
+logger = logging.getLogger("daybell.store")
+
+_driver: Any = asyncpg  # it has no types of its own
+
+# pg_control_checkpoint() names the new timeline only after the first checkpoint; the name of the
+# current WAL file has it at once. Every role may call these functions, but not every service that
+# speaks PostgreSQL's protocol has them.
+_TIMELINE: Final = (
+    "CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
+)
+IDENTITY: Final = f"system_identifier, {_TIMELINE} FROM pg_control_system()"
+_UNSUPPORTED: Final = (
+    asyncpg.FeatureNotSupportedError,
+    asyncpg.UndefinedFunctionError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InternalServerError,
+)
+
+
+class Lineage:
+    """The cluster that a process uses, and the highest timeline of it so far."""
+
+    def __init__(self) -> None:
+        self.cluster: int | None = None  # its system identifier; None: not known yet
+        self.timeline = 0
+        self.is_unsupported = False  # the service has no timelines to compare
+
+    async def check(self, link: Any) -> None:
+        """Raise Unavailable unless the server is the newest primary. Takes one round trip."""
+        if not self.is_unsupported:
+            await self._compare(link)
+
+    async def check_with(self, link: Any, condition: str) -> bool:
+        """Check the server, and return whether a condition holds, in one round trip. Raises the
+        driver's error if one of them cannot be asked.
+        """
+        holds, cluster, timeline = await read_row(link, f"{condition}, {IDENTITY}")
+        self.accept(int(cluster), int(timeline or "0", 16), where=_server_address(link))
+        return holds == "t"
+
+    async def check_after(self, link: Any, statement: str) -> None:
+        """Execute a statement, and check the server in the same round trip: behind a pooler,
+        each transaction may be at another server.
+        """
+        if self.is_unsupported:
+            await link.execute(statement)
+        elif self.cluster is None:
+            await link.execute(statement)
+            await self._compare(link)
+        elif await link.execute(f"{statement}; SELECT 1 WHERE {self._same()}") != "SELECT 1":
+            await self._compare(link)
+
+    def _same(self) -> str:
+        return f"{_TIMELINE} = '{self.timeline:08X}'"
+
+    async def _compare(self, link: Any) -> None:
+        try:
+            # Refused by a service without these functions, it must not end the transaction.
+            async with link.transaction() if link.is_in_transaction() else nullcontext():
+                cluster, timeline = await read_row(link, IDENTITY)
+        except _UNSUPPORTED as error:
+            logger.info("cannot tell an old primary from the current one: %s", error)
+            self.is_unsupported = True
+            return
+        self.accept(int(cluster), int(timeline or "0", 16), where=_server_address(link))
+
+    def accept(self, cluster: int, timeline: int, *, where: str) -> None:
+        """Remember a server that is newer than all before; raise Unavailable if it is not to be
+        used. Timeline 0 is that of a standby.
+        """
+        if not timeline:
+            raise Unavailable(
+                f"PostgreSQL at {where} is a standby and takes no writes. Name its primary in"
+                " DAYBELL_DATABASE_URL, or several hosts, separated by commas"
+            )
+        if self.cluster not in (None, cluster):
+            moved = Unavailable(
+                f"PostgreSQL at {where} is another cluster: its system identifier is {cluster},"
+                f" and this process has used {self.cluster}. Correct the address, or restart"
+                " this process if the database was moved"
+            )
+            moved.is_lasting = True
+            raise moved
+        if timeline < self.timeline:
+            raise Unavailable(
+                f"PostgreSQL at {where} is an old primary: it is on timeline {timeline}, and this"
+                f" process has used timeline {self.timeline}. Stop it and rebuild it as a standby,"
+                " for example with pg_rewind"
+            )
+        self.cluster, self.timeline = cluster, timeline
+
+
+_LINEAGES: WeakValueDictionary[str, Lineage] = WeakValueDictionary()
+_LOCK = Lock()  # a worker's lease is kept by a thread with a store of its own
+
+
+def lineage_of(url: str) -> Lineage:
+    """The lineage that all stores of this process with the same URL share."""
+    with _LOCK:
+        return _LINEAGES.setdefault(url, Lineage())
+
+
+async def connect(
+    url: str,
+    *,
+    lineage: Lineage | None,
+    timeout: Seconds,  # noqa: ASYNC109
+    **options: Any,
+) -> Any:
+    """Connect to the newest primary among the hosts of a URL, or to any server without a lineage.
+
+    The hosts are tried one by one, each for its part of the time: the driver would wait for a
+    silent one until the time of all is over.
+    """
+    hosts = read_hosts(url)
+    if len(hosts) < 2:
+        return await _connect_checked(url, lineage, timeout, options)
+    refusals: list[Exception] = []
+    for host, port in hosts:
+        try:
+            only = {**options, "host": host, "port": port}
+            return await _connect_checked(url, lineage, timeout / len(hosts), only)
+        except (OSError, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
+            refusals.append(error)  # it is down, or not what `target_session_attrs` asks for
+        except Unavailable as refusal:
+            refusals.insert(0, refusal)  # which says most
+    raise refusals[0]
+
+
+async def _connect_checked(
+    url: str,
+    lineage: Lineage | None,
+    timeout: Seconds,  # noqa: ASYNC109
+    options: dict[str, Any],
+) -> Any:
+    async with asyncio.timeout(timeout):
+        try:
+            link = await _driver.connect(url, **tls_options(url, os.environ), **options)
+        except ConnectionError as error:
+            why = explain_refusal(url, os.environ, str(error))
+            if why is None:
+                raise
+            refused = Unavailable(f"PostgreSQL cannot be used: {why}")
+            refused.is_lasting = True
+            raise refused from error
+        except (asyncpg.UndefinedObjectError, asyncpg.CantChangeRuntimeParamError) as error:
+            raise UsageError(
+                f"PostgreSQL refuses an option of the URL: {error}. Remove what follows its ?, or"
+                " correct it"
+            ) from error
+        try:
+            if lineage is not None:
+                await lineage.check(link)
+        except BaseException:
+            link.terminate()
+            raise
+        return link
+
+
+async def read_row(link: Any, columns: str) -> list[str]:
+    """Read one row as text in one round trip: the driver prepares a query before it fetches, and
+    copies without. A pooler can send no half of it to another server, either.
+    """
+    copied = bytearray()
+
+    async def keep(some: bytes) -> None:
+        copied.extend(some)
+
+    await link.copy_from_query(f"SELECT {columns}", output=keep)
+    return copied.decode().rstrip("\n").split("\t")
+
+
+def _server_address(link: Any) -> str:
+    address = getattr(link, "_addr", None)
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+
+
+# Changes that bring an entry of the audit log with them.
+
+# A transaction has an id once it has written something, or locked it. Those that lock what they
+# may leave as it is say so themselves; see `recording.idle`.
+HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
+TENANT: Final = "SELECT key FROM daybell.tenant WHERE name = $1"
+ADD: Final = "SELECT daybell.record_audit($1, $2, $3, $4, $5, $6, $7, $8)"
+
+
+async def record_change(link: Link, wanted: PendingEntry) -> bool:
+    """Add the entry, if this transaction has changed something; answers whether it has."""
+    if wanted.is_idle or not await link.fetchval(HAS_WRITTEN):
+        return False
+    tenant = await link.fetchval(TENANT, wanted.tenant)
+    if tenant is None:
+        raise TenantNotFound(f"no tenant named {shown(wanted.tenant)}")
+    await record_entries(link, tenant, [wanted.entry])
+    return True
+
+
+async def record_entries(link: Link, tenant: int, entries: Sequence[NewAuditEntry]) -> None:
+    """Append these entries to the tenant's chain, except those that exist. It locks the head of the
+    chain until the end of the transaction, so this is the last step of one.
+    """
+    await link.execute(ADD, tenant, *entry_columns(entries))
+
+
+def entry_columns(entries: Sequence[NewAuditEntry]) -> tuple[list[Any], ...]:
+    """Entries as a statement takes them, each once."""
+    each = {entry.id: entry for entry in entries}.values()
+    return (
+        [entry.id for entry in each],
+        [entry.actor for entry in each],
+        [entry.action for entry in each],
+        [entry.target for entry in each],
+        [entry.before for entry in each],
+        [entry.after for entry in each],
+        [entry.source for entry in each],
+    )
+
 
 T = TypeVar("T")
 Row = Any  # asyncpg.Record, which knows nothing of its columns' types
 
-_driver: Any = asyncpg  # it has no types of its own
 
 POOL_CONNECTIONS_MAX: Final = 8
 # How many connections a pool has at most, by default and at least. Those that are not used have
@@ -366,7 +586,7 @@ class Database:
         """
         if self._pools:
             return False
-        with translated():
+        with translate_errors():
             try:
                 return await self._try_settings(fit)
             except ValueError:
@@ -534,7 +754,7 @@ class Database:
         """A connection for one statement. What it wrote is committed when the statement is
         done.
         """
-        wanted = recording.wanted(self)
+        wanted = admin.pending_entry(self)
         async with self._borrowed(pace) as link:
             if self.is_pooled or wanted is not None:
                 # Parse and execute are two trips, and a pooler may send them to two servers.
@@ -552,7 +772,7 @@ class Database:
     @asynccontextmanager
     async def transaction(self, isolation: str = READ_COMMITTED) -> AsyncGenerator[Link]:
         """A connection with a transaction around all that is done on it."""
-        wanted = recording.wanted(self)
+        wanted = admin.pending_entry(self)
         async with self._borrowed() as link, self._begun(link, isolation, wanted):
             yield link
 
@@ -565,7 +785,7 @@ class Database:
             raise UsageError(NOT_OPEN)
         timeouts = self._paces[pace or _pace.get()]
         async with AsyncExitStack() as stack:
-            stack.enter_context(translated())
+            stack.enter_context(translate_errors())
             if pace is not Pace.MIGRATION:  # which is made once, and takes as long as it takes
                 async with asyncio.timeout(timeouts.acquire):
                     await self._apart.acquire()
@@ -581,7 +801,7 @@ class Database:
         self,
         link: Link,
         isolation: str,
-        wanted: Recording | None = None,
+        wanted: PendingEntry | None = None,
         *,
         pace: Pace | None = None,
     ) -> AsyncGenerator[None]:
@@ -669,7 +889,7 @@ class Database:
     async def _acquired(self, pace: Pace) -> AsyncGenerator[Link]:
         pool, link, is_sound = self._pools[pace], None, False
         try:
-            with translated():
+            with translate_errors():
                 if self._timeline != self.lineage.timeline:
                     await self._follow()
                 try:
@@ -868,7 +1088,7 @@ async def watch_peer(link: Any, *, timeouts: Timeouts) -> None:
 
 
 @contextmanager
-def translated() -> Generator[None]:
+def translate_errors() -> Generator[None]:
     """Turn a driver's exception into one of ours."""
     try:
         yield

@@ -7,20 +7,31 @@ Only admitted executions are in the agenda; the others are parked, in the order 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from math import inf
+from operator import itemgetter
 from typing import Any, Final
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import replace
 
-from daybell.core.dependencies import DEPENDENCIES
+from daybell.core.access import Quotas
+from daybell.core.checks import check_capacity, check_limit
+from daybell.core.event import StepKind
+from daybell.core.execution import State
+from daybell.core.lifecycle import FOR_EVENT, Transition
 from daybell.core.limits import check_name
-from daybell.core.overlap import room_of
+from daybell.core.schedule import DEPENDENCIES, room_of
 from daybell.errors import UsageError, shown
-from daybell.store.checks import check_capacity, check_limit
+from daybell.store.admin import JOBS_WAIT_SECONDS, quota_error
+from daybell.store.codec import STATE_CODES, STEP_CODES
 from daybell.store.postgres.connection import Database, Link, Row
 from daybell.store.postgres.listener import Notifier
-from daybell.store.postgres.names import Names
+from daybell.store.postgres.names import IN_LEASE, Names
 
 NO_LIMIT: Final = 2**31 - 1
 # One slot for each of these, for whoever defines a job or gives it a schedule.
@@ -31,7 +42,7 @@ MAKE_JOB_GATES: Final = """
     """
 
 
-class Connected:
+class StoreBase:
     """What every part of the store stands on."""
 
     def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
@@ -49,18 +60,18 @@ class Connected:
         if added:
             self._filled.setdefault(_task(), set()).update(added)
 
-    async def fill_lanes(self, link: Link, tenant: int, lanes: Collection[int]) -> None:
+    async def mark_lanes_claimable(self, link: Link, tenant: int, lanes: Collection[int]) -> None:
         """The same for lanes, which are known by their numbers to who has claimed from them."""
         known = await self.names.lane_rows(link, lanes)
         self.fill(tenant, (known[lane].queue for lane in lanes))
 
-    def say_filled(self) -> None:
+    def notify_claimable(self) -> None:
         """Wake who waits for work, if there is any that there was not before. After the commit."""
         for tenant, queue in self._filled.pop(_task(), ()):
             self.notifier.touch(tenant, [queue], here=True)
 
 
-class Room(msgspec.Struct):
+class GateRoom(msgspec.Struct):
     """A locked gate, and what has been decided about it since."""
 
     capacity: int
@@ -77,7 +88,7 @@ class Room(msgspec.Struct):
         return self.holders < self.capacity and self.waiting > 0
 
 
-class Admission(Connected):
+class Admission(StoreBase):
     """Slots: who has one, and who gets the next."""
 
     # Keys sorted: two who lock several gates meet in the same order.
@@ -114,11 +125,13 @@ class Admission(Connected):
       FROM daybell.gate g WHERE g.tenant = $1 AND g.key = ANY($2::text[])
     """
 
-    async def look_into(self, link: Link, tenant: int, keys: Collection[str]) -> dict[str, Room]:
+    async def read_gate_rooms(
+        self, link: Link, tenant: int, keys: Collection[str]
+    ) -> dict[str, GateRoom]:
         """What there is room for at these gates, which the caller has locked."""
         rows = await link.fetch(self.LOOK, tenant, list(keys))
         return {
-            row["key"]: Room(row["capacity"], row["holders"], row["waiting"], row["now"])
+            row["key"]: GateRoom(row["capacity"], row["holders"], row["waiting"], row["now"])
             for row in rows
         }
 
@@ -203,7 +216,7 @@ class Admission(Connected):
                 await self.admit_gates(link, number, capacities)
 
         await self.db.settled(work)
-        self.say_filled()
+        self.notify_claimable()
 
     # Gates where something waits that is due and there is room.
     ADMITTABLE = """
@@ -220,7 +233,7 @@ class Admission(Connected):
         for gate in gates:
             left = limit - admitted
             admitted += await self.db.settled(lambda gate=gate, left=left: self._admit(gate, left))
-            self.say_filled()
+            self.notify_claimable()
         return admitted
 
     async def _admit(self, gate: Row, limit: int) -> int:
@@ -241,3 +254,272 @@ def _by_count(slots: Mapping[str, int]) -> dict[int, list[str]]:
     for key, count in slots.items():
         gates.setdefault(count, []).append(key)
     return gates
+
+
+# How much a tenant may use.
+#
+# Whoever creates something for a tenant with quotas locks its row last, counts what there is
+# then, and commits or rolls back: of two at a time, the second counts what the first has made.
+# For tenants without quotas nothing is asked, but for a look at the row every few seconds.
+
+
+class Metering(StoreBase):
+    """What is left of quotas."""
+
+    async def quotas(self, tenant: int) -> Quotas:
+        """What a tenant may use, as of a few seconds ago; for who holds no connection."""
+        known = self.names.known_quotas(tenant)
+        if known is None:
+            async with self.db.link() as link:
+                known = await self.names.quotas(link, tenant)
+        return known
+
+    # The function that `daybell.enqueue` uses as well. It locks the tenant first.
+    CHARGE = "SELECT quota, most, wait FROM daybell.charge($1, $2)"
+
+    async def charge(self, link: Link, tenant: int, made: int) -> None:
+        """Count executions that this transaction has made. Raises QuotaExceeded."""
+        if made == 0:
+            return
+        row = await link.fetchrow(self.CHARGE, tenant, made)
+        if row is not None and row["quota"] is not None:
+            name = await self.names.tenant_name(link, tenant)
+            raise quota_error(name, row["quota"], most=row["most"], wait=row["wait"])
+
+    LOCK_TENANT = "SELECT jobs_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
+    QUEUED_ROOM = """
+    SELECT t.queued_max - (SELECT count(*) FROM (SELECT FROM daybell.live l WHERE l.tenant = t.key
+                                                  LIMIT t.queued_max + 1) u)
+      FROM daybell.tenant t WHERE t.key = $1
+    """
+
+    async def queued_room(self, link: Link, tenant: int, *, lock: bool = False) -> int | None:
+        """How many more unfinished executions a tenant may have; None: as many as it likes. With
+        the tenant locked, it stays true until this transaction ends.
+        """
+        if (await self.names.quotas(link, tenant)).queued is None:
+            return None
+        if lock:
+            await link.execute(self.LOCK_TENANT, tenant)
+        return await link.fetchval(self.QUEUED_ROOM, tenant)
+
+    TRY_TENANT = f"{LOCK_TENANT} SKIP LOCKED"
+
+    async def node_room(self, link: Link, tenant: int) -> float:
+        """How many executions of nodes this transaction may create; without a quota, infinite.
+
+        It never waits for the tenant's lock, which a caller's open transaction may have for long:
+        the ends of nodes are not to wait for that. Then there is no room for now, and the run is
+        driven again after the commit, or by upkeep.
+        """
+        if (await self.names.quotas(link, tenant)).queued is None:
+            return inf
+        if await link.fetchrow(self.TRY_TENANT, tenant) is None:
+            return 0
+        room: int | None = await link.fetchval(self.QUEUED_ROOM, tenant)
+        return inf if room is None else max(0, room)
+
+    COUNT_TICKS = "SELECT daybell.count_enqueued($1, $2)"
+
+    async def count_ticks(self, link: Link, tenant: int, made: int) -> None:
+        """Count executions of schedules, which are never refused."""
+        if made and (await self.names.quotas(link, tenant)).per_minute is not None:
+            await link.execute(self.COUNT_TICKS, tenant, made)
+
+    KNOWN_JOBS = """
+    SELECT count(*) FROM daybell.job
+     WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL
+    """
+    COUNT_JOBS = "SELECT count(*) FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL"
+
+    async def count_new_jobs(self, link: Link, tenant: int, names: set[str]) -> int:
+        """How many of these are new, where that matters."""
+        if (await self.names.quotas(link, tenant)).jobs is None:
+            return 0
+        return len(names) - await link.fetchval(self.KNOWN_JOBS, tenant, list(names))
+
+    async def charge_jobs(self, link: Link, tenant: int, made: int) -> None:
+        """Refuse jobs that this transaction has made if they are too many."""
+        if made == 0:
+            return
+        most = await link.fetchval(self.LOCK_TENANT, tenant)
+        if most is not None and await link.fetchval(self.COUNT_JOBS, tenant) > most:
+            name = await self.names.tenant_name(link, tenant)
+            raise quota_error(name, "jobs", most=most, wait=JOBS_WAIT_SECONDS)
+
+    # Whoever claims for a tenant with a quota waits here for the one before him, and then counts
+    # what he has taken.
+    LOCK_RUNNING = "SELECT running_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
+    COUNT_RUNNING = f"""
+    SELECT count(*) FROM (
+      SELECT FROM daybell.worker w JOIN daybell.lease l ON l.worker = w.id AND l.tenant = w.tenant,
+           {IN_LEASE}
+       WHERE w.tenant = $1 LIMIT $2) r
+    """
+
+    async def running_max(self, link: Link, tenant: int) -> int | None:
+        """How many executions of a tenant may run; nobody else claims any until this transaction
+        ends. None: as many as there are.
+        """
+        return await link.fetchval(self.LOCK_RUNNING, tenant)
+
+    async def room(self, link: Link, tenant: int, limit: int, most: int) -> int:
+        """How many of these may be claimed."""
+        return min(limit, most - await link.fetchval(self.COUNT_RUNNING, tenant, most))
+
+
+# Open waits: what ends them, and what becomes of their executions then.
+#
+# What ends a wait locks its execution first, and looks at the wait again under that lock. So does
+# a move to `waiting`: whichever comes second sees what the first has done.
+
+WAIT: Final = STEP_CODES[StepKind.WAIT]
+WAITING: Final = STATE_CODES[State.WAITING]
+QUEUED: Final = STATE_CODES[State.QUEUED]
+# One row if the time of any wait is over, of no tenant: `expire` asks for it in passing.
+ANY_TIMED_OUT: Final = """
+    SELECT NULL, NULL, NULL, NULL
+     WHERE EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
+"""
+
+
+class EventWaits(StoreBase):
+    """What waits for an event, and goes on."""
+
+    # Who is in somebody's hands or can be claimed may be about to wait. That none of its waits is
+    # open tells it that one has ended.
+    LOCK_LIVE_ONES = f"""
+    SELECT id, state <> {WAITING} AND run_at <= daybell.now() AS may_run FROM daybell.live
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+     ORDER BY id FOR UPDATE
+    """
+    # Statements of their own, after the lock: the one that waited for it saw the tables before.
+    HAVE_WAITS = (
+        "SELECT execution FROM daybell.wait WHERE tenant = $1 AND execution = ANY($2::uuid[])"
+    )
+    OPEN_WAITS = """
+    SELECT execution, n, event, match, timeout_at, daybell.now() AS now FROM daybell.wait
+     WHERE tenant = $1 AND execution = ANY($2::uuid[]) ORDER BY execution, n
+    """
+
+    async def unless_over(
+        self, link: Link, tenant: int, moves: list[Transition]
+    ) -> list[Transition]:
+        """Moves as they are made: what says that it waits for an event, which has come, is queued
+        instead.
+        """
+        ids = sorted(move.id for move in moves if is_for_event(move))
+        if not ids:
+            return moves
+        await link.execute(self.LOCK_LIVE_ONES, tenant, ids)
+        waiting = {row["execution"] for row in await link.fetch(self.HAVE_WAITS, tenant, ids)}
+        return [
+            replace(move, target=State.QUEUED, reason=None)
+            if is_for_event(move) and move.id not in waiting
+            else move
+            for move in moves
+        ]
+
+    # Each is found by itself, then changed where it lies: nobody else writes it under this lock.
+    END_STEPS = f"""
+    WITH u AS MATERIALIZED (
+      SELECT x.place FROM unnest($2::uuid[], $3::int[]) u(execution, n),
+             LATERAL (SELECT s.ctid AS place FROM daybell.step s
+                       WHERE s.execution = u.execution AND s.n = u.n AND s.tenant = $1
+                         AND s.kind = {WAIT} AND NOT s.is_done LIMIT 1) x)
+    UPDATE daybell.step s
+       SET result = $4, event = $5, finished_at = daybell.now(), is_done = true
+      FROM u WHERE s.ctid = u.place
+    """
+    # run_at is raised to now, because a claimer that keeps a lower bound must not miss a row that
+    # comes late. Whoever does not wait is on its way anyway.
+    END_WAITS = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    w AS (
+      DELETE FROM daybell.wait
+       WHERE tenant = $1 AND execution = ANY($2::uuid[])
+         AND (execution, n) IN (SELECT * FROM unnest($3::uuid[], $4::int[]))),
+    v AS (
+      UPDATE daybell.live v SET state = {QUEUED}, reason = NULL, run_at = (SELECT now FROM t)
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
+         AND v.state = {WAITING} AND v.reason = '{FOR_EVENT}'
+      RETURNING v.run_at, v.lane, v.priority, v.id),
+    a AS (
+      INSERT INTO daybell.agenda (run_at, lane, priority, id)
+      SELECT run_at, lane, priority, id FROM v)
+    SELECT DISTINCT l.queue FROM v JOIN daybell.lane l ON l.key = v.lane
+    """
+
+    async def end_waits(
+        self,
+        link: Link,
+        tenant: int,
+        ids: Sequence[UUID],
+        is_over: Callable[[Row], bool],
+        *,
+        result: str | None = None,
+        event: int | None = None,
+    ) -> tuple[int, list[str]]:
+        """End the first wait of each of these executions of which that is true. Answers how many,
+        and the queues in which something can be claimed now.
+        """
+        rows = await link.fetch(self.LOCK_LIVE_ONES, tenant, sorted(ids))
+        locked = {row["id"]: row["may_run"] for row in rows}
+        waits = await link.fetch(self.OPEN_WAITS, tenant, list(locked))
+        firsts: dict[UUID, int] = {}
+        for wait in waits:
+            if wait["execution"] not in firsts and is_over(wait):
+                firsts[wait["execution"]] = wait["n"]
+        if not firsts:
+            return 0, []
+        places = list(firsts), list(firsts.values())
+        await link.execute(self.END_STEPS, tenant, *places, result, event)
+        closed = [
+            (wait["execution"], wait["n"])
+            for wait in waits
+            if wait["n"] == firsts.get(wait["execution"])
+            or (wait["execution"] in firsts and locked[wait["execution"]])
+        ]
+        closing = [id for id, _ in closed], [n for _, n in closed]
+        rows = await link.fetch(self.END_WAITS, tenant, list(firsts), *closing)
+        return len(firsts), [row["queue"] for row in rows]
+
+    # The subselect, unlike the function itself, can be looked up in the index.
+    TIMED_OUT = """
+    SELECT tenant, execution FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now())
+     ORDER BY timeout_at, execution, n LIMIT $1
+    """
+    # Their executions have ended; one that came back in this moment would not wait any more.
+    REMOVE_TIMED_OUT = """
+    DELETE FROM daybell.wait w
+     WHERE w.tenant = $1 AND w.execution = ANY($2::uuid[])
+       AND w.timeout_at <= (SELECT daybell.now())
+       AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.tenant = $1 AND v.id = w.execution)
+    """
+
+    async def time_out_waits(self, *, limit: int = 1000) -> int:
+        check_limit(limit)
+        async with self.db.link() as link:
+            rows = await link.fetch(self.TIMED_OUT, limit)
+        ended = 0
+        for tenant, some in groupby(sorted(rows), key=itemgetter("tenant")):
+            ids = list({row["execution"] for row in some})
+            ended += await self.db.settled(partial(self._time_out, tenant, ids))
+        return ended
+
+    async def _time_out(self, tenant: int, ids: list[UUID]) -> int:
+        async with self.db.transaction() as link:
+            ended, queues = await self.end_waits(link, tenant, ids, _is_timed_out)
+            if ended < len(ids):
+                await link.execute(self.REMOVE_TIMED_OUT, tenant, ids)
+        if queues:
+            self.notifier.touch(tenant, queues)
+        return ended
+
+
+def is_for_event(move: Transition) -> bool:
+    return move.target is State.WAITING and move.reason == FOR_EVENT
+
+
+def _is_timed_out(wait: Row) -> bool:
+    return wait["timeout_at"] is not None and wait["timeout_at"] <= wait["now"]

@@ -9,25 +9,86 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from daybell.core.execution import State
+from daybell.core.execution import Cancellation, Revival, State
 from daybell.core.lifecycle import EXPIRED
 from daybell.errors import Unavailable
-from daybell.store import recording
-from daybell.store.outcomes import Cancellation, Revival
-from daybell.store.postgres.columns import ENDED, IN_HISTORY
-from daybell.store.postgres.connection import Link
+from daybell.store import admin
+from daybell.store.migrate import needs_of_stray
+from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.enqueue import STALE_TRIES
+from daybell.store.postgres.gates import ANY_TIMED_OUT, EventWaits
 from daybell.store.postgres.listener import WORKERS
-from daybell.store.postgres.pending import ids_of
-from daybell.store.postgres.specs import Outdated
-from daybell.store.postgres.strays import STRAYS, Gathering
-from daybell.store.postgres.waits import ANY_TIMED_OUT, Waiting
+from daybell.store.postgres.names import ENDED, IN_HISTORY, Outdated
+from daybell.store.postgres.progress import fetch_ids
+from daybell.store.postgres.workers import Leasing
+
+# Moving executions out of lanes that no worker asks for; see `store.strays`.
+
+MOVED_MAX: Final = 1000
+# As a scalar, the look into the agenda is one probe for each such lane, of which there are few.
+STRAYS: Final = """
+    SELECT l.tenant, NULL::uuid[], l.key, l.queue FROM daybell.lane l
+     WHERE l.needs = 'sql' AND (SELECT true FROM daybell.agenda a WHERE a.lane = l.key LIMIT 1)
+    """
 
 
-class Cancelled(NamedTuple):
+class Gathering(Leasing):
+    """Moving them to where they belong."""
+
+    STRAY_VERSIONS = """
+    SELECT j.job, j.version, j.definition
+      FROM (SELECT DISTINCT v.job, v.version FROM daybell.agenda a
+              JOIN daybell.live v ON v.tenant + 0 = $1 AND v.id = a.id WHERE a.lane = $2) u
+      JOIN daybell.job_version j ON j.job = u.job AND j.version = u.version
+    """
+    # With those that still wait at a gate. Whoever ends one locks it here first, too.
+    LOCK_STRAYS = """
+    SELECT id FROM daybell.live WHERE job = $1 AND version = $2 AND lane = $3 AND node IS NULL
+     ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED
+    """
+    MOVE_STRAYS = """
+    WITH v AS (
+      UPDATE daybell.live SET lane = $4 WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+      RETURNING id)
+    UPDATE daybell.agenda a SET lane = $4 FROM v WHERE a.lane = $3 AND a.id = v.id
+    """
+    LANE = "SELECT key FROM daybell.lane WHERE tenant = $1 AND queue = $2 AND needs = $3"
+
+    async def gather(self, tenant: int, lane: int, queue: str) -> int:
+        """Move what is in such a lane to the lane of what its job needs."""
+        async with self.db.link() as link:
+            versions = await link.fetch(self.STRAY_VERSIONS, tenant, lane)
+        moved = 0
+        for row in versions:
+            needs, count = needs_of_stray(row["definition"]), MOVED_MAX
+            while needs is not None and count >= MOVED_MAX:
+                count = await self.db.settled(
+                    lambda row=row, needs=needs: self._move(tenant, lane, (queue, needs), row)
+                )
+                moved += count
+        if moved:
+            self.notifier.touch(tenant, [queue])
+        return moved
+
+    async def _move(self, tenant: int, lane: int, to: tuple[str, str], version: Row) -> int:
+        async with self.db.transaction() as link:
+            target = await self._lane(link, tenant, to)
+            found = await link.fetch(
+                self.LOCK_STRAYS, version["job"], version["version"], lane, MOVED_MAX
+            )
+            ids = [row["id"] for row in found]
+            await link.execute(self.MOVE_STRAYS, tenant, ids, lane, target)
+            return len(ids)
+
+    async def _lane(self, link: Link, tenant: int, to: tuple[str, str]) -> int:
+        await self.names.make_lanes(link, tenant, [to])
+        return await link.fetchval(self.LANE, tenant, *to)
+
+
+class CancelResult(NamedTuple):
     """What a transaction has found and cancelled, of one tenant."""
 
     tenant: int
@@ -37,7 +98,7 @@ class Cancelled(NamedTuple):
     runs: list[UUID]  # to be stopped after the commit
 
 
-class Intervening(Gathering, Waiting):
+class Intervening(Gathering, EventWaits):
     """Cancel, expire, revive and discard."""
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
@@ -67,7 +128,7 @@ class Intervening(Gathering, Waiting):
     SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
-    async def _cancel(self, tenant: str, ids: list[UUID]) -> Cancelled:
+    async def _cancel(self, tenant: str, ids: list[UUID]) -> CancelResult:
         """Cancel in one transaction. What follows its commit is not repeated with it: executions
         that a first try has cancelled would be taken for finished.
         """
@@ -75,10 +136,10 @@ class Intervening(Gathering, Waiting):
             key = await self.names.tenant(link, tenant)
             live, pending = await self.end_pending(link, key, ids, State.CANCELLED)
             runs = await self.ask_to_stop(link, key, live - pending)
-            ended = await ids_of(link, self.ENDED_IDS, key, [id for id in ids if id not in live])
+            ended = await fetch_ids(link, self.ENDED_IDS, key, [id for id in ids if id not in live])
             if not live:
-                recording.idle(self.db)
-        return Cancelled(key, live, pending, ended, runs)
+                admin.skip_entry(self.db)
+        return CancelResult(key, live, pending, ended, runs)
 
     async def _stop_runs(self, tenant: int, runs: list[UUID]) -> set[UUID]:
         """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
@@ -86,7 +147,7 @@ class Intervening(Gathering, Waiting):
             await self.stop_run(tenant, run)
         await self.after_commit(tenant)
         async with self.db.link() as link:
-            return {*runs} - await ids_of(link, self.FIND_UNFINISHED, tenant, runs)
+            return {*runs} - await fetch_ids(link, self.FIND_UNFINISHED, tenant, runs)
 
     # What is too late and not seen to have started. The subselect, unlike the function itself, can
     # be looked up in the index. What is in the wrong place is asked for in passing.
@@ -167,19 +228,19 @@ class Intervening(Gathering, Waiting):
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
             gates, held = await self.lock_links_of(link, key, "dead", distinct, distinct)
-            dead = await ids_of(link, self.LOCK_DEAD, key, distinct)
+            dead = await fetch_ids(link, self.LOCK_DEAD, key, distinct)
             wanted = [id for id in distinct if id in dead]
             revived, over = await self._bring_back(link, key, wanted)
             await self.reset_runs(link, key, held, revived)
             await self.admit_gates(link, key, gates)
             others = [id for id in distinct if id not in dead]
-            known = await ids_of(link, self.ENDED_IDS, key, others)
-            known |= await ids_of(link, self.FIND_UNFINISHED, key, others)
+            known = await fetch_ids(link, self.ENDED_IDS, key, others)
+            known |= await fetch_ids(link, self.FIND_UNFINISHED, key, others)
             if not revived:
-                recording.idle(self.db)
+                admin.skip_entry(self.db)
             elif (await self.queued_room(link, key, lock=True) or 0) < 0:
                 raise Outdated  # somebody has taken the room that there was
-        self.say_filled()
+        self.notify_claimable()
 
         def answer(id: UUID) -> Revival:
             if id in revived:
@@ -211,7 +272,7 @@ class Intervening(Gathering, Waiting):
     async def _revive_some(self, link: Link, key: int, dead: list[UUID]) -> set[UUID]:
         rows = await link.fetch(self.REVIVE, key, dead) if dead else []
         lanes = {row["filled"] for row in rows if row["filled"] is not None}
-        await self.fill_lanes(link, key, lanes)
+        await self.mark_lanes_claimable(link, key, lanes)
         return {row["id"] for row in rows}
 
     DISCARD = f"""
@@ -222,5 +283,5 @@ class Intervening(Gathering, Waiting):
     async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
-            discarded = await ids_of(link, self.DISCARD, key, sorted(set(ids)))
+            discarded = await fetch_ids(link, self.DISCARD, key, sorted(set(ids)))
         return [id in discarded for id in ids]

@@ -13,10 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from daybell.core.instant import Seconds
+from daybell.core.units import Seconds
 from daybell.errors import DaybellError, UsageError
-from daybell.store.postgres.connection import Database, translated, watch_peer
-from daybell.store.postgres.lineage import Lineage, connect
+from daybell.store.postgres.connection import (
+    Database,
+    Lineage,
+    connect,
+    translate_errors,
+    watch_peer,
+)
 from daybell.store.postgres.timeouts import Pace, Timeouts
 from daybell.store.shares import set_holder
 from daybell.store.wakeups import pause
@@ -110,7 +115,7 @@ class Listener:
     async def _listen(self, is_tried: asyncio.Event) -> None:
         while True:
             try:
-                with translated():
+                with translate_errors():
                     link = await connect(
                         self._url,
                         lineage=self._lineage,

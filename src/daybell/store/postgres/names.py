@@ -1,9 +1,4 @@
-"""Short numbers for long names: tenants, jobs and lanes, remembered per process.
-
-Numbers never change their meaning, so what is remembered stays true. Only a job's *current*
-version can grow old here; statements that depend on it check it against the table. So can what a
-tenant may use, for a few seconds; see `quotas.py`.
-"""
+"""Cached numbers of tenants, jobs and lanes, the resolved names of a batch, and the column lists that statements share."""
 
 from __future__ import annotations
 
@@ -12,14 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
-from daybell.core.instant import Seconds
+from daybell.core.access import Quotas
+from daybell.core.execution import NewExecution, Priority
 from daybell.core.job import DEFAULT_QUEUE
-from daybell.core.overlap import Overlap, gate_of, rule_of
-from daybell.core.priority import Priority
-from daybell.core.tenant import Quotas
+from daybell.core.limits import PAGE_BYTES_MAX
+from daybell.core.schedule import Overlap, gate_for, gate_of, rule_of
+from daybell.core.units import Seconds
+from daybell.core.views import ITEM_BYTES
 from daybell.errors import JobNotFound, TenantNotFound, shown
 from daybell.store.postgres.connection import Link, Row
 
@@ -365,3 +363,107 @@ class Names:
 
     def _learn(self, tenant: int, rows: Sequence[Row]) -> None:
         self.learn_lanes(tenant, [(row["queue"], row["needs"], row["key"]) for row in rows])
+
+
+# What the names in a batch of executions come to.
+
+
+class Outdated(Exception):
+    """A job has a new version, or the holder of a unique key finished just now: look again."""
+
+
+class Repeated(Exception):
+    """An execution of the batch has ended: a repeat of the request has created it before."""
+
+
+class Spec(msgspec.Struct, frozen=True, gc=False):
+    """What an execution's job and queue come to."""
+
+    tenant: int
+    job: CurrentJob
+    lane: int
+
+    def rule(self, execution: NewExecution) -> Overlap:
+        """What happens to it if one before it has not finished; a gate of its own decides that."""
+        if execution.gate is not None:
+            return Overlap.ALLOW
+        return self.job.overlap if execution.schedule is None else self.job.tick_overlap
+
+    def gate(self, execution: NewExecution) -> str | None:
+        """Which gate it has to pass."""
+        if execution.gate is not None or self.rule(execution) is Overlap.ALLOW:
+            return execution.gate
+        return gate_for(execution) if execution.own_gate else self.job.gate
+
+    def wait_for_dependencies(self, execution: NewExecution) -> bool:
+        """Whether it has to wait for what its job depends on."""
+        return execution.wait_for_dependencies and self.job.depends
+
+
+class Specs(msgspec.Struct, frozen=True):
+    """All that a batch names, by job and queue."""
+
+    tenant: int
+    is_fresh: bool  # looked up just now, not remembered
+    found: dict[tuple[str, str | None], Spec]
+    made: set[UUID] = msgspec.field(default_factory=set[UUID])  # created by the caller so far
+    news: set[str] = msgspec.field(default_factory=set[str])  # to be said beside the queues
+
+    @property
+    def queues(self) -> set[str]:
+        return self.news | {queue or spec.job.queue for (_, queue), spec in self.found.items()}
+
+    def of(self, execution: NewExecution) -> Spec:
+        return self.found[execution.job, execution.queue]
+
+    def cover(self, executions: Iterable[NewExecution]) -> bool:
+        return all((execution.job, execution.queue) in self.found for execution in executions)
+
+
+# Lists of columns that several statements share.
+
+# All columns of `live` but those that an end changes, as they go on to history and dead.
+KEPT: Final = (
+    "tenant, job, version, lane, attempt, priority, id, args, unique_key, gate, retries, timeout,"
+    " scheduled_for, expires_at, schedule, parent, node, cancel_requested_at, progress, note,"
+    " created_at, run_at"
+)
+ENDED: Final = (
+    f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
+    " reason, checkpoint, log"
+)
+# A finished `u.id`, as `h`: one probe for each of the four ends, whatever the planner believes.
+# Nodes of runs have an index of their own.
+IN_HISTORY: Final = """unnest('{6, 7, 8, 9}'::smallint[]) s(state),
+           LATERAL (SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
+                       AND h.id = u.id AND h.node IS NULL
+                    UNION ALL
+                    SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
+                       AND h.id = u.id AND h.node IS NOT NULL LIMIT 1) h"""
+
+# What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it, but for a
+# run that begins (state 5). LIMIT 1 makes this one probe for each, whatever the planner believes of
+# the table's size.
+IN_LEASE: Final = """unnest(l.ids, l.attempts) x(id, attempt),
+           LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = l.tenant AND v.id = x.id
+                       AND v.attempt = x.attempt AND v.state <> 5 LIMIT 1) v"""
+
+# When the first attempt of a node began.
+BEGAN: Final = (
+    "CASE WHEN node IS NULL OR attempt = 1 THEN started_at ELSE coalesce((SELECT min(a.began)"
+    " FROM (SELECT x.id AS of, x.started_at AS began FROM daybell.attempt x WHERE x.tenant = $1) a"
+    " WHERE a.of = id), started_at) END AS started_at"
+)
+
+
+def within_page(select: str, size: str, order: str) -> str:
+    """Rows of a statement in their order, as far as they fit into a page, and one more: `size` is
+    the expression of a row's bytes.
+    """
+    return f"""
+    SELECT * FROM (
+      SELECT q.*, sum({size} + {ITEM_BYTES}) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING)
+                  - ({size} + {ITEM_BYTES}) AS bytes_before
+        FROM ({select}) q) r
+     WHERE bytes_before <= {PAGE_BYTES_MAX} ORDER BY {order}
+    """

@@ -1,43 +1,47 @@
-"""Rows of runs and of their nodes: what decisions ask for. What they lead to: `run_writes.py`.
-
-Every statement is about several runs at once, because a batch of ends may concern as many runs as
-it has ends. All of it happens under the runs' locks, but for nodes that come with their executions;
-see `progressing.py`.
-"""
+"""Rows of workflow runs and of their nodes: the reads that decisions need, and the writes that decisions lead to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from daybell.core.instant import Instant
-from daybell.core.rules import Counts
-from daybell.core.run import (
-    Alike,
-    Ask,
+from daybell.core.execution import State
+from daybell.core.lifecycle import Transition
+from daybell.core.units import Instant
+from daybell.core.workflow.rules import Counts
+from daybell.core.workflow.run import (
+    UNSTARTED,
+    Advance,
     Edges,
-    Failed,
-    ItemResults,
-    Leaves,
+    NewNode,
     Node,
+    NodeEnd,
     NodeState,
-    Read,
-    Ready,
-    Results,
+    ReadFailed,
+    ReadIdentical,
+    ReadItemResults,
+    ReadLeaves,
+    ReadNodes,
+    ReadReady,
+    ReadResults,
+    ReadSpecs,
+    ReadTodo,
+    ReadUnstarted,
     Run,
-    Same,
-    Specs,
-    Stopping,
-    Todo,
-    Unstarted,
-    Waiting,
+    RunQuery,
+    StopReason,
+    SucceededGroup,
+    WaitingGroup,
 )
-from daybell.store.codes import NODE_CODES, NODE_STATES, RULES
+from daybell.errors import Unavailable
+from daybell.store.codec import NODE_CODES, NODE_STATES, RULE_CODES, RULES, STATE_CODES
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.names import BEGAN
+from daybell.store.run_driver import stamp_node
 
 # As `read_node` takes them apart.
 NODE_COLUMNS: Final = (
@@ -70,14 +74,14 @@ AFTER_BRACKET: Final = "\\"
 # Many nodes have the same few children; one with thousands is read for each part of them.
 EDGES_SHORT: Final = 200  # characters
 NO_PARENTS: Final = Counts(0)
-Place = tuple[int, int]  # of a row in its table
+Ctid = tuple[int, int]  # of a row in its table
 
 _edges: Final = msgspec.json.Decoder(Edges).decode
 _short_edges: Final = lru_cache(maxsize=1024)(_edges)
 _long_edges: Final = lru_cache(maxsize=2)(_edges)
 
 
-class Held(msgspec.Struct, frozen=True):
+class LockedRun(msgspec.Struct, frozen=True):
     """A run whose lock this transaction has."""
 
     run: Run
@@ -91,24 +95,24 @@ class Held(msgspec.Struct, frozen=True):
     scheduled_for: Instant | None = None
 
 
-class Moved(msgspec.Struct, frozen=True):
+class EndedGroup(msgspec.Struct, frozen=True):
     """Nodes that have ended alike, and where their rows lie."""
 
-    same: Same
-    places: list[Place]
+    same: SucceededGroup
+    places: list[Ctid]
     starts: list[Instant | None]
     finished_at: Instant
 
 
-class Seen:
+class RowCache:
     """What is known of rows, by run and label, until they are written."""
 
     def __init__(self) -> None:
-        self.moved: dict[UUID, list[Moved]] = {}
+        self.moved: dict[UUID, list[EndedGroup]] = {}
         self.specs: dict[UUID, dict[str, tuple[str, str | None]]] = {}  # with the input
         self.nodes: dict[UUID, dict[str, Node]] = {}  # before they are asked for
         # Where rows lie: nobody else moves them, so that they need not be found again.
-        self.places: dict[UUID, dict[str, Place]] = {}
+        self.places: dict[UUID, dict[str, Ctid]] = {}
 
 
 class NodeRows:
@@ -166,29 +170,29 @@ class NodeRows:
     """
 
     async def answers(
-        self, link: Link, tenant: int, asks: Mapping[UUID, Ask | Alike], seen: Seen
-    ) -> dict[UUID, list[Node] | list[Waiting] | dict[str, Any]]:
+        self, link: Link, tenant: int, asks: Mapping[UUID, RunQuery | ReadIdentical], seen: RowCache
+    ) -> dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]]:
         """What these runs ask for; those that ask the same kind of thing are asked for together.
         `seen`: what is known since the runs were locked.
         """
         kinds: dict[type[Any], dict[UUID, Any]] = {}
         for run, ask in asks.items():
             kinds.setdefault(type(ask), {})[run] = ask
-        found: dict[UUID, list[Node] | list[Waiting] | dict[str, Any]] = {}
+        found: dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]] = {}
         for kind, some in kinds.items():
-            if kind is Alike:
+            if kind is ReadIdentical:
                 found |= await self._alike(link, tenant, some)
-            elif kind in (Specs, Results, ItemResults):
+            elif kind in (ReadSpecs, ReadResults, ReadItemResults):
                 found |= await self._texts(link, tenant, kind, some, seen)
             else:
                 found |= await self._nodes(link, tenant, kind, some, seen)
         return found
 
     async def _nodes(
-        self, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: Seen
+        self, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
     ) -> dict[UUID, list[Node]]:
         found: dict[UUID, list[Node]] = {run: [] for run in asks}
-        if kind is Read and seen.nodes:
+        if kind is ReadNodes and seen.nodes:
             asks = {
                 run: _rest(ask, seen.nodes.get(run, {}), found[run]) for run, ask in asks.items()
             }
@@ -199,7 +203,7 @@ class NodeRows:
         first = arguments[0][0]
         specs, places = seen.specs.setdefault(first, {}), seen.places.setdefault(first, {})
         for *few, spec, input, place, run in await link.fetch(query, tenant, *arguments):
-            node = _read(*few)
+            node = _make_node(*few)
             if run is not None and run != first:
                 specs, places = seen.specs.setdefault(run, {}), seen.places.setdefault(run, {})
                 first = run
@@ -211,21 +215,21 @@ class NodeRows:
 
     async def _alike(
         self, link: Link, tenant: int, asks: Mapping[UUID, Any]
-    ) -> dict[UUID, list[Waiting]]:
-        found: dict[UUID, list[Waiting]] = {run: [] for run in asks}
-        query, arguments = self._question(Alike, asks)
+    ) -> dict[UUID, list[WaitingGroup]]:
+        found: dict[UUID, list[WaitingGroup]] = {run: [] for run in asks}
+        query, arguments = self._question(ReadIdentical, asks)
         for run, rule, *counts, spec, labels, places in await link.fetch(query, tenant, *arguments):
-            found[run].append(Waiting(RULES[rule], Counts(*counts), spec, labels, places))
+            found[run].append(WaitingGroup(RULES[rule], Counts(*counts), spec, labels, places))
         return found
 
     async def _texts(
-        self, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: Seen
+        self, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
     ) -> dict[UUID, dict[str, Any]]:
         found: dict[UUID, dict[str, Any]] = {run: {} for run in asks}
-        if kind is Specs:
+        if kind is ReadSpecs:
             found |= {run: seen.specs.get(run, {}) for run in asks}
             missing = {
-                run: Specs(tuple(label for label in ask.labels if label not in found[run]))
+                run: ReadSpecs(tuple(label for label in ask.labels if label not in found[run]))
                 for run, ask in asks.items()
             }
             asks = {run: ask for run, ask in missing.items() if ask.labels}
@@ -237,50 +241,50 @@ class NodeRows:
 
     def _question(self, kind: type[Any], asks: Mapping[UUID, Any]) -> tuple[str, list[list[Any]]]:
         limited = {
-            Todo: self.GOING_ON,
-            Ready: self.READY,
-            Unstarted: self.UNSTARTED,
-            Failed: self.FAILED,
+            ReadTodo: self.GOING_ON,
+            ReadReady: self.READY,
+            ReadUnstarted: self.UNSTARTED,
+            ReadFailed: self.FAILED,
         }
         if (query := limited.get(kind)) is not None:
             return query, [list(asks), [ask.limit for ask in asks.values()]]
-        if kind is Leaves:
+        if kind is ReadLeaves:
             return self.LEAVES, [list(asks), [None] * len(asks)]
-        if kind is ItemResults:
+        if kind is ReadItemResults:
             groups = [ask.group for ask in asks.values()]
             lows = [group + BRACKET for group in groups]
             highs = [group + AFTER_BRACKET for group in groups]
             return self.ITEM_RESULTS, [list(asks), groups, lows, highs]
         pairs = [(run, label) for run, ask in asks.items() for label in ask.labels]
         by_label = {
-            Read: self.READ,
-            Alike: self.WAITING_ALIKE,
-            Specs: self.SPECS,
-            Results: self.RESULTS,
+            ReadNodes: self.READ,
+            ReadIdentical: self.WAITING_ALIKE,
+            ReadSpecs: self.SPECS,
+            ReadResults: self.RESULTS,
         }
         query = by_label[kind]
-        return query, [once([run for run, _ in pairs]), [label for _, label in pairs]]
+        return query, [collapse_constant([run for run, _ in pairs]), [label for _, label in pairs]]
 
 
-def _rest(ask: Read, known: Mapping[str, Node], found: list[Node]) -> Read:
+def _rest(ask: ReadNodes, known: Mapping[str, Node], found: list[Node]) -> ReadNodes:
     """Take what is known; answers what is still to be asked for."""
     found += [known[label] for label in ask.labels if label in known]
-    return Read(tuple(label for label in ask.labels if label not in known))
+    return ReadNodes(tuple(label for label in ask.labels if label not in known))
 
 
-def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+def transpose_rows(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     """Rows as one list for each column, for `unnest`."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def once(values: list[Any]) -> list[Any]:
+def collapse_constant(values: list[Any]) -> list[Any]:
     """A column in which all are the same, once: `unnest` fills it up with NULLs, and the statement
     takes the first for those. The driver looks at every value of a list for quite some time.
     """
     return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
-def given(values: list[Any]) -> list[Any]:
+def drop_if_all_null(values: list[Any]) -> list[Any]:
     """A column of which nothing may be given: then `unnest` fills all of it."""
     return values if any(value is not None for value in values) else []
 
@@ -290,7 +294,7 @@ def read_edges(text: str) -> Edges:
     return (_short_edges if len(text) < EDGES_SHORT else _long_edges)(text)
 
 
-def counted(total: int, succeeded: int, failed: int, skipped: int) -> Counts:
+def make_counts(total: int, succeeded: int, failed: int, skipped: int) -> Counts:
     """How parents have ended."""
     return Counts(total, succeeded, failed, skipped) if total else NO_PARENTS
 
@@ -302,7 +306,7 @@ def read_node(row: Row) -> Node:
         is_map, items, spawned, items_ended, items_lost, execution, reason, started_at, finished_at,
         *_,
     ) = row  # fmt: skip
-    parents = counted(total, succeeded, failed, skipped)
+    parents = make_counts(total, succeeded, failed, skipped)
     return Node(
         label, place, NODE_STATES[state], RULES[rule], parents, read_edges(edges), told, is_wanted,
         of, is_map, items, spawned, items_ended, items_lost, execution, reason, started_at,
@@ -310,7 +314,7 @@ def read_node(row: Row) -> Node:
     )  # fmt: skip
 
 
-def _read(
+def _make_node(
     label: str,
     place: int,
     state: int,
@@ -324,7 +328,7 @@ def _read(
     others: tuple[Any, ...] | None,
 ) -> Node:
     """A node from FEW_COLUMNS."""
-    parents = counted(total, succeeded, failed, skipped)
+    parents = make_counts(total, succeeded, failed, skipped)
     known = label, place, NODE_STATES[state], RULES[rule], parents, read_edges(edges)
     if others is None:
         return Node(*known, 0, is_wanted)
@@ -342,9 +346,353 @@ def read_run(row: Row) -> Run:
         ready=row["ready"],
         max_running=row["max_running"],
         fail_fast=row["fail_fast"],
-        stopping=None if row["stopping"] is None else Stopping(row["stopping"]),
+        stopping=None if row["stopping"] is None else StopReason(row["stopping"]),
         lost_leaves=row["lost_leaves"],
         failed=row["failed"],
         is_todo=row["is_todo"],
         is_blocked=row["is_blocked"],
     )
+
+
+# What decisions about runs come to, as rows that are added and changed.
+#
+# A run may have tens of thousands of nodes, and each is written three times: when it is made,
+# started and ended. The start is written with its execution, see `starting.py`; the usual end has
+# a statement of its own, which sends what it changes and nothing else.
+
+SUCCEEDED: Final = NODE_CODES[NodeState.SUCCEEDED]
+ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
+
+Changed = tuple[UUID, Node, str | None]  # run, node, result
+New = tuple[UUID, NewNode, Mapping[str, str]]  # run, node, results by label
+
+
+def numbered(first: int, count: int) -> list[str]:
+    """So many parameters of a statement."""
+    return [f"${number}" for number in range(first, first + count)]
+
+
+class NodeWrites:
+    """Writing, within a transaction that has the locks of the runs."""
+
+    # Each row is found by itself, then changed where it lies: see `Moving.BACK`. What is not sent
+    # is zero, false or NULL.
+    FOUND_NODES = """
+    WITH u AS MATERIALIZED (
+      SELECT u.*, x.place
+        FROM unnest($2::uuid[], $3::text[], $4::smallint[], $5::int[], $6::int[], $7::int[],
+                    $8::int[], $9::int[], $10::int[], $11::int[], $12::int[], $13::boolean[],
+                    $14::boolean[], $15::float8[], $16::float8[], $17::uuid[], $18::text[],
+                    $19::text[])
+             u(run, label, state, succeeded, failed, skipped, told, items, spawned, items_ended,
+               items_lost, is_todo, is_ready, started_at, finished_at, execution, reason, result),
+             LATERAL (SELECT n.ctid AS place FROM daybell.node n
+                       WHERE n.run = coalesce(u.run, ($2::uuid[])[1]) AND n.label = u.label
+                         AND n.tenant = $1 LIMIT 1) x)"""
+    SET_NODES = """
+    UPDATE daybell.node n
+       SET state = u.state, succeeded = coalesce(u.succeeded, 0), failed = coalesce(u.failed, 0),
+           skipped = coalesce(u.skipped, 0), told = coalesce(u.told, 0),
+           items = coalesce(u.items, 0), spawned = coalesce(u.spawned, 0),
+           items_ended = coalesce(u.items_ended, 0), items_lost = coalesce(u.items_lost, 0),
+           is_todo = coalesce(u.is_todo, false), is_ready = coalesce(u.is_ready, false),
+           started_at = u.started_at, finished_at = u.finished_at, execution = u.execution,
+           reason = u.reason, result = coalesce(u.result, n.result)
+      FROM u WHERE n.ctid = u.place"""
+    CHANGE_NODES = f"{FOUND_NODES} {SET_NODES}"
+    # Nodes of one run whose executions have ended alike.
+    END_NODES = """
+    UPDATE daybell.node n
+       SET state = $5, told = $6, finished_at = $7, reason = $8, started_at = u.started_at,
+           is_todo = false, result = coalesce(u.result, n.result)
+      FROM unnest($2::tid[], $3::float8[], $4::text[]) u(place, started_at, result)
+     WHERE n.ctid = u.place AND (n.run = $1) IS TRUE
+    """
+    SET_RUNS = """
+    UPDATE daybell.run r
+       SET unended = u.unended, running = u.running, ready = u.ready, lost_leaves = u.lost_leaves,
+           is_todo = u.is_todo, stopping = u.stopping, failed = u.failed,
+           finished_at = u.finished_at, is_blocked = u.is_blocked
+      FROM (SELECT u.*, x.place
+              FROM unnest({}::uuid[], {}::int[], {}::int[], {}::int[], {}::int[], {}::boolean[],
+                          {}::text[], {}::text[], {}::float8[], {}::boolean[])
+                   u(id, unended, running, ready, lost_leaves, is_todo, stopping, failed,
+                     finished_at, is_blocked),
+                   LATERAL (SELECT r.ctid AS place FROM daybell.run r
+                             WHERE r.id = u.id AND r.tenant = $1 LIMIT 1) x
+            OFFSET 0) u
+     WHERE r.ctid = u.place
+    """
+    CHANGE_RUNS = SET_RUNS.format(*numbered(2, 10))
+    # Both at once: most often a few nodes and one run.
+    CHANGE_ALL = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*numbered(20, 10))}"
+
+    async def write(
+        self,
+        link: Link,
+        tenant: int,
+        held: Mapping[UUID, LockedRun],
+        steps: Mapping[UUID, Advance],
+        marked: Mapping[UUID, Mapping[str, Node]],
+        seen: RowCache,
+    ) -> None:
+        """Keep what has been decided about runs and their nodes. Those that are marked are written
+        with their executions.
+        """
+        changed = [
+            (run, stamp_node(node, held[run].now), step.results.get(node.label))
+            for run, step in steps.items()
+            for node in step.changed
+            if node.label not in marked[run]
+        ]
+        if len(changed) >= ALIKE_MIN:
+            changed = await self._end_nodes(link, changed, seen)
+        for run in steps:
+            await self._end_moved(link, run, seen.moved.get(run, ()))
+        rows = transpose_rows([_run_row(step, held[run].now) for run, step in steps.items()])
+        if changed:
+            await link.execute(self.CHANGE_ALL, tenant, *_trimmed(changed), *rows)
+        else:
+            await link.execute(self.CHANGE_RUNS, tenant, *rows)
+        new = [
+            (run, _stamped(one, held[run].now), step.results)
+            for run, step in steps.items()
+            for one in step.new
+        ]
+        if new:
+            await self.add_nodes(link, tenant, new)
+
+    async def _end_nodes(
+        self, link: Link, changed: Sequence[Changed], seen: RowCache
+    ) -> list[Changed]:
+        """Write usual ends, if there are many; answers the rest."""
+        alike: dict[tuple[Any, ...], list[Changed]] = {}
+        rest: list[Changed] = []
+        for one in changed:
+            run, node, _ = one
+            if _is_usual_end(node) and node.label in seen.places[run]:
+                key = run, node.state, node.told, node.finished_at, node.reason
+                alike.setdefault(key, []).append(one)
+            else:
+                rest.append(one)
+        for (run, state, told, finished_at, reason), some in alike.items():
+            if len(some) < ALIKE_MIN:
+                rest += some
+                continue
+            results = [result for _, _, result in some]
+            places = seen.places[run]
+            await self._end_alike(
+                link,
+                run,
+                [places[node.label] for _, node, _ in some],
+                [node.started_at for _, node, _ in some],
+                results if any(results) else [],
+                NODE_CODES[state],
+                told,
+                finished_at,
+                reason,
+            )
+        return rest
+
+    async def _end_moved(self, link: Link, run: UUID, moved: Iterable[EndedGroup]) -> None:
+        alike: dict[tuple[int, Instant], list[EndedGroup]] = {}
+        for one in moved:
+            told = len(one.same.edges) if one.same.group is None else 1
+            alike.setdefault((told, one.finished_at), []).append(one)
+        for (told, finished_at), some in alike.items():
+            places = [place for one in some for place in one.places]
+            starts = [start for one in some for start in one.starts]
+            await self._end_alike(link, run, places, starts, [], SUCCEEDED, told, finished_at, None)
+
+    async def _end_alike(self, link: Link, run: UUID, places: list[Ctid], *values: object) -> None:
+        answer = await link.execute(self.END_NODES, run, places, *values)
+        if answer != f"UPDATE {len(places)}":
+            raise Unavailable("nodes of this run were moved by others; try again")
+
+    async def add_nodes(self, link: Link, tenant: int, new: Iterable[New]) -> None:
+        """Keep new nodes: of a run that begins, or items of a mapped one."""
+        # What is zero, false or NULL in all of them is so by itself.
+        named = _inserted(tenant, list(new))
+        used = {name: column for name, column in named.items() if any(column)}
+        await link.copy_records_to_table(
+            "node",
+            schema_name="daybell",
+            columns=tuple(used),
+            records=zip(*used.values(), strict=True),
+        )
+
+
+def _stamped(new: NewNode, now: Instant) -> NewNode:
+    node = stamp_node(new.node, now)
+    return new if node is new.node else msgspec.structs.replace(new, node=node)
+
+
+def changed_rows(run: UUID, nodes: Iterable[Node]) -> list[list[Any]]:
+    """Nodes as CHANGE_NODES takes them, whose results stay."""
+    return _trimmed([(run, node, None) for node in nodes])
+
+
+def _is_usual_end(node: Node) -> bool:
+    """Whether it was started, and has ended with nothing left to do: all else is as it was."""
+    is_ended = node.execution is not None and node.is_ended
+    return is_ended and not node.is_map and not node.is_todo
+
+
+def _trimmed(changed: Sequence[Changed]) -> list[list[Any]]:
+    """Columns for CHANGE_NODES, without what is zero, false or NULL at their ends."""
+    rich = [one for one in changed if not _has_few_counts(one[1])]
+    plain = [one for one in changed if _has_few_counts(one[1])] if len(rich) < len(changed) else []
+    run, label, state, *others = transpose_rows([_changed(*one) for one in (*rich, *plain)])
+    cut = [column if any(column[len(rich) :]) else column[: len(rich)] for column in others]
+    return [collapse_constant(run), label, state, *cut]
+
+
+def _has_few_counts(node: Node) -> bool:
+    """Whether most of its numbers are zero: those that are not come first."""
+    return not node.is_map and not node.parents.total
+
+
+def _changed(run: UUID, node: Node, result: str | None) -> tuple[Any, ...]:
+    """A node as CHANGE_NODES takes it."""
+    counts = node.parents
+    return (
+        run,
+        node.label,
+        NODE_CODES[node.state],
+        counts.succeeded,
+        counts.failed,
+        counts.skipped,
+        node.told,
+        node.items,
+        node.spawned,
+        node.items_ended,
+        node.items_lost,
+        node.is_todo,
+        node.state is NodeState.READY,
+        node.started_at,
+        node.finished_at,
+        node.execution,
+        node.reason,
+        result,
+    )
+
+
+def _inserted(tenant: int, new: Sequence[New]) -> dict[str, list[Any]]:
+    """New nodes by column. Those of a run that begins have not come to anything yet."""
+    nodes = [one.node for _, one, _ in new]
+    columns = {
+        "run": [run for run, _, _ in new],
+        "tenant": [tenant] * len(nodes),
+        "place": [node.order for node in nodes],
+        "state": [NODE_CODES[node.state] for node in nodes],
+        "rule": [RULE_CODES[node.rule] for node in nodes],
+        "total": [node.parents.total for node in nodes],
+        "is_wanted": [node.is_wanted for node in nodes],
+        "is_map": [node.is_map for node in nodes],
+        "is_ready": [node.state is NodeState.READY for node in nodes],
+        "label": [node.label for node in nodes],
+        "edges": [_written(node.edges) if node.edges else "[]" for node in nodes],
+        "spec": [one.spec for _, one, _ in new],
+    }
+    if all(node.state in UNSTARTED and node.group is None for node in nodes):
+        return columns
+    return columns | {
+        "succeeded": [node.parents.succeeded for node in nodes],
+        "failed": [node.parents.failed for node in nodes],
+        "skipped": [node.parents.skipped for node in nodes],
+        "told": [node.told for node in nodes],
+        "items": [node.items for node in nodes],
+        "spawned": [node.spawned for node in nodes],
+        "items_ended": [node.items_ended for node in nodes],
+        "items_lost": [node.items_lost for node in nodes],
+        "is_todo": [node.is_todo for node in nodes],
+        "started_at": [node.started_at for node in nodes],
+        "finished_at": [node.finished_at for node in nodes],
+        "execution": [node.execution for node in nodes],
+        "of": [node.group for node in nodes],
+        "reason": [node.reason for node in nodes],
+        "input": [one.input for _, one, _ in new],
+        "result": [results.get(one.node.label) for _, one, results in new],
+    }
+
+
+@lru_cache(maxsize=64)  # many nodes have the same children
+def _written(edges: Edges) -> str:
+    return msgspec.json.encode(edges).decode()
+
+
+def _run_row(step: Advance, now: Instant) -> tuple[Any, ...]:
+    """A run as CHANGE_RUNS takes it."""
+    run = step.run
+    return (
+        run.id,
+        run.left,
+        run.running,
+        run.ready,
+        run.lost_leaves,
+        run.is_todo,
+        None if run.stopping is None else run.stopping.value,
+        run.failed,
+        None if step.end is None else now,
+        run.is_blocked,
+    )
+
+
+# Executions of nodes that have succeeded, with the nodes that end by it.
+#
+# A run may have tens of thousands of them. Where nobody wants the result, nodes with the same few
+# children come as one: how many there are, and where their rows lie. No more is read of the
+# others than is not known of all: they have started, as this execution, and nothing has changed
+# since.
+
+STARTED: Final = NODE_CODES[NodeState.STARTED]
+EDGES_FEW: Final = 100  # characters: all these children are read at once
+MADE: Final = {"state": STATE_CODES[State.SUCCEEDED]}  # all that is asked of a row that was made
+
+TOLD: Final = f"id, parent, node, {BEGAN}, finished_at, result"
+# As `read` takes them apart. Who was not met is asked for, and seen to be something else.
+MOVED: Final = f"""
+    e AS MATERIALIZED (
+      SELECT i.*, n.place, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges, n.is_wanted,
+             n.of, n.lies_at, NOT n.is_wanted AND length(n.edges) < {EDGES_FEW} AS is_usual
+        FROM i LEFT JOIN LATERAL (
+               SELECT n.*, n.ctid AS lies_at FROM daybell.node n
+                WHERE n.run = i.parent AND n.label = i.node AND n.tenant = $1
+                  AND n.state = {STARTED} AND n.execution = i.id LIMIT 1) n ON true)
+    SELECT parent, max(finished_at) AS finished_at, edges, of, array_agg(id) AS ids,
+           array_agg(lies_at) AS places, array_agg(started_at) AS starts, NULL::record AS one
+      FROM e WHERE is_usual GROUP BY parent, edges, of
+    UNION ALL
+    SELECT parent, finished_at, edges, of, ARRAY[id], ARRAY[lies_at], ARRAY[started_at],
+           ROW(node, CASE WHEN is_wanted THEN result END, place, rule, total, succeeded, failed,
+               skipped, is_wanted)
+      FROM e WHERE is_usual IS NOT TRUE
+"""
+
+
+def read_ended_nodes(
+    rows: Iterable[Row], moves: Sequence[Transition]
+) -> tuple[dict[tuple[UUID, int], Any], dict[UUID, list[NodeEnd]], RowCache]:
+    """Which of these moves were made, what runs hear of it, and the nodes."""
+    ended: set[UUID] = set()
+    ends: dict[UUID, list[NodeEnd]] = {}
+    seen = RowCache()
+    for run, finished_at, edges, of, ids, places, starts, one in rows:
+        ended.update(ids)
+        told = ends.setdefault(run, [])
+        if one is None:
+            same = SucceededGroup(len(ids), () if of is not None else read_edges(edges), of)
+            seen.moved.setdefault(run, []).append(EndedGroup(same, places, starts, finished_at))
+            continue
+        (id,), (lies_at,), (started_at,) = ids, places, starts
+        label, result, place, rule, total, succeeded, failed, skipped, is_wanted = one
+        told.append(NodeEnd(label, id, State.SUCCEEDED, result, None, started_at, finished_at))
+        if place is not None:
+            parents = make_counts(total, succeeded, failed, skipped)
+            seen.nodes.setdefault(run, {})[label] = Node(
+                label, place, NodeState.STARTED, RULES[rule], parents, read_edges(edges), 0,
+                is_wanted, of, False, 0, 0, 0, 0, id,
+            )  # fmt: skip
+            seen.places.setdefault(run, {})[label] = lies_at
+    made = [move for move in moves if move.id in ended] if len(ended) < len(moves) else moves
+    return {(move.id, move.attempt): MADE for move in made}, ends, seen

@@ -1,4 +1,4 @@
-"""Runs of workflows: how they begin, who goes on with them, and what is seen of them."""
+"""Workflow runs: start, progress after a restart, rerun, and reading."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from daybell.core.checks import check_batch, check_limit
 from daybell.core.execution import TERMINAL, Claimed, Enqueued, Execution, NewExecution
 from daybell.core.lifecycle import after_cancel
-from daybell.core.restart import restart
-from daybell.core.run import Plan, RunDetail, Spec
+from daybell.core.workflow.restart import restart
+from daybell.core.workflow.run import Plan, RunDetail, Spec
 from daybell.errors import Unavailable
-from daybell.store.checks import check_batch, check_limit
-from daybell.store.codes import STATES
-from daybell.store.driving import Standing, check_level, is_over, no_run, shown_node
-from daybell.store.postgres.apply import Applying
+from daybell.store.codec import STATES
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
-from daybell.store.postgres.continuing import HAS_ROOM
 from daybell.store.postgres.enqueue import STALE_TRIES
-from daybell.store.postgres.moves import HELD, IS_HELD, by_lease, fences
-from daybell.store.postgres.node_attempts import Charting
+from daybell.store.postgres.names import Outdated, Specs
+from daybell.store.postgres.progress import HAS_ROOM
+from daybell.store.postgres.queue import HELD, IS_HELD, Applying, count_by_lease, fence_columns
 from daybell.store.postgres.run_rows import (
     NODE_COLUMNS,
     RUN_COLUMNS,
-    Held,
+    LockedRun,
     read_node,
     read_run,
 )
-from daybell.store.postgres.specs import Outdated, Specs
 from daybell.store.postgres.timeouts import pace_of
-from daybell.store.postgres.views import LIVE_STATE, WITH
+from daybell.store.postgres.views import LIVE_STATE, WITH, Charting
+from daybell.store.run_driver import (
+    ExecutionStatus,
+    check_level,
+    is_run_over,
+    restart_refusal,
+    view_node,
+)
 
 logger = logging.getLogger("daybell.store")
 
@@ -75,8 +79,8 @@ class Running(Applying, Charting):
 
     async def _expand(self, tenant: int, worker: UUID, claimed: Claimed, plan: Plan) -> bool | None:
         """Begin a run. None: it is to be cancelled instead."""
-        leases = by_lease([claimed])
-        guard = (tenant, worker, list(leases), *fences([claimed], leases))
+        leases = count_by_lease([claimed])
+        guard = (tenant, worker, list(leases), *fence_columns([claimed], leases))
         async with self.db.transaction() as link:
             _, held = await self.lock_links_of(link, tenant, "live", [claimed.id], [claimed.id])
             row = await link.fetchrow(self.EXPAND, *guard)
@@ -95,8 +99,8 @@ class Running(Applying, Charting):
         return True
 
     async def _begin(
-        self, link: Link, tenant: int, id: UUID, row: Row, held: dict[UUID, Held], plan: Plan
-    ) -> Held:
+        self, link: Link, tenant: int, id: UUID, row: Row, held: dict[UUID, LockedRun], plan: Plan
+    ) -> LockedRun:
         """Keep the nodes of a run that was not there before."""
         run = plan.run(id)
         around = None if row["node"] is None else held.get(row["parent"])
@@ -105,7 +109,7 @@ class Running(Applying, Charting):
         parent = None if around is None else row["parent"]
         await self.keep_run(link, tenant, run, row, depth=depth, parent=parent)
         await self.add_nodes(link, tenant, ((id, new, {}) for new in plan.nodes))
-        return Held(
+        return LockedRun(
             run=run,
             job=row["job"],
             version=row["version"],
@@ -121,7 +125,7 @@ class Running(Applying, Charting):
             key = await self.names.tenant(link, tenant)
         has_more = await self.advance_run(key, run)
         self.unfinished.pop((key, run), None)  # the caller knows
-        self.say_news()
+        self.notify_after_commit()
         return bool(has_more)
 
     # Runs with something to do; those that were to be stopped by somebody who is gone. Of
@@ -170,7 +174,7 @@ class Running(Applying, Charting):
                 continue
             self.unfinished.pop((tenant, run), None)
             advanced += is_stopping is not None  # others may have taken the room
-        self.say_news()
+        self.notify_after_commit()
         return advanced
 
     RUN = f"SELECT {RUN_COLUMNS} FROM daybell.run r WHERE r.id = $2 AND r.tenant = $1"
@@ -191,12 +195,12 @@ class Running(Applying, Charting):
                 return None
             nodes = await link.fetch(self.NODES, key, id)
             started = await link.fetch(self.STARTED_NODES, key, id) if row["running"] else []
-        executions: dict[UUID, Standing] = {
-            id: Standing(STATES[state], *rest) for id, state, *rest in started
+        executions: dict[UUID, ExecutionStatus] = {
+            id: ExecutionStatus(STATES[state], *rest) for id, state, *rest in started
         }
         return RunDetail(
             read_run(row),
-            tuple(shown_node(read_node(one), one["result"], executions) for one in nodes),
+            tuple(view_node(read_node(one), one["result"], executions) for one in nodes),
             row["finished_at"] if row["unended"] == 0 else None,
         )
 
@@ -228,8 +232,8 @@ class Running(Applying, Charting):
         async with self.db.transaction() as link:
             (answer,) = await self.enqueue_on(link, specs, [new], repeat=True)
             held = (await self.lock_runs(link, tenant, [old.id])).get(old.id)
-            if held is None or old.state not in TERMINAL or not is_over(held.run):
-                raise no_run(old.id, old.state)
+            if held is None or old.state not in TERMINAL or not is_run_over(held.run):
+                raise restart_refusal(old.id, old.state)
             nodes = await self.all_nodes(link, tenant, old.id)
             again = restart(held.run, nodes, labels=labels, id=new.id)
             if new.id in specs.made:

@@ -1,34 +1,573 @@
-"""Schedules: their cursors, their pauses, and what is on record of them."""
+"""Schedules: cursors, the atomic firing of ticks, and dependencies between jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from math import inf
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil, inf
+from typing import Any, Final
 from uuid import UUID
 
-from daybell.core.instant import Instant, Seconds
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+import msgspec
+
+from daybell.core.checks import OCCURRENCES_MAX, check_batch, check_limit
+from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.limits import FIRE_BATCH_MAX
-from daybell.core.overlap import gate_of
 from daybell.core.schedule import (
+    DEPENDENCIES,
+    LOOKED_AT_MAX,
+    OVERLAP,
+    UPSTREAM_FAILED,
     Decision,
+    Dependent,
+    Dependents,
     Due,
+    Ended,
     Firing,
     NewSchedule,
     Occurrence,
+    Overlap,
     Schedule,
+    ScheduleRewind,
+    Tick,
     TickRecord,
-    TurnBack,
+    Upstream,
+    Waiting,
+    gate_of,
+    is_job_gate,
+    read_fields,
 )
-from daybell.errors import JobNotFound, Unavailable, shown
-from daybell.store.checks import OCCURRENCES_MAX, check_limit
-from daybell.store.codes import DECISION_CODES, DECISIONS, STATES
+from daybell.core.units import Instant, Seconds
+from daybell.errors import JobNotFound, NotFound, Unavailable, UsageError, shown
+from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.enqueue import STALE_TRIES
-from daybell.store.postgres.firing import Advancing, by_schedule
+from daybell.store.postgres.enqueue import MARKS_EXIST, STALE_TRIES, Enqueueing
 from daybell.store.postgres.gates import MAKE_JOB_GATES
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
-from daybell.store.postgres.specs import Outdated, Specs
+from daybell.store.postgres.names import Outdated, Spec, Specs
+from daybell.store.postgres.progress import Continuing, fetch_ids
+from daybell.store.postgres.timeouts import Pace
+
+# Firing what asks for nothing special: one tick, and an execution that may begin at once.
+#
+# One statement advances the cursors and writes ticks and executions, where the general way takes
+# a transaction of several. It writes all about a schedule or nothing; what it leaves out, because
+# it is locked, has moved, or its job has changed, goes the general way.
+
+# A session that the server has ended because it was idle in a transaction, as the driver tells it.
+CUT_OFF: Final = (
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+)
+# What shows that a batch has to go the general way.
+UNFIT: Final = (asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError)
+
+PlainFiring = tuple[UUID, float, float | None, float, UUID, str, int]
+
+
+class FiringAlike(Enqueueing):
+    """The short way."""
+
+    # Only what was updated is written: a row may be locked in a version that this statement does
+    # not see. A tick that is on record, or an id that exists, breaks the statement: see ALIKE.
+    FIRE_ALIKE = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    k AS MATERIALIZED (
+      SELECT x.place, u.*
+        FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::uuid[], $7::text[],
+                    $8::int[]) u(id, expect, next_at, at, execution, args, spec),
+             LATERAL (SELECT s.ctid AS place FROM daybell.schedule s
+                       WHERE s.tenant = $1 AND s.id = u.id
+                         AND coalesce(s.since, s.next_at) = u.expect AND NOT s.is_paused
+                       LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x
+       WHERE NOT EXISTS (SELECT FROM unnest($9::int[], $10::int[]) c(job, version)
+                          WHERE NOT EXISTS (
+                            SELECT FROM daybell.job j WHERE j.key = c.job
+                               AND j.version = c.version AND j.deleted_at IS NULL))),
+    s AS (
+      UPDATE daybell.schedule s
+         SET next_at = CASE WHEN s.since IS NULL THEN k.next_at END,
+             since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
+             last_at = k.at, moved_at = greatest(t.now, k.expect, k.at), fired = s.fired + 1
+        FROM k, t WHERE s.ctid = k.place
+      RETURNING s.id, k.at, k.execution, k.args, k.spec, t.now),
+    r AS (
+      INSERT INTO daybell.tick (tenant, schedule, at, decision, execution)
+      SELECT $1, id, at, {DECISION_CODES[Decision.FIRED]}, execution FROM s),
+    l AS (
+      INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
+                                args, scheduled_for, schedule)
+      SELECT $1, execution, ($9::int[])[spec], ($10::int[])[spec], ($11::int[])[spec],
+             ($12::smallint[])[spec], 1, now, now, args, at, id
+        FROM s
+      RETURNING id, run_at, lane, priority, schedule),
+    a AS (
+      INSERT INTO daybell.agenda (run_at, lane, priority, id)
+      SELECT run_at, lane, priority, id FROM l)
+    SELECT coalesce(array_agg(schedule), '{{}}') FROM l
+    HAVING NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $6, count(*))
+    """
+
+    async def fire_alike(self, tenant: str, firings: Sequence[Firing]) -> set[UUID]:
+        """Fire those that can go the short way, if they are free; answers which have fired."""
+        single = [(firing, one) for firing in firings if (one := _single(firing)) is not None]
+        if not single:
+            return set()
+        try:
+            with self.db.at_pace(Pace.FIRE):
+                specs = await self.resolve(tenant, [execution for _, execution in single])
+                if (await self.quotas(specs.tenant)).per_minute is not None:
+                    return set()
+                batch = Batch.of(specs, single)
+                fired = await self.db.settled(lambda: self._fire_batch(specs, batch), patient=False)
+        except NotFound:
+            return set()
+        except (UsageError, Unavailable) as error:
+            if not isinstance(error.__cause__, (*UNFIT, *CUT_OFF)):
+                raise
+            return set()
+        if fired:
+            await self.announce(specs)
+        return fired
+
+    async def _fire_batch(self, specs: Specs, batch: Batch) -> set[UUID]:
+        if not batch.rows:
+            return set()
+        async with self.db.link() as link:
+            fired: list[UUID] = await link.fetchval(
+                self.FIRE_ALIKE,
+                specs.tenant,
+                *zip(*batch.rows, strict=True),
+                [spec.job.key for spec in batch.specs],
+                [spec.job.version for spec in batch.specs],
+                [spec.lane for spec in batch.specs],
+                [spec.job.priority for spec in batch.specs],
+            )
+        return set(fired)
+
+
+class Batch(msgspec.Struct):
+    """What FIRE_ALIKE is given."""
+
+    specs: list[Spec]
+    rows: list[PlainFiring]  # each with the position of its job among those, from 1
+
+    @staticmethod
+    def of(specs: Specs, single: Sequence[tuple[Firing, NewExecution]]) -> Batch:
+        """Those whose job has no gate, no dependencies and no time after which they are late."""
+        batch = Batch([], [])
+        places: dict[str, int] = {}  # 0: not here
+        for firing, new in single:
+            place = places.get(new.job)
+            if place is None:
+                spec, place = specs.of(new), 0
+                is_free = spec.rule(new) is Overlap.ALLOW and not spec.wait_for_dependencies(new)
+                if is_free and spec.job.expires is None:
+                    batch.specs.append(spec)
+                    place = len(batch.specs)
+                places[new.job] = place
+            if place:
+                at = firing.ticks[0].at
+                row = firing.schedule, firing.expect, firing.next_at, at, new.id, new.args, place
+                batch.rows.append(row)
+        return batch
+
+
+def _single(firing: Firing) -> NewExecution | None:
+    """The execution of a firing that is nothing but one tick, if it may begin at once."""
+    if len(firing.ticks) != 1 or firing.is_over:
+        return None
+    tick = firing.ticks[0]
+    execution = tick.execution
+    if execution is None or tick.decision is not Decision.FIRED or not execution.is_plain_tick:
+        return None
+    is_its_own = execution.schedule == firing.schedule and execution.scheduled_for == tick.at
+    return execution if is_its_own and tick.reason is None and tick.until is None else None
+
+
+# Firing: cursor, ticks and executions in one transaction.
+#
+# Nothing is locked while anybody computes. Advancing is a compare-and-set on the cursor, and the
+# name of a tick, (schedule, time), exists once: of two who fire the same, one finds nothing to
+# do.
+
+Ticks = list[tuple[Firing, Tick]]
+
+SPLIT_PARTS: Final = 32  # of a batch in which something is locked
+SPLIT_LOCKED_MAX: Final = 2
+
+
+def group_by_schedule(firing: Firing) -> int:
+    """The order in which everybody locks. Numbers compare ten times faster than ids."""
+    return firing.schedule.int
+
+
+class Advancing(FiringAlike):
+    """Moving cursors on."""
+
+    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        fired: dict[int, bool] = {}
+        left = list(enumerate(firings))
+        while left:
+            # One tenant at a time; the same schedule twice in one call: one after the other.
+            tenant = left[0][1].tenant
+            now: dict[UUID, tuple[int, Firing]] = {}
+            for index, firing in left:
+                if firing.tenant == tenant:
+                    now.setdefault(firing.schedule, (index, firing))
+            answers = await self._fire_shortly(tenant, [firing for _, firing in now.values()])
+            fired.update(zip([index for index, _ in now.values()], answers, strict=True))
+            left = [entry for entry in left if entry[0] not in fired]
+        return [fired[index] for index in range(len(firings))]
+
+    async def _fire_shortly(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        """Fire by the short way what can go there, and the rest by the general one."""
+        check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
+        fired = await self.fire_alike(tenant, firings)
+        left = [firing for firing in firings if firing.schedule not in fired]
+        if left:
+            answers = await self._fire_free(tenant, left)
+            fired.update(f.schedule for f, is_ours in zip(left, answers, strict=True) if is_ours)
+        return [firing.schedule in fired for firing in firings]
+
+    async def _fire_free(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        """Fire what can be fired without waiting for a lock. The rest is answered with False: it
+        stays due, and the scheduler tries it again in a moment.
+        """
+        try:
+            return await self._fire_unhindered(tenant, firings)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise
+        fired: list[bool] = []
+        size, locked = ceil(len(firings) / SPLIT_PARTS), 0
+        for start in range(0, len(firings), size):
+            some = firings[start : start + size]
+            answers = [False] * len(some)
+            # A row that all of them need lets no part of them be fired.
+            if len(firings) > 1 and locked < SPLIT_LOCKED_MAX:
+                answers = await self._fire_free(tenant, some)
+                locked += not any(answers)
+            fired += answers
+        return fired
+
+    async def _fire_unhindered(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        try:
+            with self.db.at_pace(Pace.FIRE):
+                return await self._fire_all(tenant, firings)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, CUT_OFF):
+                raise
+        # This process may be slow rather than frozen: its event loop was blocked for too long.
+        return await self._fire_all(tenant, firings)
+
+    # Who could be advanced as things are: the others need not even be looked up.
+    ADVANCEABLE = """
+    SELECT s.id FROM daybell.schedule s JOIN unnest($2::uuid[], $3::float8[]) u(id, expect)
+        ON s.tenant = (SELECT key FROM daybell.tenant WHERE name = $1) AND s.id = u.id
+       AND coalesce(s.since, s.next_at) = u.expect AND NOT s.is_paused
+      JOIN daybell.job j ON j.key = s.job AND j.deleted_at IS NULL
+    """
+
+    async def _fire_all(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        left = sorted(firings, key=group_by_schedule)
+        for attempt in range(STALE_TRIES):
+            if not left:
+                return [False] * len(firings)
+            executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
+            try:
+                specs = await self.resolve(tenant, executions, fresh=attempt > 0)
+                advanced = await self.db.settled(
+                    lambda s=specs, left=left: self._fire(s, left), patient=False
+                )
+            except Outdated:
+                continue
+            except NotFound:
+                # Deleted, or its schedules are gone with it? Then nobody can fire them.
+                possible = await self._advanceable(tenant, left)
+                left = [firing for firing in left if firing.schedule in possible]
+                if attempt < STALE_TRIES - 1:
+                    continue
+                raise
+            await self.announce(specs)
+            return [firing.schedule in advanced for firing in firings]
+        raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
+
+    async def _advanceable(self, tenant: str, firings: list[Firing]) -> set[UUID]:
+        schedules, expects = [f.schedule for f in firings], [f.expect for f in firings]
+        async with self.db.link() as link:
+            rows = await link.fetch(self.ADVANCEABLE, tenant, schedules, expects)
+        return {row["id"] for row in rows}
+
+    # Who has it locked, or its gate, is firing the same job, or has just ended an execution of it:
+    # it is looked at again, and whoever froze there stops nobody else. All is written as if every
+    # tick were new and every execution let in; `_correct` sees to the rest.
+    ADVANCE = """
+    WITH k AS MATERIALIZED (
+      SELECT x.place, x.before, u.*
+        FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::int[], $7::int[],
+                    $8::int[], $9::boolean[], $10::text[], $12::float8[])
+             u(id, expect, next_at, last_at, fired, skipped, missed, is_over, gate, planned_at),
+             LATERAL (SELECT s.ctid AS place, s.last_at AS before FROM daybell.schedule s
+                       WHERE s.tenant = $1 AND s.id = u.id
+                         AND coalesce(s.since, s.next_at) = u.expect
+                         AND (NOT s.is_paused OR $11) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x),
+    g AS MATERIALIZED (
+      SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY(ARRAY(SELECT gate FROM k))
+       ORDER BY key FOR UPDATE SKIP LOCKED)
+    UPDATE daybell.schedule s
+       SET next_at = CASE WHEN s.since IS NULL THEN k.next_at END,
+           since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
+           last_at = coalesce(k.last_at, s.last_at),
+           moved_at = greatest(daybell.now(), k.planned_at),
+           fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
+           delay = CASE WHEN NOT k.is_over THEN s.delay END
+      FROM k WHERE s.ctid = k.place AND (k.gate IS NULL OR k.gate IN (SELECT key FROM g))
+    RETURNING s.id, k.before
+    """
+
+    async def _fire(self, specs: Specs, firings: list[Firing]) -> set[UUID]:
+        async with self.db.transaction() as link:
+            return await self.advance_cursors(link, specs, firings)
+
+    async def advance_cursors(
+        self, link: Link, specs: Specs, firings: list[Firing], *, paused: bool = False
+    ) -> set[UUID]:
+        """Fire in the caller's transaction; answers which cursors were moved on."""
+        firings = await self._recordable(link, specs, firings)
+        counts = [_counts(firing) for firing in firings]
+        rows = await link.fetch(
+            self.ADVANCE,
+            specs.tenant,
+            [firing.schedule for firing in firings],
+            [firing.expect for firing in firings],
+            [firing.next_at for firing in firings],
+            [last_at for last_at, _, _, _ in counts],
+            [fired for _, fired, _, _ in counts],
+            [skipped for _, _, skipped, _ in counts],
+            [missed for _, _, _, missed in counts],
+            [firing.is_over and not firing.ticks for firing in firings],
+            [_gate(firing, specs) for firing in firings],
+            paused,
+            [firing.planned_at for firing in firings],
+        )
+        before = {row["id"]: row["before"] for row in rows}
+        ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
+        if ticks:
+            refused = await self._record(link, specs, ticks, before)
+            ended = {f.schedule for f, _ in ticks if f.is_over} - refused
+            if ended:
+                await link.execute(self.END_DELAYS, specs.tenant, sorted(ended))
+        return set(before)
+
+    ON_RECORD = """
+    SELECT DISTINCT t.schedule FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
+      JOIN daybell.tick t ON t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
+    """
+
+    async def _recordable(self, link: Link, specs: Specs, firings: list[Firing]) -> list[Firing]:
+        """Those whose missed ranges would not be lost, because a tick of that name is on record.
+        None comes to be so after this look: whoever records one moves the cursor.
+        """
+        missed = [(firing.schedule, tick.at) for firing in firings for tick in firing.missed]
+        if not missed:
+            return firings
+        ids, times = [id for id, _ in missed], [at for _, at in missed]
+        rows = await link.fetch(self.ON_RECORD, specs.tenant, ids, times)
+        lost = {row["schedule"] for row in rows}
+        return [firing for firing in firings if firing.schedule not in lost]
+
+    END_DELAYS = """
+    UPDATE daybell.schedule SET delay = NULL, next_at = NULL
+     WHERE tenant = $1 AND id = ANY($2::uuid[])
+    """
+
+    RECORD = """
+    INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, until, execution, count)
+    SELECT $1, u.* FROM unnest($2::uuid[], $3::float8[], $4::smallint[], $5::text[], $6::float8[],
+                               $7::uuid[], $8::int[]) u
+    ON CONFLICT DO NOTHING RETURNING schedule, at
+    """
+
+    async def _record(
+        self, link: Link, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
+    ) -> set[UUID]:
+        """Answers the schedules of which not every tick was fired that should be."""
+        rows = await link.fetch(
+            self.RECORD,
+            specs.tenant,
+            [firing.schedule for firing, _ in ticks],
+            [tick.at for _, tick in ticks],
+            [DECISION_CODES[tick.decision] for _, tick in ticks],
+            [tick.reason for _, tick in ticks],
+            [tick.until for _, tick in ticks],
+            [tick.execution and tick.execution.id for _, tick in ticks],
+            [tick.count for _, tick in ticks],
+        )
+        new = {(row["schedule"], row["at"]) for row in rows}
+        became = FiringOutcome()
+        fired: list[tuple[Firing, Tick, NewExecution]] = []
+        for firing, tick in ticks:
+            if (firing.schedule, tick.at) not in new:
+                became.known.append((firing, tick))
+            elif tick.execution is not None:
+                fired.append((firing, tick, tick.execution))
+        if fired:
+            executions = [execution for _, _, execution in fired]
+            answers = await self.enqueue_on(link, specs, executions, are_locked=True)
+            for (firing, tick, _), answer in zip(fired, answers, strict=True):
+                became.add(firing, tick, answer)
+            made = sum(answer.created and not answer.skipped for answer in answers)
+            made -= await self._rule_out(link, specs.tenant, [tick for _, tick, _ in fired])
+            await self.count_ticks(link, specs.tenant, made)
+        if became.is_unexpected:
+            await self._correct(link, specs, became, before)
+        return set(became.refused())
+
+    async def _rule_out(self, link: Link, tenant: int, ticks: Sequence[Tick]) -> int:
+        """Skip the executions of ticks that a rule said no to; answers how many."""
+        ended = 0
+        for reason in {tick.reason for tick in ticks if tick.ruled_out is not None}:
+            ids = [t.ruled_out for t in ticks if t.ruled_out is not None and t.reason == reason]
+            _, pending = await self.end_pending(link, tenant, ids, State.SKIPPED, reason)
+            ended += len(pending)
+        return ended
+
+    SKIPPED = """
+    UPDATE daybell.tick t SET decision = $4, reason = $5
+      FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
+     WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
+    """
+    HELD_BY = """
+    UPDATE daybell.tick t SET execution = u.execution
+      FROM unnest($2::uuid[], $3::float8[], $4::uuid[]) u(schedule, at, execution)
+     WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
+    """
+    RECOUNT = """
+    UPDATE daybell.schedule s
+       SET fired = s.fired - u.fired, skipped = s.skipped + u.skipped, missed = s.missed - u.missed,
+           last_at = u.last_at
+      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::float8[])
+             u(id, fired, skipped, missed, last_at)
+     WHERE s.tenant = $1 AND s.id = u.id
+    """
+    GO_ON = """
+    UPDATE daybell.schedule s SET next_at = u.next_at
+      FROM unnest($2::uuid[], $3::float8[]) u(id, next_at) WHERE s.tenant = $1 AND s.id = u.id
+    """
+    # A fixed delay of which nothing runs counts from now.
+    BEGIN_ANEW = """
+    UPDATE daybell.schedule SET next_at = daybell.now() + delay
+     WHERE tenant = $1 AND id = ANY($2::uuid[]) AND delay IS NOT NULL AND next_at IS NULL
+    """
+
+    async def _correct(
+        self, link: Link, specs: Specs, became: FiringOutcome, before: Mapping[UUID, Instant | None]
+    ) -> None:
+        """Put right what was written as if all had gone well."""
+        if became.skipped:
+            await link.execute(
+                self.SKIPPED,
+                specs.tenant,
+                [firing.schedule for firing, _ in became.skipped],
+                [tick.at for _, tick in became.skipped],
+                DECISION_CODES[Decision.SKIPPED],
+                OVERLAP,
+            )
+        if became.held:  # its unique key is held: the tick stands for the holder
+            await link.execute(
+                self.HELD_BY,
+                specs.tenant,
+                [firing.schedule for firing, _, _ in became.held],
+                [tick.at for _, tick, _ in became.held],
+                [holder for _, _, holder in became.held],
+            )
+        wrong = became.miscounts()
+        await link.execute(
+            self.RECOUNT,
+            specs.tenant,
+            list(wrong),
+            [fired for fired, _, _ in wrong.values()],
+            [skipped for _, skipped, _ in wrong.values()],
+            [missed for _, _, missed in wrong.values()],
+            [became.last_at.get(schedule, before[schedule]) for schedule in wrong],
+        )
+        going = {one: at for one, at in became.refused().items() if at is not None}
+        if going:
+            await link.execute(self.GO_ON, specs.tenant, list(going), list(going.values()))
+        await link.execute(self.BEGIN_ANEW, specs.tenant, sorted(became.idle()))
+
+
+class FiringOutcome(msgspec.Struct):
+    """What became of ticks that were taken to be new, and their executions to be let in."""
+
+    known: Ticks = []  # they were on record
+    skipped: Ticks = []  # the overlap rule said no
+    held: list[tuple[Firing, Tick, UUID]] = []  # their unique key is held by that one
+    begun: set[UUID] = set()  # schedules of which something runs
+    last_at: dict[UUID, Instant] = {}  # of those that did fire
+
+    @property
+    def is_unexpected(self) -> bool:
+        return bool(self.known or self.skipped or self.held)
+
+    def add(self, firing: Firing, tick: Tick, answer: Enqueued) -> None:
+        """Note what was answered for the execution of a tick."""
+        if answer.skipped:
+            self.skipped.append((firing, tick))
+            return
+        self.last_at[firing.schedule] = tick.at
+        if answer.created:
+            self.begun.add(firing.schedule)
+        else:
+            self.held.append((firing, tick, answer.id))
+
+    def miscounts(self) -> dict[UUID, tuple[int, int, int]]:
+        """What each schedule has too many of fired, too few of skipped, too many of missed."""
+        wrong: dict[UUID, tuple[int, int, int]] = {}
+        for firing, tick in self.known:
+            fired, skipped, missed = wrong.get(firing.schedule, (0, 0, 0))
+            fired += tick.decision is Decision.FIRED
+            skipped -= tick.decision is Decision.SKIPPED
+            missed += tick.count if tick.decision is Decision.MISSED else 0
+            wrong[firing.schedule] = fired, skipped, missed
+        for firing, _ in self.skipped:
+            fired, skipped, missed = wrong.get(firing.schedule, (0, 0, 0))
+            wrong[firing.schedule] = fired + 1, skipped + 1, missed
+        return wrong
+
+    def refused(self) -> dict[UUID, Instant | None]:
+        """Schedules that fired less often than they should, and where they then stand."""
+        missing = (*self.known, *self.skipped)
+        return {f.schedule: f.if_refused_at for f, t in missing if t.execution is not None}
+
+    def idle(self) -> set[UUID]:
+        """Schedules that fired, and of which nothing runs."""
+        return {one[0].schedule for one in (*self.skipped, *self.held)} - self.begun
+
+
+def _gate(firing: Firing, specs: Specs) -> str | None:
+    """The job's own gate, if its executions have to pass that; they are all of one job."""
+    for tick in firing.ticks:
+        if tick.execution is not None:
+            gate = specs.of(tick.execution).gate(tick.execution)
+            return gate if gate is not None and is_job_gate(gate) else None
+    return None
+
+
+def _counts(firing: Firing) -> tuple[Instant | None, int, int, int]:
+    """The last tick that it fires, and how many it fires, skips and has missed."""
+    last_at, fired, skipped, missed = None, 0, 0, 0
+    for tick in firing.ticks:
+        if tick.decision is Decision.FIRED:
+            last_at, fired = tick.at, fired + 1
+        elif tick.decision is Decision.SKIPPED:
+            skipped += 1
+        else:
+            missed += tick.count
+    return last_at, fired, skipped, missed
+
 
 FIELDS: Final = """
     SELECT s.tenant, s.id, j.name AS job, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay,
@@ -267,7 +806,7 @@ class Scheduling(Advancing):
     RETURNING s.id
     """
 
-    async def turn_back(self, turns: Sequence[TurnBack]) -> list[bool]:
+    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
         async with self.db.link() as link:
             rows = await link.fetch(
                 self.TURN_BACK,
@@ -304,7 +843,7 @@ class Scheduling(Advancing):
     """
 
     async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
-        left = sorted(firings, key=by_schedule)
+        left = sorted(firings, key=group_by_schedule)
         executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
         for attempt in range(STALE_TRIES):
             specs = await self.resolve(tenant, executions, fresh=attempt > 0)
@@ -396,3 +935,252 @@ def read_schedule(row: Row, tenant: str) -> Schedule:
     # Put together by position, in the order of COLUMNS: by name, it takes three times as long.
     (_, id, job, *rest) = tuple(row)[-20:]
     return Schedule(id, tenant, job, *rest)
+
+
+# Jobs that depend on jobs: what waits, and how the others stand.
+
+# When it was to begin. Once an attempt has ended, only its creation tells.
+DUE: Final = "coalesce(scheduled_for, CASE WHEN attempt = 1 THEN run_at ELSE created_at END)"
+# Skipped by the job's overlap rule is what does not count; another execution was in its way.
+COUNTS: Final = f"node IS NULL AND (state <> 9 OR reason IS DISTINCT FROM '{OVERLAP}')"
+# Due at another time than that of its creation. Only these are in the index by due time, so what
+# is enqueued to run at once does not pay for it. In this text the index has them, see 0011.
+TIMED: Final = "(scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at)"
+LATEST: Final = "ORDER BY due DESC, id DESC LIMIT 1"
+LAST: Final = "ORDER BY finished_at DESC, id DESC LIMIT 1"
+
+NO_ID: Final = UUID(int=0)
+
+
+class Depending(Continuing):
+    """See `protocol.Dependencies`."""
+
+    # Most often there are none, and this is all that is asked.
+    ANY_DEPENDENTS = f"""
+    SELECT daybell.now() AS now,
+           EXISTS (SELECT FROM daybell.schedule WHERE since IS NOT NULL AND NOT is_paused) AS fire,
+           EXISTS (SELECT FROM daybell.live WHERE state = 4 AND reason = '{DEPENDENCIES}') AS wait
+    """
+    DEPENDENT_SCHEDULES = COLUMNS.replace(
+        "SELECT s.tenant",
+        "SELECT (SELECT v.definition FROM daybell.job_version v"
+        " WHERE v.job = j.key AND v.version = j.version) AS definition, s.tenant",
+    ) + (
+        " WHERE s.since IS NOT NULL AND NOT s.is_paused AND j.deleted_at IS NULL"
+        " AND ($1::uuid IS NULL OR s.id > $1) ORDER BY s.id LIMIT $2"
+    )
+    # The bound on the id makes the index of these the cheapest, also if both are empty.
+    DEPENDENT_EXECUTIONS = f"""
+    SELECT v.tenant, v.id, j.name, coalesce(v.scheduled_for, v.run_at) AS at,
+           (SELECT d.definition FROM daybell.job_version d
+             WHERE d.job = j.key AND d.version = j.version) AS definition
+      FROM daybell.live v JOIN daybell.job j ON j.key = v.job
+     WHERE v.state = 4 AND v.reason = '{DEPENDENCIES}' AND v.run_at <= (SELECT daybell.now())
+       AND v.id > coalesce($1::uuid, '{NO_ID}') ORDER BY v.id LIMIT $2
+    """
+
+    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+        check_limit(limit)
+        schedules: list[Dependent] = []
+        waiting: list[Waiting] = []
+        async with self.db.link() as link:
+            found = await link.fetchrow(self.ANY_DEPENDENTS)
+            assert found is not None
+            if found["fire"]:
+                for row in await link.fetch(self.DEPENDENT_SCHEDULES, after, limit):
+                    tenant = await self.names.tenant_name(link, row["tenant"])
+                    schedules.append(_dependent(row, tenant))
+            if found["wait"]:
+                for row in await link.fetch(self.DEPENDENT_EXECUTIONS, after, limit):
+                    tenant = await self.names.tenant_name(link, row["tenant"])
+                    waiting.append(_waiting(row, tenant))
+        return Dependents(now=found["now"], schedules=tuple(schedules), waiting=tuple(waiting))
+
+    UPSTREAM_JOBS = """
+    SELECT name, key FROM daybell.job
+     WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL
+    """
+
+    async def _keys(self, link: Link, tenant: str, names: Sequence[str]) -> list[int | None]:
+        owner = await self.names.tenant(link, tenant)
+        rows = await link.fetch(self.UPSTREAM_JOBS, owner, sorted(set(names)))
+        keys = {row["name"]: row["key"] for row in rows}
+        return [keys.get(name) for name in names]
+
+    # There is no index by end for what has succeeded: everybody would pay for it. So the newest are
+    # looked at, and the rest only if asked for. What has failed is found by its end.
+    ENDED_SINCE = f"""
+    SELECT e.finished_at AS ended_at, e.state, s.finished_at AS succeeded_at
+      FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, since, place)
+      LEFT JOIN LATERAL (
+        SELECT id, finished_at, state FROM (
+          SELECT id, finished_at, state FROM daybell.history
+           WHERE job = u.job AND node IS NULL ORDER BY id DESC LIMIT {LOOKED_AT_MAX}) w
+         WHERE state = 6 AND finished_at > u.since {LAST}) n ON true
+      LEFT JOIN LATERAL (
+        SELECT n.id, n.finished_at, n.state WHERE n.id IS NOT NULL
+        UNION ALL
+        (SELECT id, finished_at, state FROM daybell.history
+          WHERE $3 AND n.id IS NULL AND job = u.job AND node IS NULL AND state = 6
+            AND finished_at > u.since {LAST})) s ON true
+      LEFT JOIN LATERAL (
+        SELECT * FROM (
+          SELECT s.id, s.finished_at, s.state WHERE s.id IS NOT NULL
+          UNION ALL
+          (SELECT id, finished_at, state FROM daybell.history
+            WHERE job = u.job AND {COUNTS} AND state > 6 AND finished_at > u.since {LAST})
+          UNION ALL
+          (SELECT id, finished_at, state FROM daybell.dead
+            WHERE job = u.job AND finished_at > u.since {LAST})) x
+         {LAST}) e ON true
+     ORDER BY u.place
+    """
+
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
+        times = [since for _, since in jobs]
+        async with self.db.link() as link:
+            keys = await self._keys(link, tenant, [name for name, _ in jobs])
+            rows = await link.fetch(self.ENDED_SINCE, keys, times, thoroughly)
+        return [
+            Ended(
+                succeeded_at=row["succeeded_at"],
+                ended_at=row["ended_at"],
+                state=None if row["state"] is None else STATES[row["state"]],
+            )
+            for row in rows
+        ]
+
+    # `n` had a time of its own and is found by it; `p` had none, was created later than that, and
+    # is the newest; `e` is the later of the two; `v`, which is unfinished, was due after it.
+    # Running or queued makes no difference here: what is unfinished has any of their states. The
+    # sum keeps the state out of an index of all jobs.
+    UPSTREAM = f"""
+    SELECT coalesce(v.state, e.state) AS state,
+           CASE WHEN v.state IS NULL AND coalesce(e.state, 0) <> 6 THEN
+             EXISTS (SELECT FROM daybell.history WHERE job = u.job AND node IS NULL
+                        AND state + 0 = 6 AND finished_at > u.at AND {DUE} > u.at)
+           ELSE false END AS has_newer,
+           CASE WHEN coalesce(v.state, e.state) IS NULL THEN
+             EXISTS (SELECT FROM daybell.history WHERE job = u.job AND {COUNTS} AND state > 6
+                        AND finished_at > u.at AND {DUE} > u.at)
+             OR EXISTS (SELECT FROM daybell.dead WHERE job = u.job
+                           AND finished_at > u.at AND {DUE} > u.at)
+           ELSE false END AS has_failed,
+           EXISTS (SELECT FROM daybell.schedule s WHERE s.job = u.job AND s.next_at <= u.at
+                      AND NOT s.is_paused) AS is_behind
+      FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, at, place)
+      LEFT JOIN LATERAL (
+        SELECT * FROM (
+          (SELECT {DUE} AS due, id, state FROM daybell.history
+            WHERE job = u.job AND {COUNTS} AND {TIMED} AND {DUE} <= u.at {LATEST})
+          UNION ALL
+          (SELECT {DUE} AS due, id, state FROM daybell.dead
+            WHERE job = u.job AND {DUE} <= u.at {LATEST})) x {LATEST}) n ON true
+      LEFT JOIN LATERAL (
+        SELECT created_at AS due, id, state FROM daybell.history
+         WHERE job = u.job AND {COUNTS} AND NOT {TIMED} AND created_at <= u.at
+           AND created_at >= coalesce(n.due, '-Infinity')
+           AND finished_at >= coalesce(n.due, '-Infinity') ORDER BY id DESC LIMIT 1) p ON true
+      LEFT JOIN LATERAL (
+        SELECT * FROM (VALUES (n.due, n.id, n.state), (p.due, p.id, p.state)) x(due, id, state)
+         WHERE id IS NOT NULL {LATEST}) e ON true
+      LEFT JOIN LATERAL (
+        SELECT state FROM daybell.live
+         WHERE job = u.job AND node IS NULL AND {DUE} <= u.at
+           AND (e.id IS NULL OR ({DUE}, id) > (e.due, e.id)) ORDER BY id LIMIT 1) v ON true
+     ORDER BY u.place
+    """
+
+    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+        async with self.db.link() as link:
+            keys = await self._keys(link, tenant, [name for name, _ in jobs])
+            rows = await link.fetch(self.UPSTREAM, keys, [at for _, at in jobs])
+        return [
+            Upstream(
+                state=None if row["state"] is None else STATES[row["state"]],
+                has_newer_success=row["has_newer"],
+                has_newer_failure=row["has_failed"],
+                is_behind=row["is_behind"],
+            )
+            for row in rows
+        ]
+
+    STILL_WAITING = f"""
+    SELECT id, gate FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+       AND state = 4 AND reason = '{DEPENDENCIES}' ORDER BY id
+    """
+    # Who is parked has no slot, and waits for one now. With the gates locked nobody is let in
+    # meanwhile. run_at is raised to now for the others, as when a gate admits.
+    RELEASE = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    k AS MATERIALIZED ({STILL_WAITING} FOR UPDATE),
+    p AS MATERIALIZED (
+      SELECT v.id FROM daybell.live v JOIN daybell.parked p ON p.tenant = v.tenant
+         AND p.gate = v.gate AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
+       WHERE v.tenant + 0 = $1 AND v.id = ANY(ARRAY(SELECT id FROM k))),
+    v AS (
+      UPDATE daybell.live v
+         SET state = CASE WHEN v.id IN (SELECT id FROM p) THEN 4 ELSE 1 END,
+             reason = CASE WHEN v.id NOT IN (SELECT id FROM p) THEN NULL
+                           WHEN starts_with(v.gate, 'job:') THEN '{OVERLAP}' ELSE 'gate' END,
+             run_at = CASE WHEN v.id IN (SELECT id FROM p) THEN v.run_at
+                           ELSE (SELECT now FROM t) END
+       WHERE v.tenant + 0 = $1 AND v.id = ANY(ARRAY(SELECT id FROM k))
+      RETURNING v.run_at, v.lane, v.priority, v.id, v.state),
+    a AS (
+      INSERT INTO daybell.agenda (run_at, lane, priority, id)
+      SELECT run_at, lane, priority, id FROM v WHERE state = 1)
+    SELECT id, CASE WHEN state = 1 THEN lane END AS filled FROM v
+    """
+
+    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        async def work() -> int:
+            async with self.db.transaction() as link:
+                owner = await self.names.tenant(link, tenant)
+                waiting = await link.fetch(self.STILL_WAITING, owner, list(ids))
+                gates = {row["gate"] for row in waiting if row["gate"] is not None}
+                if gates:
+                    await self.lock_gates(link, owner, gates)
+                rows = await link.fetch(self.RELEASE, owner, [row["id"] for row in waiting])
+                lanes = {row["filled"] for row in rows if row["filled"] is not None}
+                await self.mark_lanes_claimable(link, owner, lanes)
+                return len(rows)
+
+        count = await self.db.settled(work)
+        self.notify_claimable()
+        return count
+
+    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        async def work() -> tuple[int, int]:
+            async with self.db.transaction() as link:
+                owner = await self.names.tenant(link, tenant)
+                await self.lock_links_of(link, owner, "live", ids)
+                waiting = await fetch_ids(link, f"{self.STILL_WAITING} FOR UPDATE", owner, ids)
+                _, ended = await self.end_pending(
+                    link, owner, sorted(waiting), State.SKIPPED, UPSTREAM_FAILED
+                )
+                return owner, len(ended)
+
+        owner, count = await self.db.settled(work)
+        await self.after_commit(owner)
+        return count
+
+
+def _dependent(row: Row, tenant: str) -> Dependent:
+    fields = read_fields(row["definition"])
+    schedule = read_schedule(row, tenant)
+    return Dependent.of(schedule, fields.dependencies, fields.on_dependency_failure)
+
+
+def _waiting(row: Any, tenant: str) -> Waiting:
+    fields = read_fields(row["definition"])
+    return Waiting(
+        tenant=tenant,
+        id=row["id"],
+        job=row["name"],
+        at=row["at"],
+        dependencies=fields.dependencies,
+        on_failure=fields.on_dependency_failure,
+    )

@@ -1,24 +1,325 @@
-"""Steps of durable functions.
-
-The plain way, for steps that are done, is one statement. Waits take a transaction, in which they
-are decided one execution at a time: for each, an event may be on record already.
-"""
+"""Steps of durable functions, events, and logs of tasks."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import Final
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from daybell.core.event import places, result_of, wait_key
-from daybell.core.step import NewStep, Step, StepKind, check_steps, ended, recorded
-from daybell.store.checks import ATTEMPT_MAX
-from daybell.store.codes import STEP_CODES, STEP_KINDS
+from msgspec.structs import asdict
+
+from daybell.core import checks
+from daybell.core.checks import ATTEMPT_MAX, check_limit
+from daybell.core.event import (
+    Event,
+    Facts,
+    NewEvent,
+    NewStep,
+    NodeWait,
+    Published,
+    Step,
+    StepKind,
+    check_cursor,
+    check_event,
+    check_steps,
+    close_wait,
+    places,
+    record_step,
+    result_of,
+    wait_key,
+)
+from daybell.core.execution import LAST, LogPart, NewLogPart, State
+from daybell.core.limits import INSTANT_MAX, PAGE_ITEMS_MAX
+from daybell.core.units import Instant
+from daybell.core.views import Page, bytes_of, cut_page
+from daybell.errors import ExecutionNotFound
+from daybell.store import admin
+from daybell.store.codec import STATE_CODES, STEP_CODES, STEP_KINDS
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.events import event_of, name_lock
-from daybell.store.postgres.finding import Finding, Place, Search
-from daybell.store.postgres.moves import HELD, IS_HELD, Moving, by_lease, fences
+from daybell.store.postgres.gates import EventWaits
+from daybell.store.postgres.names import IN_HISTORY, within_page
+from daybell.store.postgres.queue import HELD, IS_HELD, Moving, count_by_lease, fence_columns
+from daybell.store.run_driver import select_waits
+
+# Events: kept once, given to who waits for them, and found by who asks later.
+#
+# Who publishes an event and who records a wait for one must not look for each other in the same
+# moment: neither would see what the other has not committed. So both first take a lock on the
+# event's name, the former one that they share, since they come one by one and from everywhere;
+# the latter come in groups.
+
+EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
+EXPANDED: Final = STATE_CODES[State.RUNNING]  # a run that has begun
+NUMBER_MAX: Final = 2**63 - 1
+BEFORE_ALL: Final = UUID(int=0), -1  # an execution and its step, before any that waits
+
+
+class Publishing(EventWaits):
+    """Events, of `protocol.Steps`."""
+
+    IS_KNOWN = f"""
+    SELECT EXISTS (SELECT FROM daybell.live WHERE tenant = $1 AND id = $2)
+        OR EXISTS (SELECT FROM daybell.dead WHERE tenant = $1 AND id = $2)
+        OR EXISTS (SELECT FROM unnest(ARRAY[$2::uuid]) u(id), {IN_HISTORY})
+    """
+    SHARE_NAME = "SELECT pg_advisory_xact_lock_shared($1)"
+    LOCK_NAME = "SELECT pg_advisory_xact_lock($1)"
+    KEEP_EVENT = """
+    WITH e AS (
+      INSERT INTO daybell.event (received_at, tenant, id, source, name, data, execution, time)
+      VALUES (daybell.now(), $1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
+      RETURNING number, received_at, tenant, name),
+    k AS (
+      INSERT INTO daybell.event_key (received_at, number, tenant, name, key)
+      SELECT e.received_at, e.number, e.tenant, e.name, u.key FROM e, unnest($8::text[]) u(key))
+    SELECT number, received_at FROM e
+    """
+    # The keys are probed one by one, however many waits the planner believes there to be.
+    WAITS_BY_KEY = """
+    SELECT w.execution, w.match FROM unnest($3::text[]) u(key),
+           LATERAL (SELECT * FROM daybell.wait w
+                     WHERE w.tenant = $1 AND w.event = $2 AND w.key = u.key OFFSET 0) w
+    """
+
+    async def publish(self, tenant: str, event: NewEvent) -> Published:
+        check_event(event)
+        facts = Facts(event.data)
+        return await self.db.settled(lambda: self._publish(tenant, event, facts))
+
+    async def _publish(self, tenant: str, new: NewEvent, facts: Facts) -> Published:
+        resumed, queues = 0, list[str]()
+        async with self.db.transaction() as link:
+            owner = await self.names.tenant(link, tenant)
+            if new.execution is not None and not await link.fetchval(
+                self.IS_KNOWN, owner, new.execution
+            ):
+                raise ExecutionNotFound(f"no execution {new.execution}")
+            await link.execute(self.SHARE_NAME, name_lock(owner, new.name))
+            fields = (new.id, new.source, new.name, new.data, new.execution, new.time)
+            filed = facts.filed(new.execution)
+            kept = await link.fetchrow(self.KEEP_EVENT, owner, *fields, filed)
+            if kept is None:
+                admin.skip_entry(self.db)
+                return Published(created=False)
+            ids = await self._candidates(link, owner, new, facts)
+            if ids:
+                event = Event(received_at=kept["received_at"], **asdict(new))
+                resumed, queues = await self.end_waits(
+                    link,
+                    owner,
+                    ids,
+                    lambda wait: (
+                        wait["event"] == new.name
+                        and (wait["timeout_at"] is None or wait["timeout_at"] >= event.received_at)
+                        and facts.meet(wait["match"])
+                    ),
+                    result=result_of(event),
+                    event=kept["number"],
+                )
+        if queues:
+            self.notifier.touch(owner, queues)
+        return Published(True, resumed)
+
+    # From the run down, each looked up by itself: of all that wait there may be many, and of its
+    # nodes there are few.
+    NODE_WAITS = f"""
+    WITH RECURSIVE inside (id, root) AS (
+      SELECT $2::uuid, NULL::text COLLATE "C"
+       UNION ALL
+      SELECT v.id, coalesce(i.root, v.node) FROM inside i, LATERAL (
+        SELECT v.id, v.node FROM daybell.live v WHERE v.parent = i.id AND v.tenant + 0 = $1
+           AND v.node IS NOT NULL AND v.state + 0 = {EXPANDED} OFFSET 0) v)
+    SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at, w.n
+      FROM inside i,
+           LATERAL (SELECT v.id, v.node FROM daybell.live v WHERE v.parent = i.id
+                       AND v.tenant + 0 = $1 AND v.node IS NOT NULL OFFSET 0) v,
+           LATERAL (SELECT * FROM daybell.wait w
+                     WHERE w.execution = v.id AND w.tenant = $1 OFFSET 0) w
+     WHERE (w.timeout_at IS NULL OR w.timeout_at >= daybell.now())
+       AND ($3::text IS NULL OR (w.event = $3 AND w.key = ANY($4::text[])))
+       AND (v.id, w.n) > ($6::uuid, $7::int)
+     ORDER BY v.id, w.n LIMIT $5
+    """
+
+    async def node_waits(
+        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    ) -> list[NodeWait]:
+        check_limit(limit)
+        facts = None if event is None else Facts(event.data)
+        keys = None if facts is None else facts.keys
+        name = None if event is None else event.name
+        found: list[NodeWait] = []
+        last = BEFORE_ALL
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            while True:  # of what a page brings, who knows how many it fits
+                rows = await link.fetch(self.NODE_WAITS, owner, run, name, keys, limit, *last)
+                found += select_waits((tuple(row)[:-1] for row in rows), facts, limit)
+                if len(found) >= limit or len(rows) < limit:
+                    return found[:limit]
+                last = rows[-1]["id"], rows[-1]["n"]
+
+    async def _candidates(
+        self, link: Link, owner: int, event: NewEvent, facts: Facts
+    ) -> list[UUID]:
+        if event.execution is not None:
+            return [event.execution]
+        rows = await link.fetch(self.WAITS_BY_KEY, owner, event.name, facts.keys)
+        return list({row["execution"] for row in rows if facts.meet(row["match"])})
+
+    LIST_EVENTS = within_page(
+        f"""SELECT {EVENT} FROM daybell.event e WHERE e.tenant = $1 AND e.number < $2
+         ORDER BY e.number DESC LIMIT $3""",
+        "octet_length(data)",
+        "number DESC",
+    )
+
+    async def list_events(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Event]:
+        check_limit(limit)
+        before = check_cursor(cursor)
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            last = NUMBER_MAX if before is None else before
+            rows = await link.fetch(self.LIST_EVENTS, owner, last, limit + 1)
+        page = cut_page(
+            rows,
+            limit,
+            size=lambda row: bytes_of(row["data"]),
+            cursor=lambda row: str(row["number"]),
+        )
+        return Page(items=tuple(map(read_event, page.items)), next_cursor=page.next_cursor)
+
+
+def name_lock(owner: int, name: str) -> int:
+    """The number under which an event's name is locked. Two that have the same only wait."""
+    digest = hashlib.blake2b(f"daybell.event:{owner}:{name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def read_event(row: Row) -> Event:
+    return Event(
+        id=row["id"],
+        source=row["source"],
+        name=row["name"],
+        data=row["data"],
+        execution=row["execution"],
+        time=row["time"],
+        received_at=row["received_at"],
+    )
+
+
+# Events that came before the waits that they end.
+#
+# An event may be large, and a thousand waits may want the same one. So keys are looked up first,
+# and each event is read once.
+
+EARLIER_MAX: Final = 20  # events that a wait looks at in one go
+
+NOTHING: Final = (None, Facts("null"))
+
+StepKey: TypeAlias = tuple[UUID, int]  # an execution, and a step of it
+
+
+class Search(NamedTuple):
+    """Where a wait looks for an event that came before it."""
+
+    wait: NewStep
+    key: str
+    since: Instant
+    until: Instant | None
+    after: int = 0  # the number of the last one that was received just then
+
+
+class Choice(NamedTuple):
+    """What a search has found, and is still to be looked at."""
+
+    search: Search
+    events: list[tuple[Instant, int]]
+    last: tuple[Instant, int] | None  # behind which there may be more
+
+
+class Finding(Publishing):
+    """What a wait finds on record."""
+
+    # Each key of each wait is a probe of its own.
+    EARLIER_EVENTS = f"""
+    SELECT u.place, k.received_at, k.number
+      FROM unnest($2::int[], $3::text[], $4::text[], $5::float8[], $6::bigint[],
+                  $7::float8[])
+           u(place, name, key, since, after, until),
+           LATERAL (SELECT k.received_at, k.number FROM daybell.event_key k
+                     WHERE k.tenant = $1 AND k.name = u.name AND k.key = u.key
+                       AND (k.received_at, k.number) > (u.since, u.after)
+                       AND k.received_at <= u.until
+                     ORDER BY k.received_at, k.number LIMIT {EARLIER_MAX}) k
+     ORDER BY u.place, k.received_at, k.number
+    """
+
+    async def earlier(
+        self, link: Link, owner: int, left: list[Search], taken: set[tuple[UUID, int | None]]
+    ) -> dict[StepKey, Row]:
+        """For each wait the first event that fits and that no other wait of its execution got."""
+        found: dict[StepKey, Row] = {}
+        while left:
+            rows = await link.fetch(
+                self.EARLIER_EVENTS,
+                owner,
+                list(range(len(left))),
+                [search.wait.event for search in left],
+                [search.key for search in left],
+                [search.since for search in left],
+                [search.after for search in left],
+                [INSTANT_MAX if search.until is None else search.until for search in left],
+            )
+            searches, left = left, list[Search]()
+            choices: list[Choice] = []
+            for place, some in groupby(rows, key=itemgetter("place")):
+                events, search = [_age(row) for row in some], searches[int(place)]
+                free = [it for it in events if (search.wait.id, it[1]) not in taken]
+                choices.append(
+                    Choice(search, free, events[-1] if len(events) == EARLIER_MAX else None)
+                )
+            left += await self._choose(link, choices, found)
+        return found
+
+    EVENTS_BY_NUMBER = f"SELECT {EVENT} FROM daybell.event e WHERE e.number = ANY($1::bigint[])"
+
+    async def _choose(
+        self, link: Link, choices: list[Choice], found: dict[StepKey, Row]
+    ) -> list[Search]:
+        """Look at what each may get, the first of all, then the second: they are large, but often
+        the same. Answers where to look on.
+        """
+        left: list[Search] = []
+        while choices:
+            numbers = {choice.events[0][1] for choice in choices if choice.events}
+            rows = await link.fetch(self.EVENTS_BY_NUMBER, list(numbers)) if numbers else []
+            events = {row["number"]: (row, Facts(row["data"])) for row in rows}
+            again: list[Choice] = []
+            for choice in choices:
+                wait = choice.search.wait
+                event, facts = events.get(choice.events[0][1] if choice.events else 0, NOTHING)
+                if event is not None and facts.meet(wait.match):
+                    best = found.get((wait.id, wait.n))
+                    if best is None or _age(event) < _age(best):
+                        found[wait.id, wait.n] = event
+                elif choice.events:
+                    again.append(choice._replace(events=choice.events[1:]))
+                elif choice.last is not None:
+                    since, after = choice.last
+                    left.append(choice.search._replace(since=since, after=after))
+            choices = again
+        return left
+
+
+def _age(event: Row) -> tuple[Instant, int]:
+    return event["received_at"], event["number"]
+
 
 PART_CHARS_MAX: Final = 8 * 1024 * 1024  # of results that are written in one statement
 SLEEP: Final = STEP_CODES[StepKind.SLEEP]
@@ -71,8 +372,8 @@ class Stepping(Moving, Finding):
 
     async def _record_rounds(
         self, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
-    ) -> list[dict[Place, Step]]:
-        made: list[dict[Place, Step]] = []
+    ) -> list[dict[StepKey, Step]]:
+        made: list[dict[StepKey, Step]] = []
         async with self.db.transaction() as link:
             owner = await self.names.tenant(link, tenant)
             steps = [step for one in rounds for step in one.values()]
@@ -117,7 +418,7 @@ class Stepping(Moving, Finding):
 
     async def _write_plain(
         self, link: Link, owner: int, worker: UUID, steps: Iterable[NewStep]
-    ) -> dict[Place, Step]:
+    ) -> dict[StepKey, Step]:
         """Write what needs no look at others; not for those who do not hold their execution."""
         ordered = sorted(steps, key=_by_place)
         if not ordered:
@@ -144,8 +445,8 @@ class Stepping(Moving, Finding):
     """
 
     async def _write_waits(
-        self, link: Link, owner: int, waits: list[NewStep], held: Mapping[Place, Row]
-    ) -> dict[Place, Step]:
+        self, link: Link, owner: int, waits: list[NewStep], held: Mapping[StepKey, Row]
+    ) -> dict[StepKey, Step]:
         """Write waits, at most one of each execution; those for which no event is there, as open
         ones.
         """
@@ -157,7 +458,7 @@ class Stepping(Moving, Finding):
         before = {(row["execution"], row["n"]): _step(row) for row in rows}
         taken = {(row["execution"], row["event"]) for row in rows}
         now = next(iter(held.values()))["now"]
-        steps = {(it.id, it.n): recorded(it, before.get((it.id, it.n)), now=now) for it in waits}
+        steps = {(it.id, it.n): record_step(it, before.get((it.id, it.n)), now=now) for it in waits}
         left = [
             Search(wait, key, held[wait.id, wait.attempt]["created_at"], step.wake_at)
             for wait in waits
@@ -165,9 +466,9 @@ class Stepping(Moving, Finding):
             for key in places(wait.match, wait.id)
         ]
         found = await self.earlier(link, owner, left, taken)
-        results = {row["number"]: result_of(event_of(row)) for row in found.values()}
+        results = {row["number"]: result_of(read_event(row)) for row in found.values()}
         for place, row in found.items():
-            steps[place] = ended(steps[place], results[row["number"]], now=now)
+            steps[place] = close_wait(steps[place], results[row["number"]], now=now)
         new = {place: step for place, step in steps.items() if step is not before.get(place)}
         for part in _parts(new):
             await self._put_steps(link, owner, {it: new[it] for it in part}, found)
@@ -186,7 +487,7 @@ class Stepping(Moving, Finding):
     """
 
     async def _put_steps(
-        self, link: Link, owner: int, steps: Mapping[Place, Step], events: Mapping[Place, Row]
+        self, link: Link, owner: int, steps: Mapping[StepKey, Step], events: Mapping[StepKey, Row]
     ) -> None:
         made = steps.values()
         await link.execute(
@@ -216,7 +517,7 @@ class Stepping(Moving, Finding):
     """
 
     async def _open_waits(
-        self, link: Link, owner: int, waits: list[NewStep], steps: Mapping[Place, Step]
+        self, link: Link, owner: int, waits: list[NewStep], steps: Mapping[StepKey, Step]
     ) -> None:
         still = [wait for wait in waits if not steps[wait.id, wait.n].is_done]
         if not still:
@@ -238,16 +539,16 @@ class Stepping(Moving, Finding):
        AND (execution, n) IN (SELECT * FROM unnest($2::uuid[], $3::int[]))
     """
 
-    async def _close_waits(self, link: Link, owner: int, ended: Sequence[Place]) -> None:
+    async def _close_waits(self, link: Link, owner: int, ended: Sequence[StepKey]) -> None:
         """What was open, and is found to have ended as it is recorded again."""
         if ended:
             places = [id for id, _ in ended], [n for _, n in ended]
             await link.execute(self.CLOSE_WAITS, owner, *places)
 
 
-def _parts(steps: Mapping[Place, Step]) -> Iterator[list[Place]]:
+def _parts(steps: Mapping[StepKey, Step]) -> Iterator[list[StepKey]]:
     """Steps to be written in one go: what events bring may be large."""
-    part, chars = list[Place](), 0
+    part, chars = list[StepKey](), 0
     for place, step in steps.items():
         chars += len(step.result or "")
         if part and chars > PART_CHARS_MAX:
@@ -263,11 +564,11 @@ def _rounds(steps: Sequence[NewStep]) -> list[dict[int, NewStep]]:
     wait: a later one may depend on what becomes of it. Nearly always it is one round.
     """
     rounds: list[dict[int, NewStep]] = [{}]
-    seen: dict[Place | UUID, int] = {}
+    seen: dict[StepKey | UUID, int] = {}
     for position, step in enumerate(steps):
         if not 0 <= step.attempt <= ATTEMPT_MAX:
             continue  # no execution is at such an attempt
-        places: list[Place | UUID] = [(step.id, step.n)]
+        places: list[StepKey | UUID] = [(step.id, step.n)]
         if _is_wait(step):
             places.append(step.id)
         turn = max(seen.get(place, 0) for place in places)
@@ -284,8 +585,8 @@ def _is_wait(step: NewStep) -> bool:
 
 def _guard(owner: int, worker: UUID, steps: Sequence[NewStep]) -> tuple[object, ...]:
     """The first six parameters of every statement with HELD."""
-    leases = by_lease(steps)
-    return (owner, worker, list(leases), *fences(steps, leases))
+    leases = count_by_lease(steps)
+    return (owner, worker, list(leases), *fence_columns(steps, leases))
 
 
 def _step(row: Row) -> Step:
@@ -301,3 +602,57 @@ def _step(row: Row) -> Step:
         finished_at=row["finished_at"],
         is_done=row["is_done"],
     )
+
+
+# What tasks said.
+
+
+class Logging(Moving):
+    """See `protocol.Logs`."""
+
+    WRITE_LOG = f"""
+    WITH {HELD}
+    INSERT INTO daybell.log (written_at, tenant, attempt, number, id, text)
+    SELECT daybell.now(), $1, u.attempt, u.number, u.id, u.text
+      FROM unnest($4::uuid[], $5::int[], $7::int[], $8::text[]) u(id, attempt, number, text),
+           LATERAL (SELECT FROM daybell.live v
+                     WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt AND {IS_HELD}
+                     LIMIT 1) x
+    """
+
+    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+        leases = count_by_lease(parts)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            await link.execute(
+                self.WRITE_LOG,
+                key,
+                worker,
+                list(leases),
+                *fence_columns(parts, leases),
+                [part.number for part in parts],
+                [part.text for part in parts],
+            )
+
+    # A part that was written again, because the answer to the first time was lost, is there twice.
+    READ_LOG = f"""
+    SELECT DISTINCT ON (attempt, number) attempt, number, text
+      FROM (SELECT attempt, number, text FROM daybell.log WHERE tenant + 0 = $1 AND id = $2
+            UNION ALL
+            SELECT attempt, {LAST}, log FROM daybell.attempt WHERE tenant + 0 = $1 AND id = $2
+            UNION ALL
+            SELECT attempt, {LAST}, log FROM daybell.dead WHERE tenant + 0 = $1 AND id = $2
+            UNION ALL
+            SELECT h.attempt, {LAST}, h.log FROM unnest(ARRAY[$2::uuid]) u(id), {IN_HISTORY}) x
+     WHERE text IS NOT NULL AND (attempt, number) > ($3, $4)
+     ORDER BY attempt, number LIMIT $5
+    """
+
+    async def read_log(
+        self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
+    ) -> list[LogPart]:
+        checks.check_limit(limit, most=PAGE_ITEMS_MAX)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.READ_LOG, key, id, *after, limit)
+        return [LogPart(*row) for row in rows]

@@ -1,27 +1,23 @@
-"""The PostgreSQL store: all its parts on one pool of connections."""
+"""The PostgreSQL store: all operations on one pool of connections."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
-from daybell.core.instant import Seconds
 from daybell.core.limits import POOL_SIZE
+from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
-from daybell.store.postgres.access import Admitting
-from daybell.store.postgres.audit import Auditing
+from daybell.store.postgres.admin import Admitting, Auditing, Keeping
+from daybell.store.postgres.catalog import Defining
 from daybell.store.postgres.connection import Database
-from daybell.store.postgres.definitions import Defining
-from daybell.store.postgres.dependencies import Depending
 from daybell.store.postgres.interventions import Intervening
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS, Listener
-from daybell.store.postgres.logs import Logging
-from daybell.store.postgres.looks import Looking
 from daybell.store.postgres.runs import Running
-from daybell.store.postgres.schedules import Scheduling
-from daybell.store.postgres.steps import Stepping
+from daybell.store.postgres.schedules import Depending, Scheduling
+from daybell.store.postgres.steps import Logging, Stepping
 from daybell.store.postgres.transactions import Transacting
 from daybell.store.postgres.upkeep import Maintaining
-from daybell.store.postgres.vault import Keeping
+from daybell.store.postgres.views import Looking
 
 
 class PostgresStore(

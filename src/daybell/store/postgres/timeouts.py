@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from daybell.core.instant import Seconds
+from daybell.core.units import Seconds
 
 COMMAND_SHARE: Final = 0.3  # of the lease; renewals are a third of it apart
 COMMAND_SECONDS_MAX: Final[Seconds] = 3.5

@@ -1,28 +1,458 @@
-"""What one node does for all: retention, and a look at the database's own state."""
+"""Upkeep: leader election, retention, recounting of gates, migrations, and health."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from math import inf
 from typing import Final
+from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
-from daybell.core.instant import Instant
+from daybell.core.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
+from daybell.core.job import JobDefinition
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
-from daybell.core.view import Check, Health, Removed, Retention
-from daybell.core.worker import WorkerState
+from daybell.core.schedule import Miscount
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import (
+    JOB_AGAIN_SECONDS,
+    JOB_UNUSED_SECONDS,
+    Check,
+    Health,
+    Removed,
+    Retention,
+)
+from daybell.core.worker import (
+    Leadership,
+    LeadershipRecord,
+    Presence,
+    WorkerState,
+    presence_name,
+    propose_leadership,
+    release_leadership,
+    request_leadership,
+)
 from daybell.errors import SchemaError, Unavailable
-from daybell.store.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
-from daybell.store.codes import WORKER_CODES
+from daybell.store.codec import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
-from daybell.store.postgres.connection import Link
-from daybell.store.postgres.forgetting import Forgetting
-from daybell.store.postgres.leader import Leading
-from daybell.store.postgres.sweeping import Sweeping
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.gates import Admission, StoreBase
+from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.timeouts import Pace
-from daybell.store.postgres.words import FILLED_MAX, Wording
 from daybell.store.wakeups import pause
+
+# Who does what one node should do, and what is due when nobody was there before.
+
+
+class Leading(StoreBase):
+    """Leadership. Its row is locked before anything else here is read.
+
+    Those who have asked have rows, too, named after them, with epoch 0; `renewed_at` is since when
+    they have been up. Of a leadership, it is until when somebody was there without a break.
+    """
+
+    async def lead(
+        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+    ) -> Leadership | None:
+        if since is None:
+            return await self._lead_at_once(name, holder, lease)
+        has_rebooted = False
+
+        async def work() -> Leadership | None:
+            nonlocal has_rebooted
+            async with self.db.transaction() as link:
+                seat = await self._lock_seat(link, name, holder)
+                now: Instant = await link.fetchval("SELECT daybell.now()")
+                asked = request_leadership(
+                    seat,
+                    propose_leadership(name, holder, lease, now=now),
+                    since=since,
+                    present=await self._present(link, name),
+                    now=now,
+                )
+                if asked.seat != seat:
+                    await self._put(link, asked.seat)
+                if asked.presence is not None:
+                    await self._attend(link, name, holder, asked.presence, now)
+                has_rebooted = asked.is_reboot and await self._reboot(link, now)
+                return asked.seat.leadership if asked.leads else None
+
+        leadership = await self.db.settled(work)
+        if has_rebooted:
+            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
+        return leadership
+
+    # What `ask` decides of one who does not say since when he has been up, in one trip.
+    LEAD = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    INSERT INTO daybell.leader AS l (name, holder, epoch, until, renewed_at)
+    SELECT $1, $2, 1, now + $3, now FROM t
+    ON CONFLICT (name) DO UPDATE
+       SET holder = excluded.holder, until = excluded.until, renewed_at = excluded.renewed_at,
+           epoch = l.epoch + (l.until <= (SELECT now FROM t))::int
+     WHERE l.holder = $2 OR l.until <= (SELECT now FROM t)
+    RETURNING l.epoch, l.until
+    """
+
+    async def _lead_at_once(self, name: str, holder: UUID, lease: Seconds) -> Leadership | None:
+        async with self.db.link() as link:
+            row = await link.fetchrow(self.LEAD, name, holder, lease)
+        if row is None:
+            return None
+        return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
+
+    async def resign(self, name: str, *, holder: UUID) -> None:
+        async def work() -> None:
+            async with self.db.transaction() as link:
+                seat = await self._lock_seat(link, name)
+                if seat is None:
+                    return
+                now: Instant = await link.fetchval("SELECT daybell.now()")
+                presence = (await self._present(link, name)).get(holder)
+                # It stays, so that the epoch goes on rising, and it is known how long somebody was
+                # there.
+                await self._put(link, release_leadership(seat, holder, presence, now=now))
+                await link.execute(
+                    "DELETE FROM daybell.leader WHERE name = $1 AND epoch = 0",
+                    presence_name(name, holder),
+                )
+
+        await self.db.settled(work)
+
+    LOCK_SEAT = """
+    SELECT holder, epoch, until, renewed_at FROM daybell.leader WHERE name = $1 FOR UPDATE
+    """
+    # So that there is a row to lock for those who come first at the same time.
+    MAKE_SEAT = """
+    INSERT INTO daybell.leader (name, holder, epoch, until, renewed_at)
+    VALUES ($1, $2, 0, '-infinity', '-infinity') ON CONFLICT DO NOTHING
+    """
+
+    async def _lock_seat(
+        self, link: Link, name: str, holder: UUID | None = None
+    ) -> LeadershipRecord | None:
+        """A leadership, locked until the transaction ends; made for a holder if there is none."""
+        row = await link.fetchrow(self.LOCK_SEAT, name)
+        if row is None and holder is not None:
+            await link.execute(self.MAKE_SEAT, name, holder)
+            row = await link.fetchrow(self.LOCK_SEAT, name)
+        if row is None:
+            return None
+        last = Leadership(name=name, holder=row["holder"], epoch=row["epoch"], until=row["until"])
+        return LeadershipRecord(leadership=last, seen_at=row["renewed_at"])
+
+    PRESENT = """
+    SELECT holder, renewed_at, until FROM daybell.leader WHERE epoch = 0 AND starts_with(name, $1)
+    """
+
+    async def _present(self, link: Link, name: str) -> dict[UUID, Presence]:
+        """Who has asked for a leadership and said since when he has been up."""
+        rows = await link.fetch(self.PRESENT, presence_name(name))
+        return {row["holder"]: Presence(row["renewed_at"], row["until"]) for row in rows}
+
+    FORGET = """
+    DELETE FROM daybell.leader WHERE epoch = 0 AND starts_with(name, $1) AND until <= $2
+    """
+    PUT_ROW = """
+    INSERT INTO daybell.leader (name, holder, epoch, until, renewed_at) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (name) DO UPDATE
+       SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until,
+           renewed_at = excluded.renewed_at
+    """
+
+    async def _put(self, link: Link, seat: LeadershipRecord) -> None:
+        last = seat.leadership
+        values = last.name, last.holder, last.epoch, last.until, seat.seen_at
+        await link.execute(self.PUT_ROW, *values)
+
+    async def _attend(
+        self, link: Link, name: str, holder: UUID, presence: Presence, now: Instant
+    ) -> None:
+        await link.execute(self.FORGET, presence_name(name), now)
+        values = presence_name(name, holder), holder, 0, presence.until, presence.since
+        await link.execute(self.PUT_ROW, *values)
+
+    async def _reboot(self, link: Link, now: Instant) -> bool:
+        """Nobody was there before: what waits for that is due. Answers whether anything does."""
+        answer = await link.execute("UPDATE daybell.schedule SET next_at = $1 WHERE is_reboot", now)
+        return answer != "UPDATE 0"
+
+    LEADERS = """
+    SELECT name, holder, epoch, until FROM daybell.leader
+     WHERE until > daybell.now() AND epoch > 0 ORDER BY name COLLATE "C"
+    """
+
+    async def list_leaders(self) -> list[Leadership]:
+        async with self.db.link() as link:
+            rows = await link.fetch(self.LEADERS)
+        return [Leadership(**row) for row in rows]
+
+
+# What is done about gates from time to time: counting anew, and taking away what is left over.
+
+REMOVED_GATES_MAX: Final = 1000
+# Whoever found a job alive and enqueues it has come to its gate by then.
+DELETED_SECONDS: Final = 3600.0
+
+
+class Sweeping(Admission):
+    """Upkeep of gates."""
+
+    # In one look, so that a slot that is given or taken meanwhile is seen on both sides or on none.
+    MISCOUNTS = """
+    WITH i AS (
+      SELECT v.tenant, v.gate, count(*) AS n FROM daybell.live v
+       WHERE v.gate IS NOT NULL AND ($1::int IS NULL OR (v.tenant, v.gate) = ($1, $2))
+         AND NOT EXISTS (
+             SELECT FROM daybell.parked p WHERE p.tenant = v.tenant AND p.gate = v.gate
+                AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id)
+       GROUP BY v.tenant, v.gate)
+    SELECT g.tenant, g.key, t.name, g.holders, coalesce(i.n, 0) AS inside
+      FROM daybell.gate g JOIN daybell.tenant t ON t.key = g.tenant
+      LEFT JOIN i ON i.tenant = g.tenant AND i.gate = g.key
+     WHERE g.holders <> coalesce(i.n, 0) AND ($1::int IS NULL OR (g.tenant, g.key) = ($1, $2))
+     ORDER BY t.name, g.key
+    """
+
+    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
+        async with self.db.link(Pace.LONG) as link:  # it counts all executions that are inside
+            rows = await link.fetch(self.MISCOUNTS, None, None)
+        wrong = [_miscount(row) for row in rows]
+        if not mend:
+            return wrong
+        mended = [await self.db.settled(lambda row=row: self._recount(row)) for row in rows]
+        self.notify_claimable()
+        return [one for one in mended if one is not None]
+
+    async def _recount(self, row: Row) -> Miscount | None:
+        """Count one gate anew, under its lock: nobody gets in or out meanwhile."""
+        async with self.db.transaction() as link:
+            await self.lock_gates(link, row["tenant"], [row["key"]])
+            now = await link.fetchrow(self.MISCOUNTS, row["tenant"], row["key"])
+            if now is None:
+                return None
+            change = now["inside"] - now["holders"]
+            await self.take_slots(link, row["tenant"], {row["key"]: change})
+            await self.admit_gates(link, row["tenant"], [row["key"]])
+            return _miscount(now)
+
+    # The jobs first, as whoever defines them does: one that is coming back is locked, and stays.
+    OF_DELETED = """
+    SELECT j.tenant, 'job:' || j.name AS key FROM daybell.job j
+     WHERE j.deleted_at < $1 AND EXISTS (
+           SELECT FROM daybell.gate g WHERE g.tenant = j.tenant AND g.key = 'job:' || j.name
+              AND g.holders = 0)
+     LIMIT $2 FOR SHARE SKIP LOCKED
+    """
+    OF_BACKFILLS = """
+    SELECT tenant, key FROM daybell.gate
+     WHERE starts_with(key, 'backfill:') AND holders = 0 LIMIT $1
+    """
+    OF_SCHEDULES = """
+    SELECT g.tenant, g.key FROM daybell.gate g
+     WHERE starts_with(g.key, 'job:') AND strpos(g.key, '/') > 0 AND g.holders = 0
+       AND NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = g.tenant AND s.own_gate
+             AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
+     LIMIT $1
+    """
+    LOCK_IDLE = """
+    SELECT g.tenant, g.key FROM daybell.gate g
+     WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
+     ORDER BY g.tenant, g.key FOR UPDATE SKIP LOCKED
+    """
+    # A statement of its own, after the lock: who was parked just before is seen by this one.
+    REMOVE_IDLE = """
+    DELETE FROM daybell.gate g
+     WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
+       AND NOT EXISTS (SELECT FROM daybell.parked p WHERE p.tenant = g.tenant AND p.gate = g.key)
+       AND NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = g.tenant AND s.own_gate
+             AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
+    """
+
+    async def remove_gates(self, now: Instant) -> int:
+        """Remove gates that made themselves, when nobody is inside or waits, and no job or
+        schedule needs them. Who comes to one that is gone makes it again.
+        """
+
+        async def work() -> int:
+            async with self.db.transaction() as link:
+                before = now - DELETED_SECONDS
+                found = await link.fetch(self.OF_DELETED, before, REMOVED_GATES_MAX)
+                found += await link.fetch(self.OF_BACKFILLS, REMOVED_GATES_MAX)
+                found += await link.fetch(self.OF_SCHEDULES, REMOVED_GATES_MAX)
+                return await self._remove_idle(link, found) if found else 0
+
+        return await self.db.settled(work)
+
+    async def _remove_idle(self, link: Link, found: list[Row]) -> int:
+        locked = await link.fetch(
+            self.LOCK_IDLE, [row["tenant"] for row in found], [row["key"] for row in found]
+        )
+        answer = await link.execute(
+            self.REMOVE_IDLE, [row["tenant"] for row in locked], [row["key"] for row in locked]
+        )
+        return int(answer.rpartition(" ")[2])
+
+
+def _miscount(row: Row) -> Miscount:
+    return Miscount(
+        tenant=row["name"], gate=row["key"], counted=row["holders"], inside=row["inside"]
+    )
+
+
+# Taking away the steps and waits of executions that are gone, and jobs of which nothing is left.
+#
+# Whole days of history are dropped without a look at what is in them, so nobody tells steps that
+# their execution has gone. They are walked through from the oldest, a part at a time.
+
+WALKED_MAX: Final = 5_000  # steps looked at in one round
+START: Final[tuple[Instant, UUID]] = (-inf, UUID(int=0))
+
+
+JOBS_MAX: Final = 500  # jobs looked at in one round
+
+
+class Forgetting(StoreBase):
+    """Retention of steps and jobs."""
+
+    _forget_from = START  # how far the walk has come
+
+    OLD_STEPS = f"""
+    SELECT tenant, execution, started_at FROM daybell.step
+     WHERE started_at < $1 AND (started_at, execution) > ($2, $3)
+     ORDER BY started_at, execution LIMIT {WALKED_MAX}
+    """
+    # Scalars and OFFSET 0 make each of these a probe, whatever the planner believes of the tables.
+    FORGET_STEPS = """
+    WITH g AS MATERIALIZED (
+      SELECT u.tenant, u.execution FROM unnest($1::int[], $2::uuid[]) u(tenant, execution)
+       WHERE (SELECT true FROM daybell.live v
+               WHERE v.tenant = u.tenant AND v.id = u.execution LIMIT 1) IS NULL
+         AND (SELECT true FROM daybell.dead v
+               WHERE v.tenant = u.tenant AND v.id = u.execution LIMIT 1) IS NULL
+         AND (SELECT true FROM unnest('{6, 7, 8, 9}'::smallint[]) s(state),
+                     LATERAL (SELECT FROM daybell.history h
+                               WHERE h.tenant = u.tenant AND h.state = s.state
+                                 AND h.id = u.execution LIMIT 1) h LIMIT 1) IS NULL),
+    w AS (
+      DELETE FROM daybell.wait WHERE ctid = ANY(ARRAY(
+        SELECT w.place FROM g, LATERAL (SELECT w.ctid AS place FROM daybell.wait w
+                 WHERE w.execution = g.execution AND w.tenant = g.tenant OFFSET 0) w)))
+    DELETE FROM daybell.step WHERE ctid = ANY(ARRAY(
+      SELECT s.place FROM g, LATERAL (SELECT s.ctid AS place FROM daybell.step s
+               WHERE s.execution = g.execution AND s.tenant = g.tenant OFFSET 0) s))
+    """
+
+    async def forget_steps(self, link: Link, before: Instant) -> tuple[int, bool]:
+        """Remove steps of executions that are gone, among some that began before that: the next
+        call goes on behind them. Answers how many, and whether there are more to look at.
+        """
+        rows = await link.fetch(self.OLD_STEPS, before, *self._forget_from)
+        is_end = len(rows) < WALKED_MAX
+        self._forget_from = START if is_end else (rows[-1]["started_at"], rows[-1]["execution"])
+        if not rows:
+            return 0, False
+        places = {(row["tenant"], row["execution"]) for row in rows}
+        answer = await link.execute(self.FORGET_STEPS, *map(list, zip(*places, strict=True)))
+        return int(answer.rpartition(" ")[2]), not is_end
+
+    LOCK_OVER_JOBS = f"""
+    SELECT key FROM daybell.job WHERE over_at <= $1
+     ORDER BY over_at LIMIT {JOBS_MAX} FOR UPDATE SKIP LOCKED
+    """
+    # A statement of its own, after the lock: it sees what was committed before. Definitions that
+    # can name another job are few, and are read once.
+    LOOK_AT_JOBS = """
+    WITH o AS MATERIALIZED (
+      SELECT j.key, j.tenant, j.name, j.deleted_at IS NOT NULL AS is_deleted,
+             j.unused_at IS NOT NULL AS is_unused,
+             EXISTS (SELECT FROM daybell.live v WHERE v.job = j.key)
+             OR EXISTS (SELECT FROM daybell.dead v WHERE v.job = j.key)
+             OR EXISTS (SELECT FROM daybell.history v WHERE v.job = j.key AND v.node IS NULL)
+             OR EXISTS (SELECT FROM daybell.schedule s
+                         WHERE s.job = j.key AND (s.next_at IS NOT NULL OR s.since IS NOT NULL
+                                                  OR s.delay IS NOT NULL OR s.is_reboot)) AS is_used
+        FROM daybell.job j WHERE j.key = ANY($1::int[])),
+    d AS MATERIALIZED (
+      SELECT j.key, j.tenant, v.definition
+        FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
+       WHERE j.deleted_at IS NULL
+         AND j.tenant = ANY(ARRAY(
+               SELECT o.tenant FROM o WHERE NOT o.is_used AND NOT o.is_deleted))
+         AND (v.definition LIKE '%"dependencies":%' OR v.definition LIKE '%"kind":"workflow"%'
+              OR v.definition LIKE '%"after%'))
+    SELECT o.key, o.tenant, o.name, o.is_deleted, o.is_unused,
+           o.is_used OR (NOT o.is_deleted AND EXISTS (
+             SELECT FROM d WHERE d.tenant = o.tenant AND d.key <> o.key
+                AND strpos(d.definition, '"' || o.name) > 0)) AS is_used
+      FROM o
+    """
+    USED_JOBS = "UPDATE daybell.job SET over_at = $2, unused_at = NULL WHERE key = ANY($1::int[])"
+    UNUSED_JOBS = """
+    UPDATE daybell.job
+       SET deleted_at = coalesce(deleted_at, daybell.now()), paused_at = NULL, pause_note = '',
+           unused_at = daybell.now(), over_at = daybell.now() + $2
+     WHERE key = ANY($1::int[])
+    """
+
+    async def forget_jobs(self, before: Instant) -> tuple[int, bool]:
+        """Remove jobs that are over and of which nothing is left, and delete those that ran once.
+        Answers how many are gone, and whether there are more to look at.
+        """
+        async with self.db.transaction() as link:
+            keys = [row["key"] for row in await link.fetch(self.LOCK_OVER_JOBS, before)]
+            if not keys:
+                return 0, False
+            rows = await link.fetch(self.LOOK_AT_JOBS, keys)
+            used = [row["key"] for row in rows if row["is_used"]]
+            gone = [row["key"] for row in rows if not row["is_used"] and row["is_unused"]]
+            unused = [row["key"] for row in rows if not row["is_used"] and not row["is_unused"]]
+            if used:
+                await link.execute(self.USED_JOBS, used, before + JOB_AGAIN_SECONDS)
+            if unused:
+                await link.execute(self.UNUSED_JOBS, unused, JOB_UNUSED_SECONDS)
+            for table in ("schedule", "job_version"):
+                ended = [*gone, *unused] if table == "schedule" else gone
+                await link.execute(f"DELETE FROM daybell.{table} WHERE job = ANY($1::int[])", ended)
+            await link.execute("DELETE FROM daybell.job WHERE key = ANY($1::int[])", gone)
+        for row in rows:
+            self.names.forget_job(row["tenant"], row["name"])
+        return len(gone), len(keys) == JOBS_MAX
+
+
+# What jobs are found by, for those that an earlier program has made.
+#
+# While programs are replaced one after the other, an old one may define jobs on the new schema.
+# It does not know the columns that a search looks in, so they are filled from time to time.
+
+FILLED_MAX: Final = 1000  # jobs in one transaction
+
+
+class Wording(StoreBase):
+    """Upkeep of what a search looks in."""
+
+    # What somebody defines at this moment he fills himself.
+    WORDLESS = """
+    SELECT j.key, v.definition
+      FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
+     WHERE j.words = '' LIMIT $1 FOR NO KEY UPDATE OF j SKIP LOCKED
+    """
+    FILL = """
+    UPDATE daybell.job j SET user_id = u.user_id, words = u.words
+      FROM unnest($1::int[], $2::text[], $3::text[]) u(key, user_id, words) WHERE j.key = u.key
+    """
+
+    async def fill_words(self) -> int:
+        """Fill what is empty, of a bounded number of jobs; answers how many."""
+        async with self.db.transaction() as link:
+            rows = await link.fetch(self.WORDLESS, FILLED_MAX)
+            if rows:
+                found = [JobDefinition.from_json(row["definition"]) for row in rows]
+                users, words = [one.user_id for one in found], [one.words for one in found]
+                await link.execute(self.FILL, [row["key"] for row in rows], users, words)
+        return len(rows)
+
 
 REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3

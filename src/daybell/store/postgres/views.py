@@ -1,30 +1,32 @@
-"""What people look at.
-
-A list is put together from the places where executions are kept, each read in the order of its
-index and no further than a page. Running is what leases hold; due is what the agenda says. One
-statement each, so a page is consistent in itself.
-"""
+"""Reading views: executions, counts, queues, job activity, rates, and attempts at nodes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from daybell.core.checks import check_countable, check_cursor, check_limit, check_names
 from daybell.core.execution import (
     LEFT_OUT,
     TERMINAL,
     Attempt,
+    AttemptSpan,
     Execution,
     ExecutionDetail,
     State,
     reason_in,
 )
+from daybell.core.ids import LATE_SECONDS, first_id_since
+from daybell.core.job import LOOKED_AT_MAX, JobActivity
 from daybell.core.limits import COUNT_ITEMS_MAX, LIST_VALUE_BYTES_MAX, SCAN_ITEMS_MAX
-from daybell.core.search import Candidate, Content
-from daybell.core.view import (
+from daybell.core.schedule import Schedule
+from daybell.core.views import (
     QUEUE_NUMBERS,
+    Activity,
+    Candidate,
+    Content,
     Counts,
     ExecutionFilter,
     Found,
@@ -35,13 +37,73 @@ from daybell.core.view import (
     scan,
 )
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_countable, check_cursor, check_limit
-from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
-from daybell.store.ids import first_since
-from daybell.store.postgres.activity import Tallying
-from daybell.store.postgres.columns import IN_HISTORY, within_page
+from daybell.store import run_driver
+from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
+from daybell.store.postgres.gates import StoreBase
+from daybell.store.postgres.names import IN_HISTORY, within_page
+from daybell.store.postgres.schedules import COLUMNS, read_schedule
 from daybell.store.postgres.timeouts import Pace
+
+# What happened lately, for rates.
+
+
+class Tallying(StoreBase):
+    """Counts of the last seconds, which read only what is as young as that."""
+
+    # The least id of a moment: its milliseconds, and no bit more.
+    FIRST = "(lpad(to_hex(floor(({}) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"
+    # An execution may be finished already: then it is in history, in the part of a day. Its state
+    # is named, so that each is found by its index.
+    ACTIVITY = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    b AS MATERIALIZED (
+      SELECT now, coalesce($2::float8, now) AS since, now - {LATE_SECONDS} AS lately,
+             coalesce($2::float8, now) - {LATE_SECONDS} AS before,
+             {FIRST.format(f"now - {LATE_SECONDS}")} AS first,
+             {FIRST.format(f"coalesce($2::float8, now) - {LATE_SECONDS}")} AS first_before
+        FROM t),
+    x AS (
+      SELECT v.id, 'infinity'::float8 AS at FROM daybell.live v
+       WHERE v.tenant = $1 AND v.id >= (SELECT first_before FROM b)
+      UNION ALL
+      SELECT v.id, v.finished_at FROM daybell.dead v
+       WHERE v.tenant = $1 AND v.id >= (SELECT first_before FROM b)
+         AND v.finished_at >= (SELECT before FROM b)
+      UNION ALL
+      SELECT v.id, v.finished_at FROM unnest('{{6,7,8,9}}'::smallint[]) s(state),
+             LATERAL (SELECT h.id, h.finished_at FROM daybell.history h
+                       WHERE h.tenant = $1 AND h.state = s.state AND h.node IS NULL
+                         AND h.id >= (SELECT first_before FROM b)
+                         AND h.finished_at >= (SELECT before FROM b)
+                      UNION ALL
+                      SELECT h.id, h.finished_at FROM daybell.history h
+                       WHERE h.tenant = $1 AND h.state = s.state AND h.node IS NOT NULL
+                         AND h.id >= (SELECT first_before FROM b)
+                         AND h.finished_at >= (SELECT before FROM b)) v)
+    SELECT b.now,
+           (SELECT count(*) FROM x) AS since_then,
+           (SELECT count(*) FROM x WHERE x.id >= b.first AND x.at >= b.lately) AS recent,
+           (SELECT count(*) FROM daybell.attempt a
+             WHERE a.tenant = $1 AND a.ended_at > (SELECT since FROM b) AND a.outcome IN (2, 3, 4))
+         + (SELECT count(*) FROM daybell.dead d
+             WHERE d.tenant = $1 AND d.finished_at > (SELECT since FROM b)) AS failed
+      FROM b
+    """
+
+    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
+        async with self.db.link(Pace.VIEW) as link:
+            key = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.ACTIVITY, key, None if since is None else since.now)
+        assert row is not None
+        recent = row["recent"] if since is None else since.recent
+        return Activity(
+            now=row["now"],
+            enqueued=max(0, row["since_then"] - recent),
+            failed=row["failed"],
+            recent=row["recent"],
+        )
+
 
 SHOWN: Final = (
     "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes,"
@@ -454,7 +516,7 @@ def _parts(
     days = _days(query, content) if content is not None and has_history else ""
     end = ""
     if where.since is not None and walks:
-        end = f" AND v.id >= {query.bind(first_since(where.since))}"
+        end = f" AND v.id >= {query.bind(first_id_since(where.since))}"
     for walk in walks:
         bounds = after + days if walk.table == "history" else after
         yield walk.states, walk.read(query, most=most, after=bounds, end=end)
@@ -565,4 +627,181 @@ def _attempt(row: Row) -> Attempt:
         started_at=row["started_at"],
         ended_at=row["ended_at"],
         error=row["error"],
+    )
+
+
+# How jobs stand: a few statements for a page of them, however many executions they have.
+
+
+class Looking(Viewing):
+    """What is seen of jobs, all at one moment."""
+
+    JOB_KEYS = "SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
+
+    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+        check_names(names)
+        with self.db.at_pace(Pace.VIEW):
+            return await self._look(tenant, names)
+
+    async def _look(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+        async with self.db.transaction(SNAPSHOT) as link:
+            key = await self.names.tenant(link, tenant)
+            jobs = {
+                row["key"]: row["name"] for row in await link.fetch(self.JOB_KEYS, key, list(names))
+            }
+            unfinished = await self._unfinished(link, key, list(jobs))
+            last = await self._last(link, key, tenant, list(jobs))
+            schedules = await self._schedules(link, tenant, list(jobs))
+        return {
+            name: JobActivity(
+                unfinished=frozenset(unfinished.get(job, ())),
+                last=last.get(name),
+                schedules=tuple(schedules.get(name, ())),
+            )
+            for job, name in jobs.items()
+        }
+
+    JOB_IDS = "SELECT name, id FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
+
+    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+        check_names(names)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.JOB_IDS, key, list(names))
+        return {row["name"]: row["id"] for row in rows}
+
+    # The newest unfinished executions of a job, nodes of runs included: the cost does not depend on
+    # how many there are. Pairs are compared so that only the order of `live_job` fits: by an
+    # equation, a job that seems to have nearly all rows is searched for among those of all jobs.
+    NEWEST_LIVE = f"""
+      SELECT v.state, v.attempt, v.run_at, v.id, v.node FROM daybell.live v
+       WHERE (v.job, v.id) >= (k.job, '{UUID(int=0)}')
+         AND (v.job, v.id) <= (k.job, '{UUID(int=2**128 - 1)}')
+       ORDER BY v.job DESC, v.id DESC LIMIT {LOOKED_AT_MAX}
+    """
+    # Of each job, these speak for all. Those that run are few, and all of them are read.
+    UNFINISHED_STATES = f"""{WITH}
+    SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
+      SELECT DISTINCT {IDLE_STATE} AS state FROM ({NEWEST_LIVE}) v
+       WHERE v.node IS NULL AND (v.state IN (4, 5) OR NOT {IS_LEASED})) x
+    UNION
+    SELECT v.job, 5 FROM h, LATERAL (
+      SELECT v.job, v.node FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
+         AND v.attempt = h.attempt LIMIT 1) v
+     WHERE v.node IS NULL AND v.job = ANY($2::int[])
+    """
+
+    async def _unfinished(self, link: Link, tenant: int, jobs: list[int]) -> dict[int, set[State]]:
+        found: dict[int, set[State]] = {}
+        for row in await link.fetch(self.UNFINISHED_STATES, tenant, jobs):
+            found.setdefault(row["job"], set()).add(STATES[row["state"]])
+        return found
+
+    # Ids are made in the order of time.
+    NEWEST = f"""
+    SELECT x.id FROM unnest($1::int[]) k(job), LATERAL (
+      SELECT u.id FROM (
+        (SELECT v.id FROM ({NEWEST_LIVE}) v WHERE v.node IS NULL ORDER BY v.id DESC LIMIT 1)
+        UNION ALL
+        (SELECT v.id FROM daybell.dead v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)
+        UNION ALL
+        (SELECT v.id FROM daybell.history v WHERE v.job = k.job AND v.node IS NULL
+          ORDER BY v.id DESC LIMIT 1)) u
+       ORDER BY u.id DESC LIMIT 1) x
+    """
+
+    async def _last(
+        self, link: Link, key: int, tenant: str, jobs: list[int]
+    ) -> dict[str, Execution]:
+        ids: list[UUID] = [row["id"] for row in await link.fetch(self.NEWEST, jobs)]
+        rows = await link.fetch(f"{WITH_IDS}SELECT {LISTED} FROM ({BY_IDS}) p", key, ids)
+        return {one.job: one for one in await self._executions(link, tenant, rows)}
+
+    LIST_ARGS = f"""
+    CASE WHEN octet_length(s.args) > {LIST_VALUE_BYTES_MAX} THEN '{LEFT_OUT}' ELSE s.args END
+    """
+    SCHEDULES_OF = (
+        f"{COLUMNS.replace('s.args', LIST_ARGS)} WHERE s.job = ANY($1::int[]) ORDER BY s.id"
+    )
+
+    async def _schedules(
+        self, link: Link, tenant: str, jobs: list[int]
+    ) -> dict[str, list[Schedule]]:
+        found: dict[str, list[Schedule]] = {}
+        for row in await link.fetch(self.SCHEDULES_OF, jobs):
+            found.setdefault(row["job"], []).append(read_schedule(row, tenant))
+        return found
+
+
+# The attempts at the nodes of a run, for a chart.
+
+# What is kept by the day is looked for only around the days of the run. An attempt that nobody
+# started may have ended before the first one that somebody did.
+AROUND_SECONDS: Final = 86_400
+
+
+class Charting(Viewing):
+    """See `protocol.Runs`."""
+
+    # Which nodes have begun, and when; one that has not ended did so since its run was expanded.
+    BEGUN_NODES = f"""
+    SELECT array_agg(n.execution) AS ids,
+           least(min(coalesce(n.started_at, n.finished_at)),
+                 (SELECT v.started_at FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.id = $2))
+             - {AROUND_SECONDS} AS since,
+           CASE WHEN bool_and(n.finished_at IS NOT NULL)
+                THEN max(n.finished_at) + {AROUND_SECONDS} ELSE 'infinity' END AS until
+      FROM daybell.node n
+     WHERE n.run = $2 AND n.tenant = $1 AND n.of IS NULL AND n.execution IS NOT NULL
+    """
+    # One probe for each node and day, whatever the planner believes of the sizes: `+ 0` keeps off
+    # the index of all that ended lately.
+    ENDED_ATTEMPTS = """
+    SELECT a.* FROM unnest($2::uuid[]) u(id), LATERAL (
+      SELECT a.id, a.attempt, a.outcome, a.worker, a.started_at, a.ended_at
+        FROM daybell.attempt a
+       WHERE a.id = u.id AND a.tenant + 0 = $1 AND a.ended_at BETWEEN $3 AND $4
+       ORDER BY a.attempt DESC LIMIT $5) a
+    UNION ALL
+    SELECT v.* FROM unnest($2::uuid[]) u(id), LATERAL (
+      SELECT v.id, v.attempt, v.outcome, v.worker, v.started_at, v.finished_at
+        FROM daybell.history v
+       WHERE v.tenant = $1 AND v.state IN (6, 7, 8, 9) AND v.id = u.id AND v.node IS NOT NULL
+         AND v.finished_at BETWEEN $3 AND $4 LIMIT 1) v
+     WHERE v.outcome IS NOT NULL
+    """
+    CURRENT_ATTEMPTS = WITH + " UNION ALL ".join(
+        f"SELECT id, attempt, outcome, worker, started_at, finished_at AS ended_at"
+        f" FROM ({part} AND v.parent = $2 AND v.node IS NOT NULL) p"
+        for part in (RUNNING, EXPANDED)
+    )
+
+    async def node_attempts(
+        self, tenant: str, id: UUID, *, limit: int = 20
+    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
+        check_limit(limit)
+        async with self.db.transaction(SNAPSHOT) as link:
+            key = await self.names.tenant(link, tenant)
+            begun = await link.fetchrow(self.BEGUN_NODES, key, id)
+            if begun is None or begun["ids"] is None:
+                return {}
+            ids, since, until = begun["ids"], begun["since"], begun["until"]
+            since = float("-inf") if since is None else since
+            rows = await link.fetch(self.ENDED_ATTEMPTS, key, ids, since, until, limit)
+            if until == float("inf"):
+                rows += await link.fetch(self.CURRENT_ATTEMPTS, key, id)
+        known = set(ids)
+        return run_driver.newest_spans(
+            ((row["id"], _span(row)) for row in rows if row["id"] in known), limit
+        )
+
+
+def _span(row: Row) -> AttemptSpan:
+    outcome = row["outcome"]
+    return AttemptSpan(
+        row["attempt"],
+        None if outcome is None else OUTCOMES[outcome],
+        row["worker"],
+        row["started_at"],
+        row["ended_at"],
     )

@@ -1,4 +1,4 @@
-"""Workers and their leases."""
+"""Workers and their leases, and the recovery of executions of dead workers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.instant import Instant, Seconds
+from daybell.core.checks import check_limit
+from daybell.core.execution import Losses, Lost
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_release
 from daybell.core.limits import check_labels, check_name
-from daybell.core.watch import UNWATCHED, Watch
-from daybell.core.worker import NewWorker, Offer, Renewal, Worker, WorkerState
-from daybell.store.checks import check_limit
-from daybell.store.codes import WORKER_CODES, WORKER_STATES
-from daybell.store.outcomes import Losses, Lost
-from daybell.store.postgres.apply import Applying
-from daybell.store.postgres.claim import CLAIMED_COLUMNS, dead_worker
-from daybell.store.postgres.columns import IN_LEASE
+from daybell.core.units import Instant, Seconds
+from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker, WorkerState
+from daybell.store.codec import WORKER_CODES, WORKER_STATES
 from daybell.store.postgres.connection import TASK_SESSION, Link, Row
 from daybell.store.postgres.listener import WORKERS
+from daybell.store.postgres.names import IN_LEASE
+from daybell.store.postgres.queue import CLAIMED_COLUMNS, Applying, dead_worker
 
 LIVE: Final = WORKER_CODES[WorkerState.LIVE]
 DRAINING: Final = WORKER_CODES[WorkerState.DRAINING]

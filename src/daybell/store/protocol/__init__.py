@@ -21,21 +21,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from daybell.store.protocol.access import Access
-from daybell.store.protocol.definitions import Definitions
-from daybell.store.protocol.dependencies import Dependencies
-from daybell.store.protocol.executions import Executions
-from daybell.store.protocol.gates import Gates
-from daybell.store.protocol.logs import Logs
-from daybell.store.protocol.runs import Runs
-from daybell.store.protocol.schedules import Schedules
-from daybell.store.protocol.steps import Steps
-from daybell.store.protocol.transactions import Transactions
-from daybell.store.protocol.upkeep import Upkeep
-from daybell.store.protocol.vault import Vault
-from daybell.store.protocol.views import Views
-from daybell.store.protocol.wakeups import Wakeups
-from daybell.store.protocol.workers import Workers
+from daybell.store.protocol.admin import Access, Vault
+from daybell.store.protocol.catalog import Definitions, Logs, Views
+from daybell.store.protocol.queue import Executions, Transactions, Wakeups, Workers
+from daybell.store.protocol.runs import Runs, Steps
+from daybell.store.protocol.schedules import Dependencies, Schedules
+from daybell.store.protocol.upkeep import Gates, Upkeep
 
 
 class Store(

@@ -1,12 +1,13 @@
-"""What one node does for all."""
+"""The upkeep port: leadership, retention, health, and gates."""
 
 from __future__ import annotations
 
 from typing import Protocol
 from uuid import UUID
 
-from daybell.core.instant import Instant, Seconds
-from daybell.core.view import Health, Removed, Retention
+from daybell.core.schedule import Miscount
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import Health, Removed, Retention
 from daybell.core.worker import Leadership
 
 
@@ -56,4 +57,32 @@ class Upkeep(Protocol):
 
     async def health(self) -> Health:
         """Product, time, schema and the settings that durability depends on."""
+        ...
+
+
+# Gates: how many of a kind at a time.
+
+
+class Gates(Protocol):
+    """Admission: at most so many of a kind at a time. A slot is held from admission to the end,
+    through retries.
+    """
+
+    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
+        """Create gates or change their capacity. More room is given out at once; less takes
+        nothing back from those inside.
+        """
+        ...
+
+    async def admit(self, *, limit: int = 1000) -> int:
+        """Admit what waits at gates of any tenant, is due, and finds room: delayed executions
+        get in by this. Answers how many.
+        """
+        ...
+
+    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
+        """Gates of any tenant that count more or fewer inside than there are. None should: a slot
+        is counted with the write that gives or takes it. `mend` counts anew, and lets in what
+        then finds room.
+        """
         ...

@@ -1,39 +1,236 @@
-"""Two threads per store, one that writes and one that reads, each with its own connection.
-
-An operation is a function of a transaction. It travels to a thread as a whole and its answer
-travels back: the event loop never waits for the disk.
-
-**Group commit.** The writing thread takes all operations that have queued up while it was busy and
-runs them in one transaction, so that they share one commit, which with `synchronous = FULL` is
-most of their price. On an idle store an operation finds the thread waiting and is committed
-alone, at once. Each operation of a group has a savepoint: one that raises is undone and its
-neighbours never know. Nobody is answered before the commit; if that fails, all are told.
-
-**Several processes.** Every write begins with BEGIN IMMEDIATE, so what it reads stays true until
-it commits. Finding the lock taken is waited out, see `files.patiently`.
-"""
+"""The database file, its two threads, and wake-ups by other processes."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import shlex
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from urllib.parse import quote
 
-from daybell.core.instant import Instant
-from daybell.errors import UsageError
-from daybell.store import recording
+from daybell.core.kinds.sql import STORE_FILE_ID
+from daybell.core.units import Instant, Seconds
+from daybell.errors import SchemaError, Unavailable, UsageError, shown
+from daybell.store import admin
 from daybell.store.shares import Holder, Shares, current_holder
-from daybell.store.sqlite import files
-from daybell.store.sqlite.files import patiently, translated
-from daybell.store.sqlite.names import Names, Transaction
-from daybell.store.sqlite.recorded import Recorded
+from daybell.store.sqlite.transaction import AuditedOperation, Names, Transaction
 from daybell.store.wakeups import Signal
 
 T = TypeVar("T")
+
+SQLITE_LEAST: Final = (3, 37, 0)  # STRICT tables
+FILE_MODE: Final = 0o600  # arguments and results are nobody else's business
+APPLICATION_ID: Final = STORE_FILE_ID
+
+# A writer that finds the file locked asks again at these pauses, a minute in all. They are short
+# because SQLite wakes nobody: whoever asks most often is served first.
+BUSY_SECONDS_MAX: Final = 60.0
+PAUSE_SECONDS_FIRST: Final = 0.0005
+PAUSE_SECONDS_MAX: Final = 0.016
+
+PRAGMAS: Final = (
+    # Every commit is on the disk before it is answered. Group commit is what pays for it.
+    "PRAGMA synchronous = FULL",
+    "PRAGMA cache_size = -65536",  # 64 MiB
+    "PRAGMA mmap_size = 1073741824",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA trusted_schema = OFF",
+    # The log goes back into the file at about 16 MiB, by whichever commit passes that mark. It
+    # starts over only when no reader needs it, so our readers never stay; after a long one, or a
+    # load, the log file is cut to 64 MiB.
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+
+def check_path(path: str) -> None:
+    """Refuse a place where no database can be. Whether there is one is another question."""
+    if sqlite3.sqlite_version_info < SQLITE_LEAST:
+        raise UsageError(
+            f"this Python comes with SQLite {sqlite3.sqlite_version}; Daybell needs"
+            f" {'.'.join(map(str, SQLITE_LEAST))} or newer"
+        )
+    if not path or path.startswith(":memory:") or "\0" in path:
+        raise UsageError(
+            f"{shown(path)} is not the path of a file; for a store that lives in memory use memory://"
+        )
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a folder; give the path of a file in it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path} is not an ordinary file; give the path of one")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UsageError(f"the folder {folder} does not exist; create it, or give another path")
+
+
+def create_file(path: str) -> None:
+    """Make the file, readable by its owner only whatever the umask says, unless it exists.
+
+    SQLite gives its companions, -wal and -shm, the mode of the file itself.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
+    except FileExistsError:
+        pass  # another process was first, or an operator chose a mode: leave it
+    except OSError as error:
+        barred = Unavailable(f"cannot create {path}: {error.strerror}")
+        barred.is_lasting = True
+        raise barred from error
+
+
+def find_unwritable(path: str) -> str | None:
+    """What this user may not write of all that SQLite has to; None if there is nothing.
+
+    SQLite does not say so when it opens: it would read on, and fail at the first write.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.access(folder, os.W_OK | os.X_OK):  # -wal and -shm come and go there
+        return folder
+    for file in (path, f"{path}-wal", f"{path}-shm"):
+        if os.path.exists(file) and not os.access(file, os.R_OK | os.W_OK):
+            return file
+    return None
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """Open a file that exists. Transactions are ours to begin and end."""
+    connection = sqlite3.connect(
+        # By URI, because only so a missing file stays missing. One slash: two begin a host's name.
+        f"file:/{quote(os.fsencode(os.path.abspath(path))).lstrip('/')}?mode=rw",
+        uri=True,
+        timeout=0,  # see `patiently`
+        isolation_level=None,
+        cached_statements=512,  # more than there are: a statement is parsed once
+    )
+    try:
+        for pragma in PRAGMAS:
+            retry_while_busy(lambda pragma=pragma: connection.execute(pragma))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def use_wal(connection: sqlite3.Connection, path: str) -> None:
+    """Write ahead from now on: readers and the writer do not wait for each other."""
+    (mode,) = retry_while_busy(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+    if mode != "wal":
+        raise UsageError(
+            f"{path} cannot be opened in WAL mode, only in {mode!r}; is it on a network file"
+            " system? Move it to a local disk"
+        )
+
+
+def retry_while_busy(step: Callable[[], T]) -> T:
+    """Do a step that fails without harm while somebody else has the file locked.
+
+    SQLite's own busy_timeout is not enough: it does not cover every case (switching to WAL, or
+    recovering the log of a process that was killed) and backs off to a tenth of a second, which
+    starves one writer among several.
+    """
+    pause, waited = PAUSE_SECONDS_FIRST, 0.0
+    while True:
+        try:
+            return step()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or waited >= BUSY_SECONDS_MAX:
+                raise
+        threading.Event().wait(pause)
+        waited += pause
+        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether it is only that somebody else has the lock."""
+    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """The kind of an error; 0 for one that the Python module made up."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+_MEANINGS: Final = {
+    sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_SECONDS_MAX:g} s",
+    sqlite3.SQLITE_LOCKED: f"another program has kept it locked for {BUSY_SECONDS_MAX:g} s",
+    sqlite3.SQLITE_FULL: "there is no room left to write; make some",
+    sqlite3.SQLITE_READONLY: "it may not be written; check its permissions and its folder's",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that it exists, and its permissions",
+    sqlite3.SQLITE_PERM: "it may not be opened; check its permissions",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; restore a backup",
+}
+
+_LASTING: Final = {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_CORRUPT,
+}
+
+
+def translate_error(error: BaseException, path: str) -> BaseException:
+    """The error as Daybell tells it."""
+    if isinstance(error, sqlite3.Error):
+        if primary_code(error) == sqlite3.SQLITE_NOTADB:
+            return UsageError(
+                f"{path} is not a SQLite database; give another path, or move it away"
+            )
+        return unavailable_error(error, path)
+    if isinstance(error, UnicodeEncodeError):
+        return UsageError(f"{shown(error.object)} contains half a surrogate pair, not a character")
+    if isinstance(error, OverflowError):
+        return UsageError("a number is too large to be kept")
+    return error
+
+
+def unavailable_error(error: BaseException, path: str) -> Unavailable:
+    """What to tell somebody whose request was fine."""
+    code = primary_code(error) if isinstance(error, sqlite3.Error) else 0
+    meaning = _MEANINGS.get(code, "SQLite failed")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and (
+        barred := find_unwritable(path)
+    ):
+        meaning = f"{barred} may not be written by this user; chmod u+rwX {shlex.quote(barred)}"
+    away = Unavailable(f"{path}: {meaning} ({error})")
+    away.is_lasting = code in _LASTING
+    return away
+
+
+def missing_file_error(path: str) -> SchemaError:
+    """What to say of a database that nobody has made yet; the whole path, because it may be that
+    of another folder. The cause tells it from other errors of a schema.
+    """
+    place = os.path.abspath(path)
+    error = SchemaError(
+        f"there is no database at {place} yet. Run `daybell migrate --database-url"
+        f" sqlite:///{quote(place)}`, or open it with migrate=True"
+    )
+    error.__cause__ = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
+    return error
+
+
+# Two threads per store, one that writes and one that reads, each with its own connection.
+#
+# An operation is a function of a transaction. It travels to a thread as a whole and its answer
+# travels back: the event loop never waits for the disk.
+#
+# **Group commit.** The writing thread takes all operations that have queued up while it was busy
+# and runs them in one transaction, so that they share one commit, which with `synchronous = FULL`
+# is most of their price. On an idle store an operation finds the thread waiting and is committed
+# alone, at once. Each operation of a group has a savepoint: one that raises is undone and its
+# neighbours never know. Nobody is answered before the commit; if that fails, all are told.
+#
+# **Several processes.** Every write begins with BEGIN IMMEDIATE, so what it reads stays true
+# until it commits. Finding the lock taken is waited out, see `files.patiently`.
+
 Clock: TypeAlias = Callable[[], Instant]
 Operation: TypeAlias = Callable[[Transaction], T]
 
@@ -98,7 +295,7 @@ class ConnectionThread:
         try:
             self._connection = self._connect()
         except BaseException as error:
-            deliver([Answer(started.future, error=translated(error, self._path))])
+            deliver([Answer(started.future, error=translate_error(error, self._path))])
             return
         deliver([Answer(started.future)])
         while True:
@@ -110,7 +307,7 @@ class ConnectionThread:
         deliver([Answer(group[0].future)])
 
     def _connect(self) -> sqlite3.Connection:
-        connection = files.connect(self._path)
+        connection = connect(self._path)
         try:
             self._prepare(connection)
         except BaseException:
@@ -132,7 +329,7 @@ class ConnectionThread:
 
     def _begin(self, statement: str) -> Transaction:
         connection = self._connection
-        patiently(lambda: connection.execute(statement))
+        retry_while_busy(lambda: connection.execute(statement))
         self._names.begin()
         return Transaction(connection, self._names, self._clock())
 
@@ -159,7 +356,7 @@ class Writer(ConnectionThread):
         self._held_back: Request | None = None
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        files.use_wal(connection, self._path)
+        use_wal(connection, self._path)
 
     def _next_group(self) -> list[Request]:
         group = [self._held_back or self._requests.get()]
@@ -179,7 +376,7 @@ class Writer(ConnectionThread):
                 answers = [self._do(group[0], transaction)]
             else:
                 answers = [self._do_shielded(request, transaction) for request in group]
-            patiently(lambda: self._connection.execute("COMMIT"))
+            retry_while_busy(lambda: self._connection.execute("COMMIT"))
         except BaseException as error:
             return self._fail(group, error)
         for signal in transaction.signals:
@@ -206,7 +403,7 @@ class Writer(ConnectionThread):
             self._names.forget()
             transaction.forget()
             connection.execute("ROLLBACK TO operation")
-            answer = Answer(request.future, error=translated(error, self._path))
+            answer = Answer(request.future, error=translate_error(error, self._path))
         connection.execute("RELEASE operation")
         return answer
 
@@ -215,10 +412,10 @@ class Writer(ConnectionThread):
         with suppress(sqlite3.Error):
             self._roll_back()
         if len(group) == 1:
-            return [Answer(group[0].future, error=translated(error, self._path))]
+            return [Answer(group[0].future, error=translate_error(error, self._path))]
         # Whatever it was, it was not what each of them asked for that was wrong.
         return [
-            Answer(request.future, error=files.unavailable(error, self._path)) for request in group
+            Answer(request.future, error=unavailable_error(error, self._path)) for request in group
         ]
 
 
@@ -234,9 +431,9 @@ class Reader(ConnectionThread):
     def _serve(self, group: list[Request]) -> list[Answer]:
         (request,) = group
         try:
-            return [Answer(request.future, patiently(lambda: self._read(request)))]
+            return [Answer(request.future, retry_while_busy(lambda: self._read(request)))]
         except BaseException as error:
-            return [Answer(request.future, error=translated(error, self._path))]
+            return [Answer(request.future, error=translate_error(error, self._path))]
 
     def _read(self, request: Request) -> object:
         assert request.operation is not None, "an ending is not served"
@@ -256,10 +453,10 @@ def deliver(answers: list[Answer]) -> None:
         by_loop.setdefault(answer.future.get_loop(), []).append(answer)
     for loop, group in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, group)
+            loop.call_soon_threadsafe(set_results, group)
 
 
-def settle(answers: list[Answer]) -> None:
+def set_results(answers: list[Answer]) -> None:
     """Hand answers to their futures; who was cancelled meanwhile wants none."""
     for future, value, error in answers:
         if future.done():
@@ -287,10 +484,10 @@ class Part:
     def _write(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
         if self._writer is None:
             raise UsageError("the store is not open; call open() first")
-        wanted = recording.wanted(self)
+        wanted = admin.pending_entry(self)
         if wanted is None:
             return self._writer.ask(operation, is_alone=is_alone)
-        recorded = Recorded(operation, wanted)
+        recorded = AuditedOperation(operation, wanted)
         answer = self._writer.ask(recorded, is_alone=is_alone)
         # Before whoever waits for the answer goes on, because it is asked for first.
         answer.add_done_callback(lambda done: _is_made(done) and recorded.committed())
@@ -316,3 +513,136 @@ class Part:
             return await self._reader.ask(operation)
         finally:
             self._reads.give_back(holder)
+
+
+# Whether somebody may have committed to the file, told by its log, from outside and for next to
+# nothing.
+#
+# Every commit is written to the log, so where that has not moved there is nothing new. It tells
+# no more than that: it moves before a commit can be seen, and not twice within a tick of the file
+# system's clock. So a move is followed by closer looks until they have found something, and one
+# more.
+#
+# That is a poll, and its interval is the latency between processes. On Linux, `Bell` shortens it:
+# a process that has committed work opens the log and closes it again, and the kernel reports that
+# to all processes that watch the log (inotify). No socket or file is left behind by a crash, and
+# a lost report costs only the interval. Opening changes nothing in the file: a new time stamp
+# would make the next commit write the file's metadata as well, which took 15 % of a single
+# enqueue.
+
+# Time between two answers to rings. A process that enqueues without a pause would otherwise keep
+# all idle processes busy.
+ANSWER_SECONDS: Final = 0.005
+EVENTS_BYTES: Final = 4096
+WATCHED: Final = 0x20 | 0x400 | 0x800  # IN_OPEN, IN_DELETE_SELF, IN_MOVE_SELF
+LOOKS_MAX: Final = 40  # in vain, after a move: it was undone, or an earlier look has found it
+
+
+class CommitProbe:
+    """The log of a database file, as it looks from outside."""
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{os.path.realpath(path)}-wal"  # SQLite follows links, too
+        self._seen: tuple[int, int] | None = None
+        self._looks = 0  # that are still to be made
+
+    def is_worth_a_look(self) -> bool:
+        """Whether a look into the database may find something new. Waits for no disk."""
+        stamp = self._stamp()
+        if stamp is None or stamp != self._seen:
+            self._looks = LOOKS_MAX
+        self._seen = stamp
+        return self._looks > 0
+
+    def looked(self, *, is_new: bool) -> None:
+        """Such a look was made, and has found something new or not."""
+        self._looks = 1 if is_new else self._looks - 1
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None  # nothing is known, so every look is worth it
+        return found.st_mtime_ns, found.st_size
+
+
+class Bell:
+    """The log of a database file as a bell: `ring` is heard by all processes that wait for it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{os.path.realpath(path)}-wal"
+        self._descriptor = -1
+        self._is_watched = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_rung = False  # while nothing waited
+        self._answer: asyncio.TimerHandle | None = None  # that is due
+        self._answered_at = -inf  # by the clock of the loop
+
+    def ring(self) -> None:
+        """Have other processes check the database now. Waits for no disk and never fails.
+
+        Closing a file drops the locks that this process has on it. SQLite locks the database file
+        and its shared memory, never the log.
+        """
+        with suppress(OSError):
+            os.close(
+                os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            )
+
+    def open(self) -> None:
+        """Watch the log from now on. Where that cannot be, `wait` only lets the time pass."""
+        if sys.platform == "linux" and self._descriptor < 0:
+            self._descriptor = _inotify().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().add_reader(self._descriptor, self._hear)
+
+    def close(self) -> None:
+        descriptor, self._descriptor, self._is_watched = self._descriptor, -1, False
+        if self._answer is not None:
+            self._answer.cancel()
+            self._answer = None
+        if descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+    async def wait(self, seconds: Seconds) -> None:
+        """Wait for a ring of another process, or so long."""
+        loop = asyncio.get_running_loop()
+        if not self._is_watched and self._descriptor >= 0:
+            path = os.fsencode(self._path)
+            watch = _inotify().inotify_add_watch(self._descriptor, path, WATCHED)
+            self._is_watched = watch >= 0
+        self._waiter = loop.create_future()
+        timer = loop.call_later(0.0 if self._is_rung else seconds, self._stop_waiting)
+        self._is_rung = False
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _hear(self) -> None:
+        with suppress(OSError):
+            os.read(self._descriptor, EVENTS_BYTES)
+        self._is_watched = False  # the log may be another one now; to watch the same again is cheap
+        if self._answer is None:
+            loop = asyncio.get_running_loop()
+            pause = self._answered_at + ANSWER_SECONDS - loop.time()
+            self._answer = loop.call_later(max(0.0, pause), self._answer_ring)
+
+    def _answer_ring(self) -> None:
+        self._answer = None
+        self._answered_at = asyncio.get_running_loop().time()
+        self._is_rung = self._waiter is None
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _inotify() -> Any:
+    """The C library. Only processes that listen load it."""
+    import ctypes
+
+    return ctypes.CDLL(None)

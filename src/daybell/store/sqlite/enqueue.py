@@ -1,23 +1,358 @@
-"""In: executions are created, one by one or very many at once."""
+"""Creation of executions: enqueue, load, overlap rules, and restart of runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
+from uuid import UUID
 
-from daybell.core.audit import NewEntry
-from daybell.core.execution import Enqueued, NewExecution
+import msgspec
+from msgspec.structs import replace
+
+from daybell.core import checks
+from daybell.core.access import NewAuditEntry
+from daybell.core.execution import TERMINAL, Cancellation, Enqueued, NewExecution, State
 from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
-from daybell.core.overlap import Overlap
-from daybell.errors import DuplicateKey
-from daybell.store import checks
-from daybell.store.sqlite.bulk import ROWS_MAX, Bulk
+from daybell.core.schedule import (
+    DEPENDENCIES,
+    OVERLAP,
+    GateDecision,
+    Overlap,
+    decide_entry,
+    gate_for,
+)
+from daybell.core.units import Instant
+from daybell.core.workflow.restart import restart
+from daybell.core.workflow.run import Advance, NewNode, Node, Run
+from daybell.errors import DuplicateKey, ExecutionNotFound
+from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
+from daybell.store.run_driver import is_run_over, restart_refusal
+from daybell.store.sqlite import gates, progress
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.creation import Creation, insert
-from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.quotas import Meter
-from daybell.store.sqlite.recorded import record
+from daybell.store.sqlite.gates import LINKS, Links, Meter, end_unstarted
+from daybell.store.sqlite.progress import (
+    RUN_COLUMNS,
+    RunRows,
+    insert_nodes,
+    insert_run,
+    read_run,
+    read_texts,
+    update_all_of,
+)
+from daybell.store.sqlite.transaction import ROWS_MAX, Bulk, Transaction, Version, record_entries
+from daybell.store.wakeups import Signal
+
+# Cancelling, by whomever.
+
+_LOOK: Final = f"SELECT n, state, worker, {LINKS} FROM execution WHERE tenant = ? AND id = ?"
+_STATE: Final = "SELECT state FROM execution WHERE n = ?"
+_REQUEST: Final = """
+UPDATE execution SET cancel_requested_at = ifnull(cancel_requested_at, ?) WHERE n = ?
+"""
+
+
+def cancel_execution(tx: Transaction, owner: int, id: UUID) -> Cancellation:
+    """End what has not started; ask what runs to end."""
+    row = tx.execute(_LOOK, (owner, id.bytes)).fetchone()
+    if row is None:
+        return Cancellation.UNKNOWN
+    n, state, worker, *links = row
+    if state > 5:
+        return Cancellation.FINISHED
+    if state < 5 and not progress.has_run(tx, n):
+        end_unstarted(tx, n, Links(*links), State.CANCELLED)
+        return Cancellation.CANCELLED
+    tx.execute(_REQUEST, (tx.now, n))
+    if worker is not None:
+        tx.signals.add(Signal.ASK)
+        return Cancellation.REQUESTED
+    # A run that waits for its nodes, or to begin again, is over at once if none of them is in a
+    # worker's hands.
+    progress.stop_run(tx, (owner, id.bytes), n)
+    progress.settle_runs(tx)
+    (state,) = tx.execute(_STATE, (n,)).fetchone()
+    return Cancellation.CANCELLED if state > 5 else Cancellation.REQUESTED
+
+
+# Executions that use the rarer fields, or whose job minds what else of it is unfinished.
+#
+# Each is decided on in the order given, as if it were alone. Their rows are written many at a
+# time: what has been decided about a gate is remembered until then.
+
+QUEUED: Final = STATE_CODES[State.QUEUED]
+SCHEDULED: Final = STATE_CODES[State.SCHEDULED]
+WAITING: Final = STATE_CODES[State.WAITING]
+SKIPPED: Final = STATE_CODES[State.SKIPPED]
+
+_INSERT: Final = Bulk(
+    """
+INSERT INTO execution
+       (tenant, id, job, version, lane, priority, state, created_at, run_at, args, expires_at,
+        scheduled_for, unique_key, retries, timeout, gate, slot, reason, schedule, parent,
+        finished_at)
+VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "ON CONFLICT DO NOTHING",
+)
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where an execution is put at a gate: inside with a slot, or in front of it."""
+
+    gate: int | None = None
+    slot: int | None = None
+    state: int | None = None  # None: what its time says
+    reason: str | None = None
+
+
+class Room(msgspec.Struct, gc=False):
+    """A gate, with what has been decided about it since it was looked at."""
+
+    gate: int
+    inside: int
+    waiting: int  # due; one stands for all
+    taken: int = 0  # slots, not written yet
+
+
+class Creation:
+    """The executions of one batch."""
+
+    def __init__(self, tx: Transaction, owner: int) -> None:
+        self._tx = tx
+        self._owner = owner
+        self._gates: dict[str, int] = {}  # that were named
+        self._rooms: dict[str, Room] = {}  # of jobs and schedules
+        self._rows: list[Any] = []
+        self._decided: set[UUID] = set()  # of those rows: known to be new
+        self._unsure: list[NewExecution] = []  # of those rows: their id or key may be there already
+        self._answers: dict[UUID, Enqueued] = {}
+        self.minded: set[UUID] = set()  # that their job's overlap rule was asked about
+
+    def find_gates(self, executions: Iterable[NewExecution]) -> None:
+        """Look up the gates that are named. Raises UsageError for one that does not exist."""
+        for new in executions:
+            if new.gate is not None and new.gate not in self._gates:
+                self._gates[new.gate] = gates.find_gate(self._tx, self._owner, new.gate)
+
+    def add(self, new: NewExecution, *, is_new: bool = False) -> None:
+        """Create one, or find out why not; neither its id nor its key is there if `is_new`. Raises
+        ExecutionInTheWay.
+        """
+        job = self._tx.names.current(self._tx, self._owner, new.job)
+        rule = job.rule(new)
+        if rule is not Overlap.ALLOW:
+            self._pass_gate(new, job, rule, is_new=is_new)
+        elif new.gate is None:
+            self._write(new, job, Place())
+        elif new.force:
+            self._force(new, job, self._gates[new.gate])
+        else:
+            place = Place(self._gates[new.gate], 0, WAITING, "gate")
+            self._write(new, job, place)
+
+    def finish(self) -> dict[UUID, Enqueued]:
+        """Write what is left, and let in at the gates that were named whoever can be. Answers for
+        those about whom there is more to say than that they were created.
+        """
+        self._flush()
+        for gate in self._gates.values():
+            gates.admit(self._tx, gate)
+        return self._answers
+
+    def _pass_gate(self, new: NewExecution, job: Version, rule: Overlap, *, is_new: bool) -> None:
+        """Do what the job's overlap rule says."""
+        if not is_new and self._is_there(new, job):
+            return
+        entry = self._decide(new, rule)
+        room = self._room(gate_for(new))
+        self.minded.add(new.id)
+        if entry is GateDecision.IN:
+            room.inside += 1
+            room.taken += 1
+            place = Place(room.gate, 1)
+        elif entry is GateDecision.WAIT:
+            room.waiting += due_time(self._tx, new) <= self._tx.now
+            place = Place(room.gate, 0, WAITING, OVERLAP)
+        elif new.schedule is not None:
+            self._answers[new.id] = Enqueued(new.id, skipped=True)
+            place = Place(room.gate, 0, SKIPPED, OVERLAP)
+        else:
+            self._flush()
+            raise checks.overlap_error(job.name, rule, first_in_the_way(self._tx, room.gate, rule))
+        self._decided.add(new.id)
+        self._rows += execution_row(self._tx, self._owner, new, job, place)
+
+    def _force(self, new: NewExecution, job: Version, gate: int) -> None:
+        """Take a slot of a gate that was named, whatever its room."""
+        if not self._is_there(new, job):
+            self._decided.add(new.id)
+            self._rows += execution_row(self._tx, self._owner, new, job, Place(gate, 1))
+            self._tx.execute(_TAKE, (1, gate))
+
+    def _write(self, new: NewExecution, job: Version, place: Place) -> None:
+        """Create one that nothing but its id or its key stands against."""
+        self._unsure.append(new)
+        self._rows += execution_row(self._tx, self._owner, new, job, place)
+
+    def _is_there(self, new: NewExecution, job: Version) -> bool:
+        """Whether its id or its key is there already; then that is the answer."""
+        if new.id in self._decided:
+            return True
+        if self._unsure or new.unique_key is not None:
+            self._flush()
+        known = self._tx.execute(_KNOWN, (self._owner, new.id.bytes)).fetchone()
+        if known is not None:
+            if known == (SKIPPED, OVERLAP):
+                self._answers[new.id] = Enqueued(new.id, skipped=True)
+            return True
+        if new.unique_key is None:
+            return False
+        holder = self._tx.execute(_HOLDER, (job.job, new.unique_key)).fetchone()
+        if holder is not None:
+            self._answers[new.id] = Enqueued(UUID(bytes=holder[0]), created=False)
+        return holder is not None
+
+    def _decide(self, new: NewExecution, rule: Overlap) -> GateDecision:
+        if new.force:
+            return GateDecision.IN
+        if new.schedule is None and due_time(self._tx, new) > self._tx.now:
+            return GateDecision.WAIT
+        if rule is Overlap.REPLACE:
+            self._make_room(new)
+        room = self._room(gate_for(new))
+        return decide_entry(rule, inside=room.inside, waiting=room.waiting)
+
+    def _make_room(self, new: NewExecution) -> None:
+        """Cancel what is in its gate, or due and before it."""
+        room = self._room(gate_for(new))
+        self._flush()
+        number = self._tx.names.current(self._tx, self._owner, new.job).job
+        at_gate = {"gate": room.gate, "job": number, "now": self._tx.now}
+        for (id,) in self._tx.execute(_UNFINISHED, at_gate).fetchall():
+            cancel_execution(self._tx, self._owner, UUID(bytes=id))
+        del self._rooms[gate_for(new)]
+
+    def _room(self, gate: str) -> Room:
+        """A gate as it is now; made, if there is none."""
+        room = self._rooms.get(gate)
+        if room is None:
+            key = self._tx.now, self._owner, gate
+            found = self._tx.execute(_ROOM, key).fetchone()
+            if found is None:
+                gates.make_gates(self._tx, self._owner, [gate])
+                found = self._tx.execute(_ROOM, key).fetchone()
+            room = self._rooms[gate] = Room(*found)
+        return room
+
+    def _flush(self) -> None:
+        """Write rows and slots."""
+        rows, unsure = len(self._decided) + len(self._unsure), self._unsure
+        created = _INSERT.run(self._tx, self._rows)
+        if created < rows:
+            self._answers |= find_holders(self._tx, self._owner, unsure)
+        taken = [(room.taken, room.gate) for room in self._rooms.values() if room.taken]
+        self._tx.executemany(_TAKE, taken)
+        for room in self._rooms.values():
+            room.taken = 0
+        self._rows, self._unsure = [], []
+        self._decided.clear()
+
+
+_KNOWN: Final = "SELECT state, reason FROM execution WHERE tenant = ? AND id = ?"
+_HOLDER: Final = """
+SELECT id FROM execution
+ WHERE job = ? AND unique_key = ? AND unique_key IS NOT NULL AND state <= 5
+"""
+# One priority at a time: what is not due yet is not read.
+_ROOM: Final = f"""
+SELECT g.n, g.holders,
+       EXISTS (SELECT 1 FROM execution
+                WHERE state = 4 AND slot = 0 AND gate = g.n AND run_at <= ?
+                  AND priority IN ({", ".join(map(str, PRIORITIES))}))
+  FROM gate g WHERE g.tenant = ? AND g.name = ?
+"""
+_TAKE: Final = "UPDATE gate SET holders = holders + ? WHERE n = ?"
+_UNFINISHED: Final = """
+SELECT id FROM execution
+ WHERE state = 4 AND slot = 0 AND gate = :gate AND job = :job AND run_at <= :now
+ UNION ALL
+SELECT id FROM execution WHERE slot = 1 AND gate = :gate AND job = :job
+ ORDER BY id
+"""
+_INSIDE: Final = "SELECT id FROM execution WHERE slot = 1 AND gate = ? ORDER BY id LIMIT 1"
+_IN_FRONT: Final = """
+SELECT min(id) FROM execution WHERE state = 4 AND slot = 0 AND gate = ? AND run_at <= ?
+"""
+
+
+def first_in_the_way(tx: Transaction, gate: int, rule: Overlap) -> UUID:
+    """Whom to name: who has the slot; for `queue`, who waits for it already."""
+    found = tx.execute(_INSIDE, (gate,)).fetchone() if rule is Overlap.SKIP else None
+    (id,) = found or tx.execute(_IN_FRONT, (gate, tx.now)).fetchone()
+    return UUID(bytes=id)
+
+
+def find_holders(
+    tx: Transaction, owner: int, executions: Sequence[NewExecution]
+) -> dict[UUID, Enqueued]:
+    """Some were not created. Those whose id is there were created now or earlier; the others
+    have found their key taken.
+    """
+    held: dict[UUID, Enqueued] = {}
+    for new in executions:
+        if tx.execute(_KNOWN, (owner, new.id.bytes)).fetchone() is None:
+            job = tx.names.current(tx, owner, new.job).job
+            (holder,) = tx.execute(_HOLDER, (job, new.unique_key)).fetchone()
+            held[new.id] = Enqueued(UUID(bytes=holder), created=False)
+    return held
+
+
+def insert_executions(tx: Transaction, owner: int, executions: Iterable[NewExecution]) -> int:
+    """Create executions that nothing but their id stands against; answer how many were new."""
+    rows: list[Any] = []
+    for new in executions:
+        rows += execution_row(tx, owner, new, tx.names.current(tx, owner, new.job), Place())
+    return _INSERT.run(tx, rows)
+
+
+def due_time(tx: Transaction, new: NewExecution) -> Instant:
+    """When it may be claimed: never earlier than now."""
+    return max(tx.now, tx.now + (new.delay or 0.0) if new.at is None else new.at)
+
+
+def execution_row(
+    tx: Transaction, owner: int, new: NewExecution, job: Version, place: Place
+) -> tuple[Any, ...]:
+    now, run_at = tx.now, due_time(tx, new)
+    expires_in = job.expires if new.expires_in is None else new.expires_in
+    state, reason = place.state or (SCHEDULED if run_at > now else QUEUED), place.reason
+    if new.wait_for_dependencies and job.depends and state != SKIPPED:
+        state, reason = WAITING, DEPENDENCIES  # at its gate, with a slot or without, or at none
+    return (
+        owner,
+        new.id.bytes,
+        job.job,
+        job.n,
+        tx.names.lane(tx, owner, new.queue or job.queue, job.needs),
+        job.priority if new.priority is None else int(new.priority),
+        state,
+        now,
+        run_at,
+        new.args,
+        None if expires_in is None else run_at + expires_in,
+        new.scheduled_for,
+        new.unique_key,
+        new.retries,
+        new.timeout,
+        place.gate,
+        place.slot,
+        reason,
+        None if new.schedule is None else new.schedule.bytes,
+        None if new.parent is None else new.parent.bytes,
+        now if state == SKIPPED else None,
+    )
+
 
 LOAD_CHUNK: Final = 4 * ROWS_MAX
 
@@ -31,7 +366,7 @@ class SqliteEnqueue(Part):
         executions: Sequence[NewExecution],
         *,
         repeat: bool = False,
-        entries: Sequence[NewEntry] = (),
+        entries: Sequence[NewAuditEntry] = (),
     ) -> list[Enqueued]:
         # Finished ids are recognised anyway: they are in the same table.
         del repeat
@@ -46,7 +381,7 @@ class SqliteEnqueue(Part):
             answers = create(tx, owner, executions)
             meter.charge(tenant)
             if entries:
-                record(tx, tenant, entries)
+                record_entries(tx, tenant, entries)
             return answers
 
         return await self._write(operation)
@@ -73,7 +408,7 @@ VALUES""",
 
 def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> list[Enqueued]:
     """Create these executions, and answer for each."""
-    plain, others = sort_out(tx, owner, executions, checks.check_execution)
+    plain, others = split_plain(tx, owner, executions, checks.check_execution)
     # Without a unique key only an id that exists is not created, and is answered as created.
     _PLAIN.run(tx, plain)
     if not others:
@@ -87,7 +422,7 @@ def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> l
     return [answers.get(new.id) or Enqueued(new.id, at_gate=new.id in minded) for new in executions]
 
 
-def sort_out(
+def split_plain(
     tx: Transaction,
     owner: int,
     executions: Sequence[NewExecution],
@@ -107,7 +442,7 @@ def sort_out(
         args, way = new.args, known.get((new.job, new.queue))
         if way is None:
             check(new, position)
-            way = known[new.job, new.queue] = find_way(tx, owner, new)
+            way = known[new.job, new.queue] = find_plain_values(tx, owner, new)
         job, version, lane, priority = way
         if (
             job
@@ -125,7 +460,7 @@ def sort_out(
     return plain, others
 
 
-def find_way(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, int, int]:
+def find_plain_values(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, int, int]:
     """The job, version, lane and priority of a plain execution; job 0 if it cannot be plain."""
     job = tx.names.current(tx, owner, new.job)
     lane = tx.names.lane(tx, owner, new.queue or job.queue, job.needs)
@@ -145,8 +480,8 @@ def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> in
         checks.check_loadable(new, position, overlap=rule)
 
     while chunk := list(islice(rest, LOAD_CHUNK)):
-        plain, others = sort_out(tx, owner, chunk, check, count)
-        created = _PLAIN.run(tx, plain) + insert(tx, owner, others)
+        plain, others = split_plain(tx, owner, chunk, check, count)
+        created = _PLAIN.run(tx, plain) + insert_executions(tx, owner, others)
         if created < len(chunk):
             raise DuplicateKey(
                 f"an id among executions[{count}] to [{count + len(chunk) - 1}] exists;"
@@ -155,3 +490,81 @@ def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> in
         count += created
     meter.charge(tenant)
     return count
+
+
+# Runs that have ended, and begin again.
+
+_RUN: Final = f"SELECT {RUN_COLUMNS} FROM run r WHERE r.execution = ?"
+_DROP: Final = "DELETE FROM node WHERE run = ? AND of = ?"
+_FORGET: Final = "UPDATE node SET result = NULL WHERE run = ? AND label = ?"
+
+
+def revive_run(tx: Transaction, n: int, id: UUID) -> None:
+    """Have a dead run begin again with what did not succeed, once it is claimed."""
+    run = find_run(tx, n, id)
+    if run is None or not is_run_over(run):
+        return
+    tx.names.nodes.forget(n)
+    rows = RunRows(tx, n)
+    again = restart(run, rows.all())
+    tx.executemany(_DROP, [(n, group) for group in again.dropped])
+    tx.executemany(_FORGET, [(n, label) for label in again.forgotten])
+    # All of it: what a node has from before goes, too.
+    update_all_of(tx, n, again.changed, {})
+    rows.write(Advance(again.run), is_todo=True)
+
+
+_OLD: Final = "SELECT n, state, version FROM execution WHERE tenant = ? AND id = ?"
+_FIND: Final = "SELECT n FROM execution WHERE tenant = ? AND id = ?"
+_SET_VERSION: Final = "UPDATE execution SET version = ? WHERE n = ?"
+
+
+def rerun_nodes(
+    tx: Transaction, tenant: str, id: UUID, new: NewExecution, labels: Sequence[str] | None
+) -> Enqueued:
+    """Begin a new run with nodes of an old one."""
+    owner = tx.names.tenant(tx, tenant)
+    row = tx.execute(_OLD, (owner, id.bytes)).fetchone()
+    if row is None:
+        raise ExecutionNotFound(f"no execution {id}")
+    n, state, version = row
+    run = find_run(tx, n, id)
+    if run is None or STATES[state] not in TERMINAL:
+        raise restart_refusal(id, STATES[state])
+    again = restart(run, RunRows(tx, n).all(), labels=labels, id=new.id)
+    new = replace(new, job=tx.names.version(tx, version).name)
+    checks.check_batch([new])
+    is_known = tx.execute(_FIND, (owner, new.id.bytes)).fetchone() is not None
+    meter = Meter(tx, owner)
+    (answer,) = create(tx, owner, [new])
+    meter.charge(tenant)
+    if not is_known and answer.created and not answer.skipped:
+        (made,) = tx.execute(_FIND, (owner, new.id.bytes)).fetchone()
+        tx.execute(_SET_VERSION, (version, made))
+        insert_run(tx, made, again.run)
+        copy_nodes(tx, n, made, [*again.kept, *again.changed], again.forgotten)
+    return answer
+
+
+_KEPT: Final = "SELECT label, spec, input, result FROM node WHERE run = ?"
+
+
+def copy_nodes(
+    tx: Transaction, old: int, made: int, nodes: Sequence[Node], forgotten: frozenset[str]
+) -> None:
+    """Keep these nodes for a new run, with what is kept beside them."""
+    kept = {label: rest for label, *rest in tx.execute(_KEPT, (old,))}
+    specs = read_texts(tx, {spec for spec, _, _ in kept.values()})
+    results = {
+        node.label: result
+        for node in nodes
+        if (result := kept[node.label][2]) is not None and node.label not in forgotten
+    }
+    new = [NewNode(node, specs[kept[node.label][0]], kept[node.label][1]) for node in nodes]
+    insert_nodes(tx, made, new)
+    update_all_of(tx, made, nodes, results)
+
+
+def find_run(tx: Transaction, n: int, id: UUID) -> Run | None:
+    row = tx.execute(_RUN, (n,)).fetchone()
+    return None if row is None else read_run(id, row)

@@ -1,18 +1,35 @@
-"""Admission: at most so many of a kind at a time."""
+"""Admission and release: gates, quotas, open waits, and the follow-up of an end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from daybell.core.dependencies import DEPENDENCIES
+import msgspec
+from msgspec.structs import replace
+
+from daybell.core.access import Quotas
+from daybell.core.checks import check_capacity, check_limit
+from daybell.core.event import Event, Facts, NewEvent, NodeWait, result_of
+from daybell.core.execution import State
+from daybell.core.lifecycle import FOR_EVENT, Transition
 from daybell.core.limits import check_name
-from daybell.core.overlap import Miscount, room_of
-from daybell.store.checks import check_capacity, check_limit
-from daybell.store.codes import PRIORITIES
-from daybell.store.sqlite.bulk import Bulk
+from daybell.core.schedule import DEPENDENCIES, Miscount, is_backfill, room_of
+from daybell.core.units import Instant
+from daybell.core.workflow.run import NodeEnd
+from daybell.store.admin import (
+    JOBS_WAIT_SECONDS,
+    QUEUED_WAIT_SECONDS,
+    minute_of,
+    quota_error,
+    rest_of_minute,
+)
+from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
+from daybell.store.run_driver import select_waits
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
 
 
@@ -126,7 +143,7 @@ def admit_all(tx: Transaction, limit: int) -> int:
 _FREE: Final = "UPDATE gate SET holders = holders - 1 WHERE n = ?"
 
 
-def hand_on(tx: Transaction, gate: int) -> None:
+def release_slot(tx: Transaction, gate: int) -> None:
     """A slot is free: the next one gets in."""
     tx.execute(_FREE, (gate,))
     admit(tx, gate)
@@ -196,3 +213,366 @@ def remove_gates(tx: Transaction, unused: list[int], newest: int) -> int:
     still = {n for (n,) in tx.execute(_IDLE)}
     rows = [(n, newest) for n in unused if n in still]
     return tx.executemany(_REMOVE, rows).rowcount if rows else 0
+
+
+# How much a tenant may use.
+#
+# Nobody else writes meanwhile, so what is counted stays true until the commit. A tenant without
+# quotas pays for one look at its row per transaction.
+
+_LAST: Final = "SELECT ifnull(max(n), 0) FROM execution"
+# What a transaction creates has higher numbers than all that was there.
+_MADE: Final = "SELECT count(*) FROM execution WHERE n > ? AND +tenant = ? AND state <= 5"
+_UNFINISHED: Final = """
+SELECT count(*) FROM (
+    SELECT 1 FROM execution WHERE state <= 3 AND lane IN (SELECT n FROM lane WHERE tenant = ?1)
+    UNION ALL SELECT 1 FROM execution WHERE state = 4 AND +tenant = ?1
+    UNION ALL SELECT 1 FROM execution WHERE state = 5 AND +tenant = ?1
+    LIMIT ?2)
+"""
+_COUNT: Final = """
+INSERT INTO tenant_minute (tenant, minute, enqueued) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET enqueued = enqueued + excluded.enqueued
+"""
+_COUNTED: Final = "SELECT enqueued FROM tenant_minute WHERE tenant = ? AND minute = ?"
+
+
+class Meter:
+    """Counts what a tenant with quotas creates in an operation, from here on."""
+
+    def __init__(self, tx: Transaction, owner: int) -> None:
+        self._tx = tx
+        self._owner = owner
+        self._quotas = tx.names.quotas(tx, owner)
+        self._is_idle = not self._quotas.limits_enqueues
+        self._last = 0 if self._is_idle else tx.execute(_LAST).fetchone()[0]
+
+    def charge(self, tenant: str, *, is_refused: bool = True) -> None:
+        """Count what was made, and refuse it if that is too many. Ticks are only counted."""
+        if self._is_idle:
+            return
+        tx, owner, quotas = self._tx, self._owner, self._quotas
+        (made,) = tx.execute(_MADE, (self._last, owner)).fetchone()
+        if made == 0:
+            return
+        if is_refused and quotas.queued is not None:
+            (found,) = tx.execute(_UNFINISHED, (owner, quotas.queued + 1)).fetchone()
+            if found > quotas.queued:
+                raise quota_error(tenant, "queued", most=quotas.queued, wait=QUEUED_WAIT_SECONDS)
+        if quotas.per_minute is None:
+            return
+        minute = owner, minute_of(tx.now)
+        tx.execute(_COUNT, (*minute, made))
+        (counted,) = tx.execute(_COUNTED, minute).fetchone()
+        if is_refused and counted > quotas.per_minute:
+            wait = rest_of_minute(tx.now)
+            raise quota_error(tenant, "per_minute", most=quotas.per_minute, wait=wait)
+
+
+def queued_room(tx: Transaction, owner: int) -> float:
+    """How many more unfinished executions a tenant may have."""
+    most = tx.names.quotas(tx, owner).queued
+    return inf if most is None else most - tx.execute(_UNFINISHED, (owner, most)).fetchone()[0]
+
+
+# A workflow that waits for its nodes is in nobody's hands.
+_RUNNING: Final = """
+SELECT count(*) FROM (SELECT 1 FROM execution
+                       WHERE state = 5 AND worker IS NOT NULL AND +tenant = ? LIMIT ?)
+"""
+
+
+def running_room(tx: Transaction, owner: int, limit: int) -> int:
+    """How many of these may be claimed."""
+    most = tx.names.quotas(tx, owner).running
+    if most is None:
+        return limit
+    (running,) = tx.execute(_RUNNING, (owner, most)).fetchone()
+    return min(limit, most - running)
+
+
+_JOBS: Final = "SELECT count(*) FROM job WHERE tenant = ? AND is_deleted = 0"
+
+
+class JobMeter:
+    """The same for jobs."""
+
+    def __init__(self, tx: Transaction, owner: int) -> None:
+        self._tx = tx
+        self._owner = owner
+        self._quotas: Quotas = tx.names.quotas(tx, owner)
+        self._before = 0 if self._quotas.jobs is None else self._count()
+
+    def check(self, tenant: str) -> None:
+        """Refuse jobs that are one too many."""
+        most = self._quotas.jobs
+        if most is not None and self._count() > max(most, self._before):
+            raise quota_error(tenant, "jobs", most=most, wait=JOBS_WAIT_SECONDS)
+
+    def _count(self) -> int:
+        return self._tx.execute(_JOBS, (self._owner,)).fetchone()[0]
+
+
+# What an end sets off, and the ends of what no worker has begun.
+
+DEAD: Final = STATE_CODES[State.DEAD]
+
+
+class Links(NamedTuple):
+    """What an execution is tied to."""
+
+    tenant: int
+    gate: int | None
+    slot: int | None
+    schedule: bytes | None
+    scheduled_for: Instant | None
+    parent: bytes | None
+    node: str | None
+
+
+LINKS: Final = "tenant, gate, slot, schedule, scheduled_for, parent, node"
+
+
+def follow_up(tx: Transaction, n: int, links: Links, state: int) -> None:
+    """An execution has ended: its schedule and its run hear of it, and its slot is handed on."""
+    if links.node is not None:
+        notify_run(tx, n, links)
+    if links.schedule is not None and not is_backfill(tx.names.gate_name(tx, links.gate)):
+        notify_schedule(tx, links.tenant, links.schedule, state, links.scheduled_for)
+    if links.slot == 1:
+        assert links.gate is not None, "a slot is one of a gate"
+        release_slot(tx, links.gate)
+
+
+_STILL_WAITING: Final = f"""
+SELECT n, {LINKS} FROM execution
+ WHERE tenant = ? AND id = ? AND state = 4 AND reason = '{DEPENDENCIES}'
+"""
+
+
+def skip_waiting(tx: Transaction, owner: int, id: UUID, reason: str | None) -> bool:
+    """Skip an execution, if it still waits for what its job depends on."""
+    row = tx.execute(_STILL_WAITING, (owner, id.bytes)).fetchone()
+    if row is None:
+        return False
+    n, *links = row
+    end_unstarted(tx, n, Links(*links), State.SKIPPED, reason)
+    return True
+
+
+_ENDED: Final = """
+SELECT id, state, result, reason,
+       iif(attempt = 1, started_at,
+           ifnull((SELECT min(a.started_at) FROM attempt a WHERE a.execution = execution.n),
+                  started_at)),
+       finished_at, iif(state = 7, error, NULL)
+  FROM execution WHERE n = ?
+"""
+_DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE n = ? AND state = 7"
+
+
+def notify_run(tx: Transaction, n: int, links: Links) -> None:
+    """Let a run hear of the end of a node, before the operation is over."""
+    assert links.parent is not None and links.node is not None, "a node has a run"
+    id, state, *rest = tx.execute(_ENDED, (n,)).fetchone()
+    if state == DEAD:  # if need be, the run is the dead letter
+        tx.execute(_DISCARD, (n,))
+    end = NodeEnd(links.node, UUID(bytes=id), STATES[state], *rest)
+    tx.ended.setdefault((links.tenant, links.parent), []).append(end)
+
+
+_TELL: Final = """
+UPDATE schedule
+   SET succeeded_for = iif(?1 = 6 AND ?2 IS NOT NULL, max(ifnull(succeeded_for, ?2), ?2),
+                           succeeded_for),
+       failures = CASE ?1 WHEN 6 THEN 0 WHEN 7 THEN failures + 1 ELSE failures END,
+       next_at = iif(delay IS NOT NULL AND next_at IS NULL AND ifnull(?2 >= last_at, 1),
+                     ?3 + delay, next_at),
+       moved_at = iif(delay IS NOT NULL AND next_at IS NULL, ?3, moved_at)
+ WHERE tenant = ?4 AND id = ?5
+RETURNING job, failures, ifnull(failures >= pause_after, 0), delay IS NOT NULL
+"""
+
+
+def notify_schedule(
+    tx: Transaction, owner: int, schedule: bytes, state: int, scheduled_for: Instant | None
+) -> None:
+    """Let the schedule that fired an execution know how it ended."""
+    values = state, scheduled_for, tx.now, owner, schedule
+    for job, failures, is_enough, is_delay in tx.execute(_TELL, values).fetchall():
+        if is_delay:
+            tx.signals.add(Signal.SCHEDULES)
+        if state == DEAD and is_enough:
+            pause_job(tx, job, f"paused after {failures} failures in a row", again=False)
+
+
+_PAUSE: Final = """
+UPDATE job SET paused_at = ifnull(paused_at, ?), pause_note = ?
+ WHERE n = ? AND (paused_at IS NULL OR ?)
+"""
+_PAUSE_SCHEDULES: Final = "UPDATE schedule SET is_paused = 1 WHERE job = ?"
+
+
+def pause_job(tx: Transaction, job: int, note: str, *, again: bool = True) -> None:
+    """Stop a job's schedules. One that is paused gets the new note, if it is `again`."""
+    tx.execute(_PAUSE, (tx.now, note, job, int(again)))
+    tx.execute(_PAUSE_SCHEDULES, (job,))
+
+
+_END_UNSTARTED: Final = """
+UPDATE execution
+   SET state = ?, finished_at = ?, reason = ?, slot = iif(gate IS NULL, NULL, 0)
+ WHERE n = ?
+"""
+
+
+def end_unstarted(
+    tx: Transaction, n: int, links: Links, state: State, reason: str | None = None
+) -> None:
+    """End what has not started."""
+    tx.execute(_END_UNSTARTED, (STATE_CODES[state], tx.now, reason, n))
+    follow_up(tx, n, links, STATE_CODES[state])
+
+
+# Open waits: what ends them, and what becomes of their executions then.
+
+_HAS_WAIT: Final = """
+SELECT 1 FROM execution e JOIN wait w ON w.execution = e.n WHERE e.tenant = ? AND e.id = ? LIMIT 1
+"""
+
+
+def requeue_if_delivered(tx: Transaction, owner: int, move: Transition) -> Transition:
+    """A move back as it is made: what says that it waits for an event, which has come, is queued
+    instead.
+    """
+    if move.target is not State.WAITING or move.reason != FOR_EVENT:
+        return move
+    if tx.execute(_HAS_WAIT, (owner, move.id.bytes)).fetchone() is not None:
+        return move
+    tx.signals.add(Signal.CLAIM)
+    return replace(move, target=State.QUEUED, reason=None)
+
+
+class Wait(NamedTuple):
+    """An open wait, with the state of its execution."""
+
+    execution: int
+    n: int
+    state: int
+    match: str
+    run_at: Instant
+
+    def may_run(self, now: Instant) -> bool:
+        """Whether it is in somebody's hands or can be claimed. Then it may be about to wait: that
+        none of its waits is open tells it that one has ended.
+        """
+        return self.state != 4 and self.run_at <= now
+
+
+_LOOK: Final = """
+SELECT w.execution, w.n, e.state, w.match, e.run_at
+  FROM wait w JOIN execution e ON e.n = w.execution
+"""
+# The plus sign leaves the way by the keys, or else by the execution.
+_BY_KEY: Final = f"""
+{_LOOK} WHERE w.tenant = ? AND w.event = ? AND w.key IN (SELECT value FROM json_each(?))
+   AND (w.timeout_at IS NULL OR w.timeout_at >= ?)
+ ORDER BY w.execution, w.n
+"""
+_OF_ONE: Final = f"""
+{_LOOK} WHERE e.tenant = ? AND +w.event = ? AND e.id = ?
+   AND (w.timeout_at IS NULL OR w.timeout_at >= ?)
+ ORDER BY w.execution, w.n
+"""
+
+
+def deliver_event(tx: Transaction, owner: int, event: Event, number: int) -> int:
+    """Give an event to those who wait for it; answer how many executions got it."""
+    facts = Facts(event.data)
+    if event.execution is None:
+        keys = msgspec.json.encode(facts.keys).decode()
+        found = tx.execute(_BY_KEY, (owner, event.name, keys, tx.now)).fetchall()
+    else:
+        own = event.execution.bytes
+        found = tx.execute(_OF_ONE, (owner, event.name, own, tx.now)).fetchall()
+    waits = map(Wait._make, found)
+    return end_waits(
+        tx, (wait for wait in waits if facts.meet(wait.match)), result_of(event), number
+    )
+
+
+# From the run down: of all that wait there may be many, and of its nodes there are few.
+_OF_NODES: Final = """
+WITH RECURSIVE inside (id, root) AS (
+  SELECT ?2, NULL
+   UNION ALL
+  SELECT v.id, coalesce(i.root, v.node) FROM inside i CROSS JOIN execution v ON v.parent = i.id
+   WHERE v.tenant = ?1 AND v.node IS NOT NULL AND v.state = 5 AND v.worker IS NULL)
+SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at
+  FROM inside i CROSS JOIN execution v ON v.parent = i.id CROSS JOIN wait w ON w.execution = v.n
+ WHERE v.tenant = ?1 AND v.node IS NOT NULL AND v.state <= 5
+   AND (w.timeout_at IS NULL OR w.timeout_at >= ?3)
+   AND (?4 IS NULL OR (w.event = ?4 AND w.key IN (SELECT value FROM json_each(?5))))
+ ORDER BY v.id, w.n LIMIT ?6
+"""
+
+
+def waits_of_nodes(
+    tx: Transaction, owner: int, run: UUID, event: NewEvent | None, limit: int
+) -> list[NodeWait]:
+    """What nodes of a run wait for."""
+    facts = None if event is None else Facts(event.data)
+    keys = None if facts is None else msgspec.json.encode(facts.keys).decode()
+    name = None if event is None else event.name
+    most = limit if event is None else -1  # of what is found, who knows how many it fits
+    rows = tx.execute(_OF_NODES, (owner, run.bytes, tx.now, name, keys, most))
+    return select_waits(((UUID(bytes=id), *rest) for id, *rest in rows), facts, limit)
+
+
+_OVER: Final = f"{_LOOK} WHERE w.timeout_at <= ? ORDER BY w.timeout_at, w.execution, w.n LIMIT ?"
+
+
+def time_out_waits(tx: Transaction, limit: int) -> int:
+    """End the waits whose time is over; answer how many."""
+    found = tx.execute(_OVER, (tx.now, limit)).fetchall()
+    return end_waits(tx, map(Wait._make, found), None, None)
+
+
+_ANY_OVER: Final = "SELECT EXISTS (SELECT 1 FROM wait WHERE timeout_at <= ?)"
+
+
+def is_any_wait_over(tx: Transaction) -> bool:
+    """Whether there is a wait whose time is over."""
+    return bool(tx.execute(_ANY_OVER, (tx.now,)).fetchone()[0])
+
+
+_END_STEP: Final = """
+UPDATE step SET result = ?, event = ?, finished_at = ?, is_done = 1
+ WHERE execution = ? AND n = ? AND is_done = 0
+"""
+_CLOSE: Final = "DELETE FROM wait WHERE execution = ? AND n = ?"
+_CLOSE_ALL: Final = "DELETE FROM wait WHERE execution = ?"
+_RESUME: Final = f"""
+UPDATE execution SET state = 1, run_at = ?, reason = NULL
+ WHERE n = ? AND state = 4 AND reason = '{FOR_EVENT}'
+"""
+
+
+def end_waits(tx: Transaction, waits: Iterable[Wait], result: str | None, event: int | None) -> int:
+    """End the first of these waits of each execution. Of one that has ended nothing is left to do
+    but to close them.
+    """
+    firsts: dict[int, Wait] = {}
+    for wait in waits:
+        firsts.setdefault(wait.execution, wait)
+    if not firsts:
+        return 0
+    unfinished = [wait for wait in firsts.values() if wait.state <= 5]
+    tx.executemany(_CLOSE_ALL, [(n,) for n, wait in firsts.items() if wait.may_run(tx.now)])
+    tx.executemany(_CLOSE, [(wait.execution, wait.n) for wait in firsts.values()])
+    tx.executemany(
+        _END_STEP, [(result, event, tx.now, wait.execution, wait.n) for wait in unfinished]
+    )
+    tx.executemany(_RESUME, [(tx.now, wait.execution) for wait in unfinished])
+    tx.signals.add(Signal.CLAIM)
+    return len(unfinished)

@@ -1,43 +1,505 @@
-"""How runs of workflows go on, in the transaction that has ended some of their nodes.
-
-Ends are collected in the transaction and told at the end of the operation, so that a batch of
-reports drives each run once. So are runs inside others that are to be stopped: however deep they
-are, one loop stops them.
-"""
+"""Progress of workflow runs, and the rows of runs and nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from asyncio import Future
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from daybell.core.execution import State
-from daybell.core.instant import Instant
-from daybell.core.progress import advance, note
-from daybell.core.run import (
+from daybell.core.units import Instant
+from daybell.core.workflow.progress import advance, record_ends
+from daybell.core.workflow.rules import Counts
+from daybell.core.workflow.run import (
     PROGRESS_BATCH,
     Advance,
-    AnyAsk,
+    AnyRunQuery,
+    Edges,
+    NewNode,
+    Node,
     NodeEnd,
+    NodeState,
     Plan,
+    ReadFailed,
+    ReadItemResults,
+    ReadLeaves,
+    ReadNodes,
+    ReadReady,
+    ReadResults,
+    ReadSpecs,
+    ReadTodo,
+    ReadUnstarted,
     Run,
     RunEnd,
+    RunQuery,
     Start,
-    Stopping,
+    StopReason,
 )
-from daybell.errors import JobNotFound
-from daybell.store import driving
-from daybell.store.codes import OUTCOME_CODES, STATE_CODES
-from daybell.store.sqlite.bulk import Bulk, Groups
-from daybell.store.sqlite.endings import LINKS, Links, follow_up
-from daybell.store.sqlite.names import RunKey, Transaction
-from daybell.store.sqlite.node_rows import insert_nodes
-from daybell.store.sqlite.quotas import queued_room
-from daybell.store.sqlite.run_rows import RUN_COLUMNS, RunRows, insert_run, read_run
+from daybell.errors import JobNotFound, Unavailable
+from daybell.store import run_driver
+from daybell.store.codec import (
+    NODE_CODES,
+    NODE_STATES,
+    OUTCOME_CODES,
+    RULE_CODES,
+    RULES,
+    STATE_CODES,
+)
+from daybell.store.run_driver import stamp_node
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.gates import LINKS, Links, follow_up, queued_room
+from daybell.store.sqlite.transaction import Bulk, Groups, Row, Rows, RunKey, Transaction, uuids
 from daybell.store.wakeups import Signal
 
+# Nodes of runs as rows.
+#
+# A run may have tens of thousands, and each is written three times: when it is made, started and
+# ended. So a row is short, and is found by its number. The two common changes write what they
+# change and nothing else, many rows in one statement. Texts that many nodes have in common are
+# kept once, in `node_text`.
 
-class Held(NamedTuple):
+NODE_COLUMNS: Final = """
+n, label, place, state, rule, total, succeeded, failed, skipped, told, is_wanted, is_map, of,
+started_at, finished_at, reason, execution, edges, items, spawned, items_ended, items_lost, spec
+"""
+_EXECUTION: Final = 16
+_EDGES: Final = 17
+SPEC: Final = 22
+
+_TEXTS: Final = "SELECT n, text FROM node_text WHERE n IN (SELECT value FROM json_each(?))"
+
+
+def read_texts(tx: Transaction, numbers: Iterable[int]) -> dict[int, str]:
+    """Texts by their number."""
+    wanted = msgspec.json.encode(list(numbers)).decode()
+    return dict(tx.execute(_TEXTS, (wanted,)).fetchall())
+
+
+_READ_EDGES: Final = msgspec.json.Decoder(Edges)
+
+
+@lru_cache(maxsize=64)  # one that has thousands of children is read again for each part of them
+def _edges(text: str) -> Edges:
+    return _READ_EDGES.decode(text)
+
+
+def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
+    """Nodes from NODE_COLUMNS."""
+    executions = iter(uuids([row[_EXECUTION] for row in rows if row[_EXECUTION] is not None]))
+    edges: dict[int | None, Edges] = {None: ()}
+    numbers = {row[_EDGES] for row in rows} - {None}
+    if numbers:
+        edges |= {n: _edges(text) for n, text in read_texts(tx, numbers).items()}
+    nodes: list[Node] = []
+    for row in rows:
+        # By position is not possible, and what is named takes time: see what is usual.
+        execution = None if row[_EXECUTION] is None else next(executions)
+        if row[11] or row[15] is not None or row[13] is not None or row[14] is not None:
+            nodes.append(_read_all(row, execution, edges[row[_EDGES]]))
+            continue
+        nodes.append(
+            Node(
+                label=row[1],
+                order=row[2],
+                state=NODE_STATES[row[3]],
+                rule=RULES[row[4]],
+                parents=Counts(row[5], row[6], row[7], row[8]),
+                told=row[9],
+                is_wanted=row[10] == 1,
+                group=row[12],
+                execution=execution,
+                edges=edges[row[_EDGES]],
+            )
+        )
+    return nodes
+
+
+def _read_all(row: Row, execution: Any, edges: Edges) -> Node:
+    """A node that has begun to make items, or has ended."""
+    return Node(
+        label=row[1],
+        order=row[2],
+        state=NODE_STATES[row[3]],
+        rule=RULES[row[4]],
+        parents=Counts(row[5], row[6], row[7], row[8]),
+        told=row[9],
+        is_wanted=row[10] == 1,
+        is_map=row[11] == 1,
+        group=row[12],
+        started_at=row[13],
+        finished_at=row[14],
+        reason=row[15],
+        execution=execution,
+        edges=edges,
+        items=row[18],
+        spawned=row[19],
+        items_ended=row[20],
+        items_lost=row[21],
+    )
+
+
+# --- new ones -------------------------------------------------------------------------------------
+
+_TEXTS_SO_FAR: Final = "SELECT ifnull(max(n), 0) FROM node_text"
+_INSERT_TEXTS: Final = Bulk("INSERT INTO node_text (n, run, text) VALUES", "(?, ?, ?)")
+
+
+class _Texts:
+    """Gives numbers to texts, to equal ones the same."""
+
+    def __init__(self, tx: Transaction) -> None:
+        (self._last,) = tx.execute(_TEXTS_SO_FAR).fetchone()
+        self._numbers: dict[Any, int] = {}
+        self._texts: list[tuple[int, str]] = []
+
+    def number(self, text: str) -> int:
+        return self._numbers.get(text) or self._add(text, text)
+
+    def number_of_edges(self, edges: Edges) -> int | None:
+        if not edges:
+            return None
+        return self._numbers.get(edges) or self._add(edges, msgspec.json.encode(edges).decode())
+
+    def _add(self, key: Any, text: str) -> int:
+        self._last += 1
+        self._numbers[key] = self._last
+        self._texts.append((self._last, text))
+        return self._last
+
+    def insert(self, tx: Transaction, run: int) -> None:
+        values = [value for n, text in self._texts for value in (n, run, text)]
+        _INSERT_TEXTS.run(tx, values)
+
+
+_INSERT: Final = Bulk(
+    """
+INSERT INTO node (run, state, rule, total, is_wanted, is_map, of, n, label, place, execution,
+                  edges, spec, input)
+VALUES""",
+    "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?, ?, ?, ?, ?, ?, ?)",
+    shared=7,
+)
+_LAST: Final = "SELECT ifnull(max(n), 0) FROM node"
+
+
+def insert_nodes(tx: Transaction, run: int, new: Sequence[NewNode]) -> Rows:
+    """Keep new nodes, as they are before anything has happened to them but a start."""
+    rows: Rows = {}
+    if not new:
+        return rows
+    (last,) = tx.execute(_LAST).fetchone()
+    texts = _Texts(tx)
+    groups = Groups()
+    for n, one in enumerate(new, last + 1):
+        node, label = one.node, one.node.label
+        execution, spec = node.execution, texts.number(one.spec)
+        rows[label] = n, spec, node
+        shared = (
+            run,
+            NODE_CODES[node.state],
+            RULE_CODES[node.rule],
+            node.parents.total,
+            1 if node.is_wanted else 0,
+            1 if node.is_map else 0,
+            node.group,
+        )
+        groups[shared] += (
+            n,
+            label,
+            node.order,
+            None if execution is None else execution.bytes,
+            texts.number_of_edges(node.edges),
+            spec,
+            one.input,
+        )
+    texts.insert(tx, run)
+    groups.run(tx, _INSERT)
+    return rows
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+_START_NODES: Final = Bulk(
+    """
+UPDATE node SET state = 3, succeeded = ?1, failed = ?2, skipped = ?3, execution = column2
+  FROM (VALUES""",
+    "(?, ?)",
+    ") WHERE n = column1",
+    shared=3,
+)
+_END_NODES: Final = Bulk(
+    """
+UPDATE node
+   SET state = ?1, told = ?2, is_todo = ?3, finished_at = ?4, reason = ?5, started_at = column2,
+       result = ifnull(column3, result)
+  FROM (VALUES""",
+    "(?, ?, ?)",
+    ") WHERE n = column1",
+    shared=5,
+)
+_UPDATE: Final = Bulk(
+    """
+UPDATE node
+   SET state = column2, succeeded = column3, failed = column4, skipped = column5, told = column6,
+       items = column7, spawned = column8, items_ended = column9, items_lost = column10,
+       is_todo = column11, started_at = column12, finished_at = column13, execution = column14,
+       reason = column15, result = ifnull(column16, result)
+  FROM (VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ") WHERE run = ? AND label = column1",
+)
+
+
+def update_nodes(
+    tx: Transaction,
+    run: int,
+    changed: Iterable[Node],
+    results: dict[str, str],
+    rows: Rows,
+    known: Rows,
+) -> None:
+    """Keep what has changed of nodes, which were read from these rows, and remember it."""
+    started, ended = Groups(), Groups()
+    others: list[Node] = []
+    for node in changed:
+        execution, label = node.execution, node.label
+        n, spec, _ = rows[label]
+        if execution is not None and node.state is NodeState.STARTED:
+            parents = node.parents
+            counts = parents.succeeded, parents.failed, parents.skipped
+            started[counts] += n, execution.bytes
+            is_over = False
+        elif execution is not None and node.finished_at is not None:
+            # What its parents did was written when it was started.
+            is_over = not node.has_to_tell
+            is_todo = 0 if is_over else 1
+            how = NODE_CODES[node.state], node.told, is_todo, node.finished_at, node.reason
+            ended[how] += n, node.started_at, results.get(label)
+        else:
+            node = stamp_node(node, tx.now)
+            others.append(node)
+            is_over = node.is_ended and not node.has_to_tell
+        if is_over:
+            known.pop(label, None)
+        else:
+            known[label] = n, spec, node
+    started.run(tx, _START_NODES)
+    ended.run(tx, _END_NODES)
+    update_all_of(tx, run, others, results)
+
+
+def update_all_of(
+    tx: Transaction, run: int, nodes: Iterable[Node], results: dict[str, str]
+) -> None:
+    """Keep all that can change of nodes."""
+    values: list[Any] = []
+    for node in nodes:
+        values += (node.label, *_changing_values(node, tx.now), results.get(node.label))
+    _UPDATE.run(tx, values, last=(run,))
+
+
+def _changing_values(node: Node, now: Instant) -> Row:
+    node = stamp_node(node, now)
+    parents = node.parents
+    return (
+        NODE_CODES[node.state],
+        parents.succeeded,
+        parents.failed,
+        parents.skipped,
+        node.told,
+        node.items,
+        node.spawned,
+        node.items_ended,
+        node.items_lost,
+        1 if node.is_todo else 0,
+        node.started_at,
+        node.finished_at,
+        None if node.execution is None else node.execution.bytes,
+        node.reason,
+    )
+
+
+# Runs and their nodes as rows, and what is asked about them while they go on.
+
+RUN_COLUMNS: Final = """
+r.total, r.unended, r.running, r.ready, r.lost_leaves, r.max_running, r.fail_fast, r.is_todo,
+r.stopping, r.failed, r.is_blocked
+"""
+
+
+def read_run(id: UUID, row: Row) -> Run:
+    total, left, running, ready, lost, max_running, fail_fast, is_todo, *others = row
+    stopping, failed, is_blocked = others
+    return Run(
+        id=id,
+        total=total,
+        left=left,
+        running=running,
+        ready=ready,
+        lost_leaves=lost,
+        max_running=max_running,
+        fail_fast=bool(fail_fast),
+        is_todo=bool(is_todo),
+        stopping=None if stopping is None else StopReason(stopping),
+        failed=failed,
+        is_blocked=bool(is_blocked),
+    )
+
+
+_INSERT_RUN: Final = """
+INSERT INTO run (execution, total, unended, running, ready, lost_leaves, max_running, fail_fast,
+                 is_todo, stopping, failed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_UPDATE_RUN: Final = """
+UPDATE run
+   SET unended = ?, running = ?, ready = ?, lost_leaves = ?, is_todo = ?, is_blocked = ?,
+       stopping = ?, failed = ?
+ WHERE execution = ?
+"""
+
+
+def insert_run(tx: Transaction, n: int, run: Run) -> None:
+    values = (
+        n,
+        run.total,
+        run.left,
+        run.running,
+        run.ready,
+        run.lost_leaves,
+        run.max_running,
+        int(run.fail_fast),
+        int(run.is_todo),
+        run.stopping,
+        run.failed,
+    )
+    tx.execute(_INSERT_RUN, values)
+
+
+_BY_LABEL: Final = "run = ? AND label IN (SELECT value FROM json_each(?))"
+_READ: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE {_BY_LABEL}"
+_TODO: Final = f"""
+SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND is_todo = 1 ORDER BY place LIMIT ?
+"""
+_READY: Final = f"""
+SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND state = 2 ORDER BY place LIMIT ?
+"""
+_UNSTARTED: Final = f"""
+SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND state IN (1, 2) ORDER BY place LIMIT ?
+"""
+_LEAVES: Final = f"""
+SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND of IS NULL AND edges IS NULL ORDER BY place
+"""
+_FAILED: Final = f"""
+SELECT {NODE_COLUMNS} FROM node
+ WHERE run = ? AND state = {NODE_CODES[NodeState.FAILED]} AND of IS NULL ORDER BY place LIMIT ?
+"""
+_ALL: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ?"
+_INPUTS: Final = f"SELECT label, input FROM node WHERE {_BY_LABEL}"
+_RESULTS: Final = f"SELECT label, result FROM node WHERE {_BY_LABEL} AND result IS NOT NULL"
+# The labels of items are their node's with a bracket behind it; "\\" comes next after "[".
+_ITEM_RESULTS: Final = """
+SELECT label, result FROM node
+ WHERE run = ? AND label > ? || '[' AND label < ? || '\\' AND of = ? AND result IS NOT NULL
+"""
+
+
+class RunRows:
+    """The rows of one run: answers what is asked about its nodes, and writes what has changed."""
+
+    def __init__(self, tx: Transaction, n: int) -> None:
+        self._tx = tx
+        self._n = n
+        self._known = tx.names.nodes.of(tx, n)
+        self._rows: Rows = {}  # that are in hand
+
+    def answer(self, ask: RunQuery) -> Any:
+        """What the file knows of a run's nodes."""
+        n, execute = self._n, self._tx.execute
+        match ask:
+            case ReadNodes(labels):
+                return self._by_label(labels)
+            case ReadTodo(limit):
+                return self._nodes(_TODO, n, limit)
+            case ReadReady(limit):
+                return self._nodes(_READY, n, limit)
+            case ReadUnstarted(limit):
+                return self._nodes(_UNSTARTED, n, limit)
+            case ReadFailed(limit):
+                return self._nodes(_FAILED, n, limit)
+            case ReadLeaves():
+                return self._nodes(_LEAVES, n)
+            case ReadSpecs(labels):
+                return self._specs(labels)
+            case ReadResults(labels):
+                return dict(execute(_RESULTS, (n, _json(labels))).fetchall())
+            case ReadItemResults(group):
+                return dict(execute(_ITEM_RESULTS, (n, group, group, group)).fetchall())
+
+    def all(self) -> list[Node]:
+        """All nodes and items."""
+        return self._nodes(_ALL, self._n)
+
+    def _by_label(self, labels: Sequence[str]) -> list[Node]:
+        known = self._known
+        found = {label: known[label] for label in labels if label in known}
+        self._rows |= found
+        nodes = [node for _, _, node in found.values()]
+        if len(found) < len(labels):
+            missing = [label for label in labels if label not in found]
+            nodes += self._nodes(_READ, self._n, _json(missing))
+        return nodes
+
+    def _nodes(self, statement: str, *values: Any) -> list[Node]:
+        rows = self._tx.execute(statement, values).fetchall()
+        new = [row for row in rows if row[1] not in self._known]
+        for row, node in zip(new, read_nodes(self._tx, new), strict=True):
+            self._rows[node.label] = row[0], row[SPEC], node
+        if len(new) < len(rows):
+            self._rows |= {row[1]: self._known[row[1]] for row in rows if row[1] in self._known}
+        return [self._rows[row[1]][2] for row in rows]
+
+    def _specs(self, labels: tuple[str, ...]) -> dict[str, tuple[str, str | None]]:
+        """Of nodes that were read before, as all are that can be started."""
+        numbers = {label: self._rows[label][1] for label in labels}
+        texts = read_texts(self._tx, set(numbers.values()))
+        items = _json([label for label in labels if label[-1] == "]"])
+        inputs = {} if items == "[]" else dict(self._tx.execute(_INPUTS, (self._n, items)))
+        return {label: (texts[spec], inputs.get(label)) for label, spec in numbers.items()}
+
+    def write(self, step: Advance, *, is_todo: bool) -> None:
+        """Keep what has changed of a run and its nodes."""
+        tx, n, run = self._tx, self._n, step.run
+        if step.new:
+            self._known |= insert_nodes(tx, n, step.new)
+            ended = [new.node for new in step.new if new.node.is_ended]
+            for node in ended:
+                del self._known[node.label]
+            update_all_of(tx, n, ended, step.results)
+        update_nodes(tx, n, step.changed, step.results, self._rows, self._known)
+        counts = run.left, run.running, run.ready, run.lost_leaves
+        marks = int(is_todo), int(run.is_blocked)
+        tx.execute(_UPDATE_RUN, (*counts, *marks, run.stopping, run.failed, n))
+
+
+def _json(labels: Sequence[str]) -> str:
+    return msgspec.json.encode(labels).decode()
+
+
+# How runs of workflows go on, in the transaction that has ended some of their nodes.
+#
+# Ends are collected in the transaction and told at the end of the operation, so that a batch of
+# reports drives each run once. So are runs inside others that are to be stopped: however deep
+# they are, one loop stops them.
+
+
+class LockedRun(NamedTuple):
     """A run in hand, with what its nodes have of it."""
 
     owner: int
@@ -60,12 +522,12 @@ SELECT e.n, e.job, e.version, e.lane, e.priority, e.scheduled_for, {RUN_COLUMNS}
 """
 
 
-def find(tx: Transaction, key: RunKey) -> Held | None:
+def find_open_run(tx: Transaction, key: RunKey) -> LockedRun | None:
     """A run that has begun and has not ended. Before it begins again, it can only be stopped."""
     row = tx.execute(_FIND, key).fetchone()
     if row is None:
         return None
-    return Held(key[0], *row[:6], run=read_run(UUID(bytes=key[1]), row[6:]))
+    return LockedRun(key[0], *row[:6], run=read_run(UUID(bytes=key[1]), row[6:]))
 
 
 # How many runs are around an execution: it is a node of the first, that one of the next.
@@ -79,14 +541,14 @@ SELECT count(*) FROM around
 """
 
 
-def begin(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
+def start_run(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
     """Keep the nodes of a run that begins, and start the first."""
     if not has_run(tx, n):  # or it begins again
         (around,) = tx.execute(_AROUND, (n, key[0])).fetchone()
-        driving.check_level(around + 1)
+        run_driver.check_level(around + 1)
         insert_run(tx, n, plan.run(UUID(bytes=key[1])))
         tx.names.nodes.of(tx, n).update(insert_nodes(tx, n, plan.nodes))
-    go_on(tx, key)
+    advance_run(tx, key)
 
 
 _HAS_RUN: Final = "SELECT 1 FROM run WHERE execution = ?"
@@ -96,7 +558,7 @@ def has_run(tx: Transaction, n: int) -> bool:
     return tx.execute(_HAS_RUN, (n,)).fetchone() is not None
 
 
-def settle(tx: Transaction) -> None:
+def settle_runs(tx: Transaction) -> None:
     """Stop runs that are to be stopped, so many, and let runs know which of their nodes have ended.
     The rest is marked in their rows, and left to the next transaction.
     """
@@ -105,18 +567,18 @@ def settle(tx: Transaction) -> None:
         stops, tx.stops = list(tx.stops), {}
         tx.todo |= dict.fromkeys(stops[room:])
         for key in stops[:room]:
-            go_on(tx, key)
+            advance_run(tx, key)
         room = max(0, room - len(stops))
         ended, tx.ended = tx.ended, {}
         for key, ends in ended.items():
-            go_on(tx, key, ends)
+            advance_run(tx, key, ends)
 
 
-def left_to_do(tx: Transaction, owner: int | None = None) -> list[RunKey]:
+def take_pending_runs(tx: Transaction, owner: int | None = None) -> list[RunKey]:
     """The same at the end of an operation; answers the runs in which there is more to do. If it has
     ended executions of `owner`, runs of that tenant may have got room to go on.
     """
-    settle(tx)
+    settle_runs(tx)
     todo, tx.todo = tx.todo, {}
     if owner is not None and tx.names.quotas(tx, owner).queued is not None:
         first = tx.execute(f"{_BLOCKED} AND e.tenant = ? LIMIT 1", (owner,)).fetchone()
@@ -130,14 +592,14 @@ SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution WHERE r.i
 """
 
 
-def unblocked(tx: Transaction) -> list[RunKey]:
+def find_unblocked_runs(tx: Transaction) -> list[RunKey]:
     """Runs that have waited for room in their tenant's quota, and for which there is some now."""
     keys: list[RunKey] = tx.execute(_BLOCKED).fetchall()
     room = {owner: queued_room(tx, owner) for owner in {owner for owner, _ in keys}}
     return [key for key in keys if room[key[0]] > 0]
 
 
-def go_on(
+def advance_run(
     tx: Transaction,
     key: RunKey,
     ended: Sequence[NodeEnd] = (),
@@ -147,41 +609,41 @@ def go_on(
 ) -> None:
     """Do a bounded part of what can be done in a run, or so many at once."""
     tx.todo.pop(key, None)
-    held = find(tx, key)
+    held = find_open_run(tx, key)
     if held is None:
         return
     is_cut = False
-    if held.run.stopping is Stopping.CANCEL:
+    if held.run.stopping is StopReason.CANCEL:
         cancelled = cancel_nodes(tx, key)
         is_cut = len(cancelled) == PROGRESS_BATCH
         ended = [*ended, *cancelled]
-    going = _going(held.run, ended, parts, just_note=just_note)
+    going = _choose_step(held.run, ended, parts, just_note=just_note)
     rows = RunRows(tx, held.n)
-    step = driving.drive(going, rows.answer, lambda: queued_room(tx, key[0]))
+    step = run_driver.drive(going, rows.answer, lambda: queued_room(tx, key[0]))
     is_todo = step.run.is_todo or is_cut
     if is_todo:
         tx.todo[key] = None
     rows.write(step, is_todo=is_todo)
-    gone = start_all(tx, held, step.starts)
+    gone = start_nodes(tx, held, step.starts)
     if step.end is not None:
         tx.names.nodes.forget(held.n)
-        end(tx, held.n, step.end)
+        end_run(tx, held.n, step.end)
     if gone:
-        go_on(tx, key, gone, just_note=True)
+        advance_run(tx, key, gone, just_note=True)
 
 
-def _going(
+def _choose_step(
     run: Run, ended: Sequence[NodeEnd], parts: int, *, just_note: bool
-) -> Generator[AnyAsk, Any, Advance]:
-    mint = driving.minting()
+) -> Generator[AnyRunQuery, Any, Advance]:
+    mint = run_driver.id_source()
     if just_note:
-        return note(run, ended, mint=mint)
+        return record_ends(run, ended, mint=mint)
     if parts == 1:
         return advance(run, ended, mint=mint)
     return advance(run, ended, mint=mint, limit=parts * PROGRESS_BATCH)
 
 
-_START: Final = Bulk(
+_START_EXECUTIONS: Final = Bulk(
     """
 INSERT INTO execution
        (tenant, created_at, run_at, state, parent, scheduled_for, job, version, lane, priority,
@@ -192,7 +654,7 @@ VALUES""",
 )
 
 
-def start_all(tx: Transaction, run: Held, starts: Sequence[Start]) -> list[NodeEnd]:
+def start_nodes(tx: Transaction, run: LockedRun, starts: Sequence[Start]) -> list[NodeEnd]:
     """Create executions of nodes; answers the ends of those whose job is gone. They pass no gate:
     the run has passed its own.
     """
@@ -206,18 +668,18 @@ def start_all(tx: Transaction, run: Held, starts: Sequence[Start]) -> list[NodeE
             try:
                 values = ways[kind] = groups[_shared(tx, run, start)]
             except JobNotFound:
-                gone.append(driving.without_job(start))
+                gone.append(run_driver.missing_job_end(start))
                 continue
         values += (start.id.bytes, start.args, start.label)
     if groups:
-        groups.run(tx, _START)
+        groups.run(tx, _START_EXECUTIONS)
         tx.signals.add(Signal.CLAIM)
     return gone
 
 
-def _shared(tx: Transaction, run: Held, start: Start) -> tuple[Any, ...]:
+def _shared(tx: Transaction, run: LockedRun, start: Start) -> tuple[Any, ...]:
     """The values of _START that executions have in common. Raises JobNotFound."""
-    way = find_way(tx, run, start)
+    way = find_node_template(tx, run, start)
     return (
         run.owner,
         tx.now,
@@ -233,7 +695,7 @@ def _shared(tx: Transaction, run: Held, start: Start) -> tuple[Any, ...]:
     )
 
 
-class Way(NamedTuple):
+class NodeTemplate(NamedTuple):
     """What executions of nodes of a kind have in common."""
 
     job: int
@@ -243,7 +705,7 @@ class Way(NamedTuple):
     expires_at: Instant | None
 
 
-def find_way(tx: Transaction, run: Held, start: Start) -> Way:
+def find_node_template(tx: Transaction, run: LockedRun, start: Start) -> NodeTemplate:
     """Raises JobNotFound."""
     if start.job is None:
         version = tx.names.version(tx, run.version)
@@ -253,10 +715,10 @@ def find_way(tx: Transaction, run: Held, start: Start) -> Way:
         queue, priority, expires = version.queue, version.priority, version.expires
     lane = tx.names.lane(tx, run.owner, start.queue or queue, start.needs or version.needs)
     expires_at = None if expires is None else tx.now + expires
-    return Way(version.job, version.n, lane, priority, expires_at)
+    return NodeTemplate(version.job, version.n, lane, priority, expires_at)
 
 
-_END: Final = """
+_END_RUN: Final = """
 UPDATE execution
    SET state = ?, outcome = ?, result = ?, error = ?, reason = ?, finished_at = ?,
        slot = iif(gate IS NULL, NULL, 0)
@@ -265,18 +727,18 @@ UPDATE execution
 _LINKS: Final = f"SELECT {LINKS} FROM execution WHERE n = ?"
 
 
-def end(tx: Transaction, n: int, how: RunEnd) -> None:
+def end_run(tx: Transaction, n: int, how: RunEnd) -> None:
     """The last node has ended, and with it the run."""
     links = Links(*tx.execute(_LINKS, (n,)).fetchone())
-    state, outcome = STATE_CODES[how.state], OUTCOME_CODES[driving.OUTCOMES[how.state]]
-    tx.execute(_END, (state, outcome, how.result, how.error, how.reason, tx.now, n))
+    state, outcome = STATE_CODES[how.state], OUTCOME_CODES[run_driver.OUTCOMES[how.state]]
+    tx.execute(_END_RUN, (state, outcome, how.result, how.error, how.reason, tx.now, n))
     follow_up(tx, n, links, state)
 
 
 _STOP: Final = "UPDATE run SET stopping = 'cancel', is_todo = 1 WHERE execution = ?"
 
 
-def stop(tx: Transaction, key: RunKey, n: int) -> None:
+def stop_run(tx: Transaction, key: RunKey, n: int) -> None:
     """Cancel all that is not over in a run, as soon as things are settled. It ends with the last
     of it.
     """
@@ -302,10 +764,46 @@ def cancel_nodes(tx: Transaction, key: RunKey) -> list[NodeEnd]:
     requested = tx.execute(_REQUEST, (tx.now, *key)).fetchall()
     for n, id, is_run in requested:
         if is_run:
-            stop(tx, (key[0], id), n)
+            stop_run(tx, (key[0], id), n)
     if requested:
         tx.signals.add(Signal.ASK)
     return [
         NodeEnd(node, UUID(bytes=id), State.CANCELLED, None, None, started_at, tx.now)
         for id, node, started_at in tx.execute(_CANCEL, (tx.now, *key, PROGRESS_BATCH)).fetchall()
     ]
+
+
+# Parts of a run that are done as one. A part takes less than ten milliseconds, and a commit may
+# take as long; whoever else wants to write waits for both.
+TOGETHER: Final = 4
+
+
+class RunPart(Part):
+    """A part of the store whose operations end executions, so that runs go on."""
+
+    async def _go_on(self, runs: Iterable[RunKey]) -> None:
+        """Do what a transaction has left to do in runs, and what this leaves in others in its turn,
+        if it is not too much for each of them. What was asked for is done, so nobody is told of it
+        if this fails: then it is left to upkeep.
+        """
+        todo = dict.fromkeys(runs)
+        done: Counter[RunKey] = Counter()  # parts of each run
+        with suppress(Unavailable):
+            while todo:
+                key = next(iter(todo))
+                del todo[key]
+                parts = min(TOGETHER, run_driver.ADVANCE_ROUNDS - done[key])
+                if parts > 0:
+                    done[key] += parts
+                    todo |= dict.fromkeys(await self._go_on_with(key, parts))
+
+    def _go_on_with(self, key: RunKey, parts: int) -> Future[list[RunKey]]:
+        return self._write(lambda tx: continue_run(tx, key, parts))
+
+
+def continue_run(tx: Transaction, key: RunKey, parts: int = 1) -> list[RunKey]:
+    """Do so many parts of it in a transaction of its own; answers the runs in which there is more
+    to do: this one, those inside it, or those around it.
+    """
+    advance_run(tx, key, parts=parts)
+    return take_pending_runs(tx, key[0])

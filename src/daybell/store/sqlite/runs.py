@@ -1,4 +1,4 @@
-"""Runs of workflows."""
+"""Workflow runs: expansion, reading, attempts of nodes, and rerun."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from daybell.core.checks import check_limit
 from daybell.core.execution import AttemptSpan, Claimed, Enqueued, NewExecution
-from daybell.core.instant import Instant
 from daybell.core.lifecycle import after_cancel
-from daybell.core.run import Plan, RunDetail
-from daybell.store import driving
-from daybell.store.checks import check_limit
-from daybell.store.codes import OUTCOMES, STATES
-from daybell.store.sqlite import progress, restarting
-from daybell.store.sqlite.advancing import Advancing, go_on
-from daybell.store.sqlite.apply import FENCE, fence, judge
-from daybell.store.sqlite.names import RunKey, Transaction
-from daybell.store.sqlite.node_rows import NODE_COLUMNS, read_nodes
-from daybell.store.sqlite.rows import shown_state, uuid_or_none
-from daybell.store.sqlite.run_rows import RUN_COLUMNS, read_run
+from daybell.core.units import Instant
+from daybell.core.workflow.run import Plan, RunDetail
+from daybell.store import run_driver
+from daybell.store.codec import OUTCOMES, STATES
+from daybell.store.sqlite import enqueue, progress
+from daybell.store.sqlite.progress import (
+    NODE_COLUMNS,
+    RUN_COLUMNS,
+    RunPart,
+    continue_run,
+    read_nodes,
+    read_run,
+)
+from daybell.store.sqlite.queue import FENCE, apply_one, fence
+from daybell.store.sqlite.transaction import RunKey, Transaction, shown_state, uuid_or_none
 from daybell.store.wakeups import Signal
 
 
-class SqliteRuns(Advancing):
+class SqliteRuns(RunPart):
     """See `protocol.Runs`."""
 
     async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
         def operation(tx: Transaction) -> tuple[bool, list[RunKey]]:
             owner = tx.names.tenant(tx, tenant)
             is_made = expand(tx, owner, worker.bytes, claimed, plan)
-            return is_made, progress.left_to_do(tx)
+            return is_made, progress.take_pending_runs(tx)
 
         is_made, todo = await self._write(operation)
         await self._go_on(todo)
@@ -39,15 +43,15 @@ class SqliteRuns(Advancing):
     async def advance(self, tenant: str, run: UUID) -> bool:
         def operation(tx: Transaction) -> bool:
             key = tx.names.tenant(tx, tenant), run.bytes
-            return key in go_on(tx, key)
+            return key in continue_run(tx, key)
 
         return await self._write(operation)
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         check_limit(limit)
-        found = await self._read(lambda tx: todo(tx, limit))
+        found = await self._read(lambda tx: find_pending_runs(tx, limit))
         for key in found:
-            await self._write(lambda tx, key=key: go_on(tx, key))
+            await self._write(lambda tx, key=key: continue_run(tx, key))
         return len(found)
 
     async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
@@ -65,7 +69,7 @@ class SqliteRuns(Advancing):
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
     ) -> Enqueued:
         def operation(tx: Transaction) -> Enqueued:
-            answer = restarting.rerun(tx, tenant, id, new, labels)
+            answer = enqueue.rerun_nodes(tx, tenant, id, new, labels)
             tx.signals.add(Signal.CLAIM)
             return answer
 
@@ -84,13 +88,13 @@ def expand(tx: Transaction, owner: int, worker: bytes, claimed: Claimed, plan: P
     n, cancel_requested_at = row
     key, is_cancelled = (owner, claimed.id.bytes), cancel_requested_at is not None
     if is_cancelled and not progress.has_run(tx, n):
-        judge(tx, owner, worker, after_cancel(claimed))
+        apply_one(tx, owner, worker, after_cancel(claimed))
         return True
     tx.execute(_BEGIN, (tx.now, n))
     if is_cancelled:
-        progress.stop(tx, key, n)
+        progress.stop_run(tx, key, n)
     else:
-        progress.begin(tx, key, n, plan)
+        progress.start_run(tx, key, n, plan)
     return True
 
 
@@ -100,10 +104,10 @@ SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution
 """
 
 
-def todo(tx: Transaction, limit: int) -> list[RunKey]:
+def find_pending_runs(tx: Transaction, limit: int) -> list[RunKey]:
     """Runs in which something can be done now."""
     found: list[RunKey] = tx.execute(_TODO, (limit,)).fetchall()
-    return [*found, *progress.unblocked(tx)][:limit]
+    return [*found, *progress.find_unblocked_runs(tx)][:limit]
 
 
 _RUN: Final = f"""
@@ -126,14 +130,14 @@ def get_run(tx: Transaction, owner: int, id: UUID) -> RunDetail | None:
         return None
     n, finished_at, *columns = row
     executions = {
-        UUID(bytes=id): driving.Standing(
+        UUID(bytes=id): run_driver.ExecutionStatus(
             STATES[shown_state(state, run_at, tx.now)], started_at, run_at, reason
         )
         for id, state, run_at, started_at, reason in tx.execute(_EXECUTIONS, (owner, n))
     }
     rows = tx.execute(_NODES, (n,)).fetchall()
     nodes = [
-        driving.shown_node(node, row[-1], executions)
+        run_driver.view_node(node, row[-1], executions)
         for node, row in zip(read_nodes(tx, rows), rows, strict=True)
     ]
     return RunDetail(read_run(id, tuple(columns)), tuple(nodes), finished_at)
@@ -160,7 +164,7 @@ def node_attempts(
 ) -> dict[UUID, tuple[AttemptSpan, ...]]:
     rows = tx.execute(_ATTEMPTS, (owner, id.bytes, limit)).fetchall()
     rows += tx.execute(_LAST_ATTEMPTS, (owner, id.bytes)).fetchall()
-    return driving.newest(((UUID(bytes=row[0]), _span(*row[1:])) for row in rows), limit)
+    return run_driver.newest_spans(((UUID(bytes=row[0]), _span(*row[1:])) for row in rows), limit)
 
 
 def _span(

@@ -1,33 +1,234 @@
-"""Cursors: what is due, and who stops it."""
+"""Schedules: cursors, the atomic firing of ticks, and job dependencies."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from daybell.core.instant import Instant, Seconds
-from daybell.core.overlap import gate_of
+from daybell.core.checks import OCCURRENCES_MAX, check_execution, check_limit
+from daybell.core.execution import Enqueued, State
 from daybell.core.schedule import (
+    DEPENDENCIES,
+    LOOKED_AT_MAX,
+    OVERLAP,
+    UPSTREAM_FAILED,
     Decision,
+    Dependent,
+    Dependents,
     Due,
+    Ended,
     Firing,
     NewSchedule,
     Occurrence,
     Schedule,
+    ScheduleRewind,
+    Tick,
     TickRecord,
-    TurnBack,
+    Upstream,
+    Waiting,
+    gate_of,
+    read_fields,
 )
-from daybell.store.checks import OCCURRENCES_MAX, check_limit
-from daybell.store.codes import DECISION_CODES, DECISIONS, STATES
+from daybell.core.units import Instant, Seconds
+from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
+from daybell.store.sqlite import gates
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.endings import pause
-from daybell.store.sqlite.firing import fire
-from daybell.store.sqlite.gates import make_gates
-from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import shown_state, uuid_or_none
+from daybell.store.sqlite.enqueue import Creation
+from daybell.store.sqlite.gates import LINKS, Links, Meter, end_unstarted, make_gates, pause_job
+from daybell.store.sqlite.transaction import Row, Transaction, shown_state, uuid_or_none
 from daybell.store.wakeups import Signal
+
+# Firing: a cursor goes on, its ticks are recorded, their executions created, as one.
+
+
+class FiredSchedule(NamedTuple):
+    """A firing that was first, with those of its ticks that are new."""
+
+    owner: int
+    id: bytes  # of the schedule; made once
+    firing: Firing
+    ticks: list[Tick]
+
+
+_TENANT: Final = "SELECT n FROM tenant WHERE name = ?"
+_STANDS_AT: Final = """
+SELECT 1 FROM schedule WHERE tenant = ? AND id = ? AND ifnull(since, next_at) = ? AND is_paused = 0
+"""
+_ON_RECORD: Final = "SELECT 1 FROM tick WHERE tenant = ? AND schedule = ? AND at = ?"
+_ADVANCE: Final = """
+UPDATE schedule
+   SET next_at = iif(since IS NULL, ?1, NULL), since = iif(since IS NULL, NULL, ?1),
+       delay = iif(?2, NULL, delay), fired = fired + ?3, last_at = ifnull(?4, last_at),
+       skipped = skipped + ?5, missed = missed + ?6,
+       moved_at = ?9
+ WHERE tenant = ?7 AND id = ?8
+"""
+
+
+def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
+    """Advance each schedule whose cursor still is where the caller saw it.
+
+    Nobody else writes meanwhile. So the cursors are looked at first, and each schedule is written
+    once, when it is known what became of its ticks.
+    """
+    answers: list[bool] = []
+    made: list[FiredSchedule] = []
+    creations: dict[str, tuple[int, Creation]] = {}
+    meters: dict[str, Meter] = {}
+    moved: set[bytes] = set()  # and not written yet
+    for firing in firings:
+        if firing.tenant not in creations:
+            found = tx.execute(_TENANT, (firing.tenant,)).fetchone()
+            owner = found[0] if found else 0
+            creations[firing.tenant] = owner, Creation(tx, owner)
+            if owner:
+                meters[firing.tenant] = Meter(tx, owner)
+        owner, creation = creations[firing.tenant]
+        id = firing.schedule.bytes
+        if id in moved:  # it is to be seen where the one before has put it
+            made = write_firings(tx, made, creations)
+            moved.clear()
+        answers.append(can_advance(tx, owner, id, firing))
+        if answers[-1]:
+            moved.add(id)
+            made.append(
+                FiredSchedule(owner, id, firing, record_ticks(tx, owner, id, firing, creation))
+            )
+    write_firings(tx, made, creations)
+    for tenant, meter in meters.items():
+        meter.charge(tenant, is_refused=False)
+    return answers
+
+
+def can_advance(tx: Transaction, owner: int, id: bytes, firing: Firing) -> bool:
+    """Whether the cursor is where the caller saw it, and no range of his would be lost."""
+    if tx.execute(_STANDS_AT, (owner, id, firing.expect)).fetchone() is None:
+        return False
+    missed = [(owner, id, tick.at) for tick in firing.missed]
+    return not any(tx.execute(_ON_RECORD, key).fetchone() for key in missed)
+
+
+def write_firings(
+    tx: Transaction, made: Sequence[FiredSchedule], creations: dict[str, tuple[int, Creation]]
+) -> list[FiredSchedule]:
+    """Write these down; what is left to be written is nothing."""
+    created = {name: creation.finish() for name, (_, creation) in creations.items()}
+    for one in made:
+        for tick in one.ticks:
+            if tick.ruled_out is not None:
+                skip_tick(tx, one.owner, tick.ruled_out, tick.reason)
+    settled = [count_ticks(tx, one, created[one.firing.tenant]) for one in made]
+    tx.executemany(_ADVANCE, [row for row, _ in settled])
+    for (*_, owner, schedule, _), is_idle in settled:
+        if is_idle and tx.execute(_BEGIN_ANEW, (tx.now, owner, schedule)).rowcount:
+            tx.signals.add(Signal.SCHEDULES)
+    return []
+
+
+_NOT_BEGUN: Final = f"SELECT n, {LINKS} FROM execution WHERE tenant = ? AND id = ? AND state < 5"
+
+
+def skip_tick(tx: Transaction, owner: int, id: UUID, reason: str | None) -> None:
+    """Skip the execution of a tick that a rule said no to, whatever it waits for: its job may
+    depend on nothing by now.
+    """
+    row = tx.execute(_NOT_BEGUN, (owner, id.bytes)).fetchone()
+    if row is not None:
+        n, *links = row
+        end_unstarted(tx, n, Links(*links), State.SKIPPED, reason)
+
+
+_RECORD: Final = """
+INSERT INTO tick (tenant, schedule, at, decision, reason, until, execution, count)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+
+
+def record_ticks(
+    tx: Transaction, owner: int, schedule: bytes, firing: Firing, creation: Creation
+) -> list[Tick]:
+    """Keep the ticks that are not on record, and create their executions; answer which."""
+    new_ticks: list[Tick] = []
+    for tick in firing.ticks:
+        new = tick.execution
+        row = (
+            owner,
+            schedule,
+            tick.at,
+            DECISION_CODES[tick.decision],
+            tick.reason,
+            tick.until,
+            None if new is None else new.id.bytes,
+            tick.count,
+        )
+        if tx.execute(_RECORD, row).rowcount == 0:
+            continue
+        new_ticks.append(tick)
+        if new is not None:
+            check_execution(new, 0)
+            creation.find_gates([new])
+            creation.add(new, is_new=new.unique_key is None)
+    return new_ticks
+
+
+_BEGIN_ANEW: Final = """
+UPDATE schedule SET next_at = ? + delay
+ WHERE tenant = ? AND id = ? AND next_at IS NULL AND delay IS NOT NULL
+"""
+
+
+def count_ticks(
+    tx: Transaction, advance: FiredSchedule, created: dict[UUID, Enqueued]
+) -> tuple[Row, bool]:
+    """Count what became of the ticks: the values of _ADVANCE. Second: whether nothing came of them
+    whose end could start a fixed delay, so that it has to begin anew.
+    """
+    firing = advance.firing
+    last_at: Instant | None = None
+    fired = skipped = missed = refused = executions = 0
+    for tick in advance.ticks:
+        decision = tick.decision
+        if tick.execution is not None:
+            executions += 1
+            answer = created.get(tick.execution.id) if created else None
+            if answer is not None:
+                refused += 1
+                decision = correct_tick(tx, advance, tick, answer)
+        if decision is Decision.FIRED:
+            last_at, fired = tick.at, fired + 1
+        elif decision is Decision.SKIPPED:
+            skipped += 1
+        else:
+            missed += tick.count
+    next_at, is_over = firing.next_at, firing.is_over
+    if fired < sum(tick.execution is not None for tick in firing.ticks):
+        next_at, is_over = firing.if_refused_at or next_at, False
+    elif is_over:
+        next_at = None  # whatever was planned: it has ended
+    counts = fired, last_at, skipped, missed
+    moved_at = max(tx.now, firing.planned_at)
+    row = next_at, int(is_over), *counts, advance.owner, advance.id, moved_at
+    return row, executions > 0 and refused == executions
+
+
+_CORRECT: Final = """
+UPDATE tick SET execution = ?, decision = ?, reason = ?
+ WHERE tenant = ? AND schedule = ? AND at = ?
+"""
+
+
+def correct_tick(tx: Transaction, advance: FiredSchedule, tick: Tick, answer: Enqueued) -> Decision:
+    """Put on record that the overlap rule said no, or who holds the key; answer the decision."""
+    decision, reason = tick.decision, tick.reason
+    if answer.skipped:
+        decision, reason = Decision.SKIPPED, OVERLAP
+    key = advance.owner, advance.id, tick.at
+    tx.execute(_CORRECT, (answer.id.bytes, DECISION_CODES[decision], reason, *key))
+    return decision
+
 
 # Of the columns that `read_schedule` reads.
 SCHEDULE_SQL: Final = """
@@ -76,13 +277,13 @@ class SqliteSchedules(Part):
         check_limit(limit)
         return await self._read(lambda tx: schedules_ahead(tx, by, limit, after))
 
-    async def turn_back(self, turns: Sequence[TurnBack]) -> list[bool]:
+    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
         return await self._write(lambda tx: turn_back(tx, turns))
 
     async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
         def operation(tx: Transaction) -> None:
             owner = tx.names.tenant(tx, tenant)
-            pause(tx, tx.names.current(tx, owner, name).job, note)
+            pause_job(tx, tx.names.current(tx, owner, name).job, note)
 
         await self._write(operation)
 
@@ -189,7 +390,7 @@ _LIST: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? ORDER BY s.id"
 _LIST_OF_JOB: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND j.name = ? ORDER BY s.id"
 _ONE: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND s.id = ? AND ifnull(?, j.name) = j.name"
 _UPCOMING: Final = "s.next_at IS NOT NULL AND s.is_paused = 0"
-_DUE: Final = f"""
+_DUE_SCHEDULES: Final = f"""
 {SCHEDULE_SQL} WHERE s.next_at <= ? AND (s.next_at, s.id) > (?, ?) AND {_UPCOMING}
  ORDER BY s.next_at, s.id LIMIT ?
 """
@@ -216,7 +417,7 @@ def list_schedules(
 
 def due_schedules(tx: Transaction, limit: int, after: Schedule | None = None) -> Due:
     place = (-inf, b"") if after is None else (after.next_at, after.id.bytes)
-    rows = tx.execute(_DUE, (tx.now, *place, limit)).fetchall()
+    rows = tx.execute(_DUE_SCHEDULES, (tx.now, *place, limit)).fetchall()
     return Due(
         now=tx.now,
         schedules=tuple(read_schedule(tx, row) for row in rows),
@@ -290,7 +491,7 @@ UPDATE schedule SET next_at = ?, moved_at = ?, missed = missed - ? WHERE tenant 
 """
 
 
-def turn_back(tx: Transaction, turns: Sequence[TurnBack]) -> list[bool]:
+def turn_back(tx: Transaction, turns: Sequence[ScheduleRewind]) -> list[bool]:
     """Set back cursors that still are where the caller saw them."""
     answers: list[bool] = []
     for turn in turns:
@@ -363,3 +564,193 @@ def list_occurrences(
         )
         for at, id, state, run_at in rows
     ]
+
+
+# Jobs that depend on jobs: what waits, and how the others stand.
+
+
+class SqliteDependencies(Part):
+    """See `protocol.Dependencies`."""
+
+    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+        check_limit(limit)
+        return await self._read(lambda tx: dependents(tx, limit, after))
+
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
+        return await self._read(
+            lambda tx: [ended_since(tx, tenant, *one, thoroughly=thoroughly) for one in jobs]
+        )
+
+    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+        return await self._read(lambda tx: [upstream(tx, tenant, *one) for one in jobs])
+
+    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        return await self._write(lambda tx: release(tx, tenant, ids))
+
+    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        return await self._write(lambda tx: skip_dependents(tx, tenant, ids))
+
+
+_SCHEDULES: Final = f"""
+{SCHEDULE_SQL} WHERE s.since IS NOT NULL AND s.is_paused = 0 AND s.id > ? AND j.is_deleted = 0
+ ORDER BY s.id LIMIT ?
+"""
+_DEFINITION: Final = """
+SELECT v.definition FROM job j JOIN job_version v ON v.n = j.version
+ WHERE j.tenant = ? AND j.name = ?
+"""
+_WAITING: Final = f"""
+SELECT e.tenant, e.id, j.name, ifnull(e.scheduled_for, e.run_at), v.definition
+  FROM execution e JOIN job j ON j.n = e.job JOIN job_version v ON v.n = j.version
+ WHERE e.state = 4 AND e.reason = '{DEPENDENCIES}' AND e.id > ? AND e.run_at <= ?
+ ORDER BY e.id LIMIT ?
+"""
+
+
+def dependents(tx: Transaction, limit: int, after: UUID | None) -> Dependents:
+    first = b"" if after is None else after.bytes
+    schedules: list[Dependent] = []
+    for row in tx.execute(_SCHEDULES, (first, limit)).fetchall():
+        one = read_schedule(tx, row)
+        fields = read_fields(tx.execute(_DEFINITION, (row[0], one.job)).fetchone()[0])
+        schedules.append(Dependent.of(one, fields.dependencies, fields.on_dependency_failure))
+    waiting: list[Waiting] = []
+    for owner, id, job, at, text in tx.execute(_WAITING, (first, tx.now, limit)).fetchall():
+        fields = read_fields(text)
+        waiting.append(
+            Waiting(
+                tenant=tx.names.tenant_name(tx, owner),
+                id=UUID(bytes=id),
+                job=job,
+                at=at,
+                dependencies=fields.dependencies,
+                on_failure=fields.on_dependency_failure,
+            )
+        )
+    return Dependents(now=tx.now, schedules=tuple(schedules), waiting=tuple(waiting))
+
+
+_JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ? AND is_deleted = 0"
+
+
+def find_job(tx: Transaction, tenant: str, name: str) -> int | None:
+    row = tx.execute(_JOB, (tx.names.tenant(tx, tenant), name)).fetchone()
+    return row[0] if row else None
+
+
+# Skipped by the job's overlap rule is what does not count; another execution was in its way.
+_COUNTS: Final = f"state > 5 AND node IS NULL AND NOT (state = 9 AND reason IS '{OVERLAP}')"
+# There is no index by end for what has succeeded: everybody would pay for it. So the newest are
+# looked at, and the rest only if asked for. What has failed is found by its end.
+_SUCCEEDED: Final = """
+SELECT finished_at, id, state FROM (
+    SELECT finished_at, id, state FROM execution
+     WHERE job = ?1 AND node IS NULL AND state > 5 ORDER BY id DESC LIMIT {limit})
+ WHERE state = 6 AND finished_at > ?2 ORDER BY finished_at DESC, id DESC LIMIT 1
+"""
+_NEWEST_SUCCEEDED: Final = _SUCCEEDED.format(limit=LOOKED_AT_MAX)
+_ANY_SUCCEEDED: Final = _SUCCEEDED.format(limit=-1)
+_FAILED: Final = f"""
+SELECT finished_at, id, state FROM execution INDEXED BY execution_failed
+ WHERE job = ?1 AND {_COUNTS} AND state > 6 AND finished_at > ?2
+ ORDER BY finished_at DESC, id DESC LIMIT 1
+"""
+
+
+def ended_since(
+    tx: Transaction, tenant: str, job: str, since: Instant, *, thoroughly: bool
+) -> Ended:
+    n = find_job(tx, tenant, job)
+    if n is None:
+        return Ended()
+    failed = tx.execute(_FAILED, (n, since)).fetchone()
+    succeeded = tx.execute(_NEWEST_SUCCEEDED, (n, since)).fetchone()
+    if succeeded is None and thoroughly:
+        succeeded = tx.execute(_ANY_SUCCEEDED, (n, since)).fetchone()
+    last = max((one for one in (failed, succeeded) if one is not None), default=None)
+    return Ended(
+        succeeded_at=succeeded[0] if succeeded else None,
+        ended_at=last[0] if last else None,
+        state=STATES[last[2]] if last else None,
+    )
+
+
+# When it was to begin. Once an attempt has ended, only its creation tells.
+_DUE: Final = "ifnull(scheduled_for, iif(attempt = 1, run_at, created_at))"
+# Due at another time than that of its creation. Only these are in the index by due time, so what
+# is enqueued to run at once does not pay for it. In this text the index has them, see 0010.
+_TIMED: Final = "(scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at)"
+_LATEST_TIMED: Final = f"""
+SELECT {_DUE} AS due, id, state FROM execution INDEXED BY execution_due
+ WHERE job = ?1 AND {_COUNTS} AND {_TIMED} AND {_DUE} <= ?2 ORDER BY {_DUE} DESC, id DESC LIMIT 1
+"""
+# Of those that had no time of their own, the newest; the other one was due at ?3.
+_LATEST_PLAIN: Final = f"""
+SELECT created_at, id, state FROM execution
+ WHERE job = ?1 AND {_COUNTS} AND NOT {_TIMED} AND created_at <= ?2 AND created_at >= ?3
+ ORDER BY id DESC LIMIT 1
+"""
+# Later than the latest that has ended. The unfinished are few: those of all jobs are looked at.
+_UNFINISHED: Final = " UNION ALL ".join(
+    f"""
+SELECT state FROM execution INDEXED BY {index}
+ WHERE {states} AND job = ?1 AND node IS NULL AND {_DUE} <= ?2 AND ({_DUE}, id) > (?3, ?4)"""
+    for index, states in (
+        ("execution_claimable", "state <= 3"),
+        ("execution_waiting", "state = 4"),
+        ("execution_running", "state = 5"),
+    )
+)
+_HAS_NEWER: Final = f"""
+SELECT 1 FROM execution
+ WHERE job = ?1 AND node IS NULL AND state = 6 AND finished_at > ?2 AND {_DUE} > ?2 LIMIT 1
+"""
+_HAS_FAILED: Final = f"""
+SELECT 1 FROM execution INDEXED BY execution_failed
+ WHERE job = ?1 AND {_COUNTS} AND state > 6 AND finished_at > ?2 AND {_DUE} > ?2 LIMIT 1
+"""
+_IS_BEHIND: Final = """
+SELECT 1 FROM schedule WHERE job = ? AND next_at <= ? AND next_at IS NOT NULL AND is_paused = 0
+"""
+
+
+def upstream(tx: Transaction, tenant: str, job: str, at: Instant) -> Upstream:
+    n = find_job(tx, tenant, job)
+    if n is None:
+        return Upstream()
+    timed = tx.execute(_LATEST_TIMED, (n, at)).fetchone() or (-math.inf, b"", None)
+    plain = tx.execute(_LATEST_PLAIN, (n, at, timed[0])).fetchone() or timed
+    due, id, state = max(timed, plain)
+    unfinished = tx.execute(f"{_UNFINISHED} LIMIT 1", (n, at, due, id)).fetchone()
+    if unfinished is not None:
+        state = unfinished[0]
+    is_asked = state is None or state > 6
+    return Upstream(
+        state=None if state is None else STATES[state],
+        has_newer_success=is_asked and tx.execute(_HAS_NEWER, (n, at)).fetchone() is not None,
+        has_newer_failure=state is None and tx.execute(_HAS_FAILED, (n, at)).fetchone() is not None,
+        is_behind=tx.execute(_IS_BEHIND, (n, at)).fetchone() is not None,
+    )
+
+
+# One at a gate has no slot yet, or it has one: see `gates.admit`.
+_IS_OF_JOB: Final = "(SELECT g.name FROM gate g WHERE g.n = execution.gate) GLOB 'job:*'"
+_RELEASE: Final = f"""
+UPDATE execution
+   SET state = iif(slot IS 0, 4, 1),
+       reason = iif(slot IS 0, iif({_IS_OF_JOB}, '{OVERLAP}', 'gate'), NULL)
+ WHERE tenant = ? AND id = ? AND state = 4 AND reason = '{DEPENDENCIES}'
+"""
+
+
+def release(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> int:
+    owner = tx.names.tenant(tx, tenant)
+    rows = [(owner, id.bytes) for id in ids]
+    return tx.executemany(_RELEASE, rows).rowcount if rows else 0
+
+
+def skip_dependents(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> int:
+    owner = tx.names.tenant(tx, tenant)
+    return sum([gates.skip_waiting(tx, owner, id, UPSTREAM_FAILED) for id in ids])

@@ -1,4 +1,4 @@
-"""Steps of durable functions, and events."""
+"""Steps of durable functions, events, and logs of tasks."""
 
 from __future__ import annotations
 
@@ -8,30 +8,36 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
+from daybell.core import checks
 from daybell.core.event import (
     Event,
     Facts,
     NewEvent,
+    NewStep,
+    NodeWait,
     Published,
+    Step,
+    StepKind,
     check_cursor,
     check_event,
+    check_steps,
+    close_wait,
     matches,
     places,
+    record_step,
     result_of,
     wait_key,
 )
-from daybell.core.instant import Instant
-from daybell.core.limits import INSTANT_MAX
-from daybell.core.step import NewStep, NodeWait, Step, StepKind, check_steps, ended, recorded
-from daybell.core.view import Page, bytes_of, cut_page
+from daybell.core.execution import LAST, LogPart, NewLogPart
+from daybell.core.limits import INSTANT_MAX, PAGE_ITEMS_MAX
+from daybell.core.units import Instant
+from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import ExecutionNotFound
-from daybell.store import checks
-from daybell.store.codes import STEP_CODES, STEP_KINDS
-from daybell.store.sqlite import waits
-from daybell.store.sqlite.apply import FENCE, fence
+from daybell.store.codec import STEP_CODES, STEP_KINDS
+from daybell.store.sqlite import gates
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import Row, uuid_or_none
+from daybell.store.sqlite.queue import FENCE, fence
+from daybell.store.sqlite.transaction import Row, Transaction, uuid_or_none
 
 
 class SqliteSteps(Part):
@@ -51,7 +57,7 @@ class SqliteSteps(Part):
 
         def operation(tx: Transaction) -> list[Step | None]:
             owner = tx.names.tenant(tx, tenant)
-            return [record(tx, owner, worker.bytes, new) for new in steps]
+            return [record_steps(tx, owner, worker.bytes, new) for new in steps]
 
         return await self._write(operation)
 
@@ -61,14 +67,14 @@ class SqliteSteps(Part):
 
     async def time_out_waits(self, *, limit: int = 1000) -> int:
         checks.check_limit(limit)
-        return await self._write(lambda tx: waits.time_out(tx, limit))
+        return await self._write(lambda tx: gates.time_out_waits(tx, limit))
 
     async def node_waits(
         self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
     ) -> list[NodeWait]:
         checks.check_limit(limit)
         return await self._read(
-            lambda tx: waits.of_nodes(tx, tx.names.tenant(tx, tenant), run, event, limit)
+            lambda tx: gates.waits_of_nodes(tx, tx.names.tenant(tx, tenant), run, event, limit)
         )
 
     async def list_events(
@@ -120,7 +126,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-def record(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | None:
+def record_steps(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | None:
     """Put a step on record, if its worker holds the execution, and answer what is there now."""
     if new.attempt > checks.ATTEMPT_MAX:
         return None
@@ -130,7 +136,7 @@ def record(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | N
     execution, created_at = held
     row = tx.execute(_BEFORE, (execution, new.n)).fetchone()
     before = None if row is None else step_of(row)
-    step, number = recorded(new, before, now=tx.now), None
+    step, number = record_step(new, before, now=tx.now), None
     if step is before:
         return step
     if step.kind is StepKind.WAIT:
@@ -138,7 +144,7 @@ def record(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | N
         found = earlier_event(tx, owner, execution, (created_at, until), new)
         if found is not None:
             number, event = found
-            step = ended(step, result_of(event), now=tx.now)
+            step = close_wait(step, result_of(event), now=tx.now)
         if not step.is_done:
             open_wait(tx, owner, execution, new, step.wake_at)
         elif before is not None:
@@ -223,7 +229,7 @@ def publish(tx: Transaction, owner: int, new: NewEvent) -> Published:
     keys = Facts(new.data).filed(new.execution)
     tx.executemany(_FILE, [(owner, new.name, key, tx.now, number) for key in keys])
     event = Event(received_at=tx.now, **asdict(new))
-    return Published(True, waits.deliver(tx, owner, event, number))
+    return Published(True, gates.deliver_event(tx, owner, event, number))
 
 
 _LIST: Final = f"""
@@ -249,3 +255,50 @@ def event_of(row: Row) -> Event:
         time=time,
         received_at=received_at,
     )
+
+
+# What tasks said.
+
+_WRITE_LOG: Final = f"""
+INSERT INTO log (execution, attempt, number, written_at, text)
+SELECT n, attempt, ?, ?, ? FROM execution WHERE {FENCE} ON CONFLICT DO NOTHING
+"""
+_READ_LOG: Final = f"""
+WITH e AS (SELECT n, attempt, log FROM execution WHERE tenant = ? AND id = ?)
+SELECT attempt, number, text
+  FROM (SELECT log.attempt, number, text FROM log JOIN e ON execution = e.n
+        UNION ALL
+        SELECT attempt.attempt, {LAST}, attempt.log FROM attempt JOIN e ON execution = e.n
+        UNION ALL
+        SELECT attempt, {LAST}, log FROM e)
+ WHERE text IS NOT NULL AND (attempt, number) > (?, ?) ORDER BY 1, 2 LIMIT ?
+"""
+
+
+class SqliteLogs(Part):
+    """See `protocol.Logs`."""
+
+    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+        def operation(tx: Transaction) -> None:
+            owner = tx.names.tenant(tx, tenant)
+            rows = [
+                (part.number, tx.now, part.text, *fence(owner, worker.bytes, part))
+                for part in parts
+                if part.attempt <= checks.ATTEMPT_MAX
+            ]
+            tx.executemany(_WRITE_LOG, rows)
+
+        await self._write(operation)
+
+    async def read_log(
+        self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
+    ) -> list[LogPart]:
+        checks.check_limit(limit, most=PAGE_ITEMS_MAX)
+
+        def operation(tx: Transaction) -> list[LogPart]:
+            owner = tx.names.tenant(tx, tenant)
+            return [
+                LogPart(*row) for row in tx.execute(_READ_LOG, (owner, id.bytes, *after, limit))
+            ]
+
+        return await self._read(operation)

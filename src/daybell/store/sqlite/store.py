@@ -1,4 +1,4 @@
-"""The SQLite store as a whole: opening, closing, and the schema's versions."""
+"""The SQLite store: opening, closing, and schema migration."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from contextlib import closing
 from typing import Final, NoReturn
 from uuid import UUID
 
-from daybell.core.audit import NewEntry
+from daybell.core import checks
+from daybell.core.access import NewAuditEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
 from daybell.errors import Unavailable, UsageError
-from daybell.store import checks, migrate
+from daybell.store import migrate
 from daybell.store.migrate import Applied, Migration
-from daybell.store.sqlite import files
-from daybell.store.sqlite.access import SqliteAccess
-from daybell.store.sqlite.apply import SqliteApply
-from daybell.store.sqlite.audit import SqliteAudit
-from daybell.store.sqlite.changes import Bell, Log
-from daybell.store.sqlite.claim import SqliteClaim
-from daybell.store.sqlite.connection import Clock, Reader, Writer
-from daybell.store.sqlite.definitions import SqliteDefinitions
-from daybell.store.sqlite.dependencies import SqliteDependencies
+from daybell.store.sqlite import connection as sqlite_connection
+from daybell.store.sqlite.admin import SqliteAccess, SqliteAudit, SqliteVault
+from daybell.store.sqlite.catalog import SqliteDefinitions
+from daybell.store.sqlite.connection import (
+    Bell,
+    Clock,
+    CommitProbe,
+    Reader,
+    Writer,
+    retry_while_busy,
+    translate_error,
+)
 from daybell.store.sqlite.enqueue import SqliteEnqueue
-from daybell.store.sqlite.files import patiently, translated
 from daybell.store.sqlite.gates import SqliteGates
-from daybell.store.sqlite.interventions import SqliteInterventions
-from daybell.store.sqlite.logs import SqliteLogs
-from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.progress import left_to_do
+from daybell.store.sqlite.progress import take_pending_runs
+from daybell.store.sqlite.queue import SqliteApply, SqliteClaim, SqliteInterventions
 from daybell.store.sqlite.runs import SqliteRuns
-from daybell.store.sqlite.schedules import SqliteSchedules, next_cursor
-from daybell.store.sqlite.steps import SqliteSteps
+from daybell.store.sqlite.schedules import SqliteDependencies, SqliteSchedules, next_cursor
+from daybell.store.sqlite.steps import SqliteLogs, SqliteSteps
+from daybell.store.sqlite.transaction import Transaction
 from daybell.store.sqlite.upkeep import SqliteUpkeep
-from daybell.store.sqlite.vault import SqliteVault
 from daybell.store.sqlite.views import SqliteViews
 from daybell.store.sqlite.workers import SqliteWorkers
 from daybell.store.wakeups import Listeners, Signal, Wake
@@ -99,7 +100,7 @@ class SqliteStore(
 
     async def _watch_file(self) -> None:
         """Notice what another process has committed to the file."""
-        log, seen, cursor = Log(self._path), 0, None
+        log, seen, cursor = CommitProbe(self._path), 0, None
         self._bell.open()
         while True:
             try:
@@ -137,7 +138,7 @@ class SqliteStore(
         executions: Sequence[NewExecution],
         *,
         repeat: bool = False,
-        entries: Sequence[NewEntry] = (),
+        entries: Sequence[NewAuditEntry] = (),
     ) -> list[Enqueued]:
         answers = await super().enqueue(tenant, executions, repeat=repeat, entries=entries)
         self._tell()
@@ -182,9 +183,9 @@ class SqliteStore(
             return
         applied = await asyncio.to_thread(read_applied, self._path)
         if applied is None:
-            raise files.missing(self._path)
+            raise sqlite_connection.missing_file_error(self._path)
         migrate.check(migrate.known_migrations(PACKAGE), applied)
-        writer = Writer(self._path, self._clock, self._give, left_to_do)
+        writer = Writer(self._path, self._clock, self._give, take_pending_runs)
         reader = Reader(self._path, self._clock)
         await writer.start()
         try:
@@ -196,43 +197,43 @@ class SqliteStore(
 
     async def pending_migrations(self) -> tuple[str, ...]:
         applied = await asyncio.to_thread(read_applied, self._path)
-        return names(migrate.pending(migrate.known_migrations(PACKAGE), applied or []))
+        return step_names(migrate.pending(migrate.known_migrations(PACKAGE), applied or []))
 
     async def migrate(self) -> tuple[str, ...]:
-        return names(await asyncio.to_thread(apply_migrations, self._path, self._clock))
+        return step_names(await asyncio.to_thread(apply_migrations, self._path, self._clock))
 
     async def close(self) -> None:
         await self._stop_watching()
         threads = [thread for thread in (self._reader, self._writer) if thread is not None]
         self._writer = self._reader = None
         # They end even if nobody waits for it any more.
-        await asyncio.shield(stop(threads))
+        await asyncio.shield(stop_threads(threads))
 
 
 def _data_version(tx: Transaction) -> int:
     return tx.execute("PRAGMA data_version").fetchone()[0]
 
 
-async def stop(threads: list[Reader | Writer]) -> None:
+async def stop_threads(threads: list[Reader | Writer]) -> None:
     """End one after the other: only who is alone when it leaves tidies up the log."""
     for thread in threads:
         await thread.stop()
 
 
-def names(migrations: list[Migration]) -> tuple[str, ...]:
+def step_names(migrations: list[Migration]) -> tuple[str, ...]:
     return tuple(f"{step.version:04}_{step.name}" for step in migrations)
 
 
 def read_applied(path: str) -> list[Applied] | None:
     """The steps that a file remembers; None: there is no file."""
-    files.check_path(path)
+    sqlite_connection.check_path(path)
     if not os.path.exists(path):
         return None
     try:
-        with closing(files.connect(path)) as connection:
-            return patiently(lambda: applied_steps(connection, path))
+        with closing(sqlite_connection.connect(path)) as connection:
+            return retry_while_busy(lambda: applied_steps(connection, path))
     except sqlite3.Error as error:
-        raise translated(error, path) from error
+        raise translate_error(error, path) from error
 
 
 _HAS_TABLE: Final = "SELECT 1 FROM sqlite_schema WHERE name = 'migration'"
@@ -244,7 +245,7 @@ def applied_steps(connection: sqlite3.Connection, path: str) -> list[Applied]:
     # In this order: who sees tables that another process has just made sees its mark as well.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != files.APPLICATION_ID and (application or tables):
+    if application != sqlite_connection.APPLICATION_ID and (application or tables):
         raise UsageError(
             f"{path} holds the data of another program; give Daybell a file of its own"
         )
@@ -272,27 +273,27 @@ INSERT INTO migration (version, name, checksum, is_breaking, applied_at) VALUES 
 
 def apply_migrations(path: str, clock: Clock) -> list[Migration]:
     """Make the steps that are missing, all or none; who comes second finds them made."""
-    files.check_path(path)
-    files.create(path)
+    sqlite_connection.check_path(path)
+    sqlite_connection.create_file(path)
     try:
-        with closing(files.connect(path)) as connection:
+        with closing(sqlite_connection.connect(path)) as connection:
             # Before anything is changed in somebody else's file.
-            patiently(lambda: applied_steps(connection, path))
-            files.use_wal(connection, path)
-            patiently(lambda: connection.execute("BEGIN EXCLUSIVE"))
+            retry_while_busy(lambda: applied_steps(connection, path))
+            sqlite_connection.use_wal(connection, path)
+            retry_while_busy(lambda: connection.execute("BEGIN EXCLUSIVE"))
             known = migrate.known_migrations(PACKAGE)
             missing = migrate.pending(known, applied_steps(connection, path))
-            connection.execute(f"PRAGMA application_id = {files.APPLICATION_ID}")
+            connection.execute(f"PRAGMA application_id = {sqlite_connection.APPLICATION_ID}")
             connection.execute(_REMEMBER_STEPS)
             for step in missing:
                 for statement in statements(step.sql):
                     connection.execute(statement)
                 row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
                 connection.execute(_REMEMBER, row)
-            patiently(lambda: connection.execute("COMMIT"))
+            retry_while_busy(lambda: connection.execute("COMMIT"))
             return missing
     except sqlite3.Error as error:
-        raise translated(error, path) from error
+        raise translate_error(error, path) from error
 
 
 def statements(script: str) -> Iterator[str]:

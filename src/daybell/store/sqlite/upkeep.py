@@ -1,4 +1,4 @@
-"""What one node does for all."""
+"""Upkeep: leader election, retention, and health."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.instant import Instant, Seconds
+from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
+from daybell.core.job import JobDefinition
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
-from daybell.core.view import (
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import (
     JOB_AGAIN_SECONDS,
     JOB_UNUSED_SECONDS,
     Check,
@@ -24,20 +26,138 @@ from daybell.core.view import (
     Removed,
     Retention,
 )
-from daybell.core.worker import Leadership
-from daybell.store.checks import (
-    AUDIT_KEPT_SECONDS,
-    KEY_KEPT_SECONDS,
-    MINUTE_KEPT_SECONDS,
+from daybell.core.worker import (
+    Leadership,
+    LeadershipRecord,
+    Presence,
+    presence_name,
+    propose_leadership,
+    release_leadership,
+    request_leadership,
 )
-from daybell.store.sqlite import files
-from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite import connection
+from daybell.store.sqlite.catalog import mark_deleted
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.definitions import mark_deleted
 from daybell.store.sqlite.gates import remove_gates, unused_gates
-from daybell.store.sqlite.leader import lead, leaders, resign
-from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.words import FILLED_MAX, fill_words
+from daybell.store.sqlite.transaction import Bulk, Transaction
+from daybell.store.wakeups import Signal
+
+# Who does what one node should do, and what is due when nobody was there before.
+
+# Those who have asked have rows here, too, named after them, with epoch 0; `renewed_at` is since
+# when they have been up. Of a leadership, it is until when somebody was there without a break.
+_SEAT: Final = "SELECT holder, epoch, until, renewed_at FROM leader WHERE name = ?"
+_PRESENT: Final = """
+SELECT holder, renewed_at, until FROM leader WHERE epoch = 0 AND substr(name, 1, length(?1)) = ?1
+"""
+_PUT: Final = """
+INSERT INTO leader (name, holder, epoch, until, renewed_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE
+   SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until,
+       renewed_at = excluded.renewed_at
+"""
+_FORGET: Final = """
+DELETE FROM leader WHERE epoch = 0 AND substr(name, 1, length(?1)) = ?1 AND until <= ?2
+"""
+
+
+def lead(
+    tx: Transaction, name: str, holder: UUID, lease: Seconds, since: Instant | None
+) -> Leadership | None:
+    seat = find_seat(tx, name)
+    asked = request_leadership(
+        seat,
+        propose_leadership(name, holder, lease, now=tx.now),
+        since=since,
+        present={} if since is None else list_presences(tx, name),
+        now=tx.now,
+    )
+    if asked.seat != seat:
+        put_seat(tx, asked.seat)
+    if asked.presence is not None:
+        tx.execute(_FORGET, (presence_name(name), tx.now))
+        row = presence_name(name, holder), holder.bytes, 0, asked.presence.until
+        tx.execute(_PUT, (*row, asked.presence.since))
+    if asked.is_reboot:
+        reboot(tx)
+    return asked.seat.leadership if asked.leads else None
+
+
+def find_seat(tx: Transaction, name: str) -> LeadershipRecord | None:
+    row = tx.execute(_SEAT, (name,)).fetchone()
+    if row is None:
+        return None
+    holder, epoch, until, seen_at = row
+    last = Leadership(name=name, holder=UUID(bytes=holder), epoch=epoch, until=until)
+    return LeadershipRecord(leadership=last, seen_at=seen_at)
+
+
+def put_seat(tx: Transaction, seat: LeadershipRecord) -> None:
+    last = seat.leadership
+    tx.execute(_PUT, (last.name, last.holder.bytes, last.epoch, last.until, seat.seen_at))
+
+
+def list_presences(tx: Transaction, name: str) -> dict[UUID, Presence]:
+    """Who has asked for a leadership and said since when he has been up."""
+    rows = tx.execute(_PRESENT, (presence_name(name),))
+    return {UUID(bytes=holder): Presence(since, until) for holder, since, until in rows}
+
+
+_REBOOT: Final = "UPDATE schedule SET next_at = ? WHERE is_reboot = 1"
+
+
+def reboot(tx: Transaction) -> None:
+    """Nobody was there before: what waits for that is due."""
+    if tx.execute(_REBOOT, (tx.now,)).rowcount:
+        tx.signals.add(Signal.SCHEDULES)
+
+
+_LEAVE: Final = "DELETE FROM leader WHERE name = ? AND epoch = 0"
+
+
+def resign(tx: Transaction, name: str, holder: UUID) -> None:
+    seat = find_seat(tx, name)
+    if seat is not None:
+        # It stays, so that the epoch goes on rising, and it is known how long somebody was there.
+        put_seat(
+            tx, release_leadership(seat, holder, list_presences(tx, name).get(holder), now=tx.now)
+        )
+        tx.execute(_LEAVE, (presence_name(name, holder),))
+
+
+_LEADERS: Final = """
+SELECT name, holder, epoch, until FROM leader WHERE until > ? AND epoch > 0 ORDER BY name
+"""
+
+
+def list_leaders(tx: Transaction) -> list[Leadership]:
+    return [
+        Leadership(name=name, holder=UUID(bytes=holder), epoch=epoch, until=until)
+        for name, holder, epoch, until in tx.execute(_LEADERS, (tx.now,))
+    ]
+
+
+# What jobs are found by, for those that an earlier program has made.
+#
+# While programs are replaced one after the other, an old one may define jobs on the new schema.
+# It does not know the columns that a search looks in, so they are filled from time to time.
+
+FILLED_MAX: Final = 1000  # jobs in one transaction
+
+_WORDLESS: Final = """
+SELECT j.n, v.definition FROM job j JOIN job_version v ON v.n = j.version
+ WHERE j.words = '' LIMIT ?
+"""
+_FILL: Final = "UPDATE job SET user_id = ?, words = ? WHERE n = ?"
+
+
+def fill_words(tx: Transaction) -> int:
+    """Fill what is empty, of a bounded number of jobs; answers how many."""
+    rows = tx.execute(_WORDLESS, (FILLED_MAX,)).fetchall()
+    found = [(n, JobDefinition.from_json(text)) for n, text in rows]
+    tx.executemany(_FILL, [(one.user_id, one.words, n) for n, one in found])
+    return len(rows)
+
 
 REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
 JOBS_MAX: Final = 100  # jobs looked at in one transaction
@@ -61,7 +181,7 @@ class SqliteUpkeep(Part):
         await self._write(lambda tx: resign(tx, name, holder))
 
     async def list_leaders(self) -> list[Leadership]:
-        return await self._read(leaders)
+        return await self._read(list_leaders)
 
     async def retain(self, policy: Retention) -> Removed:
         total = Removed()
@@ -97,7 +217,7 @@ class SqliteUpkeep(Part):
 
 def write_header(tx: Transaction) -> None:
     """Write the first page as it is: a full disk is seen only by a commit that writes."""
-    tx.execute(f"PRAGMA application_id = {files.APPLICATION_ID}")
+    tx.execute(f"PRAGMA application_id = {connection.APPLICATION_ID}")
 
 
 _OLD_ATTEMPTS: Final = """
@@ -320,7 +440,7 @@ def health(tx: Transaction, path: str) -> Health:
 
 
 def check_mode(path: str) -> Check:
-    barred = files.unwritable(path)
+    barred = connection.find_unwritable(path)
     if barred is not None:
         return Check(
             name="permissions",

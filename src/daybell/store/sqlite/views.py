@@ -1,7 +1,8 @@
-"""What people look at."""
+"""Reading views: executions, counts, queues, job activity, and rates."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -9,14 +10,18 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
-from daybell.core.instant import Instant
+from daybell.core.checks import check_countable, check_cursor, check_limit, check_names
+from daybell.core.execution import LEFT_OUT, Attempt, Execution, ExecutionDetail, State
+from daybell.core.ids import LATE_SECONDS, first_id_at, first_id_since
+from daybell.core.job import LOOKED_AT_MAX, JobActivity
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
-from daybell.core.search import Candidate, Content
-from daybell.core.standing import Look
-from daybell.core.view import (
+from daybell.core.schedule import Schedule
+from daybell.core.units import Instant
+from daybell.core.views import (
     QUEUE_NUMBERS,
     Activity,
+    Candidate,
+    Content,
     Counts,
     ExecutionFilter,
     Found,
@@ -27,14 +32,150 @@ from daybell.core.view import (
     scan,
 )
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_countable, check_cursor, check_limit, check_names
-from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
-from daybell.store.ids import first_since
-from daybell.store.sqlite.activity import activity
+from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.looks import job_ids, look_at_jobs
-from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import EXECUTION_COLUMNS, LIST_COLUMNS, execution, uuid_or_none
+from daybell.store.sqlite.schedules import SCHEDULE_SQL, read_schedule
+from daybell.store.sqlite.transaction import (
+    EXECUTION_COLUMNS,
+    LIST_COLUMNS,
+    Transaction,
+    read_execution,
+    shorten_column,
+    uuid_or_none,
+)
+
+# How jobs stand: a few statements for a page of them, however many executions they have.
+
+FEW: Final = 20_000
+
+_NAMED_JOBS: Final = """
+SELECT n, name FROM job WHERE tenant = ? AND name IN (SELECT value FROM json_each(?))
+"""
+
+
+def job_activity(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+    owner = tx.names.tenant(tx, tenant)
+    jobs = dict(tx.execute(_NAMED_JOBS, (owner, json.dumps(list(names)))).fetchall())
+    keys = json.dumps(list(jobs))
+    unfinished = unfinished_states(tx, jobs, keys)
+    last = last_executions(tx, tenant, keys)
+    schedules = schedules_of(tx, keys)
+    return {
+        name: JobActivity(
+            unfinished=frozenset(unfinished.get(n, ())),
+            last=last.get(n),
+            schedules=tuple(schedules.get(name, ())),
+        )
+        for n, name in jobs.items()
+    }
+
+
+_JOB_IDS: Final = """
+SELECT name, id FROM job WHERE tenant = ? AND name IN (SELECT value FROM json_each(?))
+"""
+
+
+def job_ids(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+    wanted = (tx.names.tenant(tx, tenant), json.dumps(list(names)))
+    return {name: UUID(bytes=id) for name, id in tx.execute(_JOB_IDS, wanted)}
+
+
+_SHOWN: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE state END"
+# Each of these conditions has an index of its own.
+_UNFINISHED: Final = " UNION ALL ".join(
+    f"SELECT n FROM execution WHERE {place} AND node IS NULL"
+    for place in ("state <= 3", "state = 4", "state = 5")
+)
+_COUNT_UNFINISHED: Final = f"SELECT count(*) FROM ({_UNFINISHED} LIMIT {FEW})"
+_ALL_STATES: Final = f"""
+SELECT DISTINCT job, {_SHOWN} FROM execution
+ WHERE n IN ({_UNFINISHED}) AND job IN (SELECT value FROM json_each(?))
+"""
+_RUNNING_JOBS: Final = """
+SELECT DISTINCT job, 5 FROM execution
+ WHERE state = 5 AND node IS NULL AND +job IN (SELECT value FROM json_each(?))
+"""
+_NEWEST_STATES: Final = f"""
+SELECT DISTINCT job, {_SHOWN} FROM (
+    SELECT job, state, run_at FROM execution WHERE job = ? AND node IS NULL
+     ORDER BY id DESC LIMIT {LOOKED_AT_MAX})
+ WHERE state < 5
+"""
+
+
+def unfinished_states(tx: Transaction, jobs: Iterable[int], keys: str) -> dict[int, set[State]]:
+    """The states of unfinished executions, by job. Where there are very many, the newest of each
+    job speak for all; those that run are few, and all of them are seen.
+    """
+    found: dict[int, set[State]] = {}
+    (count,) = tx.execute(_COUNT_UNFINISHED).fetchone()
+    if count < FEW:
+        rows = tx.execute(_ALL_STATES, (tx.now, keys)).fetchall()
+    else:
+        rows = tx.execute(_RUNNING_JOBS, (keys,)).fetchall()
+        for job in jobs:
+            rows += tx.execute(_NEWEST_STATES, (tx.now, job)).fetchall()
+    for job, state in rows:
+        found.setdefault(job, set()).add(STATES[state])
+    return found
+
+
+_LAST_EXECUTIONS: Final = f"""
+SELECT job, {LIST_COLUMNS} FROM execution WHERE n IN (
+    SELECT (SELECT e.n FROM execution e WHERE e.job = k.value AND e.node IS NULL
+             ORDER BY e.id DESC LIMIT 1)
+      FROM json_each(?) k)
+"""
+
+
+def last_executions(tx: Transaction, tenant: str, keys: str) -> dict[int, Execution]:
+    """The newest execution of each job; ids are made in the order of time."""
+    rows = tx.execute(_LAST_EXECUTIONS, (keys,)).fetchall()
+    return {row[0]: read_execution(tx, tenant, row[1:]) for row in rows}
+
+
+_LIST_ARGS: Final = shorten_column("s.args", f"'{LEFT_OUT}'")
+_SCHEDULES: Final = f"""
+{SCHEDULE_SQL.replace("s.args", _LIST_ARGS)}
+ WHERE s.job IN (SELECT value FROM json_each(?)) ORDER BY s.id
+"""
+
+
+def schedules_of(tx: Transaction, keys: str) -> dict[str, list[Schedule]]:
+    """The schedules of several jobs, by job."""
+    found: dict[str, list[Schedule]] = {}
+    for row in tx.execute(_SCHEDULES, (keys,)).fetchall():
+        one = read_schedule(tx, row)
+        found.setdefault(one.job, []).append(one)
+    return found
+
+
+# What happened lately, for rates.
+
+_ENQUEUED: Final = "SELECT count(*) FROM execution WHERE tenant = ? AND id >= ?"
+# Begun with the attempts: nearly all executions of a tenant have had no such attempt.
+_FAILED: Final = """
+SELECT count(*) FROM attempt a CROSS JOIN execution e ON e.n = a.execution
+ WHERE a.ended_at > ? AND a.outcome IN (2, 3, 4) AND e.tenant = ?
+"""
+_DIED: Final = """
+SELECT count(*) FROM execution
+ WHERE tenant = ? AND finished_at > ? AND state = 7 AND is_discarded = 0
+"""
+
+
+def activity(tx: Transaction, tenant: str, since: Activity | None) -> Activity:
+    owner = tx.names.tenant(tx, tenant)
+
+    def count(statement: str, *values: object) -> int:
+        return tx.execute(statement, values).fetchone()[0]
+
+    recent = count(_ENQUEUED, owner, first_id_at(tx.now - LATE_SECONDS).bytes)
+    if since is None:
+        return Activity(now=tx.now, recent=recent)
+    seen = count(_ENQUEUED, owner, first_id_at(since.now - LATE_SECONDS).bytes)
+    failed = count(_FAILED, since.now, owner) + count(_DIED, owner, since.now)
+    return Activity(now=tx.now, enqueued=max(0, seen - since.recent), failed=failed, recent=recent)
 
 
 class SqliteViews(Part):
@@ -53,9 +194,9 @@ class SqliteViews(Part):
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
         return await self._read(lambda tx: count_executions(tx, tenant, where))
 
-    async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
+    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
         check_names(names)
-        return await self._read(lambda tx: look_at_jobs(tx, tenant, names))
+        return await self._read(lambda tx: job_activity(tx, tenant, names))
 
     async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
         check_names(names)
@@ -81,7 +222,7 @@ def get_execution(tx: Transaction, tenant: str, id: UUID) -> ExecutionDetail:
         raise ExecutionNotFound(f"no execution {id}")
     n, *columns = row
     attempts = [read_attempt(entry) for entry in tx.execute(_ATTEMPTS, (n,))]
-    shown = execution(tx, tenant, tuple(columns))
+    shown = read_execution(tx, tenant, tuple(columns))
     if shown.outcome is not None and shown.finished_at is not None:
         attempts.append(
             Attempt(
@@ -118,7 +259,7 @@ def list_executions(
             return Page(items=(), next_cursor=more)
         where, after = where.without_content(ids), None
     rows, end = newest(tx, tenant, where, LIST_COLUMNS, limit + 1, after)
-    found = (execution(tx, tenant, row) for row in rows)
+    found = (read_execution(tx, tenant, row) for row in rows)
     return cut_page(
         found, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more or end
     )
@@ -369,7 +510,7 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
             found.read_by((f"{column} = ?", of.bytes))
     if where.since is not None:
         found.add("created_at >= ?", where.since)
-        found.first = first_since(where.since)
+        found.first = first_id_since(where.since)
     if where.until is not None:
         found.add("created_at < ?", where.until)
     if where.dead_letters:
@@ -383,9 +524,6 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
     if states and where.ids is None:
         narrow(tx, found, states)
     return found
-
-
-FEW: Final = 20_000
 
 
 def narrow(tx: Transaction, found: Matching, states: frozenset[State]) -> None:

@@ -1,4 +1,4 @@
-"""Leases: who is alive, and what is left of those who are not."""
+"""Workers, their leases, and the executions that dead workers hold."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import asdict, replace
 
-from daybell.core.execution import State
-from daybell.core.instant import Instant, Seconds
+from daybell.core.checks import check_limit
+from daybell.core.execution import Losses, Lost, State
 from daybell.core.limits import check_labels, check_name
-from daybell.core.watch import UNWATCHED, Watch
-from daybell.core.worker import NewWorker, Offer, Renewal, Worker
+from daybell.core.units import Instant, Seconds
+from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker
 from daybell.errors import LeaseLost
-from daybell.store.checks import check_limit
-from daybell.store.codes import STATE_CODES, WORKER_STATES
-from daybell.store.outcomes import Losses, Lost
-from daybell.store.sqlite import waits
+from daybell.store.codec import STATE_CODES, WORKER_STATES
+from daybell.store.sqlite import gates
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.endings import LINKS, Links, follow_up
-from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import CLAIMED_COLUMNS, claimed, uuids
+from daybell.store.sqlite.gates import LINKS, Links, follow_up
+from daybell.store.sqlite.transaction import CLAIMED_COLUMNS, Transaction, read_claimed, uuids
 
 DEAD: Final = 3
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
@@ -52,7 +49,7 @@ class SqliteWorkers(Part):
     ) -> Renewal:
         def operation(tx: Transaction) -> Renewal:
             owner = tx.names.tenant(tx, tenant)
-            living(tx, owner, worker)
+            check_alive(tx, owner, worker)
             unknown = held_leases(tx, worker.bytes) - {lease.bytes for lease in leases}
             returned = hand_back(tx, owner, worker.bytes, unknown)
             return replace(prolong(tx, owner, worker, lease), returned=returned)
@@ -88,8 +85,8 @@ class SqliteWorkers(Part):
         check_limit(limit)
 
         def operation(tx: Transaction) -> Losses:
-            mark(tx, since, not_after, record_every)
-            return lost(tx, limit)
+            mark_dead(tx, since, not_after, record_every)
+            return find_lost(tx, limit)
 
         return await self._write(operation)
 
@@ -97,7 +94,7 @@ class SqliteWorkers(Part):
         return await self._read(lambda tx: list_workers(tx, tenant, include_dead))
 
     async def offers(self, tenant: str) -> list[Offer]:
-        return await self._read(lambda tx: offers(tx, tenant))
+        return await self._read(lambda tx: list_offers(tx, tenant))
 
 
 _INTRODUCE: Final = """
@@ -117,7 +114,7 @@ def introduce(tx: Transaction, owner: int, worker: NewWorker) -> None:
 _STATE: Final = "SELECT state FROM worker WHERE tenant = ? AND id = ?"
 
 
-def living(tx: Transaction, owner: int, worker: UUID) -> int:
+def check_alive(tx: Transaction, owner: int, worker: UUID) -> int:
     """The state of a worker that may act; a dead one learns here that it is."""
     row = tx.execute(_STATE, (owner, worker.bytes)).fetchone()
     if row is None or row[0] == DEAD:
@@ -133,7 +130,7 @@ SELECT id, attempt FROM execution
 
 
 def prolong(tx: Transaction, owner: int, worker: UUID, lease: Seconds) -> Renewal:
-    state = living(tx, owner, worker)
+    state = check_alive(tx, owner, worker)
     until = tx.now + lease
     tx.execute(_PROLONG, (tx.now, until, owner, worker.bytes))
     to_cancel = tx.execute(_TO_CANCEL, (worker.bytes, owner))
@@ -227,7 +224,7 @@ SELECT tenant, id, renewed_at, lease_until FROM worker WHERE state <= 2 AND leas
 """
 
 
-def mark(tx: Transaction, since: Instant, not_after: Instant, record_every: Seconds) -> None:
+def mark_dead(tx: Transaction, since: Instant, not_after: Instant, record_every: Seconds) -> None:
     """Mark workers whose lease has ended in watched time as dead, and record the watch."""
     row = tx.execute(_WATCHED).fetchone()
     known, is_even = Watch.from_json(row and row[0]), tx.now <= not_after
@@ -252,14 +249,14 @@ SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)
 """
 
 
-def lost(tx: Transaction, limit: int) -> Losses:
+def find_lost(tx: Transaction, limit: int) -> Losses:
     """List what the dead still hold."""
     found: list[Lost] = []
     for owner, worker, sole, renewed_at, is_excused in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
         leases, starts = uuids([row[-1] for row in rows]), [row[-2] for row in rows]
         rows, tenant = [row[:-2] for row in rows], tx.names.tenant_name(tx, owner)
-        executions = claimed(tx, tenant, leases, rows)
+        executions = read_claimed(tx, tenant, leases, rows)
         for row, execution, began in zip(rows, executions, starts, strict=True):
             version = tx.names.version(tx, row[3])
             found.append(
@@ -278,7 +275,7 @@ def lost(tx: Transaction, limit: int) -> Losses:
         now=tx.now,
         executions=found,
         is_any_waiting=bool(is_any_waiting),
-        is_any_overdue=waits.is_any_over(tx),
+        is_any_overdue=gates.is_any_wait_over(tx),
     )
 
 
@@ -302,7 +299,7 @@ SELECT DISTINCT json_extract(about, '$.queues'), json_extract(about, '$.kinds'),
 """
 
 
-def offers(tx: Transaction, tenant: str) -> list[Offer]:
+def list_offers(tx: Transaction, tenant: str) -> list[Offer]:
     rows = tx.execute(_OFFERS, (tx.names.tenant(tx, tenant), tx.now))
     return [
         Offer(

@@ -17,7 +17,7 @@ CREATE FUNCTION daybell.mint(stamp bigint) RETURNS uuid LANGUAGE sql VOLATILE AS
           || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
 $$;
 
--- What people write as core/duration.py reads it: seconds, "1h30m", "PT5M".
+-- What people write as core/units.py reads it: seconds, "1h30m", "PT5M".
 CREATE FUNCTION daybell.read_seconds(value jsonb, what text) RETURNS float8 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE

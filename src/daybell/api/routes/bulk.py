@@ -1,0 +1,510 @@
+"""Routes for many executions: enqueue, cancel and retry; and `/dead-letters`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, cast
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from daybell.api import responses
+from daybell.api.caller import Caller, Operator, Viewer, api_of
+from daybell.api.contract import REPLAYED, IdempotencyKey, operation
+from daybell.api.encoding import answer_json, answer_page
+from daybell.api.idempotency import IdempotentRequest, perform_once
+from daybell.api.problems import ERRORS_MAX, Invalid
+from daybell.api.requests import (
+    ARGS_PARAMETER,
+    Cursor,
+    Limit,
+    ListFilters,
+    may_repeat_keys,
+    read_body,
+    read_bytes,
+    read_json,
+    refuse_repeated_keys,
+    validate_body,
+    yield_to_loop,
+)
+from daybell.api.routes.executions import execution_payloads, read_selection
+from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection
+from daybell.client.executions import Sweep, read_execution, read_executions
+from daybell.client.requests import CONTENT
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.limits import (
+    BULK_BYTES_MAX,
+    ENQUEUE_BATCH_MAX,
+    PAGE_ITEMS_DEFAULT,
+    REQUEST_BYTES_MAX,
+)
+from daybell.errors import PayloadError, PayloadTooLarge, UsageError
+
+WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
+PART_BYTES: Final = 64 * 1024  # likewise, of a larger one
+SWEEP_PAGES: Final = 20  # of a search, in one request
+RANK_BITS: Final = 14  # of a position in a batch
+OPTIONS: Final = (
+    "unique_key",
+    "delay",
+    "at",
+    "expires",
+    "priority",
+    "queue",
+    "retries",
+    "timeout",
+    "force",
+)
+
+router = APIRouter(prefix="/executions", tags=["executions"])
+
+
+class PlainItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """One execution that says nothing but what is to run."""
+
+    job: str
+    args: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class FullItem(
+    msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False, omit_defaults=True
+):
+    """One execution as it comes in. What its fields may be is for the client to say."""
+
+    job: str
+    args: dict[str, Any] | None = None
+    unique_key: str | None = None
+    delay: float | str | None = None
+    at: str | None = None
+    expires: float | str | None = None
+    priority: str | None = None
+    queue: str | None = None
+    retries: int | None = None
+    timeout: float | str | None = None
+    force: bool = False
+
+
+Part: TypeAlias = Sequence[PlainItem] | Sequence[FullItem]
+EXAMPLE: Final = '[{"job": "resize", "args": {"width": 100}}]'
+NO_LIST: Final = ("body", f"must be a list of executions, such as {EXAMPLE}")
+_AT: Final = re.compile(r"\[([0-9]+)\]")
+_DECODER: Final = msgspec.json.Decoder(list[FullItem])
+_PLAIN_DECODER: Final = msgspec.json.Decoder(list[PlainItem])
+_SPLITTING_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class EnqueuedRow(msgspec.Struct, gc=False):
+    """One of them in the answer."""
+
+    execution_id: UUID
+    created: bool
+
+
+@router.post(
+    "",
+    **operation(
+        "enqueue_executions",
+        answers=responses.EnqueuedMany,
+        status=202,
+        says="They will run.",
+        body=Items,
+        examples={
+            "two": [
+                {"job": "resize", "args": {"width": 100}},
+                {"job": "resize", "args": {"width": 200}, "priority": "high"},
+            ]
+        },
+        errors=(404, 409),
+        headers=REPLAYED,
+    ),
+)
+async def enqueue_executions(
+    request: Request, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Enqueue up to 10,000 executions, all or nothing. The answer is in the order given."""
+    raw = await read_bytes(request, bytes_max=BULK_BYTES_MAX)
+    return await enqueue(request, caller, raw, key)
+
+
+async def enqueue(request: Request, caller: Caller, raw: bytes, key: str | None) -> Response:
+    """The same, of a body that has been read."""
+    parts = [part async for part in read_items(raw)]
+
+    async def perform(this: IdempotentRequest) -> Response:
+        return await _enqueue(caller, parts, this)
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+async def read_items(raw: bytes) -> AsyncGenerator[Part]:
+    """The executions that a body asks for, in parts. The first mistake in it is told with its
+    place. Between two parts of a large body other requests go on.
+    """
+    if not raw:
+        raise PayloadError("the body is empty; send a JSON list of executions", field="body")
+    if len(raw) <= WHOLE_BYTES or (items := _split(raw)) is None:
+        part = _read_part(raw, 0)
+        if not part:
+            raise PayloadError("the list is empty; send at least one execution", field="body")
+        _check_count(len(part))
+        yield part
+        return
+    start = end = 0
+    while start < len(items):
+        size = 0
+        while end < len(items) and (end == start or size < PART_BYTES):
+            size += memoryview(items[end]).nbytes
+            end += 1
+        yield _read_part(b"[%b]" % b",".join(items[start:end]), start)
+        start = end
+        await yield_to_loop()
+
+
+def _split(raw: bytes) -> Sequence[msgspec.Raw] | None:
+    """The items of a list as they are written, if there are not too many and none is too large;
+    None: the body is empty or no JSON, and the decoder finds out why.
+    """
+    try:
+        items = _SPLITTING_DECODER.decode(raw)
+    except msgspec.ValidationError:
+        raise Invalid([NO_LIST]) from None
+    except (ValueError, RecursionError):
+        return None
+    _check_count(len(items))
+    longest = max((memoryview(item).nbytes for item in items), default=0)
+    if longest > REQUEST_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"one execution has {longest:,} bytes; the limit is {REQUEST_BYTES_MAX:,}", field="body"
+        )
+    return items or None
+
+
+def _read_part(raw: bytes, start: int) -> Part:
+    """The executions of a part; `start` is the position of the first one in the body."""
+    try:
+        return _decoded(raw)
+    except msgspec.ValidationError as error:
+        raise Invalid(_faults(raw, str(error), start)) from None
+
+
+def _check_count(count: int) -> None:
+    if count > ENQUEUE_BATCH_MAX:
+        raise PayloadTooLarge(
+            f"{count:,} executions are too many for one request; the limit is"
+            f" {ENQUEUE_BATCH_MAX:,}",
+            field="body",
+        )
+
+
+def _decoded(raw: bytes) -> Part:
+    """The items, by the same rules as a single one. Raises ValidationError, PayloadError."""
+    try:
+        asked = _decoded_fast(raw)
+    except msgspec.ValidationError:
+        raise
+    except (ValueError, RecursionError) as error:
+        if len(raw) > REQUEST_BYTES_MAX:
+            raise PayloadError(f"the body cannot be read: {error}", field="body") from None
+        # Says what is wrong with it, or reads half a character, as the fast ones do not.
+        return msgspec.convert(read_json(raw), list[FullItem])
+    if may_repeat_keys(raw, asked):
+        refuse_repeated_keys(raw)
+    return asked
+
+
+def _decoded_fast(raw: bytes) -> Part:
+    # Most say nothing but what is to run, which is read in half the time.
+    with suppress(msgspec.ValidationError):
+        return _PLAIN_DECODER.decode(raw)
+    return _DECODER.decode(raw)
+
+
+def _faults(raw: bytes, said: str, start: int) -> list[tuple[str, str]]:
+    """What is wrong with the first execution that cannot be read."""
+    items = read_json(raw)
+    message, _, place = said.partition(" - at `$")
+    at = _AT.match(place)
+    if not isinstance(items, list) or at is None:
+        return [NO_LIST]
+    here = f"[{start + int(at[1])}]"
+    try:
+        validate_body(cast("list[Any]", items)[int(at[1])], Item)
+    except Invalid as error:
+        return [(f"{here}.{field}", text) for field, text in error.found]
+    except PayloadError:
+        return [(here, f"must be an object, such as {EXAMPLE[1:-1]}")]
+    return [(here + place[at.end() :].rstrip("`"), message)]
+
+
+async def _enqueue(caller: Caller, parts: Sequence[Part], this: IdempotentRequest) -> Response:
+    news: list[NewExecution] = []
+    wrong: list[tuple[str, str]] = []
+    start = 0
+    for part in parts:
+        if start:
+            await yield_to_loop()
+        news += read_all(part, this, start, wrong)
+        start += len(part)
+        if len(wrong) >= ERRORS_MAX:
+            break
+    if wrong:
+        raise Invalid(wrong)
+    caller.check_args(new.args for new in news)
+    made = await _submit(caller, news, this)
+    created = sum(one.created for one in made)
+    items = [EnqueuedRow(one.id, one.created) for one in made]
+    return answer_json({"count": len(made), "created": created, "items": items}, status=202)
+
+
+async def _submit(
+    caller: Caller, news: Sequence[NewExecution], this: IdempotentRequest
+) -> list[Enqueued]:
+    """Enqueue them, and put it on record in the same transaction."""
+    jobs = ", ".join(sorted({new.job for new in news}))[:200]
+    after: dict[str, Any] = {"count": len(news), "first": news[0].id}
+    id = this.made("entry")
+    if all(new.unique_key is None for new in news):
+        entry = caller.entry("execution.enqueue", jobs, after=after, id=id)
+        return await caller.client.submit_many(news, repeat=this.is_repeated, entry=entry)
+    # Keys may be held, perhaps all of them: then there is nothing to tell.
+    after["with_keys"] = sum(new.unique_key is not None for new in news)
+    with caller.auditing("execution.enqueue", jobs, after=after, id=id):
+        return await caller.client.submit_many(news, repeat=this.is_repeated)
+
+
+def read_all(
+    asked: Part, this: IdempotentRequest, start: int, wrong: list[tuple[str, str]]
+) -> list[NewExecution]:
+    """The executions as a store takes them. What is wrong with them is added to `wrong`; `start` is
+    the position of the first one in the body.
+    """
+    if isinstance(asked[0], PlainItem):
+        ids = None if this.id is None else [_id(this, start + at) for at in range(len(asked))]
+        args = [one.args or {} for one in asked]
+        plain = read_executions([one.job for one in asked], args, ids)
+        if plain is not None:
+            return plain
+    news: list[NewExecution] = []
+    for position, one in enumerate(asked, start):
+        try:
+            news.append(_read_one(one, position, this))
+        except PayloadTooLarge:
+            raise
+        except UsageError as error:
+            field = f".{error.field}" if error.field else ""
+            wrong.append((f"[{position}]{field}", str(error)))
+            if len(wrong) >= ERRORS_MAX:
+                break
+    return news
+
+
+def _read_one(one: PlainItem | FullItem, position: int, this: IdempotentRequest) -> NewExecution:
+    options: dict[str, Any] = {
+        name: value for name in OPTIONS if (value := getattr(one, name, None)) is not None
+    }
+    id = None if this.id is None else _id(this, position)
+    args = one.args or None  # of one that is plain, it may be unset
+    return read_execution(one.job, args, id=id, **options)
+
+
+def _id(this: IdempotentRequest, position: int) -> UUID:
+    return this.made(position, rank=position, rank_bits=RANK_BITS)
+
+
+@router.post(
+    "/cancel",
+    **operation(
+        "cancel_executions",
+        answers=responses.Counts,
+        says="How many went which way.",
+        body=Selection,
+        examples={
+            "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+            "by filter": {"filter": {"job_id": "resize", "status": "pending"}},
+            "by content": {"filter": {"job": "resize", "args": {"order_id": 42}}},
+        },
+        errors=(404,),
+    ),
+)
+async def cancel_executions(request: Request, caller: Operator) -> Response:
+    """Cancel executions, by ids or by a filter. Those that run are asked to stop."""
+    wanted = await read_body(request, Selection)
+    check_selection(wanted)
+    said = wanted.model_dump(exclude_unset=True)
+    sweep = make_sweep(wanted)
+    if wanted.filter is None:
+        with caller.auditing("execution.cancel", "many", after=said):
+            answers = await caller.client.cancel_picked(wanted.ids or ())
+    else:
+        filters = read_selection(said["filter"])
+        with caller.auditing("execution.cancel", "many", after=said):
+            answers = await caller.client.cancel_many(sweep=sweep, **filters)
+    return answer_json(count_outcomes(answers, sweep))
+
+
+@router.post(
+    "/retry",
+    **operation(
+        "retry_executions",
+        answers=responses.Counts,
+        says="How many went which way.",
+        body=Retrial,
+        examples={
+            "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+            "by filter": {"filter": {"job_id": "resize", "since": "2026-11-15"}},
+            "by content": {"filter": {"error": "TimeoutError", "ended_since": "1h"}},
+        },
+        errors=(404,),
+        headers=REPLAYED,
+    ),
+)
+async def retry_executions(
+    request: Request, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Run executions again, by ids or by a filter: dead ones, unless `status` says otherwise."""
+    raw = await read_bytes(request)
+    wanted = validate_body(read_json(raw), Retrial) if raw else await read_body(request, Retrial)
+    check_selection(wanted)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        return await _retry(caller, wanted, this)
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Response:
+    said = wanted.model_dump(exclude_unset=True)
+    filters = None if wanted.filter is None else read_selection(said["filter"])
+    sweep = make_sweep(wanted)
+    with caller.auditing("execution.retry", "many", after=said, id=this.made("entry")):
+        if filters is None:
+            answers = await caller.client.retry_picked(
+                wanted.ids or (), force=wanted.force, request=this.id, repeat=this.is_repeated
+            )
+        else:
+            answers = await caller.client.retry_many(
+                force=wanted.force,
+                request=this.id,
+                repeat=this.is_repeated,
+                sweep=sweep,
+                **filters,
+            )
+    return answer_json(count_outcomes(answers, sweep))
+
+
+def make_sweep(wanted: Selection | LetterSelection) -> Sweep:
+    """How far a request goes: of what is searched by content, a bounded number is read. A worker is
+    content if several have its name.
+    """
+    content = CONTENT | {"worker_id"}
+    is_search = wanted.filter is not None and bool(content & wanted.filter.model_fields_set)
+    if wanted.cursor is not None and not is_search:
+        raise UsageError(
+            "cursor is for filters by content, whose answer has a next_cursor; leave it out",
+            field="cursor",
+        )
+    return Sweep(cursor=wanted.cursor, pages=SWEEP_PAGES)
+
+
+def count_outcomes(answers: Mapping[Any, int], sweep: Sweep | None = None) -> dict[str, Any]:
+    """How many went which way; those that nobody knows, or that are on no list, do not match."""
+    counts = {str(word): number for word, number in answers.items() if number}
+    others = counts.get("unknown", 0) + counts.get("not_listed", 0)
+    left = {} if sweep is None or sweep.cursor is None else {"next_cursor": sweep.cursor}
+    return {"matched": sum(counts.values()) - others, **counts, **left}
+
+
+def check_selection(wanted: Any) -> None:
+    """Refuse to guess which ones are meant."""
+    if (wanted.ids is None) == (wanted.filter is None):
+        raise UsageError(
+            'say which: {"ids": […]} or {"filter": {…}}; {"filter": {}} means all that there are',
+            field="filter",
+        )
+
+
+# `/dead-letters`: executions out of tries, for a person to decide on.
+
+dead_letters_router = APIRouter(prefix="/dead-letters", tags=["dead-letters"])
+
+_EXAMPLES: Final[dict[str, Any]] = {
+    "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+    "all of a job": {"filter": {"job_id": "resize"}},
+    "by content": {"filter": {"error": "TimeoutError", "args": {"order_id": 42}}},
+    "all": {"filter": {}},
+}
+
+
+@dead_letters_router.get(
+    "",
+    **operation(
+        "list_dead_letters",
+        answers=responses.ExecutionPage,
+        says="A page of dead letters, newest first.",
+        errors=(404,),
+        parameters=[ARGS_PARAMETER],
+    ),
+)
+async def list_dead_letters(
+    request: Request,
+    caller: Viewer,
+    selected: ListFilters,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """List dead executions that no person has decided on. Filters are those of `/executions`."""
+    page = await caller.client.dead_letters(limit=limit, cursor=cursor, **selected)
+    items = await execution_payloads(api_of(request).job_ids, caller, page.items)
+    return answer_page(page, items, cursor=lambda one: str(one.id))
+
+
+@dead_letters_router.post(
+    "/retry",
+    **operation(
+        "retry_dead_letters",
+        answers=responses.Counts,
+        says="How many went which way.",
+        body=LetterSelection,
+        examples=_EXAMPLES,
+        errors=(404,),
+    ),
+)
+async def retry_dead_letters(request: Request, caller: Operator) -> Response:
+    """Run dead letters again, their tries counted anew: by ids or by a filter."""
+    wanted = await read_body(request, LetterSelection)
+    chosen, sweep = _read_letters(wanted), make_sweep(wanted)
+    said = wanted.model_dump(exclude_unset=True)
+    with caller.auditing("dead_letter.retry", "many", after=said):
+        answers = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
+    return answer_json(count_outcomes(answers, sweep))
+
+
+@dead_letters_router.post(
+    "/discard",
+    **operation(
+        "discard_dead_letters",
+        answers=responses.Counts,
+        says="How many were on the list, and how many not.",
+        body=LetterSelection,
+        examples=_EXAMPLES,
+        errors=(404,),
+    ),
+)
+async def discard_dead_letters(request: Request, caller: Operator) -> Response:
+    """Take dead letters off the list: by ids or by a filter. They stay in history."""
+    wanted = await read_body(request, LetterSelection)
+    chosen, sweep = _read_letters(wanted), make_sweep(wanted)
+    said = wanted.model_dump(exclude_unset=True)
+    with caller.auditing("dead_letter.discard", "many", after=said):
+        listed, others = await caller.client.discard_dead_letters(sweep=sweep, **chosen)
+    return answer_json(count_outcomes({"discarded": listed, "not_listed": others}, sweep))
+
+
+def _read_letters(wanted: LetterSelection) -> dict[str, Any]:
+    check_selection(wanted)
+    if wanted.filter is None:
+        return {"ids": wanted.ids}
+    return {**read_selection(wanted.filter.model_dump(exclude_unset=True))}

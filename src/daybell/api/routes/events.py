@@ -1,0 +1,292 @@
+"""Routes of `/events` (CloudEvents 1.0), and of signals and approvals."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from http import HTTPStatus
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+from daybell.api.caller import Caller, Operator, Viewer
+from daybell.api.contract import REPLAYED, IdempotencyKey, operation
+from daybell.api.encoding import answer_json
+from daybell.api.guard import is_handshake, is_json, is_text
+from daybell.api.idempotency import IdempotentRequest, perform_once
+from daybell.api.problems import Invalid, Unsupported
+from daybell.api.requests import Cursor, Limit, read_bytes, read_json, validate_body
+from daybell.api.routes.executions import ExecutionPath
+from daybell.api.schema import SPEC, CloudEvent, Decision, EventPage, Published, Signal
+from daybell.client.events import read_decision, read_event
+from daybell.client.requests import read_id
+from daybell.client.wire import encode_event, identity
+from daybell.core.event import Event, NewEvent
+from daybell.core.event import Published as Sent
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from daybell.errors import PayloadError
+
+router = APIRouter(tags=["events"])
+
+STRUCTURED: Final = "application/cloudevents+json"
+BATCH: Final = "application/cloudevents-batch+json"
+_PREFIX: Final = "ce-"
+_VERSION: Final = "ce-specversion"
+_KNOWN: Final = frozenset(CloudEvent.model_fields)
+_REQUIRED: Final = ("specversion", "id", "source", "type")
+_AGREED: Final = {
+    "Allow": "GET, HEAD, OPTIONS, POST",
+    "WebHook-Allowed-Origin": "*",
+    "WebHook-Allowed-Rate": "*",
+}
+_EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes of others
+
+_PUBLISH = operation(
+    "publish_event",
+    answers=Published,
+    status=202,
+    says="It is on record, and what waited for it goes on.",
+    body=CloudEvent,
+    examples={
+        "an event": {
+            "specversion": SPEC,
+            "id": "A-1047",
+            "source": "/shop",
+            "type": "order.approved",
+            "data": {"order_id": 42, "by": "ada"},
+        },
+        "as little as there can be": {"type": "order.approved"},
+    },
+    headers=REPLAYED,
+)
+_CONTENT: dict[str, Any] = _PUBLISH["openapi_extra"]["requestBody"]["content"]
+_CONTENT[STRUCTURED] = {"schema": _CONTENT["application/json"]["schema"]}
+
+
+@router.post("/events", **_PUBLISH)
+async def publish_event(request: Request, caller: Operator, key: IdempotencyKey = None) -> Response:
+    """Tell of an event: what waits for it goes on, and what will wait for it finds it.
+
+    Takes a CloudEvent in structured mode, also as plain JSON, and in binary mode: the attributes
+    as `ce-…` headers, and the data, JSON or text, as the body. Data without a Content-Type is JSON.
+    An event is kept for seven days.
+    """
+    raw = await read_bytes(request, takes_text=_VERSION in request.headers)
+    said = _read(request, raw)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        event = read_event(
+            said.type,
+            said.data,
+            source=said.source,
+            id=said.id or str(this.made("event")),
+            time=said.time,
+        )
+        return await _send(caller, event, this, action="event.publish", target=event.name)
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+@router.options("/events", include_in_schema=False)
+async def agree_to_events(request: Request) -> Response:
+    """Answer the handshake of CloudEvents webhooks: events of every sender that has a key.
+
+    The answer repeats nothing of the request, and a callback that it names is not called.
+    """
+    if not is_handshake(request.scope):
+        raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
+    return Response(headers=_AGREED)
+
+
+def _read(request: Request, raw: bytes) -> CloudEvent:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == BATCH:
+        raise Unsupported("events in batches are not taken; send each in a request of its own")
+    attributes = _attributes(request)
+    if kind == STRUCTURED or not attributes:
+        said = read_json(raw)
+        is_one = kind == STRUCTURED or (isinstance(said, dict) and "specversion" in said)
+        return validate_body(_normalize_event(said) if is_one else said, CloudEvent)
+    data = None
+    if raw:
+        data = _as_text(raw, "body") if is_text(kind) else read_json(raw)
+    return validate_body(_normalize_event({**attributes, "data": data}), CloudEvent)
+
+
+def _attributes(request: Request) -> dict[str, Any]:
+    """Those of binary mode. What is not ASCII in them is escaped with percent signs."""
+    found: dict[str, Any] = {}
+    for name, value in request.headers.items():
+        if name.startswith(_PREFIX):
+            attribute = name.removeprefix(_PREFIX)
+            if attribute in found:
+                raise PayloadError(f"the header {name} comes twice", field=name)
+            found[attribute] = unquote(value, errors="replace")
+    return found
+
+
+def _normalize_event(said: Any) -> Any:
+    """A CloudEvent with its data as JSON, and without the attributes that others have added to it,
+    which mean nothing here.
+
+    What the standard demands has to be there.
+    """
+    if not isinstance(said, dict):
+        return cast("object", said)
+    given = cast("dict[str, Any]", said)
+    missing = [(name, "is missing; a CloudEvent has it") for name in _REQUIRED if name not in given]
+    if missing:
+        raise Invalid(missing)
+    if given.get("data_base64") is not None:
+        given = {**given, "data": _decoded(given)}
+    return {
+        name: value
+        for name, value in given.items()
+        if name != "data_base64" and (name in _KNOWN or not _EXTENSION.fullmatch(name))
+    }
+
+
+def _decoded(given: dict[str, Any]) -> Any:
+    """What is sent as bytes, as far as it is JSON or text."""
+    if "data" in given:
+        raise PayloadError(
+            "there is data as well as data_base64; send one of them", field="data_base64"
+        )
+    try:
+        raw = b64decode(given["data_base64"], validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise PayloadError(
+            "data_base64 is not Base64; send JSON as data", field="data_base64"
+        ) from None
+    content = given.get("datacontenttype")
+    if content is None or (isinstance(content, str) and is_json(content)):
+        return read_json(raw)
+    return _as_text(raw, "data_base64")
+
+
+def _as_text(raw: bytes, field: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise PayloadError(
+            "the data is not text in UTF-8; other bytes are not taken: send where they are kept",
+            field=field,
+        ) from None
+
+
+async def _send(
+    caller: Caller, event: NewEvent, this: IdempotentRequest, *, action: str, target: object
+) -> Response:
+    # Under an id that follows from the request's key, nobody else can have sent it.
+    is_ours = this.is_repeated and event.id == str(this.made("event"))
+    known = await _find_recorded(caller, event) if is_ours and event.execution else None
+    if known is not None:
+        found = Sent(created=True, execution=known.execution)
+    else:
+        event, node = await caller.client.addressed(event)
+        after = {"id": event.id, "source": event.source, "type": event.name}
+        after |= {} if node is None else {"execution_id": str(event.execution)}
+        with caller.auditing(action, target, after=after, id=this.made("entry")):
+            found = await caller.client.keep(event, node)
+        found = msgspec.structs.replace(found, created=found.created or is_ours)
+    said = {
+        "event_id": event.id,
+        "created": found.created,
+        "resumed": found.resumed,
+        "execution_id": identity(found.execution),
+        "node": found.node,
+    }
+    return answer_json(said, status=202)
+
+
+async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
+    """What a try before this one has sent: who it was for may not wait any more. That was a moment
+    ago, so it is among the last.
+    """
+    seen, cursor = 0, None
+    while seen < PAGE_ITEMS_MAX:
+        page = await caller.client.events(limit=PAGE_ITEMS_MAX, cursor=cursor)
+        for one in page.items:
+            if (one.source, one.id) == (event.source, event.id):
+                return one
+        seen, cursor = seen + len(page.items), page.next_cursor
+        if cursor is None:
+            break
+    return None
+
+
+@router.get(
+    "/events",
+    **operation("list_events", answers=EventPage, says="A page of events, the last ones first."),
+)
+async def list_events(
+    caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """List the events that are on record."""
+    page = await caller.client.events(limit=limit, cursor=cursor)
+    items = [encode_event(one) for one in page.items]
+    return answer_json({"items": items, "next_cursor": page.next_cursor})
+
+
+@router.post(
+    "/executions/{id}/signal",
+    **operation(
+        "signal_execution",
+        answers=Published,
+        status=202,
+        says="It is on record for this execution, which goes on if it waits for it.",
+        body=Signal,
+        examples={"a signal": {"name": "order.approved", "data": {"by": "ada"}}},
+        errors=(404, 409),
+        headers=REPLAYED,
+    ),
+)
+async def signal_execution(
+    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Send an event to one execution alone, which it waits for or will wait for."""
+    raw = await read_bytes(request)
+    said = validate_body(read_json(raw), Signal)
+    known = read_id(id)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        event = read_event(said.name, said.data, id=str(this.made("event")), execution=known)
+        return await _send(caller, event, this, action="execution.signal", target=known)
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+@router.post(
+    "/executions/{id}/approve",
+    **operation(
+        "approve_execution",
+        answers=Published,
+        status=202,
+        says="The decision is on record, and the execution goes on if it waits for it.",
+        body=Decision,
+        is_optional=True,
+        examples={"no": {"approved": False, "note": "over budget"}},
+        errors=(404, 409),
+        headers=REPLAYED,
+    ),
+)
+async def approve_execution(
+    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Tell an execution what was decided, which it waits for with `ctx.wait_for_approval`."""
+    raw = await read_bytes(request)
+    said = validate_body(read_json(raw), Decision) if raw else Decision()
+    known = read_id(id)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        decision = read_decision(
+            known, said.name, approved=said.approved, by=caller.actor, note=said.note
+        )
+        event = msgspec.structs.replace(decision, id=str(this.made("event")))
+        return await _send(caller, event, this, action="execution.approve", target=known)
+
+    return await perform_once(request, caller, key, raw, perform)

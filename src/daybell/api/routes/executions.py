@@ -1,0 +1,508 @@
+"""Routes of `/executions`: list, show, logs, cancel, retry; and triggers of a job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+from msgspec import Raw
+
+from daybell.api import responses
+from daybell.api.caller import Caller, Operator, Viewer, api_of
+from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
+from daybell.api.encoding import answer_json, answer_page, encode
+from daybell.api.idempotency import IdempotentRequest, perform_once
+from daybell.api.requests import (
+    ARGS_PARAMETER,
+    BoundFilter,
+    Cursor,
+    Id,
+    JobFilter,
+    Limit,
+    ListFilters,
+    StatusFilter,
+    TextFilter,
+    WorkerFilter,
+    choose_job,
+    may_repeat_keys,
+    read_body,
+    read_bytes,
+    read_json,
+    validate_body,
+)
+from daybell.api.schema import Again, Nothing, Trigger
+from daybell.api.stream import follow_log, read_place, wants_stream
+from daybell.client import wire
+from daybell.client.executions import (
+    PARTS_PER_READ,
+    START,
+    is_job_name,
+    read_execution,
+    read_executions,
+)
+from daybell.client.explain import find_reason
+from daybell.client.requests import Filters, id_in, read_id
+from daybell.core import payload
+from daybell.core.access import NewAuditEntry
+from daybell.core.execution import Enqueued, Execution, LogPart, NewExecution, State
+from daybell.core.limits import PAGE_BYTES_MAX, PAGE_ITEMS_DEFAULT, PAYLOAD_DEPTH_MAX
+from daybell.core.units import to_iso
+from daybell.core.views import Counts
+from daybell.errors import UsageError
+
+# Between the names of jobs, which executions carry, and their ids, which callers may use.
+
+KNOWN_MAX: Final = 10_000
+KNOWN_SECONDS: Final = 600.0
+
+
+class JobIds:
+    """Ids of jobs by name. A job keeps its id, a deleted one that comes back too; a name gets
+    another id only long after its job was removed. So they are remembered for a while.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._until = 0.0
+
+    async def of(self, caller: Caller, names: Iterable[str]) -> dict[str, str]:
+        """The ids of these jobs."""
+        wanted = set(names)
+        now = asyncio.get_running_loop().time()
+        if now > self._until:
+            self._known.clear()
+            self._until = now + KNOWN_SECONDS
+        place = caller.tenant
+        known = {name: self._known[place, name] for name in wanted if (place, name) in self._known}
+        if len(known) < len(wanted):
+            for name, id in (await caller.client.job_ids(wanted - known.keys())).items():
+                known[name] = self._known[place, name] = str(id)
+            while len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        return known
+
+
+async def execution_payloads(
+    ids: JobIds, caller: Caller, executions: Iterable[Execution]
+) -> list[dict[str, Any]]:
+    """Executions as answers have them: with the ids of their jobs."""
+    found = list(executions)
+    known = await ids.of(caller, (one.job for one in found))
+    return [{**wire.execution(one), "job_id": known[one.job]} for one in found]
+
+
+async def find_job_name(caller: Caller, job: str | None) -> str | None:
+    """The name of a job that is given by its id or name; an unknown id raises JobNotFound."""
+    if job is None or id_in(job) is None:
+        return job
+    return (await caller.client.standing(job)).job.name
+
+
+router = APIRouter(tags=["executions"])
+
+WorkflowFilter = Annotated[
+    Id | None, Query(description="What belongs to this execution: the nodes of a workflow's run.")
+]
+WithNodes = Annotated[
+    bool, Query(description="Also nodes of workflows' runs, which are left out otherwise.")
+]
+ExecutionPath = Annotated[
+    str,
+    Path(
+        alias="id",
+        description="An execution's id.",
+        max_length=100,
+        json_schema_extra={"format": "uuid"},
+    ),
+]
+
+
+async def list_executions(
+    request: Request,
+    caller: Viewer,
+    selected: ListFilters,
+    status: StatusFilter = None,
+    workflow_id: WorkflowFilter = None,
+    nodes: WithNodes = False,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """List executions, newest first.
+
+    `status` may be repeated, and `pending` means not started. `since` and `until` are about when
+    they were created. `arg.NAME`, `unique_key`, `error`, `ended_since` and `ended_until` search:
+    a page reads 5,000 executions at most, those that the other filters let through. It may be
+    short or empty. Follow `next_cursor` until it is null.
+    """
+    filters: Filters = {**selected, "status": status, "parent": workflow_id, "nodes": nodes}
+    page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
+    items = await execution_payloads(api_of(request).job_ids, caller, page.items)
+    return answer_page(page, items, cursor=lambda one: str(one.id))
+
+
+_LIST: dict[str, Any] = {
+    "answers": responses.ExecutionPage,
+    "says": "A page of executions.",
+    "errors": (404,),
+    "parameters": [ARGS_PARAMETER],
+}
+router.get("/executions", **operation("list_executions", **_LIST))(list_executions)
+# The same under another name, which some expect.
+router.get("/job/executions", **operation("list_job_executions", **_LIST))(list_executions)
+
+
+@router.get(
+    "/counts",
+    **operation("count_executions", answers=responses.StateCounts, says="How many.", errors=(404,)),
+)
+async def count_executions(
+    caller: Viewer,
+    job_id: JobFilter = None,
+    job: JobFilter = None,
+    status: StatusFilter = None,
+    worker_id: WorkerFilter = None,
+    queue: TextFilter = None,
+    since: BoundFilter = None,
+    until: BoundFilter = None,
+    workflow_id: WorkflowFilter = None,
+    nodes: WithNodes = False,
+    dead_letters: Annotated[bool, Query(description="Only dead letters.")] = False,
+) -> Response:
+    """Count executions by state. States without any are left out.
+
+    A count reads 10,000 executions of a kind: of the states in `at_least` there may be more.
+    """
+    filters: Filters = {
+        "job": choose_job(job, job_id),
+        "status": status,
+        "worker": worker_id,
+        "queue": queue,
+        "since": since,
+        "until": until,
+        "parent": workflow_id,
+        "nodes": nodes,
+    }
+    if dead_letters:
+        # Of the dead, those that a retry would take are the letters.
+        count = await caller.client.count_retryable(**{**filters, "status": "dead"})
+        at_least = () if count.is_exact else (State.DEAD,)
+        counts = Counts({State.DEAD: int(count)}, at_least=at_least)
+    else:
+        counts = await caller.client.count(**filters)
+    return answer_json(wire.counts(counts))
+
+
+@router.get(
+    "/executions/{id}",
+    **operation(
+        "get_execution",
+        answers=responses.ExecutionDetail,
+        says="The execution, with its attempts and its timeline.",
+        errors=(404,),
+    ),
+)
+async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
+    """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
+    found = await caller.client.story(id)
+    (said,) = await execution_payloads(api_of(request).job_ids, caller, [found.detail.execution])
+    said |= {**wire.detail(found.detail), "timeline": found.timeline, "steps": found.told_steps}
+    run = found.run
+    if run is not None:
+        said["progress"] = run.percent
+    return answer_json({**said, "workflow": None if run is None else wire.run(run)})
+
+
+_LOGS = operation(
+    "get_execution_logs",
+    answers=responses.LogPage,
+    says="Lines of its log; or, to who accepts text/event-stream, the log as it grows.",
+    errors=(404,),
+)
+_LOGS["responses"][200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+
+
+@router.get("/executions/{id}/logs", **_LOGS)
+async def get_logs(
+    request: Request,
+    id: ExecutionPath,
+    caller: Viewer,
+    attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    cursor: Cursor = None,
+) -> Response:
+    """Show what an execution said: its log, and what it printed. Logs come in pages of parts."""
+    known = read_id(id)
+    if wants_stream(request):
+        return await follow_log(request, caller, known)
+    await caller.client.execution(known)
+    after = _read_log_cursor(cursor)
+    if attempt is not None:
+        after = max(after, (attempt - 1, 2**31 - 1))
+    read = await caller.client.log(known, after=after)
+    parts, lines, left = list[LogPart](), list[Raw](), PAGE_BYTES_MAX
+    for part in read:
+        some = [] if attempt not in (None, part.attempt) else _lines(part)
+        left -= sum(len(line) + 1 for line in map(bytes, some))
+        if lines and left < 0:
+            break
+        parts.append(part)
+        lines += some
+    is_full = len(parts) < len(read) or len(read) == PARTS_PER_READ
+    is_more = is_full and (attempt is None or parts[-1].attempt <= attempt)
+    end = f"{parts[-1].attempt}.{parts[-1].number}" if parts else cursor
+    more = end if is_more else None
+    return answer_json({"items": lines, "next_cursor": more, "end_cursor": end})
+
+
+def _lines(part: LogPart) -> list[Raw]:
+    """The lines of a part as JSON."""
+    return [
+        Raw(
+            encode(
+                {
+                    "at": to_iso(line.at),
+                    "attempt": part.attempt,
+                    "level": line.level,
+                    "source": line.source,
+                    "message": line.message,
+                }
+            )
+        )
+        for line in part.lines
+    ]
+
+
+def _read_log_cursor(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return START
+    place = read_place(cursor)
+    if place == START:
+        raise UsageError("cursor is not one that came with a page of this log", field="cursor")
+    return place
+
+
+_CANCEL = operation(
+    "cancel_execution",
+    answers=responses.Cancelled,
+    says="It has ended.",
+    body=Nothing,
+    is_optional=True,
+    errors=(404,),
+    also={202: "It runs; asked to stop."},
+)
+
+
+@router.post("/executions/{id}/cancel", **_CANCEL)
+async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator) -> Response:
+    """Cancel an execution: at once if it has not started, else by asking it to stop."""
+    await read_body(request, Nothing, optional=True)
+    with caller.auditing("execution.cancel", id):
+        outcome = str(await caller.client.cancel(id))
+    is_asked = outcome == "requested"
+    state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
+    if outcome == "finished":
+        state = (await caller.client.execution(id)).execution.state
+    said = {"execution_id": str(read_id(id)), "status": str(state), "cancel_requested": is_asked}
+    return answer_json(said, status=202 if is_asked else 200)
+
+
+@router.post(
+    "/executions/{id}/retry",
+    **operation(
+        "retry_execution",
+        answers=responses.Retried,
+        status=202,
+        says="It runs again, itself or as a new one.",
+        body=Again,
+        is_optional=True,
+        examples={
+            "although it succeeded": {"force": True},
+            "a workflow, from one of its nodes": {"from": "load"},
+        },
+        errors=(404, 409),
+        headers={**LOCATION, **REPLAYED},
+    ),
+)
+async def retry_execution(
+    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Run an execution again: a dead one itself, a cancelled one as a new execution.
+
+    `force` does the latter for one that succeeded, or was discarded. Of a workflow's run, what has
+    succeeded is kept; `from` names a node to begin with, as a new execution.
+    """
+    raw = await read_bytes(request)
+    wanted = validate_body(read_json(raw), Again) if raw else Again.model_validate({})
+    known = read_id(id)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        made = await _find_retried(caller, known, this) if this.is_repeated else None
+        return await _answer_retry(caller, known, made or await _retry(caller, known, this, wanted))
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+async def _retry(caller: Caller, id: UUID, this: IdempotentRequest, wanted: Again) -> UUID:
+    def told(made: UUID) -> NewAuditEntry:
+        after = {"execution_id": made}
+        return caller.entry("execution.retry", id, after=after, id=this.made("entry"))
+
+    made = await caller.client.retry(
+        id,
+        force=wanted.force,
+        from_=wanted.from_,
+        request=this.id,
+        repeat=this.is_repeated,
+        told=told,
+    )
+    return made.id
+
+
+async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UUID | None:
+    """What runs because of an earlier try: a dead one that was revived cannot be once more."""
+    entry = await caller.recorded("execution.retry", id, this.made("entry"))
+    return None if entry is None else UUID(payload.decode(entry.after or "{}")["execution_id"])
+
+
+async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
+    state = (await caller.client.execution(made)).execution.state
+    return answer_json(
+        {"execution_id": str(made), "status": str(state), "created": made != old},
+        status=202,
+        headers={"Location": f"/api/v1/executions/{made}"},
+    )
+
+
+@router.get(
+    "/executions/{id}/why",
+    **operation("explain_execution", answers=responses.Why, says="Why.", errors=(404,)),
+)
+async def explain_execution(id: ExecutionPath, caller: Viewer) -> Response:
+    """Say why an execution has not run, or has not ended."""
+    return answer_json(wire.reason(await find_reason(caller.client, id)))
+
+
+def read_selection(said: dict[str, Any]) -> Filters:
+    """Return a filter of a body as the client takes it."""
+    filters: Filters = {
+        "job": choose_job(said.get("job"), said.get("job_id")),
+        "status": said.get("status"),
+        "queue": said.get("queue"),
+        "worker": said.get("worker_id"),
+        "parent": said.get("workflow_id"),
+        "since": said.get("since"),
+        "until": said.get("until"),
+        "args": said.get("args"),
+        "unique_key": said.get("unique_key"),
+        "error": said.get("error"),
+        "ended_since": said.get("ended_since"),
+        "ended_until": said.get("ended_until"),
+    }
+    return filters
+
+
+# One execution of a job, asked for by name.
+
+ID_CHARS_MIN: Final = 32
+
+
+class PlainTrigger(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A body that says nothing but what the job is called with."""
+
+    args: dict[str, Any]
+
+
+_DECODER: Final = msgspec.json.Decoder(PlainTrigger)
+
+
+async def trigger_execution(
+    request: Request, caller: Caller, name: str, raw: bytes, key: str | None
+) -> Response:
+    """Run a job as a body says."""
+    options = read_options(raw)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        return await _enqueue_one(caller, name, options, this)
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+def read_options(raw: bytes) -> dict[str, Any]:
+    """What a body says. All that is wrong with it is told at once."""
+    if not raw:
+        return {}
+    plain = _read_plain(raw)
+    if plain is not None:
+        return {"args": plain}
+    wanted = validate_body(read_json(raw), Trigger)
+    return {field: getattr(wanted, field) for field in wanted.model_fields_set}
+
+
+def _read_plain(raw: bytes) -> dict[str, Any] | None:
+    """The arguments in a body that has nothing else, and nothing that could be refused; None: it
+    has to be looked at more closely.
+    """
+    if raw.count(b"{") + raw.count(b"[") > PAYLOAD_DEPTH_MAX:
+        return None
+    try:
+        plain = _DECODER.decode(raw)
+    except (ValueError, RecursionError):
+        return None
+    return None if may_repeat_keys(raw, plain) else plain.args
+
+
+async def _enqueue_one(
+    caller: Caller, name: str, options: dict[str, Any], this: IdempotentRequest
+) -> Response:
+    is_given = options.get("args") is not None
+    new = await _read_execution(caller, name, options, this)
+    if is_given:
+        caller.check_args([new.args])
+    made = await _submit(caller, new, this)
+    is_now = new.delay is None and new.at is None
+    is_sure = made.created and is_now and not made.at_gate and not this.is_repeated
+    state = State.QUEUED if is_sure else await _state_of(caller, made)
+    return answer_json(
+        {"execution_id": str(made.id), "status": str(state), "created": made.created},
+        status=202,
+        headers={"Location": f"/api/v1/executions/{made.id}"},
+    )
+
+
+async def _submit(caller: Caller, new: NewExecution, this: IdempotentRequest) -> Enqueued:
+    """Enqueue it, and put it on record in the same transaction."""
+    after = {"execution_id": new.id}
+    entry = caller.entry("job.trigger", new.job, after=after, id=this.made("entry"))
+    if new.unique_key is None:
+        return await caller.client.submit(new, repeat=this.is_repeated, entry=entry)
+    # Not together with others: if its key is held, there is nothing to tell.
+    with caller.client.auditing(entry):
+        (made,) = await caller.client.submit_many([new], repeat=this.is_repeated)
+    return made
+
+
+async def _read_execution(
+    caller: Caller, name: str, options: dict[str, Any], this: IdempotentRequest
+) -> NewExecution:
+    """The execution as a store takes it. The job is looked up only if something of it is needed:
+    its name if this is its id, or the arguments that its schedules use.
+    """
+    args = options.pop("args", None)
+    id = this.made("execution")
+    is_named = len(name) < ID_CHARS_MIN or id_in(name) is None
+    if args is not None and is_named and not options:
+        plain = read_executions([name], [args], [id])
+        if plain is not None:
+            return plain[0]
+    if args is None or not is_named or not is_job_name(name):
+        job = await caller.client.job_named(name)
+        name, args = job.name, payload.decode(job.definition.args) if args is None else args
+    return read_execution(name, args, id=id, **options)
+
+
+async def _state_of(caller: Caller, made: Enqueued) -> State:
+    return (await caller.client.execution(made.id)).execution.state

@@ -1,0 +1,742 @@
+"""Routes of `/jobs` and `/templates`: definitions, versions and actions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from typing import Annotated, Any, Final, cast
+from urllib.parse import quote
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from daybell.api import responses
+from daybell.api.caller import Admin, Caller, Operator, Viewer
+from daybell.api.contract import (
+    CHANGED_JOBS,
+    DECLARED_JOBS,
+    ETAG,
+    LOCATION,
+    NEW_JOBS,
+    NEW_TEMPLATES,
+    REPLAYED,
+    IdempotencyKey,
+    IfMatch,
+    operation,
+)
+from daybell.api.encoding import answer_created, answer_json, answer_page
+from daybell.api.idempotency import IdempotentRequest, perform_once
+from daybell.api.problems import PreconditionFailed
+from daybell.api.requests import (
+    Cursor,
+    JobStatusFilter,
+    Limit,
+    TextFilter,
+    read_body,
+    read_bytes,
+    read_json,
+    validate_body,
+)
+from daybell.api.routes.executions import trigger_execution
+from daybell.api.schema import (
+    BackfillRequest,
+    DeclaredJob,
+    DeclaredTemplate,
+    JobChange,
+    NewJob,
+    NewTemplate,
+    Nothing,
+    Pause,
+    Rollback,
+    Trigger,
+)
+from daybell.client import wire
+from daybell.client.declarations import CREATED, UNCHANGED, ApplyOutcome, warnings_about
+from daybell.client.executions import read_execution
+from daybell.client.job_checks import describe_broken_uses
+from daybell.client.requests import id_in
+from daybell.core.execution import Enqueued
+from daybell.core.job import Job, Template
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.errors import JobNotFound, TemplateNotFound, UsageError, VersionConflict, shown
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+JobPath = Annotated[str, Path(alias="job", description="A job's id or name.", max_length=200)]
+NewJobPath = Annotated[str, Path(alias="job", description="A job's name.", max_length=200)]
+DryRun = Annotated[bool, Query(description="Only say what would be done.")]
+DeleteForce = Annotated[bool, Query(description="Even if the code of a live worker declares it.")]
+Deleting = Annotated[
+    bool, Query(description="Say instead what goes wrong without it, such as who needs it.")
+]
+
+
+@router.post(
+    "",
+    **operation(
+        "create_job",
+        answers=responses.NewJobAnswer,
+        status=201,
+        says="Created.",
+        body=NewJob,
+        examples=NEW_JOBS,
+        errors=(404, 409),
+        headers={**LOCATION, **ETAG, **REPLAYED},
+    ),
+)
+async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None) -> Response:
+    """Create a job. Without a `schedule` it runs once, now.
+
+    One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it runs.
+    """
+    raw = await read_bytes(request)
+    wanted = validate_body(read_json(raw), NewJob)
+    about = await caller.of_tenant(wanted.tenant)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        return await _create_job(about, wanted, this)
+
+    return await perform_once(request, about, key, raw, perform)
+
+
+async def _create_job(caller: Caller, wanted: NewJob, this: IdempotentRequest) -> Response:
+    job, made = await _create_or_launch(caller, wanted, this)
+    said = {} if made is None else {"execution_id": str(made.id)}
+    # Of what was made: by now it may be deleted.
+    warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
+    standing = await caller.client.standing(job.name)
+    return answer_created(
+        {**wire.standing(standing), **said, "warnings": warnings},
+        location=job_location(job),
+        headers=etag_header(job),
+    )
+
+
+async def _create_or_launch(
+    caller: Caller, wanted: NewJob, this: IdempotentRequest
+) -> tuple[Job, Enqueued | None]:
+    """The job, and what it runs if it has no schedule; from an earlier try, perhaps."""
+    name, run, entry = wanted.name, None, this.made("entry")
+    with schedule_field_paths():
+        options: Any = await caller.client.filled_in(cast("Any", wanted.options()), what="a job")
+    if options.get("schedule") is None and not options.get("dependencies"):
+        args: dict[str, Any] = options.get("args") or {}
+        run = read_execution(name, args, unique_key=wanted.unique_key, id=this.made("execution"))
+    elif wanted.unique_key is not None:
+        raise UsageError(
+            "unique_key is for a job without a schedule, which runs once; others take it with each"
+            " trigger",
+            field="unique_key",
+        )
+    if this.is_repeated and await caller.recorded("job.create", name, entry) is not None:
+        job = (await caller.client.standing(name)).job
+        return job, None if run is None else await caller.client.submit(run, repeat=True)
+    options |= {"author": caller.actor, "id": this.made("job")}
+    after = wanted.model_dump(exclude_unset=True)
+    with schedule_field_paths(), caller.auditing("job.create", name, after=after, id=entry):
+        if run is None:
+            return await caller.client.create(name, **options), None
+        return await caller.client.launch(name, run, **options)
+
+
+@router.get(
+    "",
+    **operation("list_jobs", answers=responses.JobPage, says="A page of jobs, by name."),
+)
+async def list_jobs(
+    caller: Viewer,
+    status: JobStatusFilter = None,
+    user_id: TextFilter = None,
+    queue: TextFilter = None,
+    q: TextFilter = None,
+    prefix: TextFilter = None,
+    label: Annotated[str | None, Query(include_in_schema=False)] = None,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """List jobs. `q` is looked for in names and descriptions."""
+    if label is not None:
+        raise UsageError("not available yet: labels of jobs", field="label")
+    page = await caller.client.standings_page(
+        status=status,
+        user_id=user_id,
+        queue=queue,
+        text=q,
+        prefix=prefix or "",
+        limit=limit,
+        cursor=cursor,
+    )
+    items = (wire.standing(one, listed=True) for one in page.items)
+    return answer_page(page, items, cursor=lambda one: one.job.name)
+
+
+@router.get(
+    "/{job}",
+    **operation(
+        "get_job",
+        answers=responses.Job,
+        says="The job, with what it does now.",
+        errors=(404,),
+        headers=ETAG,
+    ),
+)
+async def get_job(name: JobPath, caller: Viewer) -> Response:
+    """Show a job, a deleted one too, with its status, its next time and its last execution."""
+    standing = await caller.client.standing(name)
+    return answer_json(wire.standing(standing), headers=etag_header(standing.job))
+
+
+@router.patch(
+    "/{job}",
+    **operation(
+        "update_job",
+        answers=responses.ChangedJob,
+        says="Changed; the new version.",
+        body=JobChange,
+        examples=CHANGED_JOBS,
+        errors=(404, 409, 412),
+        headers=ETAG,
+    ),
+)
+async def update_job(
+    request: Request, name: JobPath, caller: Admin, version: IfMatch = None
+) -> Response:
+    """Change a job. What is not named stays as it is; null is back to the default."""
+    change = await read_body(request, JobChange)
+    expect = read_version(version)
+    before = await caller.client.job_named(name)
+    options = _changes(change)
+    if not options:
+        raise UsageError("nothing is to change; name a field, such as schedule", field="body")
+    after = change.model_dump(exclude_unset=True)
+    with (
+        schedule_field_paths(),
+        precondition(expect),
+        caller.auditing("job.update", before.name, before=wire.job(before), after=after),
+    ):
+        job = await caller.client.update(before.name, author=caller.actor, expect=expect, **options)
+    warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
+    standing = wire.standing(await caller.client.standing(job.name))
+    return answer_json({**standing, "warnings": warnings}, headers=etag_header(job))
+
+
+def _changes(change: JobChange) -> dict[str, Any]:
+    options = change.options()
+    nulls = {name: _DEFAULTS[name] for name in _DEFAULTS if options.get(name, 0) is None}
+    return {**options, **nulls}
+
+
+@router.put(
+    "/{job}",
+    **operation(
+        "apply_job",
+        answers=responses.AppliedJob,
+        says="It is what was declared; `action` says whether it was before.",
+        body=DeclaredJob,
+        examples=DECLARED_JOBS,
+        errors=(404, 409, 412),
+        headers=ETAG,
+        also={201: "Created."},
+    ),
+)
+async def apply_job(
+    request: Request,
+    name: NewJobPath,
+    caller: Admin,
+    version: IfMatch = None,
+    dry_run: DryRun = False,
+) -> Response:
+    """Declare a job: it is created, or changed to be what is said here and nothing else.
+
+    Without a `schedule` it never runs by itself. A job that code defines is refused.
+    """
+    wanted = await read_body(request, DeclaredJob)
+    if wanted.name not in (None, name):
+        raise UsageError(
+            f"name is {shown(wanted.name)}, and the address says {shown(name)}", field="name"
+        )
+    await _check_no_id(caller, name)
+    expect = read_version(version)
+    options: dict[str, Any] = {"author": caller.actor, "expect": expect, **wanted.options()}
+    after = wanted.model_dump(exclude_unset=True)
+    with schedule_field_paths(), precondition(expect):
+        planned = await caller.client.apply_job(name, dry_run=True, **options)
+        if dry_run or planned.action == UNCHANGED:
+            return await _answer_applied(caller, planned, 200)
+        with caller.auditing("job.apply", name, before=planned.before, after=after):
+            made = await caller.client.apply_job(name, **options)
+    return await _answer_applied(caller, made, 201 if made.action == CREATED else 200)
+
+
+async def _check_no_id(caller: Caller, name: str) -> None:
+    """Refuse a job's id where its name belongs: it would become another job's name."""
+    with suppress(JobNotFound):
+        if id_in(name) is not None and (await caller.client.job_named(name)).name != name:
+            raise UsageError(f"{name} is a job's id; a job is declared by its name", field="name")
+
+
+async def _answer_applied(caller: Caller, made: ApplyOutcome, status: int) -> Response:
+    there = None if made.job is None else await caller.client.standing(made.job.name)
+    said = {
+        "action": made.action,
+        "before": made.before,
+        "after": made.after,
+        "job": None if there is None else wire.standing(there),
+        "warnings": made.warnings,
+    }
+    return answer_json(
+        said, status=status, headers={} if made.job is None else etag_header(made.job)
+    )
+
+
+@router.get(
+    "/{job}/warnings",
+    **operation(
+        "list_job_warnings",
+        answers=responses.JobWarnings,
+        says="What looks wrong with the job as things are now; nothing, if all is well.",
+        errors=(404,),
+    ),
+)
+async def list_warnings(name: JobPath, caller: Viewer, deleting: Deleting = False) -> Response:
+    """Say what looks wrong with a job: secrets that are not set, no worker that could run it."""
+    client = caller.client
+    job = (await client.standing(name)).job if deleting else await client.job_named(name)
+    found = await client.warnings(job.name, deleting=deleting)
+    return answer_json({"items": found, "next_cursor": None})
+
+
+@router.delete(
+    "/{job}",
+    **operation(
+        "delete_job",
+        answers=responses.Deleted,
+        says="It fires no more, and what was unfinished is cancelled.",
+        errors=(404, 409, 412),
+    ),
+)
+async def delete_job(
+    name: JobPath, caller: Admin, version: IfMatch = None, force: DeleteForce = False
+) -> Response:
+    """Cancel a job: it fires no more, and its unfinished executions are cancelled.
+
+    A job that is deleted stays so, and what is left unfinished of it is cancelled. A job that the
+    code of a live worker declares is only deleted with `force`.
+    """
+    # A deleted one, too: perhaps the store went away before all its executions were cancelled.
+    job = (await caller.client.standing(name)).job
+    expect = read_version(version)
+    warnings = await describe_broken_uses(caller.client.store, caller.client.tenant, job)
+    with precondition(expect), caller.auditing("job.delete", job.name, before=wire.job(job)):
+        cancelled = await caller.client.delete_job(job.name, expect=expect, force=force)
+    return answer_json(
+        {
+            "job_id": str(job.id),
+            "name": job.name,
+            "status": "deleted",
+            "cancelled": cancelled,
+            "warnings": warnings,
+        }
+    )
+
+
+def job_location(job: Job) -> str:
+    """Where a job is."""
+    return f"/api/v1/jobs/{job.id}"
+
+
+def etag_header(job: Job) -> dict[str, str]:
+    """The header that names a job's version."""
+    return {"ETag": f'"{job.version}"'}
+
+
+def read_version(text: str | None) -> int | None:
+    """The version that If-Match names; None: any."""
+    if text is None or text.strip() == "*":
+        return None
+    if text.lstrip().startswith("W/"):
+        raise PreconditionFailed(
+            'If-Match compares strongly, so a tag with W/ matches nothing; send it as "3"'
+        )
+    found = re.fullmatch(r'\s*"?([0-9]{1,9})"?\s*', text)
+    if found is None:
+        raise UsageError('If-Match is a version as the ETag has it, such as "3"', field="If-Match")
+    return int(found[1])
+
+
+@contextmanager
+def schedule_field_paths() -> Generator[None]:
+    """What is wrong with a part of the schedule is told by where it is in the body."""
+    try:
+        yield
+    except UsageError as error:
+        begin = (error.field or "name").partition(".")[0]
+        if begin not in NewJob.model_fields:
+            error.field = f"{'dst' if error.field in ('gap', 'fold') else 'schedule'}.{error.field}"
+        raise
+
+
+@contextmanager
+def precondition(expect: int | None) -> Generator[None]:
+    """A version that has moved is a failed precondition for who has named one."""
+    try:
+        yield
+    except VersionConflict as error:
+        if expect is None:
+            raise
+        raise PreconditionFailed(str(error)) from None
+
+
+# What null means for those that have no None of their own.
+_DEFAULTS: Final[dict[str, Any]] = {
+    "queue": "default",
+    "priority": "normal",
+    "max_crashes": 3,
+    "on_lost": "retry",
+    "store_result": True,
+    "description": "",
+    "dependencies": (),
+    "on_dependency_failure": "wait",
+}
+
+
+# What can be done to a job: run, pause, resume, go back to a version, make up for ticks.
+
+job_actions_router = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
+
+
+@job_actions_router.post(
+    "/trigger",
+    **operation(
+        "trigger_job",
+        answers=responses.Enqueued,
+        status=202,
+        says="It will run.",
+        body=Trigger,
+        is_optional=True,
+        examples={"later": {"args": {"file": "42.csv"}, "delay": "10m", "priority": "high"}},
+        errors=(404, 409),
+        headers={**LOCATION, **REPLAYED},
+    ),
+)
+async def trigger_job(
+    request: Request, name: JobPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Run a job now, or later. Without `args` it is called as its schedules do it.
+
+    If the job's overlap rule does not let it in, the answer is 409 and names the execution that is
+    in the way; `force` overrides the rule.
+    """
+    raw = await read_bytes(request)
+    return await trigger_execution(request, caller, name, raw, key)
+
+
+@job_actions_router.post(
+    "/pause",
+    **operation(
+        "pause_job",
+        answers=responses.Job,
+        says="Its schedules fire no more.",
+        body=Pause,
+        is_optional=True,
+        examples={"with a note": {"note": "until the disk is replaced"}},
+        errors=(404,),
+        headers=ETAG,
+    ),
+)
+async def pause_job(request: Request, name: JobPath, caller: Operator) -> Response:
+    """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
+    wanted = await read_body(request, Pause, optional=True)
+    job = await caller.client.job_named(name)
+    with caller.auditing("job.pause", job.name, after={"note": wanted.note}):
+        await caller.client.pause(job.name, note=wanted.note)
+    return await _answer_status(caller, job.name)
+
+
+@job_actions_router.post(
+    "/resume",
+    **operation(
+        "resume_job",
+        answers=responses.Job,
+        says="Its schedules fire again.",
+        body=Nothing,
+        is_optional=True,
+        errors=(404,),
+        headers=ETAG,
+    ),
+)
+async def resume_job(request: Request, name: JobPath, caller: Operator) -> Response:
+    """Let a job's schedules fire again, from now on."""
+    await read_body(request, Nothing, optional=True)
+    job = await caller.client.job_named(name)
+    with caller.auditing("job.resume", job.name, before={"note": job.pause_note}):
+        await caller.client.resume(job.name)
+    return await _answer_status(caller, job.name)
+
+
+@job_actions_router.get(
+    "/versions",
+    **operation(
+        "list_job_versions",
+        answers=responses.JobVersions,
+        says="A page of versions, newest first.",
+        errors=(404,),
+    ),
+)
+async def list_versions(
+    name: JobPath, caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """List a job's versions, each with what has changed since the one before it."""
+    known = (await caller.client.standing(name)).job  # a deleted one has versions, too
+    page = await caller.client.versions_page(known.name, limit=limit, cursor=cursor)
+    before: list[Job | None] = list(page.items[1:])
+    if page.items:
+        before.append(await _previous_version(caller, page.items[-1]))
+    pairs = zip(page.items, before, strict=True)
+    items = (wire.version(one, older, listed=True) for one, older in pairs)
+    return answer_page(page, items, cursor=lambda one: str(one.version))
+
+
+@job_actions_router.get(
+    "/versions/{version}",
+    **operation(
+        "get_job_version", answers=responses.ListedVersion, says="The version.", errors=(404,)
+    ),
+)
+async def get_version(
+    name: JobPath,
+    version: Annotated[int, Path(ge=1, le=2**31 - 1)],
+    caller: Viewer,
+) -> Response:
+    """Show a version of a job, with the changes since the one before it."""
+    known = (await caller.client.standing(name)).job
+    found = await caller.client.job(known.name, version=version)
+    return answer_json(wire.version(found, await _previous_version(caller, found)))
+
+
+async def _previous_version(caller: Caller, job: Job) -> Job | None:
+    """The version before one."""
+    if job.version == 1:
+        return None
+    return await caller.client.job(job.name, version=job.version - 1)
+
+
+@job_actions_router.post(
+    "/rollback",
+    **operation(
+        "rollback_job",
+        answers=responses.Job,
+        says="The version is the current one again, as a new version.",
+        body=Rollback,
+        examples={"to the first": {"version": 1}},
+        errors=(404, 409, 412),
+        headers=ETAG,
+    ),
+)
+async def rollback_job(
+    request: Request, name: JobPath, caller: Admin, version: IfMatch = None
+) -> Response:
+    """Make an earlier version of a job the current one again."""
+    wanted = await read_body(request, Rollback)
+    job = await caller.client.job_named(name)
+    expect = read_version(version)
+    after = {"version": wanted.version}
+    with (
+        precondition(expect),
+        caller.auditing("job.rollback", job.name, before={"version": job.version}, after=after),
+    ):
+        await caller.client.rollback(job.name, wanted.version, author=caller.actor, expect=expect)
+    return await _answer_status(caller, job.name)
+
+
+@job_actions_router.post(
+    "/backfill",
+    **operation(
+        "backfill_job",
+        answers=responses.Backfill,
+        says="What is run, or would be in a dry run.",
+        body=BackfillRequest,
+        examples={
+            "last week, to look at": {"since": "2026-11-01", "until": "2026-11-08", "dry_run": True}
+        },
+        errors=(404, 409),
+        headers=REPLAYED,
+    ),
+)
+async def backfill_job(
+    request: Request, name: JobPath, caller: Admin, key: IdempotencyKey = None
+) -> Response:
+    """Run a job for past ticks of its schedules: those that were missed, that failed, or all."""
+    raw = await read_bytes(request)
+    wanted = (
+        validate_body(read_json(raw), BackfillRequest)
+        if raw
+        else await read_body(request, BackfillRequest)
+    )
+    job = await caller.client.job_named(name)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        return await _backfill(caller, job.name, wanted, this)
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+async def _backfill(
+    caller: Caller, job: str, wanted: BackfillRequest, this: IdempotentRequest
+) -> Response:
+    id: UUID = this.made("backfill")
+    said: dict[str, Any] = wanted.model_dump()
+    after = {**said, "backfill_id": id}
+    entry = caller.entry("job.backfill", job, after=after, id=this.made("entry"))
+    made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated, entry=entry)
+    return answer_json(wire.backfill(made))
+
+
+async def _answer_status(caller: Caller, name: str) -> Response:
+    standing = await caller.client.standing(name)
+    return answer_json(wire.standing(standing), headers=etag_header(standing.job))
+
+
+# `/templates`: jobs with blanks, from which others are made.
+
+templates_router = APIRouter(prefix="/templates", tags=["templates"])
+
+TemplatePath = Annotated[str, Path(alias="name", description="A template's name.", max_length=200)]
+
+
+@templates_router.post(
+    "",
+    **operation(
+        "create_template",
+        answers=responses.Template,
+        status=201,
+        says="Created.",
+        body=NewTemplate,
+        examples=NEW_TEMPLATES,
+        errors=(409,),
+        headers={**LOCATION, **ETAG, **REPLAYED},
+    ),
+)
+async def create_template(request: Request, caller: Admin, key: IdempotencyKey = None) -> Response:
+    """Create a template. What it says of a job is what a request to create one says, with
+    `{"parameter": "NAME"}` where a value goes.
+    """
+    raw = await read_bytes(request)
+    wanted = validate_body(read_json(raw), NewTemplate)
+
+    async def perform(this: IdempotentRequest) -> Response:
+        made = await _create_template(caller, wanted, this)
+        location = f"/api/v1/templates/{quote(made.name, safe='')}"
+        return answer_created(
+            wire.template(made), location=location, headers=template_etag_header(made)
+        )
+
+    return await perform_once(request, caller, key, raw, perform)
+
+
+async def _create_template(
+    caller: Caller, wanted: NewTemplate, this: IdempotentRequest
+) -> Template:
+    entry, name = this.made("entry"), wanted.name
+    if this.is_repeated and await caller.recorded("template.create", name, entry) is not None:
+        return await caller.client.template(name)
+    said = wanted.said()
+    with caller.auditing("template.create", name, after=said, id=entry):
+        return await caller.client.set_template(said, author=caller.actor, expect=0)
+
+
+@templates_router.get(
+    "", **operation("list_templates", answers=responses.TemplatePage, says="Templates, by name.")
+)
+async def list_templates(
+    caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """List templates."""
+    page = await caller.client.templates_page(limit=limit, cursor=cursor)
+    items = (wire.template(one, listed=True) for one in page.items)
+    return answer_page(page, items, cursor=lambda one: one.name)
+
+
+@templates_router.get(
+    "/{name}",
+    **operation(
+        "get_template",
+        answers=responses.Template,
+        says="The template.",
+        errors=(404,),
+        headers=ETAG,
+    ),
+)
+async def get_template(name: TemplatePath, caller: Viewer) -> Response:
+    """Show a template."""
+    found = await caller.client.template(name)
+    return answer_json(wire.template(found), headers=template_etag_header(found))
+
+
+@templates_router.put(
+    "/{name}",
+    **operation(
+        "set_template",
+        answers=responses.Template,
+        says="It is what was said.",
+        body=DeclaredTemplate,
+        examples=NEW_TEMPLATES,
+        errors=(404, 409, 412),
+        headers=ETAG,
+        also={201: "Created."},
+    ),
+)
+async def set_template(
+    request: Request, name: TemplatePath, caller: Admin, version: IfMatch = None
+) -> Response:
+    """Create a template, or put another in its place. Jobs that were made from it stay as they are.
+
+    One that is like that already is left alone.
+    """
+    wanted = await read_body(request, DeclaredTemplate)
+    if wanted.name not in (None, name):
+        raise UsageError(
+            f"name is {shown(wanted.name)}, and the address says {shown(name)}", field="name"
+        )
+    expect = read_version(version)
+    said = {**wanted.said(), "name": name}
+    before = await _template_before(caller, name)
+    with (
+        precondition(expect),
+        caller.auditing("template.update", name, before=before, after=said),
+    ):
+        made = await caller.client.set_template(said, author=caller.actor, expect=expect)
+    status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
+    return answer_json(wire.template(made), status=status, headers=template_etag_header(made))
+
+
+@templates_router.delete(
+    "/{name}",
+    **operation(
+        "delete_template",
+        answers=responses.DeletedTemplate,
+        says="It is gone; jobs that were made from it stay.",
+        errors=(404, 412),
+    ),
+)
+async def delete_template(name: TemplatePath, caller: Admin, version: IfMatch = None) -> Response:
+    """Delete a template. Jobs that were made from it stay as they are."""
+    expect = read_version(version)
+    before = wire.template(await caller.client.template(name))
+    with precondition(expect), caller.auditing("template.delete", name, before=before):
+        await caller.client.delete_template(name, expect=expect)
+    return answer_json({"name": name, "status": "deleted"})
+
+
+async def _template_before(caller: Caller, name: str) -> dict[str, Any] | None:
+    try:
+        return wire.template(await caller.client.template(name))
+    except TemplateNotFound:
+        return None
+
+
+def template_etag_header(template: Template) -> dict[str, str]:
+    """The header that names a template's version."""
+    return {"ETag": f'"{template.version}"'}

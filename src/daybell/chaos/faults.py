@@ -1,0 +1,523 @@
+"""The faults of a run: a plan drawn from a seed, and a proxy that breaks connections."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from random import Random
+from typing import Final, Self
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from daybell.chaos.fleet import SCHEDULER, SERVER, WORKER
+from daybell.core.units import Seconds
+from daybell.engine.clock import Clock
+
+
+class Kind(StrEnum):
+    KILL = "kill"  # SIGKILL, and another takes its place
+    FREEZE = "freeze"  # SIGSTOP for longer than the lease, then SIGCONT
+    DRAIN = "drain"  # SIGTERM, as in a rolling deploy
+    EXIT = "exit"  # a task ends its process with os._exit(0), under a supervisor
+    CUT = "cut"  # all connections break at once
+    LOSE = "lose"  # connections break when they have committed and before that is answered
+    DELAY = "delay"  # nothing gets through for a while
+    LATE = "late"  # clients lose connections, and their enqueues arrive all the same, seconds later
+    RESTART = "restart"  # the database server crashes and comes back
+    OUTAGE = "outage"  # nobody reaches the database for longer than the lease
+    DEAF = "deaf"  # all connections accept bytes and never answer again; new ones work
+    HOLD = "hold"  # a COMMIT is on its way for longer than the lease, its locks held
+    SLOW = "slow"  # every answer takes a part of the lease longer; a worker has to register again
+
+
+OF_PROCESSES: Final = {Kind.KILL: 5, Kind.FREEZE: 3, Kind.DRAIN: 2, Kind.EXIT: 1}
+OF_CONNECTIONS: Final = {Kind.CUT: 2, Kind.LOSE: 4, Kind.DELAY: 1, Kind.LATE: 3, Kind.OUTAGE: 1}
+# Those whose effect is judged while connections are left alone otherwise.
+ALONE: Final = {Kind.DEAF: 1, Kind.HOLD: 1, Kind.SLOW: 1}
+CALM_SECONDS: Final = 2.0  # at the beginning, so that there is something to disturb
+GAP_SECONDS: Final = 1.2  # between two faults of processes, on average
+SHARED_GAP_SECONDS: Final = 1.8  # the same where there are faults of connections, too
+PAUSE_SECONDS: Final = 0.6  # after a fault of connections, at least
+RESTART_SECONDS: Final = 2.0  # that a restart takes, about
+SERVES_SECONDS: Final = 5.0  # beyond the lease: by then deaf connections are replaced
+HOLD_SECONDS: Final = 7.0  # longer than a tick may be late with the default misfire
+SLOW_LEASES: Final = 3.5
+FROZEN_LEASES: Final = 1.2  # at the beginning of a slow time: after that it registers again
+
+
+Weights = Mapping[Kind, int]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that goes wrong."""
+
+    at: Seconds  # since the load began
+    kind: Kind
+    pick: float  # from 0 up to 1: which of those that it could hit
+    length: Seconds = 0.0  # how long it lasts
+    role: str = WORKER  # of the process that is hit
+
+
+def draw_faults(
+    seed: int,
+    *,
+    seconds: Seconds,
+    lease: Seconds,
+    has_proxy: bool,
+    has_restart: bool,
+    only: Collection[Kind] = tuple(Kind),
+) -> list[Fault]:
+    """All faults of a run, in order; `only` those of some kinds."""
+    usual = (OF_CONNECTIONS if has_proxy else {}) | ({Kind.RESTART: 1} if has_restart else {})
+    usual, alone, of_processes = (
+        {kind: count for kind, count in weights.items() if kind in only}
+        for weights in (usual, ALONE if has_proxy else {}, OF_PROCESSES)
+    )
+    connections = list(_of_connections(Random(f"connections {seed}"), usual, alone, seconds, lease))
+    processes = _of_processes(
+        Random(f"processes {seed}"), of_processes, connections, seconds, lease
+    )
+    return sorted([*connections, *processes], key=lambda fault: fault.at)
+
+
+def _of_connections(
+    dice: Random, usual: Weights, alone: Weights, seconds: Seconds, lease: Seconds
+) -> Iterator[Fault]:
+    at = CALM_SECONDS
+    for kind in _dealt(dice, usual, alone):  # those that need quiet last: a short run has the rest
+        if at >= seconds:
+            return
+        length = _length(kind, lease, dice.random())
+        yield Fault(at=at, kind=kind, pick=dice.random(), length=length, role=_role(dice))
+        at += length + PAUSE_SECONDS * dice.uniform(0.5, 1.5)
+
+
+def _of_processes(
+    dice: Random, weights: Weights, connections: list[Fault], seconds: Seconds, lease: Seconds
+) -> Iterator[Fault]:
+    """While connections are deaf, none; while they are held or slow, of workers alone."""
+    gap = SHARED_GAP_SECONDS if connections else GAP_SECONDS
+    quiet = [one for one in connections if one.kind in ALONE]
+    at = CALM_SECONDS
+    for kind in _dealt(dice, weights):
+        over = next((one for one in quiet if one.at <= at <= one.at + one.length), None)
+        if over is not None and over.kind is Kind.DEAF:
+            at, over = over.at + over.length + PAUSE_SECONDS / 4, None
+        if at >= seconds:
+            return
+        length, role = _length(kind, lease, dice.random()), _role(dice)
+        yield Fault(
+            at=at,
+            kind=kind,
+            pick=dice.random(),
+            length=length,
+            role=role if over is None else WORKER,
+        )
+        at += dice.uniform(0.2, 2 * gap - 0.2)
+
+
+def _dealt(dice: Random, *hands: Weights) -> Iterator[Kind]:
+    """Kinds like cards, so that even a short run has some of everything: first one of each, hand by
+    hand, then as often as their weights say.
+    """
+    for hand in hands:
+        yield from dice.sample(list(hand), len(hand))
+    while deck := [kind for hand in hands for kind, count in hand.items() for _ in range(count)]:
+        dice.shuffle(deck)
+        yield from deck
+
+
+def _length(kind: Kind, lease: Seconds, share: float) -> Seconds:
+    match kind:
+        case Kind.FREEZE:
+            return lease * (1.2 + 0.8 * share)
+        case Kind.OUTAGE:
+            return lease * (1.3 + 0.7 * share)
+        case Kind.DELAY:
+            return lease * (0.1 + 0.5 * share)
+        case Kind.RESTART:
+            return RESTART_SECONDS
+        case Kind.DEAF:
+            return lease + SERVES_SECONDS
+        case Kind.HOLD:
+            return max(HOLD_SECONDS, 1.5 * lease)
+        case Kind.SLOW:
+            return SLOW_LEASES * lease
+        case _:
+            return 0.0
+
+
+def _role(dice: Random) -> str:
+    share = dice.random()
+    return SCHEDULER if share < 0.2 else SERVER if share < 0.3 else WORKER
+
+
+# A way to a PostgreSQL server on which connections are cut, delayed, deafened, or broken after
+# COMMIT, and on which single statements are held back.
+#
+# It understands just enough of the protocol to see which statement is asked for and where an
+# answer ends: each message is a letter, a length, and so many bytes; `Z` with `I` says that no
+# transaction is open.
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 5432
+CHUNK_BYTES: Final = 65536
+HEAD_BYTES: Final = 5
+# What a client may send before it introduces itself; both are answered with "no".
+_REQUESTS: Final = {80877103, 80877104}  # for TLS, for GSSAPI
+_PLAIN: Final = {"", "disable", "allow", "prefer"}
+
+
+def can_stand_before(url: str) -> bool:
+    """Whether there is one server to be reached over TCP, without TLS being demanded."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    is_one = bool(parts.hostname) and "," not in parts.netloc and "host" not in options
+    return is_one and options.get("sslmode", "") in _PLAIN
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement that is to reach the server late: the next one that fits."""
+
+    seconds: Seconds
+    statement: bytes  # its text has these bytes
+    role: str = ""  # its connection came through the entrance of this role
+    after: bytes = b""  # its transaction has sent a statement with these bytes
+    is_single: bool = False  # it is outside of any transaction, and commits by itself
+    breaks: bool = False  # the client loses its connection at once, and never sees the answer
+
+
+class Link:
+    """One connection: both ends, and what is done to it."""
+
+    def __init__(
+        self, role: str, client: asyncio.StreamWriter, server: asyncio.StreamWriter
+    ) -> None:
+        self.role = role
+        self.client = client
+        self.server = server
+        self.asked = Questions()
+        self.answered = Messages()
+        self.is_deaf = False  # bytes are taken from both ends and never passed on
+        self.is_held = False  # a statement is on its way, whatever becomes of its sender
+        self.is_waiting = False  # for the answer to what it has sent
+
+    def cut(self) -> None:
+        for writer in (self.client, self.server):
+            writer.transport.abort()
+
+
+class Proxy:
+    """Listens on ports of its own while entered; `url` leads through it. Each role has an entrance
+    of its own, so that its connections can be told from others.
+    """
+
+    def __init__(self, url: str, *, clock: Clock) -> None:
+        self._target = urlsplit(url)
+        self._clock = clock
+        self._entrances: dict[str, asyncio.Server] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._links: set[Link] = set()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        self._is_shut = False
+        self._lag = 0.0
+        self._holds: list[tuple[Hold, asyncio.Future[None]]] = []
+        self._answers_to_lose = 0
+        self._holding = b""
+        self._kept_back = b""
+        self._is_kept = asyncio.Event()
+        self._is_let_go = asyncio.Event()
+        self.lost = 0  # answers that were committed and never came
+        self.cut = 0
+
+    @property
+    def url(self) -> str:
+        return self.url_of("")
+
+    def url_of(self, role: str) -> str:
+        """The way for the processes of a role, whose entrance is open."""
+        port = self._entrances[role].sockets[0].getsockname()[1]
+        login, at, _ = self._target.netloc.rpartition("@")
+        return self._target._replace(netloc=f"{login}{at}{HOST}:{port}").geturl()
+
+    async def __aenter__(self) -> Self:
+        await self.open("")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for server in self._entrances.values():
+            server.close()
+        self._is_open.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def open(self, *roles: str) -> None:
+        """Open entrances for roles."""
+        for role in roles:
+
+            def accept(
+                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, role: str = role
+            ) -> None:
+                self._accept(role, reader, writer)
+
+            self._entrances[role] = await asyncio.start_server(accept, HOST, 0)
+
+    def cut_all(self) -> None:
+        """Break every connection, whatever is under way, except where a statement is held back."""
+        for link in [link for link in self._links if not link.is_held]:
+            self.cut += 1
+            link.cut()
+
+    def lose_answers(self, count: int, *, holding: bytes = b"") -> None:
+        """Break the next connections on which something is committed, before that is answered; only
+        where the answer holds these bytes, if they are given.
+        """
+        self._answers_to_lose += count
+        self._holding = holding
+
+    async def keep_back(self, holding: bytes) -> None:
+        """Keep the next answer that holds these bytes; returns when it is here."""
+        self._is_kept.clear()
+        self._is_let_go.clear()
+        self._kept_back = holding
+        await self._is_kept.wait()
+
+    def let_go(self) -> None:
+        """Send what was kept back."""
+        self._is_let_go.set()
+
+    async def hold(self, hold: Hold) -> None:
+        """Hold back a statement; returns when it is here. Cancelled, it waits for none."""
+        wanted = hold, asyncio.get_running_loop().create_future()
+        self._holds.append(wanted)
+        try:
+            await wanted[1]
+        finally:
+            with suppress(ValueError):  # it was found
+                self._holds.remove(wanted)
+
+    async def deafen(self, seconds: Seconds) -> None:
+        """Let all connections that there are accept bytes and never answer again; new ones work.
+        The server does not learn of it, and keeps their sessions for so long.
+        """
+        deaf = [link for link in self._links if not link.is_held]
+        for link in deaf:
+            link.is_deaf = True
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            for link in deaf:
+                link.server.transport.abort()
+
+    async def slow_down(self, seconds: Seconds, *, lag: Seconds) -> None:
+        """Let every answer take longer for a while."""
+        self._lag = lag
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self._lag = 0.0
+
+    async def shut(self, seconds: Seconds) -> None:
+        """Break all connections, and refuse new ones for a while, as if there were no server."""
+        self._is_shut = True
+        self.cut_all()
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self._is_shut = False
+
+    async def delay(self, seconds: Seconds) -> None:
+        """Let nothing through for a while."""
+        self._is_open.clear()
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self._is_open.set()
+
+    def _accept(
+        self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if self._is_shut:
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._attend(role, reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(
+        self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            first = await _first(reader, writer)
+            host, port = self._target.hostname or HOST, self._target.port or PORT
+            server_reader, server_writer = await asyncio.open_connection(host, port)
+            link = Link(role, writer, server_writer)
+            self._links.add(link)
+            try:
+                server_writer.write(first)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._ask(link, reader))
+                    both.create_task(self._answer(link, server_reader))
+            except* OSError:
+                pass
+            finally:
+                self._links.discard(link)
+                link.cut()
+        writer.close()
+
+    async def _ask(self, link: Link, reader: asyncio.StreamReader) -> None:
+        while some := await _read(link, reader):
+            await self._is_open.wait()
+            if link.is_deaf:
+                continue
+            if self._lag and not link.is_waiting:
+                await self._clock.sleep(self._lag)
+            link.is_waiting = True
+            hold = self._found(link, link.asked.statements(some))
+            if hold is not None:
+                await self._delay_statement(link, hold)
+            link.server.write(some)
+            await link.server.drain()
+            if hold is not None and hold.breaks:
+                return  # its answer ends the connection
+        if not link.is_deaf:
+            raise ConnectionError("the client has gone")
+
+    def _found(self, link: Link, statements: list[bytes]) -> Hold | None:
+        """Take the order to hold one of these back, if there is one."""
+        for wanted in self._holds:
+            if _fits(wanted[0], link, statements):
+                self._holds.remove(wanted)
+                wanted[1].set_result(None)
+                return wanted[0]
+        return None
+
+    async def _delay_statement(self, link: Link, hold: Hold) -> None:
+        link.is_held = True
+        if hold.breaks:
+            link.client.transport.abort()
+        try:
+            await self._clock.sleep(hold.seconds)
+        finally:
+            link.is_held = False
+
+    async def _answer(self, link: Link, reader: asyncio.StreamReader) -> None:
+        while some := await _read(link, reader):
+            await self._is_open.wait()
+            if link.is_deaf:
+                continue
+            link.is_waiting = False
+            is_end = link.answered.ends_work(some) and self._holding in some
+            if not link.answered.is_in_transaction:
+                link.asked.transaction.clear()
+            if is_end and self._answers_to_lose:
+                self._answers_to_lose -= 1
+                self.lost += 1
+                raise ConnectionError("broken after the commit")
+            if self._kept_back and self._kept_back in some:
+                self._kept_back = b""
+                self._is_kept.set()
+                await self._is_let_go.wait()
+            link.client.write(some)
+            await link.client.drain()
+        if not link.is_deaf:
+            raise ConnectionError("the server has gone")
+
+
+async def _read(link: Link, reader: asyncio.StreamReader) -> bytes:
+    """The next bytes; none at the end. One end of a deaf connection never learns of the other's."""
+    try:
+        return await reader.read(CHUNK_BYTES)
+    except OSError:
+        if link.is_deaf:
+            return b""
+        raise
+
+
+def _fits(hold: Hold, link: Link, statements: list[bytes]) -> bool:
+    if hold.role not in ("", link.role) or (hold.is_single and link.answered.is_in_transaction):
+        return False
+    before = link.asked.transaction
+    return any(hold.statement in text for text in statements) and (
+        not hold.after or any(hold.after in text for text in before)
+    )
+
+
+class Frames:
+    """Messages of one direction, in whatever pieces they come."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def whole(self, some: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The letter and the body of each message that ends in this piece."""
+        data, at = self._rest + some, 0
+        while len(data) - at >= HEAD_BYTES:
+            (length,) = struct.unpack_from("!I", data, at + 1)
+            after = at + 1 + length
+            if len(data) < after:
+                break
+            yield data[at : at + 1], data[at + HEAD_BYTES : after]
+            at = after
+        self._rest = data[at:]
+
+
+class Questions:
+    """The statements that a client sends, by their texts."""
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._prepared: dict[bytes, bytes] = {}
+        self.transaction: list[bytes] = []  # all since it began
+
+    def statements(self, some: bytes) -> list[bytes]:
+        """The texts of those that this piece has executed."""
+        found: list[bytes] = []
+        for kind, body in self._frames.whole(some):
+            if kind == b"Q":
+                found.append(body)
+            elif kind == b"P":
+                name, text, *_ = body.split(b"\0", 2)
+                self._prepared[name] = text
+            elif kind == b"B":
+                _, name, *_ = body.split(b"\0", 2)
+                found.append(self._prepared.get(name, b""))
+        self.transaction += found
+        return found
+
+
+class Messages:
+    """Follows what a server says."""
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._has_worked = False
+        self.is_in_transaction = False
+
+    def ends_work(self, some: bytes) -> bool:
+        """Whether this piece ends a transaction in which something was done."""
+        ends = False
+        for kind, body in self._frames.whole(some):
+            if kind == b"C":
+                self._has_worked = not body.startswith((b"ROLLBACK", b"SET", b"LISTEN"))
+            elif kind == b"Z":
+                self.is_in_transaction = body != b"I"
+                if not self.is_in_transaction:
+                    ends, self._has_worked = ends or self._has_worked, False
+        return ends
+
+
+async def _first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What a client introduces itself with. TLS is refused: nothing could be seen in it."""
+    while True:
+        head = await reader.readexactly(8)
+        length, code = struct.unpack("!II", head)
+        if code not in _REQUESTS:
+            return head + await reader.readexactly(length - 8)
+        writer.write(b"N")

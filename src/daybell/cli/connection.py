@@ -1,0 +1,163 @@
+"""The client of a command, for a store or a server, with audit entries for changes."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from inspect import signature
+from types import CoroutineType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from daybell.cli.runtime import use_server
+from daybell.client import Client
+from daybell.client.remote.client import AnyClient, RemoteClient
+from daybell.core.access import NewAuditEntry
+from daybell.core.ids import mint
+from daybell.core.job import DEFAULT_TENANT, Template
+from daybell.settings import Settings
+
+# Changes made at a terminal go on record, too.
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MANY: Final = "many"  # the target of what is done to several
+IDS_MAX: Final = 100  # of them that are told
+UNTOLD: Final = frozenset({"args", "on_step", "author"})  # of what a verb was called with
+
+
+def current_actor() -> str:
+    """How the audit log calls who uses this terminal."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in a container
+        user = "unknown"
+    return f"cli {user}@{socket.gethostname()}"
+
+
+def audit_entry(
+    client: AnyClient, action: str, target: str, *, before: Any = None, after: Any = None
+) -> AbstractContextManager[None]:
+    """Have the change made in the block bring its entry. A server keeps its own record."""
+    if not isinstance(client, Client):
+        return nullcontext()
+    return client.auditing(_entry(action, target, before=before, after=after))
+
+
+def audit_in_transaction(
+    verb: Callable[P, Awaitable[R]], action: str
+) -> Callable[P, CoroutineType[Any, Any, R]]:
+    """A verb that is a transaction of its own, with its entry in that."""
+
+    @wraps(verb)
+    async def recorded(*given: P.args, **options: P.kwargs) -> R:
+        client, entry = _describe_call(action, verb, given, options)
+        with client.auditing(entry):
+            return await verb(*given, **options)
+
+    return recorded
+
+
+def audit_after_call(
+    verb: Callable[P, Awaitable[R]], action: str
+) -> Callable[P, CoroutineType[Any, Any, R]]:
+    """A verb whose writes may travel with those of others: its entry comes right after it."""
+
+    @wraps(verb)
+    async def recorded(*given: P.args, **options: P.kwargs) -> R:
+        answer = await verb(*given, **options)
+        client, entry = _describe_call(action, verb, given, options)
+        if not options.get("dry_run"):
+            await client.record([entry])
+        return answer
+
+    return recorded
+
+
+class RecordingClient(Client):
+    """A client of a store that puts on record what is done with it, as a server does."""
+
+    create = audit_in_transaction(Client.create, "job.create")
+    update = audit_in_transaction(Client.update, "job.update")
+    apply_job = audit_in_transaction(Client.apply_job, "job.apply")
+    rollback = audit_in_transaction(Client.rollback, "job.rollback")
+    delete_job = audit_in_transaction(Client.delete_job, "job.delete")
+    pause = audit_in_transaction(Client.pause, "job.pause")
+    resume = audit_in_transaction(Client.resume, "job.resume")
+    cancel = audit_in_transaction(Client.cancel, "execution.cancel")
+    cancel_many = audit_in_transaction(Client.cancel_many, "execution.cancel")
+    discard = audit_in_transaction(Client.discard, "dead_letter.discard")
+    discard_dead_letters = audit_in_transaction(Client.discard_dead_letters, "dead_letter.discard")
+    retry_dead_letters = audit_in_transaction(Client.retry_dead_letters, "dead_letter.retry")
+    drain_worker = audit_in_transaction(Client.drain_worker, "worker.drain")
+    pause_queue = audit_in_transaction(Client.pause_queue, "queue.pause")
+    resume_queue = audit_in_transaction(Client.resume_queue, "queue.resume")
+    purge_queue = audit_in_transaction(Client.purge_queue, "queue.purge")
+    delete_template = audit_in_transaction(Client.delete_template, "template.delete")
+    publish = audit_in_transaction(Client.publish, "event.publish")
+    signal = audit_in_transaction(Client.signal, "execution.signal")
+    approve = audit_in_transaction(Client.approve, "execution.approve")
+
+    trigger = audit_after_call(Client.trigger, "job.trigger")
+    backfill = audit_after_call(Client.backfill, "job.backfill")
+    retry = audit_after_call(Client.retry, "execution.retry")
+    retry_many = audit_after_call(Client.retry_many, "execution.retry")
+
+    async def set_template(
+        self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
+    ) -> Template:
+        action = "template.create" if expect == 0 else "template.update"
+        with self.auditing(_entry(action, str(value.get("name")), after=dict(value))):
+            return await super().set_template(value, author=author, expect=expect)
+
+
+def _describe_call(
+    action: str, verb: Callable[..., Any], given: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[Client, NewAuditEntry]:
+    """Whose verb it is, and what is told of a call: its target, and how it was asked for."""
+    client, *targets = given
+    names = [*signature(verb).parameters]  # for what was given by its place
+    said = {**dict(zip(names[2:], targets[1:], strict=False)), **options}
+    after = {key: value for key, value in said.items() if key not in UNTOLD}
+    target = _target(targets)
+    if target == MANY and targets and targets[0] is not None:
+        after["ids"] = targets[0][:IDS_MAX]
+    return client, _entry(action, target, after=after or None)
+
+
+def _target(targets: Sequence[Any]) -> str:
+    """The first that a verb was given: a name, an id, or many ids."""
+    first = targets[0] if targets else None
+    if first is None or (isinstance(first, Iterable) and not isinstance(first, str)):
+        return MANY
+    return str(first)
+
+
+def _entry(action: str, target: str, *, before: Any = None, after: Any = None) -> NewAuditEntry:
+    return NewAuditEntry(
+        id=mint(),
+        actor=current_actor(),
+        action=action,
+        target=target,
+        before=None if before is None else json.dumps(before, default=str),
+        after=None if after is None else json.dumps(after, default=str),
+        source=socket.gethostname(),
+    )
+
+
+def client_for(settings: Settings, *, tenant: str | None = None) -> AnyClient:
+    """A client of whichever the settings name; a server wins over a store.
+
+    Without a tenant it is the default one, or over HTTP the one that the key is for.
+    """
+    if settings.api_url is None:
+        named = DEFAULT_TENANT if tenant is None else tenant
+        key = settings.secrets_key
+        lease = settings.lease
+        return RecordingClient(settings.database_url, tenant=named, secrets_key=key, lease=lease)
+    use_server()
+    return RemoteClient(settings.api_url, key=settings.api_key, tenant=tenant)

@@ -1,0 +1,382 @@
+"""`daybell worker` and `daybell scheduler`: one process, or a supervisor of several."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Final, NoReturn
+
+import msgspec
+
+from daybell import __version__
+from daybell.cli import output
+from daybell.cli.apps import (
+    connect_app,
+    find_app,
+    list_sample,
+    report_removed_jobs,
+    run_hooks,
+    select_queues,
+    warn_about_app,
+)
+from daybell.cli.commands.definitions import restore_superseded
+from daybell.cli.roles import logs
+from daybell.cli.roles.narration import Narrator
+from daybell.cli.roles.startup import (
+    read_kind_options,
+    retire_dead_workers,
+    tune_garbage_collector,
+    wait_for_store,
+    warn_task_mismatch,
+)
+from daybell.cli.runtime import DONE, require_store
+from daybell.cli.terminal import StartInterrupted, StopSignals
+from daybell.core.ids import mint
+from daybell.core.job import DEFAULT_TENANT
+from daybell.core.limits import check_labels, check_name
+from daybell.core.units import Seconds, parse_duration
+from daybell.engine.claim import Queues
+from daybell.engine.clock import SystemClock
+from daybell.engine.events import Events, observe_run_ends
+from daybell.engine.lease import make_pacemaker
+from daybell.engine.process import Process, Upkeep
+from daybell.engine.scheduler import Scheduler
+from daybell.engine.supervisor import DRAINED, Announce, Supervisor, open_announcer
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.errors import Unavailable, UsageError, shown
+from daybell.runners.processes import PoolOptions
+from daybell.runners.python import wait_for_first
+from daybell.sdk.app import App
+from daybell.sdk.worker import fit_options
+from daybell.settings import Settings, masked_url
+from daybell.store.open import check_pooler, store_for
+from daybell.store.protocol import Store
+
+logger = logging.getLogger("daybell.cli")
+
+# Beyond its drain timeout, a process may take so long to say goodbye.
+GOODBYE_SECONDS: Final = 10.0
+_STARTED_IN: Final = os.getcwd()  # where the words typed make sense; tasks may move
+
+
+class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `daybell worker` was told."""
+
+    spec: str | None = None
+    flag: str | None = None
+    queues: str = ""
+    concurrency: int = 100
+    processes: int = 1
+    children: int | None = None
+    max_jobs_per_process: int | None = None
+    tenant: str | None = None
+    labels: str = ""
+    drain_timeout: str = "30s"
+    name: str | None = None
+    parent: int | None = None
+    prune: bool = False
+    allow_command: bool = False
+    allow_private_http: bool = False
+    allow_env: str = ""
+    pass_env: str = ""
+
+
+async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
+    """Run the executions of an app, in this process or in several."""
+    logs.configure(settings, who=process_label(request))
+    # All that may be wrong with the words typed is found here, before any process is started.
+    app = find_app(request.spec, settings, flag=request.flag)
+    require_store(settings, "worker", url=app.url)
+    _limit_runs(app, request)
+    app.handlers.kind_options = read_kind_options(
+        settings,
+        tasks=bool(request.spec or settings.app),
+        allow_command=request.allow_command,
+        allow_private_http=request.allow_private_http,
+        allow_env=request.allow_env,
+        pass_env=request.pass_env,
+        store_url=app.url,
+    )
+    options = worker_options(app, settings, request)
+    if request.parent is None:
+        warn_about_app(app, options.queues, has_app=bool(request.spec or settings.app))
+    if request.processes > 1:
+        return await _supervise(app, request, settings, options)
+    announce = None if request.parent is None else open_announcer(os.environ)
+    with StopSignals() as stop:
+        if request.parent is not None:
+            stop.hear_parent(request.parent)
+        try:
+            narrator = Narrator(
+                SystemClock(),
+                quiet=True,
+                out=sys.stderr,
+                who=process_label(request),
+                level=logs.level_of(settings),
+            )
+            app.events.observe(narrator, only_trouble=True)
+            prune = request.prune if request.parent is None else None
+            is_worn_out = await _work(app, settings, options, stop, announce, prune=prune)
+            ended, code = "stopped", DONE
+        except StartInterrupted:
+            is_worn_out, ended, code = False, "stopped before it was up", stop.code
+    if is_worn_out:
+        restart_process()
+    logger.info(ended)
+    if announce is not None:
+        announce(DRAINED)  # any other end with exit code 0 is a task's doing
+    return code
+
+
+def process_label(request: WorkerRequest) -> str:
+    """What a process among several is called in its lines; one that is alone needs no name."""
+    return request.name or "" if request.parent is not None else ""
+
+
+def _limit_runs(app: App, request: WorkerRequest) -> None:
+    runs_max = request.max_jobs_per_process
+    app.handlers.runs_max = runs_max
+    app.handlers.pool_options = PoolOptions(children=request.children, runs_max=runs_max)
+
+
+def worker_options(app: App, settings: Settings, request: WorkerRequest) -> WorkerOptions:
+    """How the worker works, as far as it was said."""
+    if request.tenant is not None:
+        app.tenant = check_name(request.tenant, what="tenant")
+    queues = select_queues(app, request.queues)
+    Queues.parse(queues)
+    options = WorkerOptions(
+        name=check_name(request.name or socket.gethostname(), what="worker"),
+        tenant=app.tenant,
+        queues=queues,
+        kinds=app.handlers.kinds,
+        concurrency=request.concurrency,
+        lease=settings.lease,
+        drain_timeout=parse_duration(request.drain_timeout, what="drain timeout"),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=__version__,
+        labels=read_labels(request.labels),
+        tasks=app.handlers.tasks,
+    )
+    return fit_options(app, options)
+
+
+def read_labels(text: str) -> dict[str, str]:
+    """Read `zone=eu,disk=ssd`."""
+    labels: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key:
+            raise UsageError(f"{shown(part)}: write labels as key=value,key=value")
+        if key in labels:
+            raise UsageError(f"label {shown(key)} is given twice in {shown(text)}")
+        labels[key] = value
+    return check_labels(labels)
+
+
+async def _work(
+    app: App,
+    settings: Settings,
+    options: WorkerOptions,
+    stop: StopSignals,
+    announce: Announce | None,
+    *,
+    prune: bool | None,
+) -> bool:
+    """Run a worker to its end; answers whether another should take its place."""
+    clock = SystemClock()
+    pacemaker = make_pacemaker(app.url, clock, lease=options.lease, tenant=options.tenant)
+    async with AsyncExitStack() as stack:
+        if pacemaker is not None and app.url.startswith("postgres"):  # a file may not be there yet
+            stack.push_async_callback(pacemaker.close)
+            pacemaker.open_ahead()
+        store = await wait_for_store(
+            lambda: stack.enter_async_context(connect_app(app)), app.url, stop
+        )
+        with stop.heeding():
+            worker = Worker(
+                store,
+                app.handlers,
+                options,
+                clock=clock,
+                mint=mint,
+                events=app.events,
+                pacemaker=pacemaker,
+                on_stuck=restart_process,
+                announce=announce,
+            )
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
+            node = Process(workers=[worker], upkeep=upkeep)
+            await stack.enter_async_context(observe_run_ends(store, events=app.events, clock=clock))
+            await stack.enter_async_context(run_hooks(app, settings))
+            tune_garbage_collector()
+            await node.start(patiently=True)
+            stack.push_async_callback(node.stop)
+            if prune is not None:  # not before, as nothing that is claimed depends on it
+                await _try_compare_with_store(app, options, prune=prune)
+            if app.url.startswith("postgres"):
+                await _warn_of_pooler(store)
+        logger.info(
+            "worker %s (%s) runs %s of %s%s in %s, %d at a time; kinds: %s",
+            options.name,
+            worker.id,
+            list_sample(app.tasks) or "jobs without code",
+            options.queues,
+            "" if options.tenant == DEFAULT_TENANT else f" of tenant {options.tenant}",
+            masked_url(app.url),
+            options.concurrency,
+            ", ".join(options.kinds),
+        )
+        worn_out = wait_until_worn(worker, app.handlers.is_worn)
+        await wait_for_first(stop.wait(), worker.is_draining.wait(), worn_out)
+        if not stop.is_requested and not worker.is_draining.is_set():
+            return True
+        _say_stopping(len(worker.executor), options.drain_timeout, stop)
+        return False
+
+
+async def _warn_of_pooler(store: Store) -> None:
+    for check in await check_pooler(store, is_worker=True):
+        if not check.is_ok:
+            logger.warning("%s; %s", check.found, check.advice)
+
+
+def _say_stopping(running: int, seconds: Seconds, stop: StopSignals) -> None:
+    why = "asked to stop" if stop.is_requested else "asked to drain"
+    if not running:
+        logger.info("%s; nothing runs", why)
+        return
+    verb = "runs" if running == 1 else "run"
+    more = "; once more ends it at once" if stop.is_requested else ""
+    logger.info(
+        "%s; %s still %s: waiting up to %g s%s",
+        why, output.format_count(running, "execution"), verb, seconds, more,
+    )  # fmt: skip
+
+
+async def wait_until_worn(worker: Worker, worn: asyncio.Event) -> None:
+    """Until the process has run as many tasks as it may, and the last of them has ended.
+
+    That is not hurried, unlike a stop: a task that takes longer than a process lives would be
+    given back over and over again.
+    """
+    await worn.wait()
+    logger.info("has run its number of tasks; claims no more and starts afresh")
+    worker.claim_no_more()
+    await worker.executor.wait()
+
+
+def restart_process() -> NoReturn:
+    """Become a new process with the same id, which nobody has to be told of."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os.chdir(_STARTED_IN)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+async def _supervise(
+    app: App, request: WorkerRequest, settings: Settings, options: WorkerOptions
+) -> int:
+    """Run several processes, and keep them running."""
+    command = partial(child_command, request, settings, options)
+    grace = options.drain_timeout + GOODBYE_SECONDS
+    mourn = partial(retire_dead_workers, url=app.url, tenant=options.tenant, lease=options.lease)
+    clock = SystemClock()
+    supervisor = Supervisor(command, request.processes, clock=clock, grace=grace, on_death=mourn)
+    with StopSignals(on_second=supervisor.kill) as stop:
+        try:
+            # What is wrong with the store is said once, not by each process.
+            await wait_for_store(partial(_try, app, options, prune=request.prune), app.url, stop)
+        except StartInterrupted:
+            logger.info("stopped before it was up")
+            return stop.code
+        logger.info("running %d processes", request.processes)
+        stopping = stop.on_request(supervisor.stop)
+        try:
+            return await supervisor.run()
+        finally:
+            stopping.cancel()
+
+
+def child_command(
+    request: WorkerRequest, settings: Settings, options: WorkerOptions, slot: int
+) -> list[str]:
+    """What one of several processes is started with."""
+    words = [sys.executable, "-m", "daybell", "worker"]
+    words += [spec] if (spec := request.spec or settings.app) else []
+    words += ["--processes", "1", "--parent", str(os.getpid())]
+    words += ["--name", f"{options.name}-{slot}", "--queues", options.queues]
+    words += ["--concurrency", str(options.concurrency), "--labels", request.labels]
+    words += ["--drain-timeout", request.drain_timeout, "--tenant", options.tenant]
+    if request.children is not None:
+        words += ["--children", str(request.children)]
+    if request.max_jobs_per_process is not None:
+        words += ["--max-jobs-per-process", str(request.max_jobs_per_process)]
+    words += ["--allow-command"] if request.allow_command else []
+    words += ["--allow-private-http"] if request.allow_private_http else []
+    words += ["--allow-env", request.allow_env, "--pass-env", request.pass_env]
+    return words
+
+
+async def _try(app: App, options: WorkerOptions, *, prune: bool) -> None:
+    async with connect_app(app):
+        await _compare_with_store(app, options, prune=prune)
+
+
+async def _try_compare_with_store(app: App, options: WorkerOptions, *, prune: bool) -> None:
+    """The same for a worker that runs already, and does not end because the store is away."""
+    try:
+        await _compare_with_store(app, options, prune=prune)
+    except Unavailable as error:
+        logger.warning("cannot compare the code with the store: %s", error)
+
+
+async def _compare_with_store(app: App, options: WorkerOptions, *, prune: bool) -> None:
+    """Where the code and the store do not agree, said once for all processes."""
+    await restore_superseded(app, go_back=False)
+    await report_removed_jobs(app, prune=prune)
+    await warn_task_mismatch((await app.open()).store, options)
+
+
+async def _open(store: Store, url: str) -> None:
+    """Open the store. A file is made and brought up to date on the way, as by a worker."""
+    if not url.startswith("postgres"):
+        await store.migrate()
+    await store.open()
+
+
+async def run_scheduler(settings: Settings) -> int:
+    """Do the upkeep of the store until somebody wants an end."""
+    logs.configure(settings)
+    pool_size, url = settings.pool_size, settings.database_url
+    store = store_for(url, lease=settings.lease, pool_size=pool_size)
+    clock, events = SystemClock(), Events()
+    with StopSignals() as stop:
+        try:
+            await wait_for_store(partial(_open, store, url), url, stop)
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=settings.lease)
+            level = logs.level_of(settings)
+            narrator = Narrator(clock, quiet=True, out=sys.stderr, level=level)
+            events.observe(narrator, only_trouble=True)
+            scheduler = Scheduler(store, clock=clock, mint=mint, events=events)
+            node = Process(upkeep=upkeep, scheduler=scheduler)
+            await node.start()
+            logger.info("looking after %s", masked_url(settings.database_url))
+            try:
+                await stop.wait()
+            finally:
+                await node.stop()
+        except StartInterrupted:
+            logger.info("stopped before it was up")
+            return stop.code
+        finally:
+            await store.close()
+    logger.info("stopped")
+    return DONE

@@ -1,0 +1,276 @@
+"""The boundary between terminal and program: settings, errors, exit codes. Light: for `--help`."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from daybell.settings import Settings
+
+
+Command = Callable[["Settings"], Awaitable[int]]
+
+DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+_mask: Callable[[str], str] = str  # hides the secrets of the settings in use
+_flags: Mapping[str, object] = {}  # settings that were given with the command
+spoken: logging.Logger | None = None  # what lines of text become records of; None: they stay text
+_store = ""  # the URL of the store in use, which errors name; none of a server's, over HTTP
+
+
+def run_command(
+    command: Command, flags: Mapping[str, object], *, on_store: str | None = None
+) -> int:
+    """Read the settings and run a command to its end; answers its exit code.
+
+    `on_store` names a command that cannot do its work by way of a server.
+    """
+    global _flags, _mask, _store
+    from dataclasses import replace
+
+    from daybell.settings import Settings, masked_url
+
+    settings = Settings.load(flags)
+    if flags.get("database_url") is not None:
+        settings = replace(settings, api_url=None)  # who names a store means that one
+    for name in ("log_level", "log_format", "pool_size"):
+        # Also for the processes that this one starts, and for the app.
+        if flags.get(name) is not None:
+            os.environ[f"DAYBELL_{name.upper()}"] = str(flags[name])
+    _flags, _mask, _store = flags, settings.mask, settings.database_url
+    if on_store is not None:
+        require_store(settings, on_store)
+    try:
+        return run_async(command(settings))
+    except UsageError as error:
+        if error.field == "database_url" and _store == settings.database_url:
+            raise UsageError(f"{_source(flags)}: {error}", field=error.field) from error
+        raise
+    except Unavailable as error:
+        if not _store:
+            raise
+        raise Unavailable(f"{masked_url(_store)}: {describe_error(error)}") from error
+    except SchemaError as error:
+        if _store != settings.database_url:
+            advice = with_flag(str(error), _store, otherwise="with the app's URL as --database-url")
+        else:
+            advice = with_flag(str(error), _store if flags.get("database_url") else None)
+        raise SchemaError(advice) from error
+
+
+def _source(flags: Mapping[str, object]) -> str:
+    """Where the store's URL comes from, as `Settings.load` looks for it."""
+    if flags.get("database_url") is not None:
+        return "--database-url"
+    return "DAYBELL_DATABASE_URL" if os.environ.get("DAYBELL_DATABASE_URL") else "daybell.toml"
+
+
+def require_store(settings: Settings, command: str, *, url: str | None = None) -> None:
+    """Refuse a command that needs a store where only a server is named. `url` is the app's own."""
+    from daybell.settings import Settings
+
+    given = Settings.given()
+    if settings.api_url is None or "database_url" in given:
+        return
+    if url is None or url == settings.database_url:
+        source = "DAYBELL_API_URL" if "api_url" in given else "--api-url"
+        raise UsageError(
+            f"daybell {command} works on the database itself, and only {source} is given;"
+            " say where the database is, with --database-url or DAYBELL_DATABASE_URL"
+        )
+
+
+def use_server() -> None:
+    """Have errors name no store: what a server says names the server.
+
+    Raises UsageError if a file in this folder would decide where the key of the user is sent.
+    """
+    global _store
+    from daybell.settings import Settings
+
+    if Settings.is_key_misdirected(_flags):
+        raise UsageError(
+            "only daybell.toml in this folder names the server, and DAYBELL_API_KEY is not sent to"
+            " it; name it yourself, with DAYBELL_API_URL or --api-url, or keep its api_key in the"
+            " same file",
+            field="api_url",
+        )
+    _store = ""
+
+
+def use_store(url: str) -> None:
+    """Have errors name this store, the one that the app's code asks for, and hide its password."""
+    global _mask, _store
+    from daybell.settings import Settings
+
+    before, own = _mask, Settings(database_url=url).mask
+
+    def mask(text: str) -> str:
+        return own(before(text))
+
+    _mask, _store = mask, url
+
+
+def describe_error(error: DaybellError, *, limit: str = "in time") -> str:
+    """What an error says. A time that ran out has no words of its own, only its type's name."""
+    is_late = isinstance(error.__cause__, TimeoutError)
+    return re.sub(r"\bTimeoutError$", f"no answer {limit}", str(error)) if is_late else str(error)
+
+
+def with_flag(
+    advice: str, flag: str | None, *, otherwise: str = "with the same --database-url"
+) -> str:
+    """Advice to run a command, for the store that a --database-url named.
+
+    Without the flag, the command would be for another store. One with a password is not repeated;
+    `otherwise` is said instead. What is advised to programs is left out. A grant is made by the
+    owner, and the flag has named another role.
+    """
+    advice = re.sub(r"(`daybell migrate) --database-url [^`]+`, or .*", r"\1`", advice)
+    if flag is None:
+        return advice
+    import shlex
+
+    from daybell.settings import masked_url
+
+    is_plain = masked_url(flag) == flag
+    given = f" --database-url {shlex.quote(flag)}" if is_plain else ""
+    after = "" if is_plain else f" {otherwise}"
+    return re.sub(
+        r"(`?)(daybell (?:migrate(?! --grant)|executions list|keys create \w+ --role \w+"
+        r"|queues purge \S+ --tenant \S+))\b\1",
+        lambda found: f"{found[1]}{found[2]}{given}{found[1]}{after}",
+        advice,
+    )
+
+
+def run_async(work: Awaitable[int]) -> int:
+    """Run to the end on the fastest event loop there is."""
+    import asyncio
+
+    async def whole() -> int:
+        return await work
+
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(whole())
+
+
+def guard(program: Callable[[], object]) -> NoReturn:
+    """Run a program and end the process as a command should: no traceback, no secrets, and quiet
+    about a closed pipe or Ctrl-C.
+    """
+    try:
+        program()
+        code: object = DONE
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = FAILED
+    except DaybellError as error:
+        code = MISUSED if isinstance(error, UsageError) else FAILED
+        print_stderr(f"error: {_typed(error)}")
+    except Exception as error:
+        code = FAILED
+        if isinstance(error, OSError) and close_output():
+            pass  # it was the output, and that is told
+        elif fault := describe_environment_error(error):
+            print_stderr(f"error: {fault}")
+        else:
+            print_stderr(f"error: unexpected {type(error).__name__}: {error}")
+            print_stderr("This is a mistake in Daybell. DAYBELL_DEBUG=1 shows where it happened.")
+    raise SystemExit(FAILED if close_output() else code)
+
+
+def _typed(error: DaybellError) -> str:
+    """What an error says, with the option in place of the parameter of the HTTP API."""
+    if not isinstance(error, AccessDenied):
+        return str(error)
+    said = re.sub(r"in the filter: job_id$", "with --job", str(error))
+    return re.sub(r"in the filter: queue$", "with --queue", said)
+
+
+def describe_environment_error(error: Exception) -> str | None:
+    """What is wrong with the place where the program runs; None: it is the program."""
+    if not isinstance(error, OSError):
+        return None
+    try:
+        os.getcwd()
+    except OSError as gone:
+        return f"the working folder cannot be used ({gone.strerror}); go to another one"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        # A write knows no name, and all that we write ourselves is the output.
+        return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return f"{error.strerror}; that is a limit of this machine"
+    return None
+
+
+def open_streams() -> None:
+    """Let standard streams that the process was started without lead nowhere.
+
+    Else a file or socket gets the number of one, and uvloop aborts when it closes that.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free, so this one; processes that we start need it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def print_stderr(message: str) -> None:
+    """Say on stderr what went wrong, if anybody can be told; with DAYBELL_DEBUG=1 also where."""
+    with suppress(OSError):
+        _write_stderr(message)
+
+
+def use_logger(logger: logging.Logger) -> None:
+    """Have what this process says of itself be records of a logger, as for JSON lines."""
+    global spoken
+    spoken = logger
+
+
+def _write_stderr(message: str) -> None:
+    if spoken is not None:
+        text = " ".join(_mask(message).split())
+        word, _, rest = text.partition(": ")
+        level = {"error": logging.ERROR, "warning": logging.WARNING}.get(word)
+        spoken.log(level or logging.INFO, "%s", rest if level else text)
+        return
+    if os.environ.get("DAYBELL_DEBUG") == "1" and message.startswith("error:"):
+        import traceback
+
+        sys.stderr.write(_mask(traceback.format_exc()))
+    # One line, whatever the message contains.
+    sys.stderr.write(" ".join(_mask(message).split()) + "\n")
+
+
+def close_output() -> bool:
+    """Flush what was printed. True: that cannot be, and the rest is dropped; in silence if it is
+    only that the reader has gone.
+    """
+    try:
+        sys.stdout.flush()
+        return False
+    except OSError as error:
+        # Python flushes again at its end, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print_stderr(f"error: the output cannot be written: {error.strerror}")
+        return True

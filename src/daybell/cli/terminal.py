@@ -1,0 +1,215 @@
+"""The terminal of a command: stop signals, confirmation prompts and single key presses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import termios
+from collections.abc import Callable, Generator
+from types import FrameType
+from typing import Any, Final, Self
+
+import typer
+
+from daybell.cli.runtime import DONE, FAILED, INTERRUPTED
+from daybell.engine.clock import SystemClock
+from daybell.errors import UsageError
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# One that comes sooner is an echo of the first: `timeout` and some service managers signal a
+# process, and then its group.
+ECHO_SECONDS: Final = 0.5
+SECOND: Final = b"ended at once; what ran goes to others when its lease has ended\n"
+PR_SET_PDEATHSIG: Final = 1
+
+
+@contextlib.contextmanager
+def interruptible() -> Generator[None]:
+    """Let Ctrl-C end what blocks at once: the event loop, which would hear it, waits for us."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class StartInterrupted(Exception):
+    """An end was wanted before there was anything to end."""
+
+
+class StopSignals:
+    """While entered, hears the signals that ask a process to end.
+
+    The handlers are Python's own, not the event loop's: a task that blocks the loop cannot keep
+    the second signal from being heard.
+    """
+
+    def __init__(self, *, on_second: Callable[[], None] | None = None) -> None:
+        self._on_second = on_second
+        self._requested = asyncio.Event()
+        self._clock = SystemClock()
+        self._heard_at: float | None = None
+        self.code = DONE  # to end with if nothing had begun; a person who gave up is told so
+        self._loop = asyncio.get_running_loop()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for one in SIGNALS:
+            self._before[one] = signal.signal(one, self._hear)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has it ignored
+            self.hear_parent()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def hear_parent(self, parent: int | None = None) -> None:
+        """Take SIGHUP as a request; have it sent when the parent is gone, however it went."""
+        self._before.setdefault(signal.SIGHUP, signal.getsignal(signal.SIGHUP))
+        signal.signal(signal.SIGHUP, self._hear_parent)
+        if parent is None:
+            return
+        if sys.platform == "linux":
+            import ctypes
+
+            # Sent once per thread of the parent that dies: no signal to count.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+        if os.getppid() != parent:  # it was quicker than we were
+            self.request()
+
+    def request(self) -> None:
+        """Ask for an end from inside."""
+        self._requested.set()
+
+    @property
+    def is_requested(self) -> bool:
+        return self._requested.is_set()
+
+    async def wait(self) -> None:
+        """Until somebody wants an end."""
+        await self._requested.wait()
+
+    def on_request(self, act: Callable[[], object]) -> asyncio.Task[None]:
+        """Have something done when an end is wanted."""
+
+        async def wait() -> None:
+            await self._requested.wait()
+            act()
+
+        return self._loop.create_task(wait())
+
+    @contextlib.contextmanager
+    def heeding(self) -> Generator[None]:
+        """Break off what is awaited inside when an end is wanted; then raises BrokenOff.
+
+        For what comes before there is anything to end: a database that does not answer, a hook
+        that hangs. It stays in this task, so that what a hook has entered can be left by another.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        stopping = self.on_request(task.cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.is_requested or task.uncancel():
+                raise  # somebody else's wish
+            raise StartInterrupted from None
+        finally:
+            stopping.cancel()
+
+    def _hear_parent(self, _number: int, _frame: FrameType | None) -> None:
+        self._loop.call_soon_threadsafe(self._requested.set)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        now = self._clock.monotonic()
+        if self._heard_at is None:
+            self._heard_at = now
+            self.code = INTERRUPTED if number == signal.SIGINT else DONE
+            self._loop.call_soon_threadsafe(self._requested.set)
+            return
+        if now - self._heard_at < ECHO_SECONDS:
+            return
+        if self._on_second is not None:
+            self._on_second()
+        for stream in (sys.stdout, sys.stderr):
+            # The signal may have come in the middle of a write.
+            with contextlib.suppress(Exception):
+                stream.flush()
+        with contextlib.suppress(OSError):
+            os.write(2, SECOND)
+        os._exit(128 + number)
+
+
+# Asking before something is done to many things at once.
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless --yes was given; without a terminal there is nobody to ask."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is no terminal to ask on; add --yes")
+    try:
+        with interruptible():
+            is_wanted = typer.confirm(question[0].upper() + question[1:])
+    except typer.Abort as abort:
+        typer.echo("\nnothing was done")
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise typer.Exit(FAILED) from None  # the input has ended: that is no yes
+    if not is_wanted:
+        typer.echo("nothing was done")
+        raise typer.Exit(FAILED)
+
+
+# Keys as they are pressed, without waiting for a line.
+
+LOCAL_FLAGS, CHARACTERS = 3, 6  # places in what termios answers
+
+
+class KeyReader:
+    """While entered, calls back with what is typed. The terminal is as before afterwards.
+
+    Ctrl-C still is a signal. Ctrl-Z is not: it would leave the terminal to a shell as it is now.
+    """
+
+    def __init__(self, on_key: Callable[[str], None], *, on_end: Callable[[], None]) -> None:
+        self._on_key = on_key
+        self._on_end = on_end
+        self._before: list[Any] | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stdin.isatty():
+            self._fd = sys.stdin.fileno()
+            self._before = termios.tcgetattr(self._fd)
+            changed = termios.tcgetattr(self._fd)
+            changed[LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO)
+            changed[CHARACTERS][termios.VSUSP] = b"\0"
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, changed)
+            asyncio.get_running_loop().add_reader(self._fd, self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            self.restore()
+
+    def restore(self) -> None:
+        """Give the terminal back as it was; what was typed and not read is dropped."""
+        if self._before is not None:
+            termios.tcsetattr(self._fd, termios.TCSAFLUSH, self._before)
+
+    def _read(self) -> None:
+        try:
+            typed = os.read(self._fd, 1024)
+        except OSError:  # the terminal is gone
+            typed = b""
+        if not typed:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            self._on_end()
+        for key in typed.decode(errors="replace"):
+            self._on_key(key)

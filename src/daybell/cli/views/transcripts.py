@@ -1,0 +1,580 @@
+"""Wait for executions to end, and print their logs as they grow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+import typer
+
+from daybell.cli import output
+from daybell.cli.runtime import DONE, FAILED, print_stderr
+from daybell.client import wire
+from daybell.client.executions import START
+from daybell.client.explain import LACKS, explain_idle, find_lack
+from daybell.client.remote.client import AnyClient
+from daybell.client.runs import WORKFLOW, WorkflowRun
+from daybell.core.execution import (
+    TERMINAL,
+    Execution,
+    ExecutionDetail,
+    Failure,
+    Line,
+    LogPart,
+    State,
+)
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.units import Instant, Seconds, to_iso
+from daybell.engine.clock import Clock, SystemClock
+from daybell.errors import Conflict, DaybellError, NotFound, Unavailable, UsageError
+
+# One line of a log, as a person or a program reads it.
+
+INDENT: Final = "    "
+COLOURS: Final = {
+    "debug": "bright_black",
+    "warning": "yellow",
+    "error": "red",
+    "critical": "red",
+    "stderr": "yellow",
+}
+
+
+def line_text(line: Line) -> str:
+    """A line for people; what it goes on with is indented, so that lines can be told apart."""
+    first, *rest = output.printable(line.message.rstrip("\n"), keep="\n").split("\n")
+    source = f"{output.printable(line.source)}: " if line.source else ""
+    level = f"{output.printable(line.level):<8}"
+    if sys.stdout.isatty():
+        level = typer.style(level, fg=COLOURS.get(line.level))
+    words = f"{format_local_moment(line.at)} {level} {source}{first}".rstrip()
+    return "\n".join([words, *(f"{INDENT}{one}".rstrip() for one in rest)])
+
+
+def line_json(attempt: int, line: Line, **more: str) -> str:
+    """A line for programs; `more` says whose it is."""
+    fields = {
+        **more,
+        "attempt": attempt,
+        "at": to_iso(line.at),
+        "level": line.level,
+        "source": line.source,
+        "message": line.message,
+    }
+    return output.printable(json.dumps(fields, ensure_ascii=False))
+
+
+def attempt_heading(attempt: int) -> str:
+    """What comes before the lines of an attempt, where there are several."""
+    return f"--- attempt {attempt} ---"
+
+
+def format_local_moment(instant: Instant) -> str:
+    """A time as the clock on the wall shows it, to the millisecond."""
+    moment = datetime.fromtimestamp(instant, UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")[:23]
+
+
+# Outlasting a server that restarts, or a store that is away, while somebody watches.
+
+AWAY_SECONDS_MAX: Final[Seconds] = 60.0
+PAUSE_MIN_SECONDS: Final[Seconds] = 0.25
+PAUSE_MAX_SECONDS: Final[Seconds] = 5.0
+
+
+class Patience:
+    """How long whoever watches goes on without answers. One for each thing that is watched."""
+
+    def __init__(self, clock: Clock, *, until: Seconds | None = None) -> None:
+        self._clock = clock
+        self._until = until  # on the monotonic clock: nobody waits longer than that anyway
+        self._lost_at: Seconds | None = None
+        self._pause = PAUSE_MIN_SECONDS
+
+    def renew(self) -> None:
+        """There was an answer."""
+        self._lost_at, self._pause = None, PAUSE_MIN_SECONDS
+
+    async def bear(self, error: Unavailable) -> None:
+        """Wait a while before the next try; raises the error if that has no sense any more."""
+        now = self._clock.monotonic()
+        if error.is_lasting:
+            raise error
+        if self._lost_at is None:
+            self._lost_at = now
+            print_stderr(f"connection lost, trying again for {AWAY_SECONDS_MAX:g} s: {error}")
+        ends = self._lost_at + AWAY_SECONDS_MAX
+        if self._until is not None:
+            ends = min(ends, self._until)
+        if now >= ends:
+            raise error
+        await self._clock.sleep(min(self._pause, ends - now))
+        self._pause = min(self._pause * 2, PAUSE_MAX_SECONDS)
+
+
+# Waiting for an execution's end.
+
+POLL_MIN_SECONDS: Final = 0.02
+POLL_MAX_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 3.0  # between looks for what is missing, and before the first
+
+
+async def wait_for_end(
+    client: AnyClient, id: UUID | str, *, seconds: Seconds | None, as_json: bool
+) -> int:
+    """Wait, show how it ended, and answer the exit code: 0 only if it succeeded.
+
+    That it has to be waited for is said at once, on stderr, and also if nobody may come to run it.
+    What is found to be missing later is said once; the wait goes on.
+    """
+    execution = (await client.execution(id)).execution
+    onlooker = WaitObserver(client, SystemClock())
+    if execution.state not in TERMINAL:
+        if not as_json:
+            print_stderr(f"{id} is {execution.state}; waiting")
+        if why := await explain_idle(client, execution):
+            print_stderr(why)
+            onlooker.knows(execution)
+    with output.show_status(f"waiting for {id}", quiet=as_json) as say:
+
+        async def look(seen: Execution, is_last: bool) -> None:
+            say(f"{id} is {seen.state}")
+            await onlooker.look(seen, is_last=is_last)
+
+        try:
+            detail = await poll_until_end(client, id, seconds=seconds, on_look=look)
+        except asyncio.CancelledError:  # by Ctrl-C, which ends the wait and nothing else
+            print_stderr(
+                f"it goes on; see `daybell executions wait {id}`, cancel with `daybell executions"
+                f" cancel {id}`"
+            )
+            raise
+    execution = detail.execution
+    if as_json:
+        output.echo_json(wire.detail(detail))
+    else:
+        output.echo_fields(
+            {
+                "status": execution.state,
+                "reason": execution.reason,
+                "error": error_line(execution.error),
+                "result": execution.result,
+                "id": execution.id,
+            },
+            in_lines={"error"},
+        )
+    return DONE if execution.state is State.SUCCEEDED else FAILED
+
+
+class WaitObserver:
+    """Says what keeps an execution, or a node of it, and has to be done by somebody."""
+
+    def __init__(self, client: AnyClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._next_look = clock.monotonic() + LOOK_SECONDS
+        self._told: set[tuple[UUID, str]] = set()
+
+    def knows(self, execution: Execution) -> None:
+        """It was said already that nobody is there for this one."""
+        self._told.update((execution.id, word) for word in LACKS)
+
+    async def look(self, execution: Execution, *, is_last: bool = False) -> None:
+        """Look now and then, and when nobody will wait any longer; say each thing once."""
+        if self._clock.monotonic() < self._next_look and not is_last:
+            return
+        self._next_look = self._clock.monotonic() + LOOK_SECONDS
+        with suppress(DaybellError):  # that somebody waits does not depend on it
+            found = await find_lack(self._client, execution)
+            if found is None or (found.execution.id, found.word) in self._told:
+                return
+            self._told.add((found.execution.id, found.word))
+            node = found.execution.node
+            print_stderr(found.detail if node is None else f"node {node}: {found.detail}")
+
+
+async def poll_until_end(
+    client: AnyClient,
+    id: UUID | str,
+    *,
+    seconds: Seconds | None,
+    on_look: Callable[[Execution, bool], Awaitable[object]],
+    clock: Clock | None = None,
+) -> ExecutionDetail:
+    """Look again and again, less and less often, until it has ended. `on_look` is told what was
+    seen, and whether that was the last look, for the time is up.
+    """
+    clock = clock or SystemClock()
+    started, pause = clock.monotonic(), POLL_MIN_SECONDS
+    patience = Patience(clock, until=None if seconds is None else started + seconds)
+    while True:
+        try:
+            detail = await client.execution(id)
+        except Unavailable as error:
+            await patience.bear(error)
+            continue
+        patience.renew()
+        state = detail.execution.state
+        if state in TERMINAL:
+            return detail
+        waited = clock.monotonic() - started
+        is_up = seconds is not None and waited >= seconds
+        await on_look(detail.execution, is_up)
+        if is_up:
+            raise Conflict(f"execution {id} is still {state} after {seconds:g} s; it goes on")
+        left = pause if seconds is None else seconds - (clock.monotonic() - started)
+        await clock.sleep(max(0.0, min(pause, left)))
+        pause = min(pause * 1.5, POLL_MAX_SECONDS)
+
+
+def error_line(error: str | None) -> str | None:
+    """A kept error without its traceback; a message of several lines has them."""
+    if error is None:
+        return None
+    failure = Failure.of_kept(error)
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type
+
+
+# What the nodes of a workflow's run say, together, as it comes: each line with its node.
+#
+# A look lists the run's executions and reads the logs of those that may have said something
+# since. It is bounded: so many logs and so many runs inside of runs, those first that were not
+# looked at for the longest time. The rest waits for the next look. What is left of a run that has
+# ended is all read, some logs at a time, and printed in between.
+
+POLL_SECONDS: Final[Seconds] = 0.5
+REST: Final = 4  # times as long as a look took: large runs are looked at less often
+READS_MAX: Final = 100  # logs that one look reads
+READS_AT_ONCE: Final = 10
+RUNS_MAX: Final = 20  # runs that one look lists, with those inside
+LINES_MAX: Final = 10_000  # that are brought into order at a time
+LABEL_CHARS_MIN: Final = 8  # that are lined up
+LABEL_CHARS_MAX: Final = 24
+
+
+async def follow_run(client: AnyClient, id: UUID, *, as_json: bool, clock: Clock) -> int:
+    """Print what a run's nodes say until the run has ended."""
+    patience, onlooker = Patience(clock), WaitObserver(client, clock)
+    told = RunTranscript(client, id, as_json=as_json)
+    is_told = False  # that it waits
+    while True:
+        began = clock.monotonic()
+        try:
+            # Looked at before the logs are read: when it has ended, all has been said.
+            run = (await client.execution(id)).execution
+            is_over = run.state in TERMINAL
+            await (told.finish(run) if is_over else told.look(run))
+        except Unavailable as error:
+            await patience.bear(error)
+            continue
+        patience.renew()
+        if is_over:
+            break
+        if not is_told and run.state is not State.RUNNING:
+            print_stderr(f"{id} is {run.state}; waiting")
+            if why := await explain_idle(client, run):
+                print_stderr(why)
+                onlooker.knows(run)
+        is_told = True
+        await onlooker.look(run)
+        await clock.sleep(max(POLL_SECONDS, REST * (clock.monotonic() - began)))
+    if told.is_empty:
+        print_stderr(f"no node of the run {id} said anything; it is {run.state}")
+    return DONE
+
+
+class _Node:
+    """How far the log of a node is printed."""
+
+    def __init__(self, id: UUID, label: str) -> None:
+        self.id = id
+        self.label = label
+        self.state = State.WAITING
+        self.attempt = 1
+        self.started_at: Instant | None = None
+        self.read_at: tuple[State, int] | None = None  # how it stood when its log was read
+        self.read_in = 0  # which look that was
+        self.after: tuple[int, int] = START
+        self.heading = 1  # the attempt whose lines were printed last
+
+    @property
+    def stands(self) -> tuple[State, int]:
+        return self.state, self.attempt
+
+    @property
+    def never_begins(self) -> bool:
+        """Whether it has ended without having run: there is nothing to ask for."""
+        has_begun = self.attempt > 1 or self.started_at is not None
+        return self.state in (State.SKIPPED, State.CANCELLED) and not has_begun
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it may have said something that is not printed."""
+        is_begun = self.state is State.RUNNING or self.state in TERMINAL or self.attempt > 1
+        return is_begun and (self.state is State.RUNNING or self.read_at != self.stands)
+
+
+class _Run:
+    """A run whose nodes are listed."""
+
+    def __init__(self, id: UUID, prefix: str) -> None:
+        self.id = id
+        self.prefix = prefix  # of its nodes' labels, if it is inside of another
+        self.listed_in = 0  # which look that was
+        self.job: str | None = None  # also that of nodes, unless they run a job
+        self.known: set[UUID] = set()
+        self.open: dict[UUID, _Node] = {}  # nodes that are not printed to their end
+
+
+class RunTranscript:
+    """Prints what the nodes of a run say, and remembers how far it is."""
+
+    def __init__(self, client: AnyClient, id: UUID, *, as_json: bool) -> None:
+        self._client = client
+        self._as_json = as_json
+        self._runs = {id: _Run(id, "")}  # outer ones before those inside
+        self._over: set[UUID] = set()
+        self._kinds: dict[str, bool] = {}  # of jobs: whether they are workflows
+        self._lines: list[tuple[_Node, int, Line]] = []
+        self._looks = 0
+        self._width = LABEL_CHARS_MIN
+        self.is_empty = True
+
+    async def look(self, run: Execution) -> None:
+        """Print what has come since the last time, or a part of it, if it is very much."""
+        self._looks += 1
+        self._runs[run.id].job = run.job
+        whole, *inner = self._runs.values()
+        inner.sort(key=lambda one: one.listed_in)
+        for one in (whole, *inner[: RUNS_MAX - 1]):
+            await self._list(one, is_whole=one.id in self._over)
+            if one.id in self._over and not one.open:
+                del self._runs[one.id]
+        due = sorted(self._due(), key=lambda pair: pair[1].read_in)
+        await self._read_all(due[:READS_MAX])
+
+    async def finish(self, run: Execution) -> None:
+        """Print all that is left of a run that has ended, by when its nodes were started."""
+        self._looks += 1
+        self._runs[run.id].job = run.job
+        listed: set[UUID] = set()
+        while left := [one for one in self._runs.values() if one.id not in listed]:
+            for one in left:
+                await self._list(one, is_whole=True)
+                listed.add(one.id)
+        due = sorted(self._due(), key=lambda pair: pair[1].started_at or 0.0)
+        for first in range(0, len(due), READS_MAX):
+            await self._read_all(due[first : first + READS_MAX])
+
+    def _due(self) -> Iterator[tuple[_Run, _Node]]:
+        for run in self._runs.values():
+            yield from ((run, node) for node in run.open.values() if node.is_due)
+
+    async def _read_all(self, nodes: Sequence[tuple[_Run, _Node]]) -> None:
+        """Read some logs, a few at a time, and print what they have."""
+        for first in range(0, len(nodes), READS_AT_ONCE):
+            some = nodes[first : first + READS_AT_ONCE]
+            reads = (self._read(run, node) for run, node in some)
+            # All are waited for: none is to go on while they are asked for once more.
+            for error in await asyncio.gather(*reads, return_exceptions=True):
+                if error is not None:
+                    raise error
+        self._print()
+
+    async def _list(self, run: _Run, *, is_whole: bool) -> None:
+        """See how a run's nodes stand: the newest first, as far as there may be news."""
+        run.listed_in = self._looks
+        unseen, cursor = set(run.open), None
+        while True:
+            page = await self._client.executions(parent=run.id, limit=PAGE_ITEMS_MAX, cursor=cursor)
+            has_news = False
+            for one in page.items:
+                has_news |= one.id not in run.known
+                unseen.discard(one.id)
+                await self._see(run, one)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+            if not has_news and not unseen and not is_whole:
+                return
+        for id in unseen:  # it was removed
+            del run.open[id]
+
+    async def _see(self, run: _Run, one: Execution) -> None:
+        if one.id not in run.known:
+            label = f"{run.prefix}{one.node or one.job}"
+            if one.job != run.job and await self._is_workflow(one.job):
+                inner = self._runs[one.id] = _Run(one.id, f"{label}/")
+                inner.job = one.job
+            run.known.add(one.id)
+            run.open[one.id] = _Node(one.id, label)
+        node = run.open.get(one.id)
+        if node is not None:
+            node.state, node.attempt, node.started_at = one.state, one.attempt, one.started_at
+            if node.never_begins:
+                del run.open[one.id]
+        if one.id in self._runs and one.state in TERMINAL:
+            self._over.add(one.id)
+
+    async def _is_workflow(self, job: str) -> bool:
+        if job not in self._kinds:
+            try:
+                found = await self._client.job(job)
+                self._kinds[job] = found.definition.kind == WORKFLOW
+            except NotFound:  # it was deleted since
+                self._kinds[job] = False
+        return self._kinds[job]
+
+    async def _read(self, run: _Run, node: _Node) -> None:
+        stands = node.stands
+        async for part in self._client.log_parts(node.id, after=node.after):
+            node.after = (part.attempt, part.number)
+            self._lines += ((node, part.attempt, line) for line in part.lines)
+            if len(self._lines) >= LINES_MAX:
+                self._print()
+        node.read_at, node.read_in = stands, self._looks
+        if node.state in TERMINAL:
+            del run.open[node.id]
+
+    def _print(self) -> None:
+        lines, self._lines = self._lines, []
+        for node, attempt, line in sorted(lines, key=lambda one: one[2].at):
+            self.is_empty = False
+            if self._as_json:
+                of = {"node": node.label, "execution_id": str(node.id)}
+                typer.echo(line_json(attempt, line, **of))
+                continue
+            if attempt != node.heading:
+                node.heading = attempt
+                self._echo(node, attempt_heading(attempt))
+            self._echo(node, line_text(line))
+        sys.stdout.flush()  # whoever reads through a pipe wants it now
+
+    def _echo(self, node: _Node, text: str) -> None:
+        label = output.printable(node.label)
+        self._width = max(self._width, min(len(label), LABEL_CHARS_MAX))
+        for line in text.split("\n"):
+            typer.echo(f"{label:<{self._width}} | {line}")
+
+
+LAST_PART: Final = 2**31 - 1  # no attempt has a part after it
+NODES_MAX: Final = 20  # whose logs are pointed to
+
+
+class Transcript:
+    """Prints parts of one execution's log, and remembers how far it is."""
+
+    def __init__(self, *, attempt: int | None, as_json: bool) -> None:
+        self._wanted = attempt
+        self._as_json = as_json
+        self._attempt = 0  # whose lines were printed last
+        self.after = START if attempt is None else (attempt - 1, LAST_PART)
+        self.is_empty = True
+
+    async def print_new(self, client: AnyClient, id: UUID, *, has_several: bool) -> None:
+        """Print what has come since the last time. Several attempts each get a heading."""
+        async for part in client.log_parts(id, after=self.after):
+            if self._wanted is not None and part.attempt > self._wanted:
+                break
+            self.after = (part.attempt, part.number)
+            self._print(part, has_several=has_several)
+        sys.stdout.flush()  # whoever reads through a pipe wants it now
+
+    def _print(self, part: LogPart, *, has_several: bool) -> None:
+        if part.attempt != self._attempt and not self._as_json and self._wanted is None:
+            if has_several or part.attempt > 1:
+                typer.echo(attempt_heading(part.attempt))
+            self._attempt = part.attempt
+        for line in part.lines:
+            self.is_empty = False
+            typer.echo(line_json(part.attempt, line) if self._as_json else line_text(line))
+
+
+async def print_log(
+    client: AnyClient,
+    id: UUID,
+    *,
+    follow: bool,
+    attempt: int | None,
+    as_json: bool,
+    clock: Clock | None = None,
+) -> int:
+    """Print an execution's log. With `follow`, go on until nothing more can come; of a workflow's
+    run, with the logs of its nodes.
+    """
+    clock = clock or SystemClock()
+    if follow and await _is_run(client, id, clock):
+        if attempt is not None:
+            raise UsageError(
+                f"{id} is a workflow's run, and an attempt is one of a node: follow that node, or"
+                " leave out --attempt",
+                field="attempt",
+            )
+        return await follow_run(client, id, as_json=as_json, clock=clock)
+    patience = Patience(clock)
+    transcript = Transcript(attempt=attempt, as_json=as_json)
+    is_told = False  # what it waits for
+    while True:
+        try:
+            # Looked at before the log is read: what has ended by then has said everything.
+            execution = (await client.execution(id)).execution
+            await transcript.print_new(client, id, has_several=execution.attempt > 1)
+        except Unavailable as error:
+            if not follow:
+                raise
+            await patience.bear(error)
+            continue
+        patience.renew()
+        if not follow or _is_over(execution, attempt):
+            break
+        if not is_told and execution.state is not State.RUNNING:
+            print_stderr(f"{id} is {execution.state}; waiting")
+            if why := await explain_idle(client, execution):
+                print_stderr(why)
+        is_told = True
+        await clock.sleep(POLL_SECONDS)
+    if transcript.is_empty:
+        _say_nothing(execution, attempt)
+        _say_where(await client.run(id), id)
+    return DONE
+
+
+async def _is_run(client: AnyClient, id: UUID, clock: Clock) -> bool:
+    patience = Patience(clock)
+    while True:
+        try:
+            return await client.run(id) is not None
+        except Unavailable as error:
+            await patience.bear(error)
+
+
+def _is_over(execution: Execution, attempt: int | None) -> bool:
+    is_past = attempt is not None and execution.attempt > attempt
+    return execution.state in TERMINAL or is_past
+
+
+def _say_nothing(execution: Execution, attempt: int | None) -> None:
+    if attempt is not None and attempt > execution.attempt:
+        print_stderr(f"execution {execution.id} has had no attempt {attempt} yet; it is at attempt"
+                 f" {execution.attempt}")  # fmt: skip
+        return
+    yet = "" if execution.state in TERMINAL else " so far"
+    of = "" if attempt is None else f" in attempt {attempt}"
+    print_stderr(f"execution {execution.id} said nothing{of}{yet}; it is {execution.state}")
+
+
+def _say_where(run: WorkflowRun | None, id: UUID) -> None:
+    """A workflow's run says nothing itself; its nodes do."""
+    if run is None:
+        return
+    print_stderr("it is a workflow's run, and each of its nodes has its own log:")
+    for node in [one for one in run.nodes if one.is_begun][:NODES_MAX]:
+        how = f"logs {node.execution}" if node.execution else f"list --workflow {id}"
+        print_stderr(f"  {output.printable(node.name)}: daybell executions {how}")
+    print_stderr(f"all of them: daybell executions list --workflow {id}")

@@ -1,0 +1,427 @@
+"""Declarations of jobs in files, templates that jobs are made from, and warnings about a definition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack, cast
+
+import msgspec
+
+from daybell.client.job_checks import describe_broken_uses, find_mismatched_schedules
+from daybell.client.jobs import (
+    Definitions,
+    JobFields,
+    check_fields,
+    check_version,
+    is_by_code,
+    kind_fields,
+    plain_options,
+    read_kind,
+    read_retries,
+    require_choice,
+)
+from daybell.client.requests import read_definition
+from daybell.client.when import check_dependencies
+from daybell.client.workers import describe_lack, find_capable_workers
+from daybell.core import payload
+from daybell.core.job import Job, JobDefinition, NewTemplate, Template, check_lines
+from daybell.core.kinds import SETTINGS, read_settings, secrets_of
+from daybell.core.kinds.http import PRIVATE, why_private
+from daybell.core.kinds.warnings import warnings_of
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from daybell.core.references import names_in_args
+from daybell.core.units import Seconds, format_duration
+from daybell.core.views import Page, read_pages
+from daybell.core.when import Schedule
+from daybell.core.workflow.graph import Graph
+from daybell.errors import (
+    DuplicateKey,
+    InvalidSchedule,
+    JobNotFound,
+    UsageError,
+    VersionConflict,
+    shown,
+)
+from daybell.store.protocol import Store
+
+# What looks wrong with a job, and is allowed all the same.
+
+
+class Warnings:
+    """The verb of `Client` for what looks wrong with a job."""
+
+    store: Store
+    tenant: str
+
+    async def warnings(self, job: str, *, deleting: bool = False) -> list[str]:
+        """What looks wrong with a job as things are now, in sentences for people; or, of one that
+        is to be deleted or was, what goes wrong without it: who needs it, and whether code brings
+        it back.
+        """
+        if deleting:
+            known = (await self.store.list_versions(self.tenant, job, limit=1)).items[0]
+            return await describe_broken_uses(self.store, self.tenant, known)
+        definition = (await self.store.get_job(self.tenant, job)).definition
+        return await warnings_about(self.store, self.tenant, definition)
+
+
+async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
+    """What looks wrong with a definition as things are now."""
+    rules = [Schedule.from_json(text) for text in definition.schedules]
+    found = [warning for rule in rules for warning in rule.warnings()]
+    if definition.kind in SETTINGS:
+        found += warnings_of(read_settings(definition.kind, payload.decode(definition.settings)))
+    graph = None
+    if definition.kind == "workflow":
+        graph = Graph.from_settings(definition.settings)
+        found += _about_nodes(graph)
+        schedules = await store.list_schedules(tenant, job=definition.name)
+        found += find_mismatched_schedules(definition, schedules)
+    return [
+        *found,
+        *await _unset_secrets(store, tenant, definition),
+        *await _unoffered(store, tenant, [definition, *_inner(definition, graph)]),
+        *await _private(store, tenant, [definition, *_inner(definition, graph)]),
+    ]
+
+
+def _about_nodes(graph: Graph) -> list[str]:
+    """What looks wrong with parameters, and with nodes without code, as far as that does not hang
+    on results.
+    """
+    used = {name for node in graph.nodes for name in node.params}
+    told = [
+        f"parameter {param.name} is used by no node; a node refers to it as"
+        f' {{"param": "{param.name}"}}'
+        for param in graph.params
+        if param.name not in used
+    ]
+    for node in graph.nodes:
+        if node.kind in SETTINGS and not node.outputs and not node.has_item and not node.params:
+            said = warnings_of(read_settings(node.kind, node.runs))
+            told += [f"node {node.name}: {one}" for one in said]
+    return told
+
+
+def _inner(definition: JobDefinition, graph: Graph | None) -> list[JobDefinition]:
+    """How the nodes of a workflow are run that have no code."""
+    nodes = () if graph is None else graph.nodes
+    return [
+        graph.definition_of(node, definition) for node in nodes if graph and node.kind in SETTINGS
+    ]
+
+
+async def _unset_secrets(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
+    used = secrets_of(definition.kind, payload.decode(definition.settings))
+    used |= names_in_args(payload.decode(definition.args))
+    if not used:
+        return []
+    known = {one.name for one in await store.list_secrets(tenant)}
+    return [
+        f"secret {name} is not set, so it fails until `daybell secrets set {name}` was run"
+        for name in sorted(used - known)
+    ]
+
+
+async def _unoffered(store: Store, tenant: str, definitions: Sequence[JobDefinition]) -> list[str]:
+    """Of tasks nothing is said: their workers come with the code, often after the job."""
+    lanes = dict.fromkeys((one.queue, one.needs) for one in definitions if one.kind != "task")
+    if not lanes:
+        return []
+    workers, now = await store.list_workers(tenant), (await store.health()).now
+    lacks = [
+        describe_lack(needs, queue=queue)
+        for queue, needs in lanes
+        if not find_capable_workers(workers, queue=queue, needs=needs, now=now)
+    ]
+    return [f"{lack.found}, so it waits; {lack.advice}" for lack in lacks]
+
+
+async def _private(store: Store, tenant: str, definitions: Sequence[JobDefinition]) -> list[str]:
+    """Of requests to addresses that workers refuse unless they are told otherwise."""
+    places: dict[tuple[str, str], None] = {}
+    for one in definitions:
+        url = payload.decode(one.settings).get("url") if one.kind == "http" else None
+        why = why_private(url) if isinstance(url, str) else None
+        if why is not None:
+            places[one.queue, why] = None
+    if not places:
+        return []
+    workers, now = await store.list_workers(tenant), (await store.health()).now
+    lacks = [
+        (describe_lack(PRIVATE, queue=queue), why)
+        for queue, why in places
+        if not find_capable_workers(workers, queue=queue, needs=PRIVATE, now=now)
+    ]
+    return [f"{lack.found}, and {why}, so it would fail; {lack.advice}" for lack, why in lacks]
+
+
+CREATED: Final = "created"
+CHANGED: Final = "changed"
+UNCHANGED: Final = "unchanged"
+
+# Said of a job that runs a task even where it is as usual: left out, they are as the task has them.
+_ALWAYS_OF_TASKS: Final = (
+    "queue", "priority", "retries", "timeout", "expires", "max_crashes", "on_lost", "store_result",
+)  # fmt: skip
+# A task may have a limit, and a job of it none.
+_NONE_IS_NONE: Final = ("timeout", "expires")
+
+
+class ApplyOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What declaring a job has done, or would do."""
+
+    action: str  # created, changed or unchanged
+    before: dict[str, Any] | None  # the request for what it was; None: there was none
+    after: dict[str, Any]
+    job: Job | None  # None: in a dry run it does not exist
+    warnings: list[str]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A field that is not as it was. What was not said, or is no longer, is UNSET."""
+
+    field: str  # by its path: "schedule", "http.headers.Accept"
+    before: Any = msgspec.UNSET
+    after: Any = msgspec.UNSET
+
+
+def build_request(definition: JobDefinition) -> dict[str, Any]:
+    """The request that would make this job: its name and its fields, without what is as usual.
+
+    Applying it gives an equal definition. Of a job that runs a task, what could come from the task
+    is always said.
+    """
+    fields = _fields_of(definition)
+    usual = _fields_of(JobDefinition(name=definition.name))
+    always = _ALWAYS_OF_TASKS if definition.kind == "task" else ()
+    if fields["backoff"] != usual["backoff"]:
+        always = (*always, "retries")  # else as many as there are waits
+    rest = {name: value for name, value in fields.items() if value != usual[name] or name in always}
+    return {"name": definition.name, **kind_fields(definition), **rest}
+
+
+def _fields_of(definition: JobDefinition) -> dict[str, Any]:
+    """All fields of a request but what the job runs, in the order of reading."""
+    retry = payload.decode(definition.retry.to_json())
+    retries = retry.pop("retries")
+    rules = [payload.decode(text) for text in definition.schedules]
+    return {
+        "args": payload.decode(definition.args),
+        "schedule": _schedule_of(rules),
+        "description": definition.description,
+        "queue": definition.queue,
+        "priority": definition.priority.label,
+        "retries": retries,
+        "backoff": retry,
+        "timeout": _duration(definition.timeout),
+        "expires": _duration(definition.expires),
+        "max_crashes": definition.max_crashes,
+        "on_lost": definition.on_lost,
+        "store_result": definition.store_result,
+        "user_id": definition.user_id,
+        "overlap": None if definition.overlap is None else str(definition.overlap),
+        "misfire": payload.decode(definition.misfire or "{}"),
+        "pause_after_failures": definition.pause_after_failures,
+        "dependencies": list(definition.dependencies),
+        "on_dependency_failure": str(definition.on_dependency_failure),
+        "made_from": payload.decode(definition.template or "null"),
+        "source": definition.source,
+    }
+
+
+def _duration(seconds: Seconds | None) -> str | None:
+    return None if seconds is None else format_duration(seconds)
+
+
+def _schedule_of(rules: list[dict[str, Any]]) -> Any:
+    """Schedules as people would write them: one by itself, and a cron expression as text."""
+    plain = [rule["cron"] if rule.keys() == {"cron"} else rule for rule in rules]
+    return None if not plain else plain[0] if len(plain) == 1 else plain
+
+
+def diff_requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """What differs between two requests, field by field. Objects are gone into, lists are not."""
+    return list(_differences(before, after, ""))
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> list[Change]:
+    found: list[Change] = []
+    for name in dict.fromkeys((*before, *after)):
+        old, new = before.get(name, msgspec.UNSET), after.get(name, msgspec.UNSET)
+        where = f"{path}.{name}" if path else name
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            inner = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
+            found += _differences(*inner, where)
+        elif not is_same_json(old, new):
+            found.append(Change(field=where, before=old, after=new))
+    return found
+
+
+def is_same_json(one: Any, other: Any) -> bool:
+    """Whether two values are the same as JSON: 1 is not true, and the order of keys is nothing."""
+    if one is msgspec.UNSET or other is msgspec.UNSET:
+        return one is other
+    return _text(one) == _text(other)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)  # takes half a surrogate pair, too
+
+
+class Declarations(Definitions):
+    """The verb of `Client` for jobs that files declare, beside those for definitions by hand."""
+
+    async def apply_job(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        expect: int | None = None,
+        dry_run: bool = False,
+        **fields: Unpack[JobFields],
+    ) -> ApplyOutcome:
+        """Make a job be what is said here, and nothing else. Without a schedule it never runs by
+        itself. One that is like that already is left alone.
+
+        With `expect`, it must be at that version; 0 is for a name that must be new. A job that code
+        defines is refused.
+        """
+        said = cast("JobFields", normalize_fields(fields))
+        how: dict[str, Any] = {"what": "apply_job()", "is_dry": dry_run}
+        definition = await self.definition_of(name, said, is_new=False, **how)
+        there, version = await self._there(definition.name)
+        if expect is not None and there is None and expect != 0:
+            raise VersionConflict(f"there is no job named {shown(name)}, at no version")
+        if there is not None:
+            check_version(there, expect)
+            if is_by_code(there.definition):
+                raise DuplicateKey(
+                    f"job {shown(name)} is defined by code, which says what it is; take another"
+                    " name"
+                )
+        before = None if there is None else build_request(there.definition)
+        after = build_request(definition)
+        warnings = await warnings_about(self.store, self.tenant, definition)
+        if before is not None and is_same_json(before, after):
+            return ApplyOutcome(
+                action=UNCHANGED, before=before, after=after, job=there, warnings=warnings
+            )
+        if there is None or there.definition.schedules != definition.schedules:
+            definition = await self.definition_of(name, said, **how)
+        await check_dependencies(self.store, self.tenant, definition, is_dry=dry_run)
+        job = there
+        if not dry_run:
+            (job,) = await self.define_jobs(
+                [definition], author=author, expect=version, promote=True
+            )
+        action = CREATED if before is None else CHANGED
+        return ApplyOutcome(action=action, before=before, after=after, job=job, warnings=warnings)
+
+    async def _there(self, name: str) -> tuple[Job | None, int]:
+        """The job as it is now, and the version that a change follows."""
+        try:
+            job = await self.store.get_job(self.tenant, name)
+            return job, job.version
+        except JobNotFound:
+            pass
+        try:
+            page = await self.store.list_versions(self.tenant, name, limit=1)
+            return None, page.items[0].version
+        except JobNotFound:
+            return None, 0
+
+
+def normalize_fields(fields: JobFields) -> dict[str, Any]:
+    """What is declared, without what says nothing. What would be something else each time that it
+    is declared is refused.
+    """
+    schedule = fields.get("schedule")
+    given = cast("list[Any]", schedule if isinstance(schedule, list | tuple) else [schedule])
+    for one in given:
+        if isinstance(one, Mapping) and "delay" in one:
+            raise InvalidSchedule(
+                "a delay counts from now, so it would be another time whenever this is applied;"
+                " give a time with at",
+                field="schedule",
+            )
+    return {
+        name: value for name, value in fields.items() if value is not None or name in _NONE_IS_NONE
+    }
+
+
+def diff_versions(before: Job | None, after: Job) -> list[Change]:
+    """What a version of a job says otherwise than the one before it; of the first, nothing."""
+    if before is None:
+        return []
+    return diff_requests(build_request(before.definition), build_request(after.definition))
+
+
+# Templates: jobs with blanks, from which others are made.
+
+
+class Templates:
+    """The verbs of `Client` for templates."""
+
+    store: Store
+    tenant: str
+
+    async def set_template(
+        self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
+    ) -> Template:
+        """Keep a template: an object with `name`, `parameters` and `job`. One of the same name is
+        replaced; jobs that were made from it stay what they are.
+
+        With `expect`, it must be at that version; 0 is for a name that must be new.
+        """
+        new = read_template(value)
+        return await self.store.set_template(self.tenant, new, author=author, expect=expect)
+
+    async def template(self, name: str) -> Template:
+        """A template. Raises TemplateNotFound."""
+        return await self.store.get_template(self.tenant, name)
+
+    async def templates_page(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Template]:
+        """Templates, by name."""
+        return await self.store.list_templates(self.tenant, limit=limit, cursor=cursor)
+
+    async def templates(self) -> list[Template]:
+        """All templates, by name."""
+        pages = read_pages(lambda at: self.templates_page(limit=PAGE_ITEMS_MAX, cursor=at))
+        return [one async for page in pages for one in page]
+
+    async def delete_template(self, name: str, *, expect: int | None = None) -> None:
+        """Remove a template. Jobs that were made from it stay."""
+        await self.store.delete_template(self.tenant, name, expect=expect)
+
+
+def read_template(value: object) -> NewTemplate:
+    """A template whose job can be made: its fields exist, and one of them says what it runs.
+
+    What it says is looked at as a whole if it needs no parameters; else what is wrong with it shows
+    when a job is made.
+    """
+    new = NewTemplate.parse(value)
+    try:
+        check_fields(new.job, "a job")
+        choice = require_choice(new.job)
+        check_lines(new.job)
+        if not any(one.is_required for one in new.parameters.values()):
+            _check_whole(new.job_with({}), choice)
+    except UsageError as error:
+        error.field = "job" if error.field is None else f"job.{error.field}"
+        raise
+    return new
+
+
+def _check_whole(job: Mapping[str, Any], choice: str) -> None:
+    options: dict[str, Any] = {**plain_options(job), **read_retries(job)}
+    if choice != "task":
+        options |= {"kind": choice, "settings": read_kind(choice, job)}
+    schedule = options.get("schedule")
+    if isinstance(schedule, Mapping) and "delay" in schedule:
+        del options["schedule"]  # it counts from when a job is made
+    read_definition("job", **options)

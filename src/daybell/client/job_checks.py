@@ -1,0 +1,531 @@
+"""Checks of job definitions against the store: workflow graphs, workflow arguments, uses of a job, and superseded versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from daybell.client.when import check_dependencies
+from daybell.core.execution import NewExecution
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, task_of
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.schedule import Schedule
+from daybell.core.units import Seconds, to_iso
+from daybell.core.views import JobFilter, read_pages
+from daybell.core.workflow.graph import (
+    Graph,
+    Params,
+    check_given,
+    check_passed,
+    decode_args,
+    describe_cycle,
+    find_cycle,
+    inner_jobs,
+    params_of,
+)
+from daybell.core.workflow.node import JOB, GraphNode
+from daybell.errors import (
+    Conflict,
+    InvalidArguments,
+    InvalidWorkflow,
+    JobNotFound,
+    NotFound,
+    Unavailable,
+    UnknownJob,
+    listed,
+    shown,
+)
+from daybell.store.protocol import Store
+
+# Larger ones are read in a thread: meanwhile, all others would have to wait.
+QUICK: Final = 1_000
+
+
+async def read_workflow(
+    store: Store, tenant: str, value: Any, *, job: str, is_dry: bool = False
+) -> Graph:
+    """Read a workflow that is to be the job of this name. What its nodes do not say of themselves
+    is as the tasks that they run have it. If it is only tried, jobs that it runs need not be there
+    yet.
+    """
+    graph = await (_read_in_thread(value) if _size(value) > QUICK else _read(value))
+    tasks: dict[str, JobDefinition] = {}
+    for name, field in _first_uses(graph.nodes, "task"):
+        tasks[name] = await find_task_definition(store, tenant, name, field=field)
+    uses = dict(_first_uses(graph.nodes, JOB))
+    inner = await _inner_jobs(store, tenant, uses, job=job, is_dry=is_dry)
+    circle = await _find_cycle(store, tenant, {job: tuple(uses)}, beside=inner)
+    if circle:
+        raise InvalidWorkflow(describe_cycle(circle), field=uses.get(circle[1]))
+    if not is_dry:  # else they may be about to change
+        for one in inner:
+            if one.kind == "workflow":
+                _check_inner(graph.nodes, one)
+    # A job may run a task of another name.
+    known = {name: task_of(one) or one.name for name, one in tasks.items()}
+    return graph.inherit(tasks) if all(k == v for k, v in known.items()) else _renamed(graph, tasks)
+
+
+async def find_task_definition(
+    store: Store, tenant: str, task: str, *, field: str = "task"
+) -> JobDefinition:
+    """The definition of a task that the store knows, or of a job that runs one."""
+    try:
+        known = (await store.get_job(tenant, task)).definition
+    except JobNotFound:
+        raise UnknownJob(
+            f"the store knows no task named {shown(task)}; a worker of the app that has it"
+            " tells the store at its start",
+            field=field,
+        ) from None
+    if known.kind != "task":
+        raise UnknownJob(f"job {shown(task)} is a {known.kind}, not a task", field=field)
+    return known
+
+
+async def _read(value: Any) -> Graph:
+    return Graph.parse(value)
+
+
+async def _read_in_thread(value: Any) -> Graph:
+    return await asyncio.to_thread(Graph.parse, value)
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, Mapping):
+        return 0
+    parts = [cast("Mapping[str, Any]", value).get(name) for name in ("nodes", "edges")]
+    return sum(len(cast("list[Any]", part)) for part in parts if isinstance(part, list))
+
+
+def _first_uses(nodes: Iterable[GraphNode], kind: str) -> list[tuple[str, str]]:
+    """The tasks, or jobs, that nodes run, each with where it is said first."""
+    found: dict[str, str] = {}
+    for place, node in enumerate(nodes):
+        if node.kind == kind:
+            found.setdefault(node.runs, f"workflow.nodes[{place}].{kind}")
+    return list(found.items())
+
+
+def _renamed(graph: Graph, tasks: Mapping[str, JobDefinition]) -> Graph:
+    said = graph.inherit(tasks)
+    nodes = [
+        replace(node, runs=task_of(tasks[node.runs]) or tasks[node.runs].name)
+        if node.kind == "task"
+        else node
+        for node in said.nodes
+    ]
+    return replace(said, nodes=tuple(nodes))
+
+
+async def _inner_jobs(
+    store: Store, tenant: str, uses: Mapping[str, str], *, job: str, is_dry: bool
+) -> list[JobDefinition]:
+    """The jobs that a workflow runs beside itself. One that is not there is refused."""
+    found: list[JobDefinition] = []
+    for name, field in uses.items():
+        try:
+            if name != job:
+                found.append((await store.get_job(tenant, name)).definition)
+        except JobNotFound:
+            if not is_dry:  # else it may be to be made yet
+                raise UnknownJob(
+                    f"there is no job named {shown(name)}; create it first", field=field
+                ) from None
+    return found
+
+
+async def check_definitions(
+    store: Store, tenant: str, definitions: Sequence[JobDefinition]
+) -> None:
+    """Refuse jobs that are defined together and cannot be: with dependencies that do not exist, or
+    that lead in a circle; workflows that would run each other, also by way of jobs that are there.
+
+    A job that is not there yet may be run by a workflow: it is looked up when its turn comes.
+    """
+    for one in definitions:
+        await check_dependencies(store, tenant, one, beside=definitions)
+    circle = await _find_cycle(store, tenant, {one.name: inner_jobs(one) for one in definitions})
+    if circle:
+        raise InvalidWorkflow(describe_cycle(circle))
+
+
+async def _find_cycle(
+    store: Store,
+    tenant: str,
+    jobs: Mapping[str, Collection[str]],
+    *,
+    beside: Iterable[JobDefinition] = (),
+) -> list[str]:
+    """A circle of workflows that these jobs would be in, or would run. Each is given with the jobs
+    that it runs; those `beside` them have been looked up.
+    """
+    found = {one.name: inner_jobs(one) for one in beside}
+    found = {**jobs, **{name: runs for name, runs in found.items() if name not in jobs}}
+    missing = [name for runs in found.values() for name in runs]
+    while missing:
+        name = missing.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = inner_jobs((await store.get_job(tenant, name)).definition)
+        except JobNotFound:
+            found[name] = ()
+        missing += found[name]
+    return find_cycle(found)
+
+
+def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
+    """Refuse to run a workflow with what it cannot be called with."""
+    params = params_of(inner.settings)
+    for place, node in enumerate(nodes):
+        if node.kind == JOB and node.runs == inner.name:
+            try:
+                check_passed(params, node.args, what=f"workflow {shown(inner.name)}")
+            except InvalidArguments as error:
+                raise InvalidWorkflow(
+                    f"node {shown(node.name)}: {error}",
+                    field=f"workflow.nodes[{place}].args.{error.field}",
+                ) from None
+
+
+# What workflows are called with, looked at before there is a run that would die of it.
+#
+# Whoever goes around this, a function in the database for instance, is told by the run: it is
+# dead at once, and its error says the same.
+
+WORKFLOW: Final = "workflow"
+KEPT_SECONDS: Final = 5.0  # definitions may be large; a refusal is never by what was kept
+OTHERS_KEPT_SECONDS: Final = 60.0  # that a job is no workflow, which hardly ever changes
+KEPT_MAX: Final = 10_000
+
+# Of each job, and since when that is known. None: it is no workflow, whose worker will look itself.
+ParamsCache = dict[str, tuple[Seconds, Params | None]]
+
+
+class WorkflowCalls:
+    """The part of `Client` that looks at what workflows are called with."""
+
+    store: Store
+    tenant: str
+    _kept: ParamsCache
+    _asking: dict[str, asyncio.Task[Params | None]]  # by the job that is asked for
+
+    def note_params(self, jobs: Iterable[Job]) -> None:
+        """Keep in mind what these take: they were just defined."""
+        for job in jobs:
+            if job.is_current:
+                self._keep(job.name, _params_in(job.definition))
+
+    async def check_calls(self, executions: Sequence[NewExecution]) -> None:
+        """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
+        names = {new.job for new in executions}
+        if all(map(self._is_no_workflow, names)):
+            return
+        unknown = [name for name in names if not self._is_known(name)]
+        answers = await asyncio.gather(*map(self.params_of, unknown)) if unknown else ()
+        found = dict(zip(unknown, answers, strict=True))
+        for name in names:
+            params = found[name] if name in found else await self.params_of(name)
+            if params is None:
+                continue
+            try:
+                _check_all(name, params, executions)
+            except InvalidArguments:
+                # Perhaps it has changed since.
+                params = await self.params_of(name, is_fresh=True)
+                _check_all(name, params or (), executions if params is not None else ())
+
+    def checked_calls(
+        self, params: Params | None, executions: Iterable[NewExecution]
+    ) -> Iterator[NewExecution]:
+        """These, each looked at when it is asked for."""
+        for position, new in enumerate(executions):
+            if params is not None:
+                _check_one(params, new, position)
+            yield new
+
+    async def params_of(self, job: str, *, is_fresh: bool = False) -> Params | None:
+        """What a workflow takes; None: it is none, or nothing is known of it."""
+        if not is_fresh and self._is_known(job):
+            return self._kept[job][1]
+        if job not in self._asking:  # of many that begin together, the first asks for all
+            self._asking[job] = asyncio.get_running_loop().create_task(self._ask(job))
+        return await asyncio.shield(self._asking[job])
+
+    async def _ask(self, job: str) -> Params | None:
+        try:
+            definition = (await self.store.get_job(self.tenant, job)).definition
+        except (NotFound, Unavailable):
+            return None  # whoever enqueues it says so
+        finally:
+            del self._asking[job]
+        self._keep(job, _params_in(definition))
+        return self._kept[job][1]
+
+    def _is_no_workflow(self, job: str) -> bool:
+        return self._is_known(job) and self._kept[job][1] is None
+
+    def _is_known(self, job: str) -> bool:
+        if job not in self._kept:
+            return False
+        since, params = self._kept[job]
+        kept = OTHERS_KEPT_SECONDS if params is None else KEPT_SECONDS
+        return asyncio.get_running_loop().time() < since + kept
+
+    def _keep(self, job: str, params: Params | None) -> None:
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept[job] = asyncio.get_running_loop().time(), params
+
+
+def check_call(definition: JobDefinition) -> JobDefinition:
+    """Refuse a workflow that its schedules, or whoever triggers it without a word, would call in
+    vain.
+    """
+    is_called = definition.runs_by_itself or definition.args != "{}"
+    if definition.kind == WORKFLOW and is_called:
+        what = f"its {'schedule' if definition.runs_by_itself else 'args'} would call it in vain:"
+        way_out = "; say args" if definition.args == "{}" else ""
+        check_args(definition, definition.args, what=what, way_out=way_out)
+    return definition
+
+
+def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out: str = "") -> None:
+    """Refuse what a workflow cannot be called with."""
+    if definition.kind != WORKFLOW:
+        return
+    try:
+        given = decode_args(args)
+        check_given(
+            params_of(definition.settings), given, what=f"workflow {shown(definition.name)}"
+        )
+    except InvalidArguments as error:
+        said = f"{what} {error}{way_out}".strip()
+        raise InvalidArguments(said, field=_field(error)) from None
+
+
+def find_mismatched_schedules(
+    definition: JobDefinition, schedules: Iterable[Schedule]
+) -> list[str]:
+    """What is wrong with those of a workflow's schedules that were added at run time, before it
+    took what it takes now; in sentences for people.
+    """
+    told: list[str] = []
+    for one in schedules:
+        if one.is_declared or not one.is_to_fire:
+            continue
+        name = f"schedule {shown(one.name)}, which was added at run time,"
+        try:
+            check_args(definition, one.args, what=f"{name} would call it in vain:")
+        except InvalidArguments as error:
+            told.append(f"{error}; schedule it anew with other args, or unschedule it")
+    return told
+
+
+def _params_in(definition: JobDefinition) -> Params | None:
+    return params_of(definition.settings) if definition.kind == WORKFLOW else None
+
+
+def _check_all(job: str, params: Params, executions: Sequence[NewExecution]) -> None:
+    is_one = len(executions) == 1
+    for position, new in enumerate(executions):
+        if new.job == job:
+            _check_one(params, new, None if is_one else position)
+
+
+def _check_one(params: Params, new: NewExecution, position: int | None) -> None:
+    try:
+        check_given(params, decode_args(new.args), what=f"workflow {shown(new.job)}")
+    except InvalidArguments as error:
+        if position is None:
+            raise InvalidArguments(str(error), field=_field(error)) from None
+        raise InvalidArguments(
+            f"executions[{position}]: {error}", field=f"[{position}].{_field(error)}"
+        ) from None
+
+
+def _field(error: InvalidArguments) -> str:
+    return "args" if error.field is None else f"args.{error.field}"
+
+
+# Who needs a job: the workflows whose nodes run it, and the jobs that depend on it.
+#
+# A job can be deleted all the same: whoever does is told what he leaves behind.
+
+CODE: Final = "code:"  # an author that begins so is an app
+JOBS_MAX: Final = 20_000  # checked whether they need it
+NAMED_MAX: Final = 3
+
+
+class Uses(Struct, frozen=True, kw_only=True):
+    """Who needs a job, by name."""
+
+    workflows: tuple[str, ...] = ()  # that run it as a node
+    dependents: tuple[str, ...] = ()
+
+
+async def find_uses(store: Store, tenant: str, name: str) -> Uses:
+    """Who needs the job of this name: one pass over the definitions that mention it."""
+    workflows, dependents = list[str](), list[str]()
+    pages = read_pages(
+        lambda cursor: store.list_jobs(
+            tenant, JobFilter(mentions=name), limit=PAGE_ITEMS_MAX, cursor=cursor
+        )
+    )
+    looked_at = 0
+    async for page in pages:
+        for job in page:
+            if name in job.definition.upstream:
+                dependents.append(job.name)
+            if name in job.definition.settings and name in inner_jobs(job.definition):
+                workflows.append(job.name)
+        looked_at += len(page)
+        if looked_at >= JOBS_MAX:
+            break
+    return Uses(workflows=tuple(workflows), dependents=tuple(dependents))
+
+
+async def describe_broken_uses(store: Store, tenant: str, job: Job) -> list[str]:
+    """What goes wrong without a job, in sentences for people, and whether code brings it back."""
+    found = await describe_uses(store, tenant, job.name)
+    code = await _code_of(store, tenant, job)
+    if code is not None:
+        found.append(
+            f"{job.name} comes from code ({code}), which brings it back when it is started next;"
+            " take it out of the code, too"
+        )
+    return found
+
+
+async def check_undeclared(store: Store, tenant: str, name: str) -> None:
+    """Raise Conflict if a live worker has a task of this name: programs with that code would
+    enqueue a job that does not exist, until they declare it again.
+    """
+    if any(name in (offer.tasks or ()) for offer in await store.offers(tenant)):
+        raise Conflict(
+            f"job {shown(name)} is declared by the code of a live worker;"
+            " remove the task from the code and restart its workers, or delete it with force"
+            " (--force, ?force=true)"
+        )
+
+
+async def describe_uses(store: Store, tenant: str, name: str) -> list[str]:
+    """What others need the job of this name for, in sentences for people."""
+    uses = await find_uses(store, tenant, name)
+    found: list[str] = []
+    if uses.workflows:
+        one = len(uses.workflows) == 1
+        found.append(
+            f"{'workflow' if one else 'workflows'} {listed(uses.workflows, most=NAMED_MAX)}"
+            f" {'runs' if one else 'run'} {name} as a node, which fails while it is not there"
+        )
+    if uses.dependents:
+        one = len(uses.dependents) == 1
+        found.append(
+            f"{'job' if one else 'jobs'} {listed(uses.dependents, most=NAMED_MAX)}"
+            f" {'depends' if one else 'depend'} on {name}, and"
+            f" {'waits' if one else 'wait'} in vain while it is not there"
+        )
+    return found
+
+
+async def _code_of(store: Store, tenant: str, job: Job) -> str | None:
+    """The app that has defined it; somebody else may have changed it since."""
+    async for page in iterate_versions(store, tenant, job.name):
+        for version in page:
+            if version.author.startswith(CODE):
+                return version.author.removeprefix(CODE)
+    return None
+
+
+def iterate_versions(store: Store, tenant: str, name: str) -> AsyncGenerator[tuple[Job, ...]]:
+    """All versions of a job, newest first, a page in memory at a time."""
+    return read_pages(
+        lambda cursor: store.list_versions(tenant, name, limit=PAGE_ITEMS_MAX, cursor=cursor)
+    )
+
+
+# Definitions that were current once and were replaced since: an old process of a rolling deploy
+# has them still, and code that went back to what it was has them again.
+
+
+class Superseded(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition that somebody has, and the version of the job that counts instead."""
+
+    definition: JobDefinition
+    current: Job
+    version: int | None = None  # the newest that said the same, where it was looked up
+
+
+def select_superseded(wanted: Iterable[JobDefinition], answered: Iterable[Job]) -> list[Superseded]:
+    """Those of the definitions that `define_jobs` was told of and answered with another one."""
+    pairs = zip(wanted, answered, strict=True)
+    return [
+        Superseded(definition=one, current=job)
+        for one, job in pairs
+        if not _is_same(one, job.definition)
+    ]
+
+
+async def find_superseded(
+    store: Store, tenant: str, wanted: Iterable[JobDefinition]
+) -> list[Superseded]:
+    """Those of the definitions that the store would not make current, if it were told of them."""
+    found: list[Superseded] = []
+    for definition in wanted:
+        try:
+            current = await store.get_job(tenant, definition.name)
+        except NotFound:
+            continue
+        for one in select_superseded([definition], [current]):
+            version = await _version_of(store, one)
+            found += [] if version is None else [replace(one, version=version)]
+    return found
+
+
+async def add_versions(store: Store, found: Sequence[Superseded]) -> list[Superseded]:
+    """The same, with the versions of those that are named."""
+    named = [replace(one, version=await _version_of(store, one)) for one in found[:NAMED_MAX]]
+    return [*named, *found[NAMED_MAX:]]
+
+
+def describe_superseded(found: Sequence[Superseded], *, verb: str = "is") -> str:
+    """Which jobs these are, with their versions: the first of them, and how many more."""
+    return listed((_describe_one(one, verb) for one in found), most=NAMED_MAX)
+
+
+def describe_way_back(found: Sequence[Superseded]) -> str:
+    """What makes the definitions current again."""
+    first = found[0]
+    tenant = first.current.tenant
+    of = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
+    one = f"`daybell jobs rollback {first.current.name} {first.version}{of}`"
+    every = f", or `daybell jobs declare APP{of}` for all jobs of the code"
+    return one + (every if len(found) > 1 else "")
+
+
+def _describe_one(one: Superseded, verb: str) -> str:
+    current = one.current
+    by = f" by {current.author}" if current.author else ""
+    since = f"current {verb} {current.version}, since {to_iso(int(current.created_at))[:19]}Z{by}"
+    return f"{current.name} (version {one.version}; {since})"
+
+
+async def _version_of(store: Store, one: Superseded) -> int | None:
+    """The newest version of the job that said the same."""
+    async for page in iterate_versions(store, one.current.tenant, one.current.name):
+        for job in page:
+            if _is_same(one.definition, job.definition):
+                return job.version
+    return None
+
+
+def _is_same(one: JobDefinition, kept: JobDefinition) -> bool:
+    # As it is when it is read back: a retry policy's own function is not kept.
+    return JobDefinition.from_json(one.to_json()) == kept

@@ -1,0 +1,496 @@
+"""Decoders of the API's JSON: the inverse of `client/wire.py`. Fields that only workers and schedulers need are not sent over HTTP and keep their defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from daybell.client.declarations import ApplyOutcome
+from daybell.client.events import approval_event
+from daybell.client.remote.transport import ANSWER_BYTES_MAX, Parameters, Transport
+from daybell.client.runs import ItemCounts, RunNode, WorkflowRun
+from daybell.client.schedules import Backfill, BackfilledTick
+from daybell.core import payload
+from daybell.core.access import (
+    Action,
+    AuditCheck,
+    AuditEntry,
+    ChainBreak,
+    Key,
+    Quotas,
+    Role,
+    Scope,
+    Tenant,
+)
+from daybell.core.event import NodeWait
+from daybell.core.execution import (
+    Attempt,
+    AttemptSpan,
+    Enqueued,
+    Execution,
+    ExecutionDetail,
+    Outcome,
+    Priority,
+    State,
+)
+from daybell.core.job import Job, JobDefinition, JobStatus, NewTemplate, Template, WaitsFor
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.retry import Retry
+from daybell.core.schedule import Schedule
+from daybell.core.units import Instant, from_iso
+from daybell.core.views import Page, Queue
+from daybell.core.worker import Leadership, Worker, WorkerState
+from daybell.core.workflow.graph import GraphEdge
+from daybell.errors import NotFound
+
+T = TypeVar("T")
+Wire = Mapping[str, Any]
+
+_DEFINITION: Final = frozenset(field.name for field in msgspec.structs.fields(JobDefinition))
+
+
+def page(of: Wire, item: Callable[[Wire], T]) -> Page[T]:
+    """A page of a list."""
+    return Page(items=tuple(map(item, of["items"])), next_cursor=of["next_cursor"])
+
+
+def page_of(item: Callable[[Wire], T]) -> Callable[[Wire], Page[T]]:
+    """What reads pages of such things."""
+    return lambda of: page(of, item)
+
+
+async def whole(
+    transport: Transport,
+    path: str,
+    item: Callable[[Wire], T],
+    parameters: Parameters | None = None,
+) -> list[T]:
+    """All of a list, page by page."""
+    found, cursor, read = list[T](), None, page_of(item)
+    while True:
+        asked = {**(parameters or {}), "limit": PAGE_ITEMS_MAX, "cursor": cursor}
+        page = await transport.get(path, asked, read=read)
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def complete_page(
+    transport: Transport, path: str, item: Callable[[Wire], T], asked: Parameters
+) -> Page[T]:
+    """A page of a list; items that the list leaves large values out of are read one by one."""
+    of = await transport.get(path, asked, read=dict[str, Any])
+    found: list[T] = []
+    for one in of["items"]:
+        if not one.get("truncated"):
+            found.append(item(one))
+            continue
+        with suppress(NotFound):  # it was deleted since
+            found.append(await transport.get(one["link"].removeprefix("/api/v1"), read=item))
+    return Page(items=tuple(found), next_cursor=of["next_cursor"])
+
+
+def items_of(item: Callable[[Wire], T], name: str = "items") -> Callable[[Wire], list[T]]:
+    """What reads lists of such things."""
+    return lambda of: [item(one) for one in of[name]]
+
+
+def job(of: Wire) -> Job:
+    """A job at one of its versions. Fields that a newer server adds are passed over."""
+    fields = {name: value for name, value in of.items() if name in _DEFINITION}
+    schedules = [_rule(one) for one in of["schedules"]]
+    fields |= {
+        "priority": Priority.parse(of["priority"]),
+        "retry": Retry.from_json(text(of["retry"])),
+        "settings": text(of["settings"]),
+        "args": text(of["args"]),
+        "schedules": tuple(one for one in schedules if one is not None),
+        "misfire": json.dumps(of["misfire"], sort_keys=True) if of["misfire"] else "",
+        "template": "" if of.get("template") is None else text(of["template"]),
+    }
+    retry = fields.pop("retry")
+    return Job(
+        id=UUID(of["job_id"]),
+        tenant=of["tenant"],
+        version=of["version"],
+        definition=msgspec.structs.replace(msgspec.convert(fields, JobDefinition), retry=retry),
+        created_at=from_iso(of["created_at"]),
+        author=of["author"],
+        is_current=of["is_current"],
+        paused_at=time(of["paused_at"]),
+        pause_note=of["pause_note"],
+    )
+
+
+def _rule(of: Wire) -> str | None:
+    """What a definition says of a schedule; None for one that was added beside it, or that follows
+    from its dependencies.
+    """
+    if "schedule_id" not in of:
+        return rule_text(of)
+    is_own = of["is_declared"] and "after" not in of["rule"]
+    return rule_text(of["rule"]) if is_own else None
+
+
+def rule_text(of: Wire) -> str:
+    """A rule as `core.when.Schedule` writes it."""
+    return json.dumps(of, sort_keys=True, separators=(",", ":"))
+
+
+def standing(of: Wire) -> JobStatus:
+    """A job with what it does now."""
+    last = of["last_execution"]
+    return JobStatus(
+        job=job(of),
+        status=of["status"],
+        next_run_at=time(of["next_run_at"]),
+        schedules=tuple(
+            schedule(one, tenant=of["tenant"], job=of["name"]) for one in of["schedules"]
+        ),
+        last_execution=None if last is None else execution(last),
+        waits_for=tuple(WaitsFor(**one) for one in of.get("waits_for", ())),
+    )
+
+
+def launched(of: Wire) -> tuple[Job, Enqueued]:
+    """A job that was made, and what it runs."""
+    return standing(of).job, Enqueued(UUID(of["execution_id"]), created=True)
+
+
+def applied(of: Wire) -> ApplyOutcome:
+    """What declaring a job has done."""
+    return ApplyOutcome(
+        action=of["action"],
+        before=of["before"],
+        after=of["after"],
+        job=None if of["job"] is None else standing(of["job"]).job,
+        warnings=list(of["warnings"]),
+    )
+
+
+def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
+    """A schedule as people see it."""
+    return Schedule(
+        id=UUID(of["schedule_id"]),
+        tenant=tenant,
+        job=job,
+        rule=rule_text(of["rule"]),
+        next_at=time(of["next_run_at"]),
+        name=of["name"],
+        args=text(of["args"]),
+        delay=of["delay"],
+        is_reboot=of["is_reboot"],
+        is_declared=of["is_declared"],
+        is_paused=of["is_paused"],
+        last_at=time(of["last_run_at"]),
+        succeeded_for=time(of["last_success_at"]),
+        fired=of["fired"],
+        skipped=of["skipped"],
+        missed=of["missed"],
+        failures=of["failures"],
+        since=time(of.get("since")),
+        own_gate=of.get("overlap_by") == "schedule",
+    )
+
+
+def backfill(of: Wire, *, none: UUID) -> Backfill:
+    """What a backfill has done, or would do; `none` stands for ids that are not told."""
+    return Backfill(
+        id=identity(of["backfill_id"]) or none,
+        job=of["job"],
+        ticks=tuple(
+            BackfilledTick(
+                schedule=none,
+                name=one["schedule"],
+                at=from_iso(one["scheduled_for"]),
+                execution=identity(one["execution_id"]),
+                created=one["created"],
+            )
+            for one in of["items"]
+        ),
+        looked_at=of["ticks"],
+        is_dry_run=of["dry_run"],
+    )
+
+
+def leader(of: Wire) -> Leadership:
+    """Who does what one node should do."""
+    return Leadership(
+        name=of["role"],
+        holder=UUID(of["holder_id"]),
+        epoch=of["epoch"],
+        until=from_iso(of["until"]),
+    )
+
+
+def execution(of: Wire) -> Execution:
+    """An execution without its attempts."""
+    return Execution(
+        id=UUID(of["execution_id"]),
+        tenant=of["tenant"],
+        job=of["job"],
+        version=of["version"],
+        state=State(of["status"]),
+        queue=of["queue"],
+        priority=Priority.parse(of["priority"]),
+        args=text(of["args"]),
+        attempt=of["attempt"],
+        failures=of["failures"],
+        crashes=of["crashes"],
+        created_at=from_iso(of["created_at"]),
+        run_at=from_iso(of["run_at"]),
+        scheduled_for=time(of["scheduled_for"]),
+        expires_at=time(of["expires_at"]),
+        started_at=time(of["started_at"]),
+        finished_at=time(of["finished_at"]),
+        worker=identity(of["worker_id"]),
+        unique_key=of["unique_key"],
+        retries=of["retries"],
+        timeout=of["timeout"],
+        schedule=identity(of["schedule_id"]),
+        parent=identity(of["parent_id"]),
+        node=of.get("node"),
+        outcome=None if of["outcome"] is None else Outcome(of["outcome"]),
+        result=text_or_none(of["result"]),
+        error=failure(of["error"]),
+        reason=of["reason"],
+        progress=of["progress"],
+        note=of["note"],
+        cancel_requested_at=time(of["cancel_requested_at"]),
+        is_discarded=of["is_discarded"],
+        truncated=of.get("truncated", False),
+    )
+
+
+def enqueued(of: Wire) -> Enqueued:
+    """The answer to an enqueue."""
+    status = of.get("status")
+    state = None if status is None else State(status)
+    return Enqueued(UUID(of["execution_id"]), created=bool(of["created"]), state=state)
+
+
+def cancelled(of: Wire) -> int:
+    """How many were cancelled."""
+    return int(of["cancelled"])
+
+
+def is_paused(of: Wire) -> bool:
+    """Whether a queue gives nothing out."""
+    return bool(of["is_paused"])
+
+
+def state(of: Wire) -> WorkerState:
+    """What a worker does."""
+    return WorkerState(of["state"])
+
+
+def detail(of: Wire) -> ExecutionDetail:
+    """An execution with its ended attempts."""
+    return ExecutionDetail(
+        execution=execution(of), attempts=tuple(attempt(one) for one in of["attempts"])
+    )
+
+
+def attempt(of: Wire) -> Attempt:
+    """One ended try."""
+    return Attempt(
+        attempt=of["attempt"],
+        outcome=Outcome(of["outcome"]),
+        worker=identity(of["worker_id"]),
+        started_at=time(of["started_at"]),
+        ended_at=from_iso(of["ended_at"]),
+        error=failure(of["error"]),
+    )
+
+
+def worker(of: Wire) -> Worker:
+    """A worker."""
+    return Worker(
+        id=UUID(of["worker_id"]),
+        tenant=of["tenant"],
+        name=of["name"],
+        host=of["host"],
+        pid=of["pid"],
+        version=of["version"],
+        queues=tuple(of["queues"]),
+        kinds=tuple(of["kinds"]),
+        labels=dict(of["labels"]),
+        capacity=of["capacity"],
+        state=WorkerState(of["state"]),
+        started_at=from_iso(of["started_at"]),
+        renewed_at=from_iso(of["renewed_at"]),
+        lease_until=from_iso(of["lease_until"]),
+        running=of["running"],
+    )
+
+
+def queue(of: Wire) -> Queue:
+    """A queue with its numbers."""
+    return msgspec.convert({**of, "oldest_run_at": time(of["oldest_run_at"])}, Queue)
+
+
+def time(said: str | None) -> Instant | None:
+    """A time, if there is one."""
+    return None if said is None else from_iso(said)
+
+
+def identity(said: str | None) -> UUID | None:
+    """An id, if there is one."""
+    return None if said is None else UUID(said)
+
+
+def text(value: Any) -> str:
+    """The JSON text that a value was read from."""
+    return payload.encode(value, what="the answer", bytes_max=ANSWER_BYTES_MAX)
+
+
+def text_or_none(value: Any) -> str | None:
+    """The same, where there may be none."""
+    return None if value is None else text(value)
+
+
+def failure(value: Any) -> str | None:
+    """An error as it is kept; one that another program wrote in its own way is plain text."""
+    return value if isinstance(value, str) else text_or_none(value)
+
+
+def key(of: Wire) -> Key:
+    """A key, without its secret."""
+    return Key(
+        id=UUID(of["key_id"]),
+        tenant=of["tenant"],
+        name=of["name"],
+        role=Role(of["role"]),
+        hint=of["hint"],
+        created_at=from_iso(of["created_at"]),
+        created_by=of["created_by"],
+        expires_at=time(of["expires_at"]),
+        used_at=time(of["used_at"]),
+        revoked_at=time(of["revoked_at"]),
+        scope=_scope(of),
+    )
+
+
+def _scope(of: Wire) -> Scope | None:
+    jobs, queues, actions = (tuple(of.get(name) or ()) for name in ("jobs", "queues", "actions"))
+    if not (jobs or queues or actions):
+        return None
+    return Scope(jobs=jobs, queues=queues, actions=tuple(Action(one) for one in actions))
+
+
+def tenant(of: Wire) -> Tenant:
+    """A tenant with its quotas."""
+    return Tenant(
+        name=of["name"],
+        created_at=from_iso(of["created_at"]),
+        quotas=msgspec.convert(of["quotas"], Quotas),
+    )
+
+
+def template(of: Wire) -> Template:
+    """A template."""
+    said = {key: of[key] for key in ("name", "description", "parameters", "job")}
+    return Template(
+        tenant=of["tenant"],
+        template=NewTemplate.parse(said),
+        version=of["version"],
+        created_at=from_iso(of["created_at"]),
+        updated_at=from_iso(of["updated_at"]),
+        author=of["author"],
+    )
+
+
+def entry(of: Wire) -> AuditEntry:
+    """An entry of the audit log."""
+    return AuditEntry(
+        id=UUID(of["entry_id"]),
+        tenant=of["tenant"],
+        at=from_iso(of["at"]),
+        actor=of["actor"],
+        action=of["action"],
+        target=of["target"],
+        before=text_or_none(of["before"]),
+        after=text_or_none(of["after"]),
+        source=of["source"],
+    )
+
+
+def audit_check(of: Wire) -> AuditCheck:
+    """The result of checking the audit log."""
+    found = of["broken"]
+    broken = None
+    if found is not None:
+        id = None if found["entry_id"] is None else UUID(found["entry_id"])
+        broken = ChainBreak(number=found["number"], id=id, problem=found["problem"])
+    return AuditCheck(
+        entries=of["entries"],
+        unchained=of["unchained"],
+        head=of["head"],
+        broken=broken,
+        next_cursor=of["next_cursor"],
+    )
+
+
+# Runs of workflows, from the API's JSON back to what it was made of.
+
+
+def run(of: Wire) -> WorkflowRun | None:
+    """The nodes of an execution, if it is a workflow's run."""
+    said = of.get("workflow")
+    if said is None:
+        return None
+    return WorkflowRun(
+        nodes=tuple(_node(one) for one in said["nodes"]),
+        edges=tuple(GraphEdge(one["from"], one["to"], one["when"]) for one in said["edges"]),
+        ended=said["progress"]["ended"],
+        total=said["progress"]["total"],
+        fail_fast=said["fail_fast"],
+        max_running=said["max_running"],
+    )
+
+
+def _node(of: Wire) -> RunNode:
+    return RunNode(
+        name=of["name"],
+        status=State(of["status"]),
+        kind=of["kind"],
+        runs=of["task"] or of["job"],
+        rule=of["rule"],
+        reason=of["reason"],
+        execution=identity(of["execution_id"]),
+        ready_at=time(of.get("ready_at")),
+        started_at=time(of["started_at"]),
+        finished_at=time(of["finished_at"]),
+        items=None if of["items"] is None else msgspec.convert(of["items"], ItemCounts),
+        run_at=time(of.get("run_at")),
+        waits=tuple(_wait(one, of["name"]) for one in of.get("waits", ())),
+        attempts=tuple(_span(one) for one in of.get("attempts", ())),
+    )
+
+
+def _wait(of: Wire, node: str) -> NodeWait:
+    return NodeWait(
+        execution=UUID(of["execution_id"]),
+        label=of["node"],
+        node=node,
+        name=of["name"] if of["kind"] == "event" else approval_event(of["name"]),
+        match=payload.encode(of["match"]),
+        until=time(of["until"]),
+    )
+
+
+def _span(of: Wire) -> AttemptSpan:
+    outcome = of["outcome"]
+    return AttemptSpan(
+        of["attempt"],
+        None if outcome is None else Outcome(outcome),
+        identity(of["worker_id"]),
+        time(of["started_at"]),
+        time(of["ended_at"]),
+    )

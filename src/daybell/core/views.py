@@ -1,0 +1,433 @@
+"""Reading views: filters, pages, search by content, counts, queues, and the health of the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+
+from daybell.core import payload
+from daybell.core.execution import LEFT_OUT, TERMINAL, Execution, Failure, State
+from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX, SCAN_ITEMS_MAX
+from daybell.core.units import Instant, Seconds
+from daybell.errors import PayloadError
+
+# Search of executions by their content: arguments, unique key, error, end.
+#
+# No index has these, so a search reads executions one after the other: a bounded number per page.
+# The page may be short or empty, and its cursor continues the search.
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
+
+
+class Candidate(NamedTuple):
+    """The columns of an execution that a search compares; those that it does not need are None."""
+
+    id: UUID
+    args: str | None = None
+    unique_key: str | None = None
+    error: str | None = None
+    finished_at: Instant | None = None
+    worker: UUID | None = None
+
+    @classmethod
+    def of(cls, execution: Execution) -> Candidate:
+        """The same columns of a whole execution."""
+        return cls(*(getattr(execution, name) for name in cls._fields))
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions on the content of an execution; what is left out does not restrict."""
+
+    args: tuple[tuple[str, str], ...] = ()  # (name, value) as texts; a name may be a dotted path
+    unique_key: str | None = None
+    error: str | None = None  # the name of a class, or a part of the text in any case of letters
+    ended_since: Instant | None = None
+    ended_until: Instant | None = None
+    workers: frozenset[UUID] | None = None  # any of them
+
+    @property
+    def is_of_ended(self) -> bool:
+        """True if only executions that have ended can match."""
+        return self.ended_since is not None or self.ended_until is not None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The fields of a candidate that the conditions need."""
+        given = {
+            "args": self.args,
+            "unique_key": self.unique_key is not None,
+            "error": self.error is not None,
+            "finished_at": self.is_of_ended,
+            "worker": self.workers is not None,
+        }
+        return frozenset(name for name, is_needed in given.items() if is_needed)
+
+    def matches(self, one: Candidate) -> bool:
+        """True if an execution meets all conditions."""
+        end = one.finished_at
+        return (
+            (self.unique_key is None or one.unique_key == self.unique_key)
+            and (self.workers is None or one.worker in self.workers)
+            and (self.ended_since is None or (end is not None and end >= self.ended_since))
+            and (self.ended_until is None or (end is not None and end < self.ended_until))
+            and (self.error is None or matches_error(one.error, self.error))
+            and (not self.args or matches_args(one.args, self.args))
+        )
+
+
+def matches_error(kept: str | None, wanted: str) -> bool:
+    """True if an error is of the class `wanted`, also as an ancestor, or has the text in its first
+    line or message. The traceback is not searched: its source lines name much else.
+    """
+    if kept is None:
+        return False
+    failure = Failure.of_kept(kept)
+    if wanted.casefold() in f"{failure.type}: {failure.message}".casefold():
+        return True
+    return any(name == wanted or name.endswith(f".{wanted}") for name in failure.names)
+
+
+def matches_args(text: str | None, wanted: Iterable[tuple[str, str]]) -> bool:
+    """True if arguments, as JSON text, have each of the values at its path."""
+    if text is None:
+        return False
+    try:
+        args = payload.decode(text)
+    except PayloadError:
+        return False
+    return all(
+        any(_equals(found, value) for found in _values_at(args, name.split(".")))
+        for name, value in wanted
+    )
+
+
+def _values_at(value: Any, path: Sequence[str]) -> Iterator[Any]:
+    """Yield the values at a path. A key may contain dots itself; a list is entered by a number."""
+    if not path:
+        yield value
+    elif isinstance(value, dict):
+        for length in range(1, len(path) + 1):
+            key = ".".join(path[:length])
+            if key in value:
+                yield from _values_at(cast("dict[str, Any]", value)[key], path[length:])
+    elif isinstance(value, list) and path[0].isdecimal() and len(path[0]) < 10:
+        items = cast("list[Any]", value)
+        if int(path[0]) < len(items):
+            yield from _values_at(items[int(path[0])], path[1:])
+
+
+def _equals(value: Any, wanted: str) -> bool:
+    """True if a JSON value is the one that a text means: `42` is the number and the string."""
+    if isinstance(value, str):
+        return value == wanted
+    if isinstance(value, bool) or value is None:
+        return wanted in _WORDS and value is _WORDS[wanted]
+    if isinstance(value, int | float):
+        number = _NUMBER.fullmatch(wanted)
+        return number is not None and value == (float if any(number.groups()) else int)(wanted)
+    return False  # objects and lists are searched by a path
+
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a list, newest first. The cursor names the last item seen, so writes in
+    between shift nothing.
+    """
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None  # None: this was the last page
+
+
+# Counted for each item beside its values: ids, names and times as JSON.
+ITEM_BYTES: Final = 1_500
+
+
+def cut_page(
+    found: Iterable[T],
+    limit: int,
+    *,
+    size: Callable[[T], int],
+    cursor: Callable[[T], str],
+    more: str | None = None,
+) -> Page[T]:
+    """Take a page from the start of a list: at most `limit` items and PAGE_BYTES_MAX bytes, and at
+    least one item. Read no further than the first item that does not fit. `more` is the cursor
+    behind the last item of the list, if there is more to read.
+    """
+    items: list[T] = []
+    left = PAGE_BYTES_MAX
+    for one in found:
+        left -= size(one) + ITEM_BYTES
+        if items and (left < 0 or len(items) == limit):
+            return Page(items=tuple(items), next_cursor=cursor(items[-1]))
+        items.append(one)
+    return Page(items=tuple(items), next_cursor=more)
+
+
+async def read_pages(
+    read: Callable[[str | None], Awaitable[Page[T]]],
+) -> AsyncGenerator[tuple[T, ...]]:
+    """Read a list to its end; `read` gets the cursor of each page."""
+    cursor = None
+    while True:
+        page = await read(cursor)
+        yield page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+async def read_found(
+    read: Callable[[str | None], Awaitable[Page[T]]], cursor: str | None = None
+) -> Page[T]:
+    """Read a list up to its first page with items: a page may be empty and have a cursor."""
+    page = await read(cursor)
+    while not page.items and page.next_cursor is not None:
+        page = await read(page.next_cursor)
+    return page
+
+
+def bytes_of(*texts: str | None) -> int:
+    """Count the bytes of texts in UTF-8."""
+    return sum(
+        len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        for text in texts
+        if text is not None
+    )
+
+
+def is_large(text: str | None) -> bool:
+    """True for a value that lists leave out."""
+    return text is not None and bytes_of(text) > LIST_VALUE_BYTES_MAX
+
+
+def shorten(of: Execution) -> Execution:
+    """Leave large values out of an execution, as lists do."""
+    if not (is_large(of.args) or is_large(of.result) or is_large(of.checkpoint)):
+        return of
+    return msgspec.structs.replace(
+        of,
+        args=LEFT_OUT if is_large(of.args) else of.args,
+        result=None if is_large(of.result) else of.result,
+        checkpoint=None if is_large(of.checkpoint) else of.checkpoint,
+        truncated=True,
+    )
+
+
+def execution_bytes(of: Execution) -> int:
+    """Count the bytes of an execution's values."""
+    return bytes_of(of.args, of.result, of.error, of.checkpoint)
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to show; what is left out does not restrict."""
+
+    prefix: str = ""  # of its name
+    text: str | None = None  # in its name or description, in any case of letters
+    user_id: str | None = None
+    queue: str | None = None
+    queues: tuple[str, ...] = ()  # patterns as in the scope of a key; its queue fits one of them
+    mentions: str | None = None  # a name, anywhere in the definition: who needs it is among these
+
+
+ALL_JOBS: Final = JobFilter()
+
+
+class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which executions to show; what is left out does not restrict."""
+
+    states: frozenset[State] | None = None
+    job: str | None = None
+    queue: str | None = None
+    worker: UUID | None = None
+    schedule: UUID | None = None
+    parent: UUID | None = None
+    since: Instant | None = None  # created at or after
+    until: Instant | None = None  # created before
+    dead_letters: bool = False  # only dead ones that no person has decided on yet
+    ids: frozenset[UUID] | None = None  # a page of them, at most
+    # Also executions that have a `node`: parts of a workflow's run. They are left out otherwise,
+    # unless `parent` names their run, or `ids` names them.
+    with_nodes: bool = False
+    content: Content | None = None  # compared with one execution after the other: see `core.search`
+
+    @property
+    def shows_nodes(self) -> bool:
+        """Whether executions that are nodes of a run belong to it."""
+        return self.with_nodes or self.parent is not None or self.ids is not None
+
+    def without_content(self, ids: Iterable[UUID] | None = None) -> ExecutionFilter:
+        """The conditions that a store answers from its indexes: those that a search begins with,
+        or, with the ids that it found, ends with.
+        """
+        if self.content is None:
+            return self
+        states = self.states
+        if self.content.is_of_ended:
+            states = TERMINAL if states is None else states & TERMINAL
+        chosen = self.ids if ids is None else frozenset(ids)
+        return msgspec.structs.replace(self, content=None, states=states, ids=chosen)
+
+
+class Found(NamedTuple):
+    """The result of one scan: ids that match, newest first, and where the next scan continues."""
+
+    ids: list[UUID]
+    next_cursor: str | None
+
+
+def scan(candidates: Iterable[Candidate], content: Content, limit: int) -> Found:
+    """Read candidates, newest first, until `limit` match, or one scan has read as much as it may:
+    SCAN_ITEMS_MAX executions or PAGE_BYTES_MAX bytes, and at least one execution.
+    """
+    ids: list[UUID] = []
+    last: UUID | None = None
+    left = PAGE_BYTES_MAX
+    for number, one in enumerate(candidates):
+        left -= ITEM_BYTES + bytes_of(one.args, one.error)
+        if last is not None and (number == SCAN_ITEMS_MAX or left < 0 or len(ids) == limit):
+            return Found(ids, str(last))
+        last = one.id
+        if content.matches(one):
+            ids.append(one.id)
+    return Found(ids, None)
+
+
+class Total(int):
+    """A number of executions. If it is not exact, it may be larger, and is written `10,000+`."""
+
+    is_exact: bool
+
+    def __new__(cls, number: int, *, is_exact: bool = True) -> Self:
+        made = super().__new__(cls, number)
+        made.is_exact = is_exact
+        return made
+
+    def __bool__(self) -> bool:
+        """False if there is certainly none."""
+        return self > 0 or not self.is_exact
+
+    def __format__(self, spec: str) -> str:
+        return int(self).__format__(spec) + ("" if self.is_exact else "+")
+
+
+class Counts(dict[State, int]):
+    """Executions by state, without states that have none. A count ends at a bound: the numbers of
+    the states in `at_least` may be larger, also those that are left out.
+    """
+
+    def __init__(
+        self, counts: Mapping[State, int] | None = None, *, at_least: Iterable[State] = ()
+    ) -> None:
+        super().__init__({state: n for state, n in (counts or {}).items() if n})
+        self.at_least = frozenset(at_least)
+
+    @property
+    def total(self) -> Total:
+        """All of them together."""
+        return Total(sum(self.values()), is_exact=not self.at_least)
+
+    def of(self, state: State) -> Total:
+        """The number of one state."""
+        return Total(self.get(state, 0), is_exact=state not in self.at_least)
+
+
+def total_of(totals: Iterable[Total]) -> Total:
+    """Add up several numbers."""
+    added = list(totals)
+    return Total(sum(added), is_exact=all(total.is_exact for total in added))
+
+
+# Numbers of a queue that can be in its `at_least`.
+QUEUE_NUMBERS: Final = ("queued", "scheduled", "retrying", "running", "waiting")
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as a person sees it. A count ends at a bound: the numbers named in `at_least` may be
+    larger.
+    """
+
+    name: str
+    is_paused: bool
+    queued: int  # due, not claimed
+    scheduled: int  # in the future: delayed or retrying
+    retrying: int = 0  # those of them that have failed before
+    running: int
+    waiting: int
+    oldest_run_at: Instant | None = None  # of what is due: how late the queue is
+    at_least: tuple[str, ...] = ()  # of QUEUE_NUMBERS
+
+    def number(self, name: str) -> Total:
+        """One of QUEUE_NUMBERS, as far as it is known."""
+        return Total(getattr(self, name), is_exact=name not in self.at_least)
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened since an earlier look. For people: nothing is decided by it."""
+
+    now: Instant
+    enqueued: int = 0
+    failed: int = 0  # attempts that failed, timed out or were lost, also those that end it all
+    recent: int = 0  # how many ids were young at this look; the next one is compared with it
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what is over is kept. Dead letters are kept until a person decides."""
+
+    finished: Seconds = 7 * 86400.0  # executions and their attempts
+    ticks: Seconds = 30 * 86400.0
+    workers: Seconds = 86400.0  # dead ones
+
+
+JOB_AGAIN_SECONDS: Final = 86400.0  # until a job that is still used is looked at again
+JOB_UNUSED_SECONDS: Final = 2 * 86400.0  # beyond retention: whole days of history are dropped
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round of retention took away. Whole partitions are dropped without being counted
+    row by row.
+    """
+
+    executions: int = 0
+    attempts: int = 0
+    ticks: int = 0
+    workers: int = 0
+    log_parts: int = 0
+    jobs: int = 0  # deleted ones, and those that ran once, of which nothing is left
+    gates: int = 0  # that were made by themselves, and let nobody in any more
+    partitions: int = 0
+    others: int = 0  # requests, keys, entries of the audit log: each is kept for a time of its own
+    is_complete: bool = True  # False: there is more; call again
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that `daybell doctor` looked at."""
+
+    name: str
+    is_ok: bool
+    found: str
+    advice: str = ""  # what to do when it is not ok
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says of itself."""
+
+    product: str  # such as "PostgreSQL 18.4"
+    now: Instant
+    schema: int
+    checks: tuple[Check, ...]

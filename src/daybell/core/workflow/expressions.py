@@ -1,0 +1,585 @@
+"""Expressions in workflows: conditions on results, and references to results, items and parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, NoReturn, cast
+
+import msgspec
+
+from daybell.core import payload
+from daybell.core.kinds import BY_NAME
+from daybell.core.limits import CONDITION_CHARS_MAX, CONDITION_DEPTH_MAX
+from daybell.core.references import (
+    JOIN,
+    LITERAL,
+    as_data,
+    is_literal,
+    is_reference,
+    joined_parts,
+    joined_text,
+    literal,
+)
+from daybell.errors import InvalidWorkflow, UsageError, shown
+
+_TOKEN: Final = re.compile(
+    r"""(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
+      | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+      | (?P<word>[A-Za-z_]\w*)
+      | (?P<sign>==|!=|<=|>=|[<>()\[\].,-])
+      | (?P<space>\s+)""",
+    re.X,
+)
+_CONSTANTS: Final[dict[str, Any]] = {
+    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
+}  # fmt: skip
+# What people who know other languages write instead.
+_HINTS: Final = {
+    "is": "; say == null or != null",
+    "if": "; a condition is true or false by itself",
+}
+_RESERVED: Final = frozenset({"or", "and", "not", "in", "len", "result", *_CONSTANTS})
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A condition that was read."""
+
+    text: str
+    tree: Expression
+
+    @classmethod
+    def parse(cls, text: object, *, field: str = "when") -> Condition:
+        """Read a condition. Raises InvalidWorkflow, and says where it went wrong."""
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidWorkflow(
+                f"{field}={shown(text)} must be a condition such as result.rows > 0", field=field
+            )
+        if len(text) > CONDITION_CHARS_MAX:
+            raise InvalidWorkflow(
+                f"{field} has {len(text):,} characters; the limit is {CONDITION_CHARS_MAX}",
+                field=field,
+            )
+        return cls(text, _Reader(text, field).whole())
+
+    def holds(self, result: Any) -> bool:
+        """Whether it is true of a result."""
+        return _truth(_value(self.tree, result))
+
+
+class Constant(msgspec.Struct, frozen=True, tag=True):
+    value: Any
+
+
+class Root(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class Part(msgspec.Struct, frozen=True, tag=True):
+    of: Expression
+    key: Expression
+
+
+class Listed(msgspec.Struct, frozen=True, tag=True):
+    items: tuple[Expression, ...]
+
+
+class Length(msgspec.Struct, frozen=True, tag=True):
+    of: Expression
+
+
+class Not(msgspec.Struct, frozen=True, tag=True):
+    of: Expression
+
+
+class Junction(msgspec.Struct, frozen=True, tag=True):
+    word: str  # and, or
+    items: tuple[Expression, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True, tag=True):
+    sign: str
+    left: Expression
+    right: Expression
+
+
+Expression = Constant | Root | Part | Listed | Length | Not | Junction | Comparison
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+
+class _Reader:
+    """Reads by descent, one method per level of the grammar."""
+
+    def __init__(self, text: str, field: str) -> None:
+        self._text = text
+        self._field = field
+        self._tokens = list(self._split())
+        self._place = 0
+        self._depth = 0
+
+    def whole(self) -> Expression:
+        tree = self._either()
+        if self._next.kind != "end":
+            hint = _HINTS.get(self._next.text, "")
+            self._refuse(f"{self._next.text!r} is not expected here{hint}")
+        return tree
+
+    def _split(self) -> Iterator[_Token]:
+        at = 0
+        while at < len(self._text):
+            found = _TOKEN.match(self._text, at)
+            if found is None:
+                raise InvalidWorkflow(
+                    f"{self._field} {shown(self._text)}: {self._text[at]!r} at {at + 1} is nothing"
+                    " that a condition can have",
+                    field=self._field,
+                )
+            kind = cast("str", found.lastgroup)
+            if kind != "space":
+                yield _Token(kind, found[0], at)
+            at = found.end()
+        yield _Token("end", "the end", len(self._text))
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._place]
+
+    def _take(self, *texts: str) -> str | None:
+        """The next token, if it is one of these."""
+        token = self._next
+        if token.kind in ("text", "number", "end") or token.text not in texts:
+            return None
+        self._place += 1
+        return token.text
+
+    def _need(self, text: str) -> None:
+        if self._take(text) is None:
+            self._refuse(f"{text!r} is missing {self._before}")
+
+    @property
+    def _before(self) -> str:
+        return "at its end" if self._next.kind == "end" else f"before {self._next.text!r}"
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise InvalidWorkflow(
+            f"{self._field} {shown(self._text)}: {why} (at {self._next.at + 1})", field=self._field
+        )
+
+    def _either(self) -> Expression:
+        self._go_deeper()
+        items = [self._both()]
+        while self._take("or"):
+            items.append(self._both())
+        self._depth -= 1
+        return items[0] if len(items) == 1 else Junction("or", tuple(items))
+
+    def _go_deeper(self) -> None:
+        self._depth += 1
+        if self._depth > CONDITION_DEPTH_MAX:
+            self._refuse("it is nested too deeply")
+
+    def _both(self) -> Expression:
+        items = [self._negated()]
+        while self._take("and"):
+            items.append(self._negated())
+        return items[0] if len(items) == 1 else Junction("and", tuple(items))
+
+    def _negated(self) -> Expression:
+        count = 0
+        while self._take("not"):
+            count += 1
+        compared = self._compared()
+        if count == 0:
+            return compared
+        return Not(compared) if count % 2 else Not(Not(compared))
+
+    def _compared(self) -> Expression:
+        left = self._operand()
+        sign = self._take("==", "!=", "<=", ">=", "<", ">", "in", "not")
+        if sign is None:
+            return left
+        if sign == "not":
+            self._need("in")
+            sign = "not in"
+        compared = Comparison(sign, left, self._operand())
+        if self._take("==", "!=", "<=", ">=", "<", ">", "in") is not None:
+            self._place -= 1
+            self._refuse("comparisons are joined by `and`, not chained")
+        return compared
+
+    def _operand(self) -> Expression:
+        node = self._atom()
+        while True:
+            if self._take("."):
+                token = self._next
+                if token.kind != "word":
+                    self._refuse("a name is missing after '.'; a list's first item is [0]")
+                self._place += 1
+                node = Part(node, Constant(token.text))
+            elif self._take("["):
+                self._go_deeper()
+                key = self._operand()
+                self._depth -= 1
+                self._need("]")
+                node = Part(node, key)
+            else:
+                return node
+
+    def _atom(self) -> Expression:
+        token = self._next
+        if token.kind == "number":
+            self._place += 1
+            return Constant(_number(token.text))
+        if token.kind == "text":
+            self._place += 1
+            return Constant(_unquoted(token.text))
+        if self._take("-"):
+            number = self._next
+            if number.kind != "number":
+                self._refuse("a number is missing after '-'")
+            self._place += 1
+            return Constant(-_number(number.text))
+        if self._take("("):
+            inner = self._either()
+            self._need(")")
+            return inner
+        if self._take("["):
+            return self._list()
+        if self._take("len"):
+            self._need("(")
+            inner = self._either()
+            self._need(")")
+            return Length(inner)
+        if self._take("result"):
+            return Root()
+        if token.kind == "word" and token.text in _CONSTANTS:
+            self._place += 1
+            return Constant(_CONSTANTS[token.text])
+        if token.kind == "word" and token.text not in _RESERVED:
+            self._refuse(f"{token.text!r} is not known; a condition is about result")
+        self._refuse(f"a value, such as 3 or result.rows, is missing {self._before}")
+
+    def _list(self) -> Expression:
+        items: list[Expression] = []
+        while not self._take("]"):
+            items.append(self._either())
+            if not self._take(","):
+                self._need("]")
+                break
+        return Listed(tuple(items))
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.isdigit() else float(text)
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.S)
+
+
+def _value(node: Expression, result: Any) -> Any:
+    match node:
+        case Constant(value):
+            return value
+        case Root():
+            return result
+        case Part(of, key):
+            return _get_part(_value(of, result), _value(key, result))
+        case Listed(items):
+            return [_value(item, result) for item in items]
+        case Length(of):
+            value = _value(of, result)
+            return len(cast("str", value)) if isinstance(value, str | list | dict) else None
+        case Not(of):
+            return not _truth(_value(of, result))
+        case Junction("and", items):
+            return all(_truth(_value(item, result)) for item in items)
+        case Junction(_, items):
+            return any(_truth(_value(item, result)) for item in items)
+        case Comparison(sign, left, right):
+            return _compare(sign, _value(left, result), _value(right, result))
+
+
+def _get_part(value: Any, key: Any) -> Any:
+    if isinstance(value, dict) and isinstance(key, str):
+        return cast("dict[str, Any]", value).get(key)
+    if isinstance(value, list) and isinstance(key, int) and not isinstance(key, bool):
+        listed = cast("list[Any]", value)
+        return listed[key] if -len(listed) <= key < len(listed) else None
+    return None
+
+
+def _compare(sign: str, left: Any, right: Any) -> bool:
+    match sign:
+        case "==":
+            return _same(left, right)
+        case "!=":
+            return not _same(left, right)
+        case "in" | "not in":
+            return _within(left, right) is (sign == "in")
+        case _:
+            pass
+    if not (_is_number(left) and _is_number(right)) and not (
+        isinstance(left, str) and isinstance(right, str)
+    ):
+        return False
+    match sign:
+        case "<":
+            return left < right
+        case "<=":
+            return left <= right
+        case ">":
+            return left > right
+        case _:
+            return left >= right
+
+
+def _same(left: Any, right: Any) -> bool:
+    """As JSON: true is no number, but 1 and 1.0 are one."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        ours, theirs = cast("list[Any]", left), cast("list[Any]", right)
+        return len(ours) == len(theirs) and all(map(_same, ours, theirs))
+    if isinstance(left, dict) and isinstance(right, dict):
+        mine, other = cast("dict[str, Any]", left), cast("dict[str, Any]", right)
+        return mine.keys() == other.keys() and all(_same(mine[key], other[key]) for key in mine)
+    return left == right
+
+
+def _within(item: Any, whole: Any) -> bool:
+    if isinstance(whole, str):
+        return isinstance(item, str) and item in whole
+    if isinstance(whole, list):
+        return any(_same(item, one) for one in cast("list[Any]", whole))
+    return isinstance(whole, dict) and isinstance(item, str) and item in whole
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _truth(value: Any) -> bool:
+    """As Python has it: empty, zero and null are false."""
+    return bool(value)
+
+
+# What nodes of a workflow say of each other's results, and of what its run is given.
+#
+# {"output": "extract"} the result of a node {"output": "extract", "path": "body.rows.0"} a part
+# of it; what is not there is null {"item": true}, {"item": true, "path": "id"} in a mapped node:
+# the item in hand {"param": "day"}, {"param": "conf", "path": "x"} a parameter of the run, or a
+# part of it
+#
+# Parameters are put in when the run begins, the rest when a node starts. Settings of nodes
+# without code are filled where they run, with what came as arguments.
+#
+# What is put in is data: whatever it looks like, nobody takes it for a reference to a secret.
+
+OUTPUT: Final = "output"
+ITEM: Final = "item"
+PATH: Final = "path"
+PARAM: Final = "param"
+# Under which a node without code is given parameters. No node has brackets in its name.
+PARAMS: Final = "[params]"
+# Stands for what is not known yet: its reference stays.
+_LATER: Final = object()
+
+
+class Output(NamedTuple):
+    """A reference to a result; without a node, to a parameter of the run, or to the item."""
+
+    node: str | None
+    path: str = ""
+    param: str | None = None
+
+    @property
+    def is_item(self) -> bool:
+        return self.node is None and self.param is None
+
+    def of(self, value: Any) -> Any:
+        """The part of a result that is meant."""
+        for key in self.path.split(".") if self.path else ():
+            value = _get_path_part(value, key)
+        return value
+
+
+def output(value: Any) -> Output | None:
+    """What a value refers to; None: it is something else."""
+    if not isinstance(value, dict):
+        return None
+    given = cast("dict[str, Any]", value)
+    path = given.get(PATH, "")
+    if len(given) != 1 + (PATH in given) or not isinstance(path, str):
+        return None
+    named = given.get(OUTPUT)
+    if isinstance(named, str):
+        return Output(named, path)
+    named = given.get(PARAM)
+    if isinstance(named, str):
+        return Output(None, path, named)
+    return Output(None, path) if given.get(ITEM) is True else None
+
+
+def find_outputs(value: Any) -> Iterator[Output]:
+    """All references in a value, however deep."""
+    if (found := output(value)) is not None:
+        yield found
+    elif is_literal(value):
+        return
+    elif isinstance(value, dict):
+        for one in cast("dict[str, Any]", value).values():
+            yield from find_outputs(one)
+    elif isinstance(value, list):
+        for one in cast("list[Any]", value):
+            yield from find_outputs(one)
+
+
+Find = Callable[[Output], Any]
+
+
+def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
+    """A value with data in the place of references; as text, where only a text will do. What is not
+    there is never made into one.
+    """
+    if (found := output(value)) is not None:
+        data = find(found)
+        if data is _LATER:
+            return value
+        data = found.of(data)
+        return as_literal(joined_text([data]) if is_text and data is not None else data)
+    if is_literal(value):
+        return value
+    if (parts := joined_parts(value, _refers)) is not None:
+        put_in = [_filled(part, find) for part in parts]
+        # A secret is seen by a worker alone, and a result when its node has ended.
+        if any(is_reference(part) or _refers(part) for part in put_in):
+            return {JOIN: put_in}
+        return joined_text(as_data(part) for part in put_in)
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        return {key: _filled(one, find, is_text=is_text) for key, one in given.items()}
+    if isinstance(value, list):
+        return [_filled(one, find, is_text=is_text) for one in cast("list[Any]", value)]
+    return value
+
+
+def as_literal(data: Any) -> Any:
+    """A value that stands for this one, also where references to results are looked for."""
+    value = literal(data)
+    is_clear = value is not data or next(find_outputs(data), None) is None
+    return value if is_clear else {LITERAL: data}
+
+
+def fill_params(value: Any, given: Mapping[str, Any]) -> Any:
+    """A value with parameters of the run put in. What refers to others is left as it is."""
+    return _filled(value, _params_of(given)) if given else value
+
+
+def fill_params_by_name(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for arguments, which stand for nothing as a whole."""
+    return {name: fill_params(value, given) for name, value in values.items()}
+
+
+def may_refer(args: str) -> bool:
+    """Whether there may be a reference in arguments, as text."""
+    return f'"{OUTPUT}"' in args or f'"{ITEM}"' in args
+
+
+def fill_outputs(args: str, look_up: Callable[[str], Any], item: Any = None) -> str:
+    """Arguments as text, with data in the place of references."""
+    if not may_refer(args):
+        return args
+    put_in = _filled_by_name(_template(args), _data_of(look_up, item))
+    return payload.encode(put_in, what="arguments")
+
+
+@lru_cache(maxsize=16)  # items of a mapped node have the same
+def _template(args: str) -> dict[str, Any]:
+    """Never changed by who gets it: others get the same."""
+    return cast("dict[str, Any]", payload.decode(args))
+
+
+def fill_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str, Any]:
+    """The settings of a node without code, with the data that its execution came with: arguments
+    by the name of a node, the item as "item", and parameters of the run as "[params]". Secrets in
+    them are still to be put in.
+    """
+    came = cast("dict[str, Any]", payload.decode(args))
+    data = {name: as_data(value) for name, value in came.items()}
+    find = _data_of(data.get, data.get(ITEM), cast("dict[str, Any]", data.get(PARAMS, {})))
+    by_name = BY_NAME.get(kind, ())
+    put_in: dict[str, Any] = {}
+    for name, value in settings.items():
+        # Of a command or a message all is text; these are sent as they are.
+        is_text = (kind, name) not in (("http", "body"), ("sql", "parameters"))
+        if name in by_name:
+            inner = cast("Mapping[str, Any]", value)
+            put_in[name] = _filled_by_name(inner, find, is_text=is_text)
+        else:
+            put_in[name] = _filled(value, find, is_text=is_text)
+    return put_in
+
+
+def _filled_by_name(
+    values: Mapping[str, Any], find: Find, *, is_text: bool = False
+) -> dict[str, Any]:
+    """Values by name. As a whole they stand for nothing: a task may have a parameter called
+    "output".
+    """
+    return {name: _filled(value, find, is_text=is_text) for name, value in values.items()}
+
+
+def _params_of(given: Mapping[str, Any]) -> Find:
+    return lambda one: _LATER if one.param is None else given.get(one.param, _LATER)
+
+
+def _data_of(
+    look_up: Callable[[str], Any], item: Any, params: Mapping[str, Any] | None = None
+) -> Find:
+    given = params or {}
+
+    def find(one: Output) -> Any:
+        if one.param is not None:
+            return given.get(one.param, _LATER)
+        return item if one.node is None else look_up(one.node)
+
+    return find
+
+
+def items_of(given: str, look_up: Callable[[str], Any]) -> list[Any]:
+    """What a mapped node is mapped over. Raises UsageError if that is no list."""
+    value = payload.decode(given)
+    found = output(value)
+    if found is not None and found.node is not None:
+        value = found.of(look_up(found.node))
+    else:
+        value = as_data(value)  # a parameter of the run was put in
+    if not isinstance(value, list):
+        raise UsageError(f"it is mapped over {shown(value)}, which is no list", field="map")
+    return cast("list[Any]", value)
+
+
+def check_path(path: str, *, field: str) -> None:
+    """Refuse what can lead nowhere."""
+    if any(not part for part in path.split(".")):
+        raise InvalidWorkflow(f"path {shown(path)} has an empty part", field=field)
+
+
+def _refers(value: Any) -> bool:
+    return output(value) is not None
+
+
+def _get_path_part(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).get(key)
+    if isinstance(value, list) and key.removeprefix("-").isdecimal():
+        listed, place = cast("list[Any]", value), int(key)
+        return listed[place] if -len(listed) <= place < len(listed) else None
+    return None

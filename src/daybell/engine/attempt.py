@@ -1,0 +1,685 @@
+"""An attempt in a worker: its state, log, masks and steps, and the interface of the handler that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from enum import Enum
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.event import NewStep, Step, StepKind, check_step
+from daybell.core.execution import MASKED_CHARS_MAX, Claimed, NewLogPart, join_lines, line_text
+from daybell.core.limits import (
+    LOG_CHARS_MAX,
+    LOG_LINE_CHARS_MAX,
+    PROGRESS_MESSAGE_CHARS_MAX,
+    RECORD_BATCH_MAX,
+)
+from daybell.core.masking import NO_MASKS, ExecutionMask, Masks
+from daybell.core.retry import Retry
+from daybell.core.units import Instant, Seconds
+from daybell.core.worker import Report
+from daybell.core.workflow.run import Plan
+from daybell.engine.clock import Clock
+from daybell.engine.loop import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS
+from daybell.errors import RetryLater, Unavailable, UsageError
+from daybell.store.protocol import Store
+from daybell.store.protocol.queue import TaskTransaction
+
+# What the engine needs to know to run a job: given from outside, by whoever knows how.
+
+
+class RunningAttempt(Protocol):
+    """One execution while it runs, as its handler sees it."""
+
+    claimed: Claimed
+    is_hopeless: bool  # set by the handler before it raises what will be no different next time
+    # Set likewise: what its worker would have to offer, of which nothing has been done.
+    lacking: str | None
+    is_watchful: bool  # set by the task's context: it looks by itself whether it is to stop
+    durable: Any  # set by the task's context: what it has done durably
+
+    @property
+    def ledger(self) -> Any:
+        """Where it writes down its steps; None: nowhere."""
+        ...
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was asked to stop."""
+        ...
+
+    @property
+    def patience(self) -> Seconds:
+        """Once it was asked to stop: how long it may take to end by itself. After a lost lease,
+        not at all.
+        """
+        ...
+
+    def report(
+        self,
+        *,
+        progress: float | None = None,
+        note: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Show how far it is. Written in batches, a moment later; may be called from any thread."""
+        ...
+
+    def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
+        """Add a line to its log. Written a moment later; may be called from any thread."""
+        ...
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Mask these secrets in all that is kept of it: it has opened them."""
+        ...
+
+    def without_secrets(self, text: str) -> str:
+        """A text of its own without the secrets that it has opened, and without settings of its
+        worker.
+        """
+        ...
+
+    def mask(self, text: str) -> str:
+        """The same, as the app masks it. All that is kept is masked anyway; this is for what is cut
+        before, since half a secret is not found.
+        """
+        ...
+
+    async def begin(self) -> Any:
+        """Begin its one transaction, which commits with its end; answers the connection."""
+        ...
+
+    async def undo(self) -> None:
+        """Roll its transaction back, if it has one."""
+        ...
+
+    async def expand(self, plan: Plan) -> None:
+        """Become a run of a workflow. From then on it is in nobody's hands, and ends by itself."""
+        ...
+
+    def print(self, stream: str, text: str) -> None:
+        """Add what it wrote to a stream, which need not be whole lines."""
+        ...
+
+
+class Handler(Protocol):
+    """How one job is run."""
+
+    @property
+    def retry(self) -> Retry: ...
+    @property
+    def timeout(self) -> Seconds | None: ...
+    @property
+    def goes_on(self) -> bool:
+        """Whether it may go on when its worker has lost its lease, and others may run it, too."""
+        ...
+
+    @property
+    def grace(self) -> Seconds:
+        """How long it is waited for once it was stopped, beyond what all are waited for."""
+        ...
+
+    @property
+    def starts_once(self) -> bool:
+        """Whether what has begun and was not ended must not be begun again: `on_lost="dead"`."""
+        ...
+
+    async def run(self, running: RunningAttempt) -> str | None:
+        """Do the work and return the result as JSON text, or None for no result to keep.
+
+        Cancelling the awaiting task stops the work, as far as that is possible.
+        """
+        ...
+
+
+class Handlers(Protocol):
+    """All jobs that a worker can run."""
+
+    def find(self, claimed: Claimed) -> Handler | None:
+        """What is known to run this version of the job; None: ask."""
+        ...
+
+    async def ask(self, claimed: Claimed) -> Handler | None:
+        """Find it by what the job's definition says; None: not here."""
+        ...
+
+    def lacking(self, claimed: Claimed) -> str | None:
+        """What would have to be here for what `ask` did not find: `task:NAME`; None: not known."""
+        ...
+
+    def mask(self, text: str) -> str:
+        """A text as the app's own masks leave it."""
+        ...
+
+    @property
+    def settings(self) -> Masks:
+        """The settings of this worker that no output may show."""
+        ...
+
+
+# Writing down the steps of durable functions, in groups.
+#
+# The first is sent at once; what comes while it is on its way makes up the next group. So one
+# function alone waits for one write after each step, and a hundred at once share theirs. While
+# the store is away, everybody waits: a step that is not on record must not be built upon.
+
+logger = logging.getLogger("daybell.worker")
+
+T = TypeVar("T")
+
+GROUP_CHARS_MAX: Final = 8 * 1024 * 1024  # of results; each may be large
+
+Answer = list[Step] | None  # None: the execution is somebody else's
+PendingSteps = tuple[list[NewStep], "asyncio.Future[Answer]"]
+
+
+class Recorder:
+    """Steps of one worker's executions on their way to the store."""
+
+    def __init__(self, store: Store, *, tenant: str, worker: UUID, clock: Clock) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._worker = worker
+        self.clock = clock
+        # Set by who knows how: stops runs, by id and attempt, for a reason.
+        self.stop: Callable[[Collection[tuple[UUID, int]], Any], object] = _stop_nothing
+        self._waiting: list[PendingSteps] = []
+        self._on_its_way: list[PendingSteps] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def recall(self, id: UUID) -> list[Step]:
+        """What is on record of an execution."""
+        return await self._patiently("read", lambda: self._store.steps(self._tenant, id))
+
+    async def record(self, steps: Sequence[NewStep]) -> Answer:
+        """Write steps of one execution, perhaps together with others'. None: it is not this
+        worker's any more. Raises UsageError for what cannot be kept.
+
+        Who is cancelled meanwhile waits for the answer all the same: what a step has done is on
+        record before anybody can be told to do it again.
+        """
+        checked = [check_step(step) for step in steps]
+        if self._is_closed:
+            return None
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((checked, answer))
+        if self._writer is None:
+            self._writer = loop.create_task(self._write_all(), name="record")
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            await asyncio.wait([answer])
+            _ = answer.cancelled() or answer.exception()  # which nobody asks for any more
+            raise
+
+    def close(self) -> None:
+        """The lease is lost: nothing that is still to be written would be taken."""
+        self._is_closed = True
+        untold = [*self._on_its_way, *self._waiting]
+        self._tell(untold, [None] * len(untold))
+        self._waiting = []
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                self._on_its_way = self._next_group()
+                await self._write(self._on_its_way)
+        except BaseException as error:  # the loop ends, or the store is broken
+            left, self._waiting = [*self._on_its_way, *self._waiting], []
+            for _, answer in left:
+                if not answer.done():
+                    answer.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._writer, self._on_its_way = None, []
+
+    def _next_group(self) -> list[PendingSteps]:
+        count, size, chars = 0, 0, 0
+        for steps, _ in self._waiting:
+            size += len(steps)
+            chars += sum(len(step.result or "") for step in steps)
+            if count and (size > RECORD_BATCH_MAX or chars > GROUP_CHARS_MAX):
+                break
+            count += 1
+        group = self._waiting[:count]
+        del self._waiting[:count]
+        return group
+
+    async def _write(self, group: list[PendingSteps]) -> None:
+        """Write them together; if that breaks the store, the one that does is found by halves."""
+        steps = [step for some, _ in group for step in some]
+        try:
+            written = await self._patiently(
+                "written",
+                lambda: self._store.record(self._tenant, worker=self._worker, steps=steps),
+            )
+        except Unavailable:  # and the lease is lost
+            self._tell(group, [None] * len(group))
+            return
+        except Exception as error:
+            if len(group) == 1:
+                _, answer = group[0]
+                if not answer.done():
+                    answer.set_exception(error)
+                return
+            middle = len(group) // 2
+            await self._write(group[:middle])
+            await self._write(group[middle:])
+            return
+        found = iter(written)
+        self._tell(group, [_all_or_none([next(found) for _ in some]) for some, _ in group])
+
+    @staticmethod
+    def _tell(group: list[PendingSteps], answers: Sequence[Answer]) -> None:
+        for (_, answer), found in zip(group, answers, strict=True):
+            if not answer.done():
+                answer.set_result(found)
+
+    async def _patiently(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do it, however long the store is away; until the lease is lost, which stops who waits.
+
+        What was written although the answer was lost is answered as written.
+        """
+        failures = 0
+        while True:
+            try:
+                return await work()
+            except Unavailable as error:
+                if self._is_closed:
+                    raise
+                failures += 1
+                if failures == 1:
+                    logger.warning("steps cannot be %s: %s; trying again", what, error)
+            pause = BACKOFF_MIN_SECONDS * 2 ** min(failures - 1, 10)
+            pause = min(BACKOFF_MAX_SECONDS, pause) * (0.5 + 0.5 * self.clock.jitter())
+            await self.clock.sleep(pause)
+
+
+def _all_or_none(found: list[Step | None]) -> Answer:
+    steps = [step for step in found if step is not None]
+    return steps if len(steps) == len(found) else None
+
+
+def _stop_nothing(fences: Collection[tuple[UUID, int]], why: Any) -> None:
+    del fences, why
+
+
+Fence = tuple[UUID, int]
+
+# What others answer to a job of another kind may be anything, and is never a setting of its worker.
+SHOWS_SETTINGS: Final = frozenset({"task", "command"})
+GRACE_SECONDS: Final = 5.0  # for what was stopped to end
+EXPAND_SECONDS: Final = 1.0  # until a run that could not begin is tried again
+NO_LINE: Final = ("", 0)
+LOG_FULL_MESSAGE: Final = (
+    "{:,} more lines were left out: of what an attempt says, {:,} characters are kept"
+)
+
+
+class Stop(Enum):
+    """Why a running execution is stopped from outside."""
+
+    TIMEOUT = "it took longer than its timeout"
+    CANCEL = "somebody cancelled it"
+    RELEASE = "the worker shuts down"
+    ABANDON = "the worker lost its lease"
+    STALE = "it was given to others"
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """One execution in this worker's hands, from its start to its end."""
+
+    claimed: Claimed
+    host: AttemptHost
+    handler: Handler | None = None
+    started: Seconds | None = None
+    proven_at: Seconds | None = None  # of a suspect: when it has outlived its probation
+    stop: Stop | None = None
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None  # of its timeout; once it is stopped, of the grace
+    progress: float | None = None
+    note: str | None = None
+    checkpoint: str | None = None
+    log: AttemptLog | None = None  # None: it has said nothing
+    transaction: TaskTransaction | None = None
+    has_begun: bool = False  # its transaction
+    is_over: bool = False  # the task has ended, however
+    is_written: bool = False  # its end is made already, with the transaction
+    is_expanded: bool = False  # it is the run of a workflow, and nobody's from now on
+    is_hopeless: bool = False
+    lacking: str | None = None
+    is_watchful: bool = False
+    has_news: bool = False
+    is_shown: bool = False
+    durable: Any = None  # what it has done durably, if it has: `runners.durable.Durable`
+    masks: ExecutionMask | None = None  # None: it has opened nothing and said nothing
+    is_reported: bool = False  # a line of its output was withheld
+
+    @property
+    def fence(self) -> Fence:
+        return self.claimed.id, self.claimed.attempt
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.stop is not None
+
+    @property
+    def patience(self) -> Seconds:
+        match self.stop:
+            case Stop.ABANDON:
+                return 0.0
+            case Stop.RELEASE:
+                return GRACE_SECONDS / 2
+            case _:
+                return 0.0 if self.handler is None else self.handler.grace
+
+    def report(
+        self,
+        *,
+        progress: float | None = None,
+        note: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        if progress is not None:
+            self.progress = progress
+        if note is not None:
+            masked = self.mask(note, is_cut=len(note) >= MASKED_CHARS_MAX)
+            self.note = masked[:PROGRESS_MESSAGE_CHARS_MAX]
+        if checkpoint is not None:
+            self.checkpoint = self.mask_json(checkpoint)
+        self.has_news = True
+
+    def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
+        if self.log is None:
+            self.log = AttemptLog(deque())
+        if self.log.has_room:
+            self.log.add(self._line(level, source, message, length=length))
+        else:
+            self.log.left_out += 1
+
+    def print(self, stream: str, text: str) -> None:
+        if self.log is None:
+            self.log = AttemptLog(deque())
+        if self.log.begun is None:
+            self.log.begun = {}
+        if not self.log.has_room:
+            text = self._rest_of(self.log, stream, text)
+        *ends, rest = text.split("\n")
+        for end in ends:
+            line, length = self._gathered(self.log.begun.pop(stream, NO_LINE), end)
+            self.say(stream, "", line, length=length)
+        if rest:
+            begun = self.log.begun.get(stream, NO_LINE)
+            self.log.begun[stream] = self._gathered(begun, rest)
+
+    @staticmethod
+    def _rest_of(log: AttemptLog, stream: str, text: str) -> str:
+        """Of what finds no room any more: the line that is not at its end. The others are counted,
+        which takes far less than to look at each.
+        """
+        ended, newline, rest = text.rpartition("\n")
+        if newline and log.begun is not None:
+            log.left_out += ended.count("\n") + 1
+            log.begun.pop(stream, None)
+        return rest
+
+    @staticmethod
+    def _gathered(begun: tuple[str, int], text: str) -> tuple[str, int]:
+        """A line that goes on, and how long it is. Without end, it is not gathered without end."""
+        line, length = begun
+        return line + text[: MASKED_CHARS_MAX - len(line)], length + len(text)
+
+    def _line(self, level: str, source: str, message: str, *, length: int | None = None) -> str:
+        """A line as it is kept. `length` is that of the whole, if this is only its beginning."""
+        now = self.host.clock.now()
+        if length is None:
+            length = len(message)
+            if length <= LOG_LINE_CHARS_MAX:  # as nearly all are
+                return line_text(now, level, source, self.mask(message))
+        if length > MASKED_CHARS_MAX:
+            message = self.mask(message[:MASKED_CHARS_MAX], is_cut=True)
+            return line_text(now, level, source, message, cut_from=length)
+        message = self.mask(message)
+        cut_from = length if len(message) > LOG_LINE_CHARS_MAX else None
+        return line_text(now, level, source, message, cut_from=cut_from)
+
+    def mask(self, text: str, *, is_cut: bool = False) -> str:
+        """Return a text without secrets and settings of the worker, and as the app masks it."""
+        return self.host.mask((self.masks or self._masks())(text), is_cut=is_cut)
+
+    def mask_json(self, text: str) -> str:
+        """Return JSON without secrets, and without settings of the worker."""
+        return (self.masks or self._masks()).in_json(text)
+
+    def hide(self, values: Iterable[str]) -> None:
+        self._masks().open(values)
+
+    def give(self, text: str) -> None:
+        """Leave a text as it is from now on: the execution was given it."""
+        self._masks().give(text)
+
+    def without_secrets(self, text: str) -> str:
+        return (self.masks or self._masks())(text)
+
+    def _masks(self) -> ExecutionMask:
+        if self.masks is None:
+            claimed = self.claimed
+            settings = self.host.settings() if claimed.kind in SHOWS_SETTINGS else NO_MASKS
+            # All of it can be seen by callers, and is as they or earlier attempts have put it.
+            given = f"{claimed.args}{claimed.checkpoint}" if claimed.checkpoint else claimed.args
+            self.masks = ExecutionMask(settings, given, self._report_withheld)
+        return self.masks
+
+    def _report_withheld(self) -> None:
+        if not self.is_reported:
+            self.is_reported = True
+            logger.warning(
+                "execution %s of job %s wrote a setting of this worker (a password or a key); such"
+                " lines of its output are withheld",
+                self.claimed.id,
+                self.claimed.job,
+            )
+
+    async def begin(self) -> Any:
+        if self.has_begun:
+            raise UsageError("an execution has one transaction, and this one has begun it before")
+        if self.task is None or asyncio.get_running_loop() is not self.task.get_loop():
+            raise UsageError(
+                "ctx.transaction() is for async tasks, on the worker's event loop; this one runs on"
+                " a loop of its own in a thread"
+            )
+        self.has_begun = True  # before anything is awaited: two may want to at once
+        try:
+            transaction = await self.host.begin()
+        except BaseException:
+            self.has_begun = False
+            raise
+        if self.is_over:  # one of several at once has failed, and nobody waits for the others
+            await transaction.close()
+            raise UsageError("the execution has ended, and its transaction with it")
+        self.transaction = transaction
+        return transaction.connection
+
+    @property
+    def ledger(self) -> StepLedger | None:
+        recorder = self.host.recorder
+        return None if recorder is None else StepLedger(self, recorder)
+
+    async def expand(self, plan: Plan) -> None:
+        try:
+            await self.host.expand(self.claimed, plan)
+        except Unavailable as error:
+            # If it was done all the same, this comes too late, and nobody hears of it.
+            raise RetryLater(delay=EXPAND_SECONDS, reason=str(error)) from error
+        self.is_expanded = True  # by whomever: if not by us, it is in other hands
+
+    async def undo(self) -> None:
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            await transaction.close()
+
+    def ran(self, clock: Clock) -> Seconds:
+        return 0.0 if self.started is None else max(0.0, clock.monotonic() - self.started)
+
+    def as_report(self, clock: Clock) -> Report:
+        """What people may see of it now."""
+        self.is_shown, self.has_news = True, False
+        return Report(
+            id=self.claimed.id,
+            attempt=self.claimed.attempt,
+            lease=self.claimed.lease,
+            ran=self.ran(clock),
+            progress=self.progress,
+            note=self.note,
+            checkpoint=self.checkpoint,
+        )
+
+    def last_words(self) -> str | None:
+        """The last part of its log: all that was said and is not in a part yet."""
+        log = self.log
+        if log is None:
+            return None
+        if log.begun:
+            for stream, (line, length) in log.begun.items():
+                self.say(stream, "", line, length=length)
+            log.begun = None
+        if log.left_out:
+            full = LOG_FULL_MESSAGE.format(log.left_out, LOG_CHARS_MAX)
+            log.add(self._line("warning", "daybell", full))
+            log.left_out = 0
+        if len(log.lines) == 1:  # as most often
+            return log.lines.popleft()
+        return join_lines(log.take()) if log.lines else None
+
+    def log_parts(self) -> list[NewLogPart]:
+        """What was said and not yet written: what could not be written before, and what is new."""
+        log = self.log
+        if log is None:
+            return []
+        if log.lines:
+            log.number += 1
+            claimed = self.claimed
+            text = join_lines(log.take())
+            part = NewLogPart(claimed.id, claimed.attempt, claimed.lease, log.number, text)
+            log.unwritten += (part,)
+        return list(log.unwritten)
+
+    def forget_log_parts(self, upto: int) -> None:
+        """They are written, up to the one of that number."""
+        if self.log is not None:
+            self.log.unwritten = tuple(p for p in self.log.unwritten if p.number > upto)
+
+
+class StepLedger:
+    """Where a run writes down its steps: see `runners.durable.Ledger`, which this must fit."""
+
+    def __init__(self, run: Attempt, recorder: Recorder) -> None:
+        self._run = run
+        self._recorder = recorder
+        self.now: Callable[[], Instant] = recorder.clock.now
+        self.monotonic: Callable[[], Seconds] = recorder.clock.monotonic
+        self.jitter: Callable[[], float] = recorder.clock.jitter
+        self.mask: Callable[[str], str] = run.mask
+        self.mask_json: Callable[[str], str] = run.mask_json
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        assert self._run.task is not None
+        return self._run.task.get_loop()
+
+    @property
+    def has_transaction(self) -> bool:
+        return self._run.transaction is not None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._run.is_over
+
+    async def recall(self) -> list[Step]:
+        return self._given(await self._recorder.recall(self._run.claimed.id))
+
+    async def record(self, steps: Sequence[NewStep]) -> list[Step]:
+        found = await self._recorder.record(steps)
+        if found is None:
+            self._recorder.stop({self._run.fence}, Stop.STALE)
+            raise asyncio.CancelledError
+        return self._given(found)
+
+    def _given(self, steps: list[Step]) -> list[Step]:
+        """Leave the text of events as it is: whoever publishes one chooses it."""
+        for step in steps:
+            if step.kind is StepKind.WAIT and step.result:
+                self._run.give(step.result)
+        return steps
+
+
+class AttemptLog(msgspec.Struct, eq=False):
+    """What a run has said and is not written yet. Threads may add to it."""
+
+    lines: deque[str]
+    unwritten: tuple[NewLogPart, ...] = ()
+    begun: dict[str, tuple[str, int]] | None = None  # lines without their end, by stream
+    size: int = 0  # of all that was ever added
+    number: int = 0  # of the last part that was made
+    left_out: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.size < LOG_CHARS_MAX
+
+    def add(self, text: str) -> None:
+        self.size += len(text) + 1
+        self.lines.append(text)
+
+    def take(self) -> list[str]:
+        # Not as a whole: what a thread adds in the same moment would be lost.
+        return [self.lines.popleft() for _ in range(len(self.lines))]
+
+
+class AttemptHost:
+    """What the runs of a worker have in common."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        begin: Callable[[], Awaitable[TaskTransaction]],
+        mask: Callable[[str], str] = str,
+        settings: Callable[[], Masks] = lambda: NO_MASKS,
+        recorder: Recorder | None = None,
+        expand: Callable[[Claimed, Plan], Awaitable[bool]] | None = None,
+    ) -> None:
+        self.begin = begin
+        self.clock = clock
+        self.expand = expand or _refuse_expansion
+        self.recorder = recorder
+        self.settings = settings
+        self._mask = mask
+
+    def mask(self, text: str, *, is_cut: bool = False) -> str:
+        """Return a text as the app's own masks leave it.
+
+        A cut may have split a secret, and a mask may have moved that to where it would be seen. So
+        as much as a line can show is dropped.
+        """
+        try:
+            masked: Any = self._mask(text)
+        except Exception as error:
+            # What could not be looked at may hold a secret.
+            return f"(left out: the masking function raised {type(error).__name__})"
+        if not isinstance(masked, str):
+            return f"(left out: the masking function returned no text but {type(masked).__name__})"
+        return masked[:-LOG_LINE_CHARS_MAX] if is_cut else masked
+
+
+async def _refuse_expansion(claimed: Claimed, plan: Plan) -> bool:
+    raise UsageError(f"a workflow cannot run here: {claimed.job}, {len(plan.nodes)} nodes")

@@ -1,0 +1,614 @@
+"""Execution of claimed attempts: resolve, begin, perform, conclude. Suspects, which may have crashed their workers, run in small groups."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Any, Final, TypeAlias, TypeVar
+from uuid import UUID
+from zlib import crc32
+
+import msgspec
+
+from daybell.core import lifecycle
+from daybell.core.execution import Claimed, DescribedError, ExecutionDetail, Failure, Outcome
+from daybell.core.lifecycle import SUSPECT_CRASHES, Transition
+from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
+from daybell.core.retry import Retry, read_retry_time
+from daybell.core.units import Seconds
+from daybell.engine.attempt import GRACE_SECONDS, Attempt, AttemptHost, Fence, Handlers, Stop
+from daybell.engine.clock import Clock
+from daybell.errors import RetryLater, Suspended, Unavailable, UsageError, is_permanent
+
+# What runs lead to: from what happened to a decision of `core.lifecycle`.
+
+logger = logging.getLogger("daybell.worker")
+
+
+class OutcomeRules:
+    """What the runs of a worker lead to."""
+
+    def __init__(self, host: AttemptHost, clock: Clock) -> None:
+        self._host = host
+        self._clock = clock
+
+    def stopped(
+        self, run: Attempt, error: BaseException | None = None, *, hands_back: bool = False
+    ) -> Transition | None:
+        """It has ended because it was told to; None: nobody wants to hear of it."""
+        assert run.stop is not None
+        ran = None if run.started is None else run.ran(self._clock)
+        match run.stop:
+            case Stop.TIMEOUT:
+                late = TimeoutError(f"it did not end within its timeout of {self.timeout(run):g} s")
+                late.__cause__ = error  # which shows where it was
+                if isinstance(error, DescribedError):
+                    error.__traceback__ = None  # not where it was, but where we were
+                return self.failed(run, late, timed_out=True)
+            case Stop.CANCEL:
+                return lifecycle.after_cancel(run.claimed, ran=ran)
+            case Stop.RELEASE | Stop.STALE if self._is_used_up(run):
+                return lifecycle.after_interruption(run.claimed, ran=ran)
+            case Stop.ABANDON if not hands_back or self._is_used_up(run):
+                return None
+            case Stop.RELEASE | Stop.ABANDON | Stop.STALE:
+                move = lifecycle.after_release(run.claimed, ran=ran)
+                return msgspec.structs.replace(move, checkpoint=run.checkpoint)
+
+    @staticmethod
+    def _is_used_up(run: Attempt) -> bool:
+        """Whether it has begun, and must not begin again."""
+        return run.started is not None and run.handler is not None and run.handler.starts_once
+
+    def put_off(self, run: Attempt, asked: RetryLater) -> Transition:
+        """It has asked for another time."""
+        try:
+            delay, at = read_retry_time(asked)
+        except UsageError as error:
+            return self.failed(run, error)
+        ran = run.ran(self._clock)
+        return lifecycle.after_retry_later(
+            run.claimed,
+            delay=delay,
+            at=at,
+            ran=ran,
+            reason=run.mask(asked.reason)[:PROGRESS_MESSAGE_CHARS_MAX] if asked.reason else None,
+            checkpoint=run.checkpoint,
+        )
+
+    def suspended(self, run: Attempt, asked: Suspended) -> Transition:
+        """It waits for a time or an event, without a worker.
+
+        What has come so far in good order is not what kills its workers. It may go on for months,
+        and each of them may lose some.
+        """
+        ran = run.ran(self._clock)
+        claimed = msgspec.structs.replace(run.claimed, crashes=0)
+        if asked.at is None and asked.delay is None:
+            return lifecycle.after_wait(claimed, ran=ran, checkpoint=run.checkpoint)
+        return lifecycle.after_retry_later(
+            claimed,
+            delay=asked.delay or 0.0,
+            at=asked.at,
+            ran=ran,
+            reason=asked.reason,
+            checkpoint=run.checkpoint,
+        )
+
+    def failed(self, run: Attempt, error: BaseException, *, timed_out: bool = False) -> Transition:
+        """It has raised this."""
+        failure = Failure.from_exception(error, mask=run.mask)
+        return lifecycle.after_failure(
+            run.claimed,
+            self._policy(run),
+            error=failure.to_json(),
+            kinds=failure.names,
+            ran=run.ran(self._clock),
+            jitter=self._clock.jitter(),
+            timed_out=timed_out,
+            permanent=run.is_hopeless or is_permanent(error),
+            checkpoint=run.checkpoint,
+            retry_after=error.retry_after if isinstance(error, DescribedError) else None,
+            exception=error,
+            report=partial(self._report_mistake, run),
+        )
+
+    def _report_mistake(self, run: Attempt, mistake: Exception) -> None:
+        """Log that a retry function failed. The execution's own log has it, too, unless the task
+        runs in a process of its own.
+        """
+        failed = Failure.from_exception(mistake, mask=run.mask)
+        said = f"its retry function failed, so the default wait is used: {failed.type}"
+        said = f"{said}: {failed.message}" if failed.message else said
+        logger.warning("%s (execution %s of %s)", said, run.claimed.id, run.claimed.job)
+
+    @staticmethod
+    def timeout(run: Attempt) -> Seconds | None:
+        """How long it may run."""
+        if run.claimed.timeout is not None:
+            return run.claimed.timeout
+        return None if run.handler is None else run.handler.timeout
+
+    @staticmethod
+    def _policy(run: Attempt) -> Retry:
+        policy = Retry() if run.handler is None else run.handler.retry
+        if run.claimed.retries is None:
+            return policy
+        return msgspec.structs.replace(policy, retries=run.claimed.retries)
+
+
+T = TypeVar("T")
+
+# Puts on record that a suspect begins, and whether it is the only one here, which is asked for.
+# Answers how long its probation is; None: it is not this worker's any more.
+Announce: TypeAlias = Callable[[Attempt, Callable[[], bool]], Awaitable[Seconds | None]]
+
+UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
+COMMIT_SECONDS: Final = 1.0  # until what was not committed is run again
+SUSPECT_SECONDS: Final = 1.0  # until a suspect that had to go back is looked at again
+PROVEN_SECONDS: Final = 0.01  # after its probation, until others are started: timers are coarse
+
+
+class Executor:
+    """Starts, stops and concludes runs.
+
+    `finish` is given what each led to, `freed` is told of every end.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        worker: UUID,
+        host: AttemptHost,
+        clock: Clock,
+        finish: Callable[[Claimed, Transition, Attempt], None],
+        freed: Callable[[], None],
+    ) -> None:
+        self._handlers = handlers
+        self._worker = worker
+        self._clock = clock
+        self._finish = finish
+        self._freed = freed
+        self._host = host
+        self._endings = OutcomeRules(host, clock)
+        self.write: Callable[[list[Attempt]], Awaitable[None]] = (
+            _discard_reports  # set by who knows how
+        )
+        self.announce: Announce = _skip_announcement  # likewise
+        # After how long somebody else can have what lacks something here; None: nobody can.
+        self.elsewhere: Callable[[Claimed, str], Awaitable[Seconds | None]] = _route_nowhere
+        self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
+        self.lose: Callable[[], None] = _do_nothing  # told when it is later than that
+        self.hands_back = False  # what is abandoned, when the store can be told
+        self._runs: dict[Attempt, None] = {}  # in the order of their starts
+        self._detached: dict[Attempt, None] = {}  # go on without a lease
+        self._is_idle = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter(list(self._runs))
+
+    def on_probation(self) -> list[Attempt]:
+        """Suspects that have not yet outlived the losses of their earlier workers."""
+        now = self._clock.monotonic()
+        return [
+            run
+            for run in self._runs
+            if is_suspect(run.claimed) and (run.proven_at is None or now < run.proven_at)
+        ]
+
+    def start(self, claimed: Claimed) -> None:
+        """Run it, from the next turn of the event loop on."""
+        run = Attempt(claimed, self._host)
+        self._runs[run] = None
+        # Named at once: to make up "Task-12345" for each takes a fifth of its making.
+        loop = asyncio.get_running_loop()
+        run.task = asyncio.Task(self._execute(run), loop=loop, name=claimed.job)
+
+    def stop(self, fences: Collection[Fence], why: Stop) -> int:
+        """Stop these, as far as they are here and not stopped already: so many.
+
+        Each ends when its task does, or is forsaken if that does not hear.
+        """
+        return sum(self._stop(run, why) for run in self if run.fence in fences)
+
+    def _stop(self, run: Attempt, why: Stop) -> bool:
+        if run.stop is not None:
+            return False
+        run.stop = why
+        # A task that is cancelled before its first step never takes it, and would never end here.
+        if run.started is not None and run.task is not None:
+            run.task.cancel()
+        if why in (
+            Stop.TIMEOUT,
+            Stop.CANCEL,
+            Stop.STALE,
+        ):  # of the others, the whole worker takes care
+            if run.timer is not None:
+                run.timer.cancel()
+            loop = asyncio.get_running_loop()
+            grace = GRACE_SECONDS if run.handler is None else run.handler.grace
+            run.timer = loop.call_later(max(GRACE_SECONDS, grace + 1.0), self._abandon, run)
+        return True
+
+    def stop_all(self, why: Stop) -> None:
+        for run in self:
+            if not self._stop(run, why) and why is Stop.ABANDON:
+                run.stop = why  # whatever it was stopped for before, nobody wants to hear of it
+
+    def let_go(self) -> bool:
+        """Have what may go on without a lease do so, apart from the rest; False: there is none.
+
+        It holds no slot any more. What it leads to is still told, for what that is worth.
+        """
+        for run in self:
+            if run.stop is None and run.handler is not None and run.handler.goes_on:
+                logger.warning("%s (%s) goes on", run.claimed.id, run.claimed.job)
+                del self._runs[run]
+                self._detached[run] = None
+        if not self._runs:
+            self._is_idle.set()
+        return bool(self._detached)
+
+    def abandon(self) -> None:
+        """Conclude all that was stopped and goes on all the same."""
+        for run in self:
+            if run.stop is not None:
+                self._abandon(run)
+
+    def _abandon(self, run: Attempt) -> None:
+        """Conclude it as if it had ended when it was told to. It may go on, but no longer holds a
+        slot, and what it does is not heard of any more.
+        """
+        claimed = run.claimed
+        logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
+        try:
+            # What was abandoned and is at work here is nobody else's before the lease has ended.
+            move = (
+                None
+                if run.stop is Stop.ABANDON
+                else self._endings.stopped(run, hands_back=self.hands_back)
+            )
+        except BaseException as error:
+            move = self._internal_error(run, error)
+        self._conclude(run, move)
+
+    async def wait(self) -> None:
+        """Until nothing runs any more, apart from what was forsaken or let go."""
+        while self._runs:
+            self._is_idle.clear()
+            await self._is_idle.wait()
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether something that was let go still runs."""
+        return bool(self._detached)
+
+    async def wait_for_detached(self) -> None:
+        """Until what was let go has ended."""
+        while self._detached:
+            await asyncio.wait([run.task for run in self._detached if run.task is not None])
+
+    async def _execute(self, run: Attempt) -> None:
+        try:
+            handler = self._handlers.find(run.claimed)
+            if handler is None:
+                handler = await self._handlers.ask(run.claimed)
+            self._check_lease()
+            if run.stop is None:
+                run.handler = handler
+                back = await self._pass_on(run) if handler is None else None
+                move = back or self._begin(run) or await self._perform(run)
+            else:
+                move = self._endings.stopped(run, hands_back=self.hands_back)
+        except BaseException as error:
+            # The task's own errors are dealt with in _perform: this one is ours.
+            move = self._internal_error(run, error)
+        run.is_over = True
+        if run.transaction is not None:
+            await _await_despite_cancellation(run.undo())
+        self._conclude(run, move)
+
+    async def _pass_on(self, run: Attempt) -> Transition:
+        """A job unknown here goes back for others; if nobody has it, later and later."""
+        run.lacking = self._handlers.lacking(run.claimed)
+        if (back := await self._return_for_others(run)) is not None:
+            return back
+        delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)
+        claimed = run.claimed
+        if claimed.node is None:
+            lacking = f"no task here is called {claimed.job!r}"
+        else:
+            lacking = f"no task here is what node {claimed.node} of {claimed.job!r} runs"
+        logger.warning("%s; execution %s goes back for %.0f s", lacking, claimed.id, delay)
+        return lifecycle.after_unknown(claimed, delay=delay)
+
+    async def _return_for_others(self, run: Attempt) -> Transition | None:
+        """Give back what somebody else can run; None: nobody is known to, or nothing is lacking."""
+        if run.lacking is None:
+            return None
+        delay = await self.elsewhere(run.claimed, run.lacking)
+        if delay is None:
+            return None
+        ran = None if run.started is None else run.ran(self._clock)
+        return lifecycle.after_release(run.claimed, delay=delay, ran=ran)
+
+    def _begin(self, run: Attempt) -> Transition | None:
+        """Start the clock, unless it is too late or no longer wanted."""
+        claimed = run.claimed
+        if claimed.cancel_requested:
+            return lifecycle.after_cancel(claimed)
+        if claimed.expires_at is not None and lifecycle.is_expired(claimed, now=self._clock.now()):
+            return lifecycle.after_expiry(claimed)
+        run.started = self._clock.monotonic()
+        if (timeout := self._endings.timeout(run)) is not None:
+            loop = asyncio.get_running_loop()
+            run.timer = loop.call_later(timeout, self._stop, run, Stop.TIMEOUT)
+        return None
+
+    def _check_lease(self) -> None:
+        """If the process stood still, what it holds may be in other hands. That is found out before
+        anything is begun, and stops all that is here.
+        """
+        if self._clock.monotonic() >= self.held_until:
+            self.lose()
+
+    async def _put_on_record(self, run: Attempt) -> Transition | None:
+        """Should its worker be lost, it is known that this one had begun, and others had not."""
+        try:
+            probation = await self.announce(run, lambda: self._is_alone(run))
+        except Unavailable:
+            probation = None
+        self._check_lease()
+        if run in self._detached:
+            run.stop = Stop.ABANDON  # it may go on without a lease, but it has not begun
+        if run.stop is not None:
+            raise asyncio.CancelledError
+        if probation is None:
+            return lifecycle.after_release(run.claimed, delay=SUSPECT_SECONDS)
+        run.proven_at = self._clock.monotonic() + probation
+        asyncio.get_running_loop().call_later(probation + PROVEN_SECONDS, self._freed)
+        return None
+
+    def _is_alone(self, run: Attempt) -> bool:
+        """Whether it is the only suspect here."""
+        return not any(is_suspect(other.claimed) for other in self._runs if other is not run)
+
+    async def _perform(self, run: Attempt) -> Transition | None:
+        assert run.handler is not None
+        try:
+            # Written out, as a call would cost more than the comparison: see `is_suspect`.
+            is_suspected = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES
+            if is_suspected and (back := await self._put_on_record(run)):
+                return back
+            result = await run.handler.run(run)
+            if result is not None:
+                result = run.mask_json(result)
+        except RetryLater as asked:
+            return self._endings.put_off(run, asked)
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt too: a task does not end its worker. What was stopped
+            # may raise anything on its way out, and means the stop by it.
+            if run.stop is None and isinstance(error, Suspended):
+                return self._endings.suspended(run, error)
+            back = (
+                await _await_despite_cancellation(self._return_for_others(run))
+                if run.lacking is not None
+                else None
+            )
+            if run.stop is None:
+                return back or self._endings.failed(run, error)
+            return self._endings.stopped(run, error, hands_back=self.hands_back)
+        if run.stop is not None:
+            # It may have returned because it was told to, with half of its work done.
+            return self._endings.stopped(run, hands_back=self.hands_back)
+        log = None if run.log is None else run.last_words()
+        move = lifecycle.after_success(
+            run.claimed, result=result, ran=run.ran(self._clock), log=log
+        )
+        return move if run.transaction is None else await self._commit(run, move)
+
+    async def _tell(self, run: Attempt) -> None:
+        """What it has shown and said goes before its end, as in the completer."""
+        if run.has_news or (run.log is not None and run.log.unwritten):
+            with suppress(Unavailable):  # then the commit will not be made, either
+                await self.write([run])
+
+    async def _commit(self, run: Attempt, move: Transition) -> Transition:
+        """Make the end in the task's own transaction. What cannot be made there is run again."""
+        assert run.transaction is not None
+        await self._tell(run)
+        ending = run.transaction.finish(run.claimed.tenant, worker=self._worker, move=move)
+        try:
+            # A stop comes too late now. Not to hear the answer would be the worst of all.
+            run.is_written = await _await_despite_cancellation(ending)
+        except Unavailable as error:
+            logger.warning("the commit of %s has no answer: %s", run.claimed.id, error)
+        except Exception as error:
+            # The server has answered, so nothing was committed: a constraint, a trigger, a result
+            # that is too large, a statement of the task's own that has broken the transaction.
+            return msgspec.structs.replace(self._endings.failed(run, error), log=move.log)
+        if run.is_written:
+            return move
+        # If it was made after all, or is in other hands, this comes too late and says so; if
+        # cancelling was requested, it ends as cancelled.
+        released = lifecycle.after_release(run.claimed, delay=COMMIT_SECONDS, ran=move.ran)
+        return msgspec.structs.replace(released, log=move.log)
+
+    def _internal_error(self, run: Attempt, error: BaseException) -> Transition:
+        logger.exception("running %s failed in the worker itself", run.claimed.job)
+        run.handler = None  # so that its policy, which may be what failed, is not asked again
+        return self._endings.failed(run, error)
+
+    def _conclude(self, run: Attempt, move: Transition | None) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
+        is_detached = run in self._detached
+        if run not in self._runs and not is_detached:
+            return  # it was forsaken
+        del (self._detached if is_detached else self._runs)[run]
+        if move is not None and (run.stop is not Stop.ABANDON or self.hands_back):
+            self._finish(run.claimed, move, run)
+        if not is_detached:
+            self._freed()
+        if not self._runs:
+            self._is_idle.set()
+
+
+async def _await_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for this to its end, whoever cancels."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()
+
+
+async def _discard_reports(runs: list[Attempt]) -> None:
+    del runs
+
+
+def is_suspect(claimed: Claimed) -> bool:
+    """Whether it may be what kills its workers."""
+    return claimed.crashes >= lifecycle.SUSPECT_CRASHES
+
+
+async def _skip_announcement(run: Attempt, is_alone: Callable[[], bool]) -> Seconds | None:
+    del run, is_alone
+    return 0.0
+
+
+async def _route_nowhere(claimed: Claimed, lacking: str) -> Seconds | None:
+    del claimed, lacking
+    return None
+
+
+def _do_nothing() -> None:
+    pass
+
+
+# Suspects in a worker's hands: executions that have lost their workers time and again.
+#
+# One of them may be what kills its workers; the others were only its neighbours. To find the
+# culprit is to test groups:
+#
+# - Suspects run side by side, so that innocent ones are over soon. After two crashes so many as
+# there are slots, up to a limit; if the worker is lost once more, in small groups; after that,
+# one at a time. So a culprit among dozens is alone after at most two losses more than it would
+# take alone. - The loss of a worker that ran several suspects proves nothing about one of them.
+# It is counted for each that had begun, so that the next group is smaller, but none ends dead
+# because of it. Only a suspect that was the only one, by the worker's record in the store, can
+# end dead. That record is made before it begins, and withdrawn before another one begins beside
+# it. - A suspect is on probation until it has run for longer than it had when its workers were
+# lost. Then it blocks no others any more; for their record, it still counts as company. If the
+# worker is lost, the loss counts for those that were still on probation (`engine.reaper`). - The
+# one with the most crashes goes first: it is the most likely culprit. Among equals the order
+# changes with every attempt, so that none is always preceded by the same one.
+#
+# What waits here is invisible to other workers, which may be idle. So it goes back after a while,
+# each time after twice as long.
+
+# How many may be on probation side by side, by their crashes; of those with more, one.
+SUSPECT_GROUP_SIZES: Final = {SUSPECT_CRASHES: 32, SUSPECT_CRASHES + 1: 6}
+# Beyond what it ran before: starts are on record only after a moment, and no run is like another.
+PROBATION_SECONDS: Final = 3.0
+SUSPECTS_HELD_MAX: Final = 1000  # that wait for each other, beside the slots
+SUSPECT_HOLD_SECONDS: Final = 2.0  # that one waits here at first, until others may have it
+DOUBLINGS_MAX: Final = 4
+SUSPECT_RETURN_STEPS: Final = 20  # different times at which those that go back are due
+SUSPECT_YIELD_SECONDS: Final = 0.02  # others come first who may be idle
+
+
+def group_size(claimed: Claimed) -> int:
+    """How many suspects like this one may be on probation side by side."""
+    return SUSPECT_GROUP_SIZES.get(claimed.crashes, 1)
+
+
+def probation_seconds(detail: ExecutionDetail) -> Seconds:
+    """How long an execution has to run until it has outlived the losses of its earlier workers."""
+    lengths = [
+        one.ended_at - one.started_at
+        for one in detail.attempts
+        if one.outcome is Outcome.LOST and one.started_at is not None
+    ]
+    return max([0.0, *lengths]) + PROBATION_SECONDS
+
+
+class Suspects:
+    """Those that wait for each other."""
+
+    def __init__(self, executor: Executor, clock: Clock) -> None:
+        self._executor = executor
+        self._clock = clock
+        self._waiting: dict[UUID, tuple[Claimed, Seconds]] = {}  # and until when they are held
+        self._returned = 0
+        self._is_any = False  # here, or was a moment ago
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, claimed: Claimed) -> Seconds | None:
+        """Have one wait for those before it. If they are too many, answers after how long somebody
+        may look at it again instead.
+        """
+        self._is_any = True
+        if len(self._waiting) >= SUSPECTS_HELD_MAX:
+            return self._delay()
+        until = self._clock.monotonic() + SUSPECT_HOLD_SECONDS * _hold_factor(claimed)
+        self._waiting[claimed.id] = claimed, until
+        return None
+
+    def next(self) -> Claimed | None:
+        """The one to start now, unless it has to wait for what is on probation."""
+        if not self._waiting:
+            return None
+        first = min((claimed for claimed, _ in self._waiting.values()), key=_suspect_order)
+        tested = [run.claimed for run in self._executor.on_probation()]
+        if len(tested) >= min(map(group_size, (first, *tested))):
+            return None
+        del self._waiting[first.id]
+        return first
+
+    def stranded(self) -> list[tuple[Claimed, Seconds]]:
+        """What has waited for long enough goes back, each after so long."""
+        if not self._waiting:
+            return []
+        now = self._clock.monotonic()
+        late = [claimed for claimed, until in self._waiting.values() if until <= now]
+        for claimed in late:
+            del self._waiting[claimed.id]
+        return [(claimed, self._delay()) for claimed in late]
+
+    @property
+    def patience(self) -> Seconds:
+        """How much later to ask for what is due than others do, who may start what waits here."""
+        self._is_any = self._is_any and bool(self._waiting or self._executor.on_probation())
+        return SUSPECT_YIELD_SECONDS if self._is_any else 0.0
+
+    def clear(self) -> list[Claimed]:
+        """All that have not started."""
+        left = [claimed for claimed, _ in self._waiting.values()]
+        self._waiting.clear()
+        return left
+
+    def _delay(self) -> Seconds:
+        """Not the same for all: who asks first at that moment would get them all again."""
+        self._returned = (self._returned + 1) % SUSPECT_RETURN_STEPS
+        return SUSPECT_SECONDS * (1 + self._returned / SUSPECT_RETURN_STEPS)
+
+
+def _suspect_order(claimed: Claimed) -> tuple[int, int]:
+    return -claimed.crashes, crc32(claimed.id.bytes, claimed.attempt)
+
+
+def _hold_factor(claimed: Claimed) -> int:
+    """Twice as much for each time that it went back."""
+    times = claimed.attempt - claimed.failures - claimed.crashes - 1
+    return 2 ** min(max(0, times), DOUBLINGS_MAX)

@@ -1,0 +1,356 @@
+"""The worker's lease: the claims it covers, the heartbeat that renews it, and the thread that keeps the heartbeat independent of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import contextmanager, suppress
+from functools import partial
+from math import inf
+from typing import Any, Final
+from uuid import UUID
+
+from daybell.core.job import DEFAULT_TENANT
+from daybell.core.limits import POOL_SIZE_LEAST
+from daybell.core.units import Seconds
+from daybell.core.worker import Renewal, WorkerState
+from daybell.engine.attempt import Stop
+from daybell.engine.clock import Clock
+from daybell.engine.execute import Executor
+from daybell.engine.loop import Loop
+from daybell.errors import DaybellError, LeaseLost, Unavailable
+from daybell.store.open import store_for
+from daybell.store.protocol import Store
+
+
+class Leases:
+    """A lease is known from before its claim is sent until the last of its executions has left.
+
+    The store takes back what it finds under a lease that a renewal does not name. So no new lease
+    is asked for while a renewal is under way, which could not know of it. Renewals may be made in
+    another thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_naming = False
+        self._is_awaited = False  # somebody wanted to claim meanwhile
+        self._open: dict[UUID, int] = {}  # executions left; -1 while the claim is under way
+        self.named: Callable[[], object] = _do_nothing  # told when claims can be asked for again
+
+    @contextmanager
+    def naming(self) -> Generator[list[UUID]]:
+        """All leases that are known, for a renewal to name; until it is answered, none is added."""
+        with self._lock:
+            self._is_naming = True
+            known = list(self._open)
+        try:
+            yield known
+        finally:
+            with self._lock:
+                self._is_naming = False
+                is_awaited, self._is_awaited = self._is_awaited, False
+            if is_awaited:
+                self.named()
+
+    def ask(self, lease: UUID) -> bool:
+        """A claim under this lease is about to be sent. False: not before `named` is told."""
+        with self._lock:
+            if self._is_naming:
+                self._is_awaited = True
+                return False
+            self._open[lease] = -1
+            return True
+
+    def answer(self, lease: UUID, count: int) -> None:
+        """The claim was answered with so many executions."""
+        if count:
+            self._open[lease] = count
+        else:
+            self._open.pop(lease, None)
+
+    def leave(self, leases: Iterable[UUID]) -> None:
+        """One execution of each is over for this worker; the same lease may come many times."""
+        for lease, count in Counter(leases).items():
+            left = self._open.get(lease, 0) - count
+            if left > 0:
+                self._open[lease] = left
+            else:
+                self._open.pop(lease, None)
+
+    def known(self) -> list[UUID]:
+        return list(self._open)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+# Renewing the worker's lease: one write for all that it runs.
+
+logger = logging.getLogger("daybell.worker")
+
+# A worker that cannot renew stops its work when this part of the lease is left.
+LEASE_MARGIN: Final = 0.2
+STOP_SECONDS: Final = 0.5  # for what runs to end, at least: a frozen process wakes up too late
+
+
+class Heartbeat:
+    """Prolongs the lease, and hears what the store has to say to this worker.
+
+    Its ticks may be made in another thread, on a store opened there (`engine.pacemaker`); then
+    `call` has the worker's event loop do what concerns it.
+
+    A lease that cannot be renewed is given up in time. Its executions are charged with a crash
+    unless the store is to blame, which is the case if
+
+    - the store did not answer at all (Unavailable), or answered the registration late; or
+    - a renewal was sent in time and had no answer for a third of the lease, while the watch over
+      it woke up on time.
+
+    A task that starves the process (C code that holds the GIL) delays the watch as well, or keeps
+    the renewal from being sent. It is charged: uncharged, it would be run again for ever.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        *,
+        tenant: str,
+        worker: UUID,
+        lease: Seconds,
+        leases: Leases,
+        clock: Clock,
+        on_drain: Callable[[], None],
+        on_lost: Callable[..., None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self.store = store
+        self.call: Callable[..., Any] = _call_directly
+        self.lease = lease
+        self._executor = executor
+        self._tenant = tenant
+        self._worker = worker
+        self._leases = leases
+        self._clock = clock
+        self._on_drain = on_drain
+        self._on_lost = on_lost
+        self._on_end = on_end
+        self._is_given_up = False
+        self._is_store_away = False
+        self._sent_at: Seconds | None = None  # the renewal that has no answer yet
+        self._watch_at: Seconds = inf  # when the watch is to wake up
+        self.renewed(clock.monotonic())
+
+    def registered(self, sent: Seconds) -> None:
+        """The registration that was sent then is answered: a renewal that no task can delay."""
+        self._is_store_away = self._clock.monotonic() - sent >= self.lease / 3
+        self.renewed(sent)
+
+    def renewed(self, sent: Seconds) -> None:
+        """A good renewal was sent then: the lease holds for so long, at least."""
+        self._renewed_at = sent
+        self._executor.held_until = sent + self.lease * (1 - LEASE_MARGIN)
+
+    async def tick(self) -> Seconds | None:
+        try:
+            with self._leases.naming() as leases:
+                sent = self._sent_at = self._clock.monotonic()
+                renewal = await self.store.renew(
+                    self._tenant, worker=self._worker, lease=self.lease, leases=leases
+                )
+        except LeaseLost:
+            self.call(self._on_lost)
+            return None
+        except Unavailable:
+            self._is_store_away = True
+            raise
+        finally:
+            self._sent_at = None
+        self._is_store_away = False
+        self.renewed(sent)
+        self._clock.correct(renewal.now, sent)
+        self.call(self._hear, renewal)
+        return max(0.0, sent + self.lease / 3 - self._clock.monotonic())
+
+    async def watch(self) -> Seconds | None:
+        """Give the lease up in time before it can end, also while a renewal has no answer yet."""
+        now = self._clock.monotonic()
+        silent = now - self._renewed_at
+        left = self.lease * (1 - LEASE_MARGIN) - silent
+        if left > 0:
+            self._watch_at = now + left
+            return left
+        if not self._is_given_up:
+            self._is_given_up = True
+            logger.error("no renewal for %.1f s; stopping before the lease ends", silent)
+            self.call(partial(self._on_lost, is_store_away=self.is_store_late()))
+            return max(STOP_SECONDS, self.lease - silent)
+        self._on_end()
+        return None
+
+    def is_store_late(self) -> bool:
+        """True if it is the store that keeps the lease from being renewed; see above."""
+        now, sent = self._clock.monotonic(), self._sent_at
+        is_unanswered = sent is not None and now - sent >= self.lease / 3
+        is_awake = now - self._watch_at <= self.lease * LEASE_MARGIN / 2
+        return self._is_store_away or (is_unanswered and is_awake)
+
+    def _hear(self, renewal: Renewal) -> None:
+        if renewal.cancel:
+            self._executor.stop(set(renewal.cancel), Stop.CANCEL)
+        if renewal.state is WorkerState.DRAINING:
+            self._on_drain()
+
+
+def _call_directly(function: Callable[..., Any], *args: Any) -> None:
+    function(*args)
+
+
+# A thread with a connection of its own, where the heartbeat goes on whatever the event loop does.
+#
+# A task that blocks the loop for longer than the lease would else be taken for dead, with all its
+# neighbours, while it is still running. What keeps the interpreter itself to it (C code that does
+# not let go of the GIL) starves this thread, too.
+
+NO_WORKER: Final = UUID(int=0)
+
+
+class Pacemaker:
+    """Beats for one heartbeat after the other, on one store that stays open between them.
+
+    A worker that begins anew must renew its new lease in time even if every answer is slow. So the
+    store is opened before the worker registers, and kept until `close`. `make_store` makes a store
+    that is not open yet.
+    """
+
+    def __init__(
+        self, make_store: Callable[[], Store], *, clock: Clock, tenant: str = DEFAULT_TENANT
+    ) -> None:
+        self._make_store = make_store
+        self._tenant = tenant
+        self._clock = clock
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._ahead: asyncio.Future[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._store: Store | None = None
+        self._renewals: Loop | None = None
+        self._loops: tuple[Loop, ...] = ()
+
+    async def open(self) -> None:
+        """Start the thread and open its store, unless both are done. Raises Unavailable."""
+        self._launch()
+        await self._do(self._open)
+
+    def start(self, heartbeat: Heartbeat) -> None:
+        """Beat from now on, for the worker of the running event loop."""
+        heartbeat.call = asyncio.get_running_loop().call_soon_threadsafe
+        self._do(partial(self._begin, heartbeat))
+
+    def wake(self) -> None:
+        """Beat now rather than later."""
+        if self._loop is not None and self._renewals is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._renewals.wake)
+
+    def open_ahead(self) -> None:
+        """Begin to open, beside what else there is to do. If it fails, `open` tries again."""
+        self._ahead = asyncio.ensure_future(self.open())
+        self._ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def stop(self) -> Awaitable[None]:
+        """Make no other beat from now on; answers what lasts until one that is under way has ended.
+        The store stays open.
+        """
+        return self._do(self._end) if self._loop is not None else _already_stopped()
+
+    async def close(self) -> None:
+        """Stop, close the store and end the thread. Done to its end, even if a caller is cancelled,
+        and once for all callers.
+        """
+        if self._thread is not None and self._closing is None:
+            self._closing = asyncio.ensure_future(self._shut_down(self._thread))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _shut_down(self, thread: threading.Thread) -> None:
+        assert self._loop is not None
+        try:
+            await self._do(self._end)
+            await self._do(self._close)
+        finally:
+            loop, self._loop = self._loop, None  # from now on, `stop` has nothing to wait for
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+            self._thread = self._closing = None
+
+    def _launch(self) -> None:
+        if self._thread is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_run_forever, args=[self._loop], name="daybell-pacemaker", daemon=True
+        )
+        self._thread.start()
+
+    def _do(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
+        """Have the thread do this."""
+        assert self._loop is not None, "open() starts the thread"
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._store is None:
+                store = self._make_store()
+                await store.open()
+                self._store = store
+                await self._rehearse(store)
+
+    async def _rehearse(self, store: Store) -> None:
+        """Renew a lease that does not exist. The first renewal that counts then takes one round
+        trip, as all that store and connection have to learn for it is known.
+        """
+        with suppress(DaybellError):
+            await store.renew(self._tenant, worker=NO_WORKER, lease=1.0, leases=[])
+
+    async def _begin(self, heartbeat: Heartbeat) -> None:
+        assert self._store is not None, "open() comes first"
+        heartbeat.store = self._store
+        lease, clock = heartbeat.lease, self._clock
+        self._renewals = Loop("renew", heartbeat.tick, interval=lease / 3, clock=clock)
+        self._loops = self._renewals, Loop("watch", heartbeat.watch, interval=lease, clock=clock)
+        for loop in self._loops:
+            loop.start()
+
+    async def _end(self) -> None:
+        loops, self._loops, self._renewals = self._loops, (), None
+        for loop in loops:
+            await loop.stop()
+
+    async def _close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+            self._store = None
+
+
+async def _already_stopped() -> None:
+    pass
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop().run_forever()
+
+
+def make_pacemaker(url: str, clock: Clock, *, lease: Seconds, tenant: str) -> Pacemaker | None:
+    """What keeps a worker's lease, except on a store that is in the worker's own memory."""
+    if url.startswith("memory:"):
+        return None
+    # Renewals are short statements, which have two connections of the least pools.
+    make_store = partial(store_for, url, lease=lease, pool_size=POOL_SIZE_LEAST)
+    return Pacemaker(make_store, clock=clock, tenant=tenant)

@@ -1,0 +1,214 @@
+"""Upkeep: requeue the executions of dead workers, elect a leader, and remove old rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import groupby
+from math import inf
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import Lost
+from daybell.core.lifecycle import Ruling, after_loss
+from daybell.core.limits import REAP_BATCH_MAX
+from daybell.core.units import Seconds
+from daybell.core.views import Retention
+from daybell.core.worker import LEASE_SECONDS, UPKEEP
+from daybell.engine.clock import JUMP_SECONDS, Clock
+from daybell.engine.events import Events, WorkerLost
+from daybell.engine.execute import is_suspect, probation_seconds
+from daybell.engine.loop import AGAIN
+from daybell.errors import ExecutionNotFound, Unavailable
+from daybell.store.protocol import Store
+
+reaper_logger = logging.getLogger("daybell.reaper")
+
+
+class Reaper:
+    """Finds dead workers, and decides what becomes of what they held.
+
+    While the store was away nobody could renew. So after that the living are given a lease's time
+    to be heard of before anybody is declared dead; and likewise when the store's clock has jumped,
+    which ends all leases at once without anybody having been silent. Of what was before its own
+    first look a node knows only what others have recorded in the store (`core.watch`): where no
+    process lives for a whole lease, they add up.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        events: Events,
+        lease: Seconds = LEASE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._events = events
+        self._lease = lease
+        self._is_store_away = False
+        self._heard_at = clock.monotonic()
+        # By the store's clock: the first look, or the one after it was away. Only a clock that
+        # cannot jump needs none.
+        self._since = -inf if clock.steady_since() == -inf else inf
+        self.is_any_waiting = False  # at a gate, as of the last look
+        self.is_any_overdue = False  # a wait for an event, as of then
+
+    async def tick(self) -> Seconds | None:
+        try:
+            return await self._tick()
+        except Unavailable:
+            self._is_store_away = True
+            raise
+
+    async def _tick(self) -> Seconds | None:
+        sent = self._clock.monotonic()
+        # In a shorter absence nobody has missed more than one renewal.
+        was_away = self._is_store_away and sent - self._heard_at > self._lease / 3
+        is_first = self._since == inf
+        losses = await self._store.lost(
+            limit=REAP_BATCH_MAX,
+            since=max(self._since, self._clock.steady_since()),
+            not_after=-inf if was_away else inf if is_first else self._clock.now() + JUMP_SECONDS,
+            record_every=self._lease / 2,
+        )
+        if is_first or was_away or self._clock.monotonic() - sent > self._lease / 3:
+            # An answer that took so long says as little about what the clock did meanwhile.
+            self._since = losses.now
+        self._is_store_away, self._heard_at = False, sent
+        self._clock.correct(losses.now, sent)
+        self.is_any_waiting = losses.is_any_waiting
+        self.is_any_overdue = losses.is_any_overdue
+        moved, lost = 0, losses.executions
+        for (tenant, worker), group in groupby(sorted(lost, key=_owner), key=_owner):
+            moved += await self._reap(tenant, worker, list(group))
+        return AGAIN if moved and len(lost) >= REAP_BATCH_MAX else None
+
+    async def _reap(self, tenant: str, worker: UUID, lost: list[Lost]) -> int:
+        proven = await self._proven(tenant, lost)
+        moves = [
+            after_loss(
+                entry.claimed,
+                max_crashes=entry.max_crashes,
+                retry=entry.retry,
+                is_begun=entry.ran is not None,
+                is_excused=entry.is_excused,
+                is_sole=entry.is_sole,
+                is_proven=entry.claimed.id in proven,
+            )
+            for entry in lost
+        ]
+        verdicts = await self._store.apply(tenant, worker=worker, transitions=moves, wait=False)
+        left = {
+            (verdict.id, verdict.attempt)
+            for verdict in verdicts
+            if verdict.ruling is not Ruling.CANCELLED  # it was taken, too, and is over
+        }
+        for entry, move in zip(lost, moves, strict=True):
+            if (move.id, move.attempt) not in left:
+                self._events.emit(WorkerLost, entry.claimed, move)
+        moved = len(moves) - len(left)
+        if moved:
+            reaper_logger.warning(
+                "worker %s is gone; %d executions were taken from it", worker, moved
+            )
+        return moved
+
+    async def _proven(self, tenant: str, lost: list[Lost]) -> set[UUID]:
+        """Suspects that had outlived their probation, if others had not: those are more likely to
+        be what has killed the worker.
+        """
+        begun = {
+            one.claimed.id: one.ran
+            for one in lost
+            if one.ran is not None and is_suspect(one.claimed)
+        }
+        proven = set[UUID]()
+        for id, ran in begun.items() if len(begun) > 1 else ():
+            with suppress(ExecutionNotFound):
+                if ran > probation_seconds(await self._store.get_execution(tenant, id)):
+                    proven.add(id)
+        return proven if len(proven) < len(begun) else set()
+
+
+def _owner(lost: Lost) -> tuple[str, UUID]:
+    return lost.claimed.tenant, lost.worker
+
+
+# A small lease for upkeep that one node should do. Losing it delays upkeep, never an execution.
+
+leader_logger = logging.getLogger("daybell.leader")
+
+LEADER_TERM_SECONDS: Final = 15.0
+DUTY_SECONDS: Final = 3600.0
+DUTY_PAUSE_SECONDS: Final = 0.1  # a breath between two rounds of a duty, for everybody else
+
+Duty = Callable[[], Awaitable[bool]]  # True: there is more to do
+
+
+class Leader:
+    """Holds the lease if nobody else does, and does its duties from time to time while it does."""
+
+    def __init__(self, store: Store, *, holder: UUID, clock: Clock, duties: Sequence[Duty]) -> None:
+        self._store = store
+        self._holder = holder
+        self._clock = clock
+        self._duties = tuple(duties)
+        self._due_at = clock.monotonic()
+        self.epoch: int | None = None  # None: somebody else leads
+
+    async def tick(self) -> Seconds | None:
+        leadership = await self._store.lead(UPKEEP, holder=self._holder, lease=LEADER_TERM_SECONDS)
+        if leadership is None:
+            self.epoch = None
+            return None
+        if self.epoch != leadership.epoch:
+            leader_logger.info("leading, epoch %d", leadership.epoch)
+            self.epoch = leadership.epoch
+        if self._clock.monotonic() >= self._due_at:
+            more = [await duty() for duty in self._duties]
+            if any(more):
+                return DUTY_PAUSE_SECONDS
+            self._due_at = self._clock.monotonic() + DUTY_SECONDS
+        return None
+
+    async def resign(self) -> None:
+        """Let another lead at once."""
+        if self.epoch is not None:
+            await self._store.resign(UPKEEP, holder=self._holder)
+            self.epoch = None
+
+
+# Removing what is over and old, a bounded amount at a time.
+
+janitor_logger = logging.getLogger("daybell.janitor")
+
+
+class Janitor:
+    """Keeps history as long as the policy says, and has room ready for the days to come."""
+
+    def __init__(self, store: Store, policy: Retention) -> None:
+        self._store = store
+        self._policy = policy
+
+    async def clean(self) -> bool:
+        """One round. True: there is more."""
+        removed = await self._store.retain(self._policy)
+        rows = removed.executions + removed.attempts + removed.ticks + removed.workers
+        rows += removed.gates + removed.jobs
+        if rows or removed.partitions:
+            janitor_logger.info("removed %d old rows and %d whole days", rows, removed.partitions)
+        if not removed.is_complete:
+            return True
+        for one in await self._store.recount_gates(mend=True):
+            janitor_logger.error(
+                "gate %s of tenant %s counted %d inside, there were %d; put right, but please"
+                " report it",
+                one.gate,
+                one.tenant,
+                one.counted,
+                one.inside,
+            )
+        return False

@@ -1,0 +1,336 @@
+"""Requests of HTTP jobs, and connections that are made only to checked addresses. The check is part of connecting, so redirects and changing DNS answers cannot bypass it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+
+import httpcore
+import httpx
+import msgspec
+
+from daybell import __version__
+from daybell.core import payload
+from daybell.core.execution import Claimed
+from daybell.core.kinds.http import check_header_value, check_url
+from daybell.core.units import Seconds
+from daybell.errors import UsageError
+from daybell.runners.addresses import Resolve, resolve_checked
+
+# What an HTTP job asks: made of its settings, and of where redirects lead.
+
+WITH_BODY: Final = ("POST", "PUT", "PATCH")
+# Done twice by a repeated request, unless the other side knows that it is the same.
+NOT_IDEMPOTENT: Final = ("POST", "PATCH")
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+# What every server may know. All else that a job sends is for the one that it names.
+FOR_ANYBODY: Final = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-type", "user-agent",
+     "daybell-attempt", "daybell-execution-id", "idempotency-key"}
+)  # fmt: skip
+_PATH_CHARS_SHOWN: Final = 200
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, with all that it says."""
+
+    method: str
+    url: httpx.URL
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    is_secret: bool = False  # the address has a secret in it
+    has_secret_body: bool = False
+    has_secrets: bool = False  # anywhere
+
+    @property
+    def place(self) -> str:
+        """The address for people, without what may be secret in it. Of one with a secret nothing
+        is shown: hosts come in small letters, in which no mask would find it.
+        """
+        if self.is_secret:
+            return f"{self.url.scheme}://…"
+        path = _cut(self.url.raw_path.decode().partition("?")[0])
+        return f"{self.url.scheme}://{self.url.netloc.decode()}{path}"
+
+    @property
+    def title(self) -> str:
+        """What is asked where: `GET http://host/path`."""
+        return f"{self.method} {self.place}"
+
+    def lines(self) -> list[tuple[bytes, bytes]]:
+        """The headers as they are sent."""
+        own = {"Host": self.url.netloc.decode(), "Connection": "close"}
+        said = own | dict(self.headers)
+        return [(name.encode(), value.encode()) for name, value in said.items()]
+
+    def redirected(self, status: int, location: str) -> HttpRequest:
+        """What is asked of the place that an answer points to. Raises UsageError for one that
+        nothing may be sent to.
+
+        Methods and bodies are kept or not as browsers do it.
+        """
+        try:
+            url = self.url.join(location)
+        except httpx.InvalidURL:
+            raise UsageError("the place that it points to cannot be read") from None
+        url = read_url(str(url))
+        method, body, headers = self.method, self.body, dict(self.headers)
+        is_posted = status in (301, 302) and method == "POST"
+        if is_posted or (status == 303 and method != "HEAD"):
+            method, body = "GET", None
+            headers = _drop_headers(headers, {"content-type"})
+        if not _is_same_origin(self.url, url):
+            if body is not None and self.has_secret_body:
+                raise UsageError("its body has a secret in it, which is for the first place only")
+            headers = {name: headers[name] for name in headers if name.lower() in FOR_ANYBODY}
+        return msgspec.structs.replace(self, method=method, url=url, headers=headers, body=body)
+
+
+def read_url(text: str) -> httpx.URL:
+    """Read an address that a request can be sent to. Raises UsageError, which does not show it."""
+    check_url(text)
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        raise UsageError(
+            "url cannot be read; its host must be a name, or an address as it is usually written",
+            field="http.url",
+        ) from None
+    if url.userinfo or not url.host or "%" in url.host:
+        raise UsageError("url has a login or a zone in it, or names no host", field="http.url")
+    return url
+
+
+def read_headers(given: Mapping[str, Any]) -> dict[str, str]:
+    """Headers with their secrets put in."""
+    headers: dict[str, str] = {}
+    for name, value in given.items():
+        text = check_header_value(name, value if isinstance(value, str) else str(value))
+        text = text.strip(" \t")
+        if not text.replace("\t", " ").isprintable():
+            raise UsageError(f"header {name} has a character in it that cannot be printed")
+        headers[name] = text
+    return headers
+
+
+def add_default_headers(
+    headers: Mapping[str, str], claimed: Claimed, *, method: str, content_type: str | None
+) -> dict[str, str]:
+    """The headers that a job gives, and those that every request has unless it says otherwise."""
+    usual = {
+        "User-Agent": f"daybell/{__version__}",
+        "Accept": "*/*",
+        "Accept-Encoding": "gzip",
+        "Daybell-Execution-Id": str(claimed.id),
+        "Daybell-Attempt": str(claimed.attempt),
+    }
+    if method in NOT_IDEMPOTENT:
+        usual["Idempotency-Key"] = str(claimed.id)  # the same however often it is tried
+    if content_type is not None:
+        usual["Content-Type"] = content_type
+    given = {name.lower() for name in headers}
+    return _drop_headers(usual, given) | dict(headers)
+
+
+def encode_body(method: str, body: Any, args: Mapping[str, Any]) -> tuple[bytes | None, str | None]:
+    """What is sent, and what it is: the body of the settings, else the arguments as JSON."""
+    if args:
+        if body is not None:
+            raise UsageError("it has a body of its own, so it takes no arguments", field="args")
+        if method not in WITH_BODY:
+            raise UsageError(
+                f"arguments cannot be sent with {method}; they are the body of a POST, PUT or"
+                " PATCH",
+                field="args",
+            )
+        body = dict(args)
+    if body is None:
+        return (b"" if method in WITH_BODY else None), None
+    if isinstance(body, str):
+        return body.encode(errors="replace"), "text/plain; charset=utf-8"
+    return payload.encode(body, what="http.body").encode(), "application/json"
+
+
+def _is_same_origin(one: httpx.URL, other: httpx.URL) -> bool:
+    if one.host != other.host:
+        return False
+    if (one.scheme, one.port) == (other.scheme, other.port):
+        return True
+    # The same place, with the door closed behind.
+    is_plain = (one.scheme, one.port) == ("http", None)
+    return is_plain and (other.scheme, other.port) == ("https", None)
+
+
+def _drop_headers(headers: Mapping[str, str], names: set[str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in names}
+
+
+def _cut(path: str) -> str:
+    # All or nothing: a redirect may have a secret in it, which a cut would split.
+    return path if len(path) <= _PATH_CHARS_SHOWN else "/…"
+
+
+# More than an answer takes of which all is kept: its headers, and its body in tiny chunks.
+RECEIVED_BYTES_MAX: Final = 512 * 1024
+# Looked at in one go. Chunks of one byte take long enough for others to notice.
+READ_BYTES_MAX: Final = 16 * 1024
+
+
+class UnknownHost(Exception):
+    """The host has no address, as far as the system knows at the moment. `unnamed` says it without
+    the host, which may be a secret.
+    """
+
+    def __init__(self, host: str, why: str) -> None:
+        super().__init__(f"{host} {why}")
+        self.unnamed = f"its host {why}"
+
+
+class CheckedNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to hosts at addresses that were checked, one after the other."""
+
+    def __init__(self, *, allow_private: bool, resolve: Resolve) -> None:
+        self._allow_private = allow_private
+        self._resolve = resolve
+        # Its class stands for another where anyio is missing, which is all that types know.
+        self._network = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 (the interface is not ours)
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                addresses = await resolve_checked(
+                    host, port, allow_private=self._allow_private, resolve=self._resolve
+                )
+        except TimeoutError:
+            raise UnknownHost(
+                host, f"was not found within {timeout:g} s: the name service does not answer"
+            ) from None
+        except UnicodeError:  # of the system's own encoder, for what is no name at all
+            raise UnknownHost(host, "cannot be a name") from None
+        except OSError as error:
+            raise UnknownHost(host, f"was not found: {error.strerror or error}") from None
+        return await self._connect_any(addresses, port, limit.when())
+
+    async def _connect_any(
+        self, addresses: list[str], port: int, until: float | None
+    ) -> httpcore.AsyncNetworkStream:
+        loop = asyncio.get_running_loop()
+        for left in range(len(addresses), 0, -1):
+            # Each has its share of the time: one that says nothing must not use up all of it.
+            share = None if until is None else max(0.0, until - loop.time()) / left
+            try:
+                return await self._network.connect_tcp(addresses[-left], port, timeout=share)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                if left == 1:
+                    raise
+        raise AssertionError("a host has an address at least")
+
+
+class _Connection(httpcore.AsyncNetworkBackend):
+    """The connection of one request, to be ended at any moment: also while TLS is agreed on, when
+    httpcore does not know it yet.
+    """
+
+    def __init__(self, network: CheckedNetwork) -> None:
+        self._network = network
+        self._stream: httpcore.AsyncNetworkStream | None = None
+        self.came = 0
+
+    async def connect_tcp(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        self._stream = await self._network.connect_tcp(*args, **options)
+        return _MeteredStream(self._stream, self)
+
+    async def hang_up(self) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    def count(self, part: bytes) -> bytes:
+        """Notes without end before an answer, or chunks of nothing, would keep a worker busy."""
+        self.came += len(part)
+        if self.came > RECEIVED_BYTES_MAX:
+            raise httpcore.RemoteProtocolError(
+                f"{RECEIVED_BYTES_MAX:,} bytes have come, with far less in them"
+            )
+        return part
+
+
+class _MeteredStream(httpcore.AsyncNetworkStream):
+    """What is said on a line, counted."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream, line: _Connection) -> None:
+        self._stream = stream
+        self._line = line
+        self.write = stream.write
+        self.aclose = stream.aclose
+        self.get_extra_info = stream.get_extra_info
+
+    async def read(self, max_bytes: int, *args: Any, **options: Any) -> bytes:
+        part = await self._stream.read(min(max_bytes, READ_BYTES_MAX), *args, **options)
+        return self._line.count(part)
+
+    async def start_tls(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return _MeteredStream(await self._stream.start_tls(*args, **options), self._line)
+
+
+@asynccontextmanager
+async def send_request(
+    request: HttpRequest, network: CheckedNetwork, tls: ssl.SSLContext | None, seconds: Seconds
+) -> AsyncGenerator[httpcore.Response]:
+    """Connect and send a request; what is read of the answer is up to the caller. The connection
+    ends here, however much there was to come.
+    """
+    url = request.url
+    target = httpcore.URL(
+        scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+    )
+    line = _Connection(network)
+    connection = httpcore.AsyncHTTPConnection(target.origin, tls, network_backend=line)
+    extensions = {
+        "timeout": {"connect": seconds},
+        # A certificate names a host without the dot that may end it.
+        "sni_hostname": url.raw_host.decode("ascii").rstrip("."),
+    }
+    try:
+        async with connection.stream(
+            request.method,
+            target,
+            headers=request.lines(),
+            content=request.body,
+            extensions=extensions,
+        ) as response:
+            yield response
+    finally:
+        await line.hang_up()
+
+
+def make_tls_context() -> ssl.SSLContext:
+    """Whose certificates count: those of SSL_CERT_FILE, else of all the world's authorities."""
+    return httpx.create_ssl_context()
+
+
+def describe_cause(error: BaseException, *, names_host: bool = True) -> str:
+    """What was wrong in the first place, in the words of who knows it."""
+    said = str(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            said = cause.verify_message
+            said = said if names_host else said.partition(",")[0]  # for which host it is not valid
+            return f"its certificate is not trusted here: {said}"
+        if isinstance(cause, ssl.SSLError):
+            return f"it does not speak TLS as it should: {cause.reason}"
+        if isinstance(cause, OSError) and (cause.errno or 0) > 0:
+            said = os.strerror(cause.errno or 0)  # an event loop has words of its own
+        cause = cause.__cause__ or cause.__context__
+    return said or type(error).__name__

@@ -1,0 +1,496 @@
+"""Keys, tenants, idempotent requests, the audit log, secrets, and templates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from uuid import UUID
+
+from msgspec.structs import asdict
+
+from daybell.core import checks
+from daybell.core.access import (
+    ALL_ENTRIES,
+    BOUND,
+    NO_QUOTAS,
+    AuditEntry,
+    AuditFilter,
+    ChainHead,
+    ChainLink,
+    ChainSegment,
+    Key,
+    NewAuditEntry,
+    NewKey,
+    NewRequest,
+    NewSecret,
+    Quotas,
+    Request,
+    SealedSecret,
+    Secret,
+    Tenant,
+    read_limits,
+    write_limits,
+)
+from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
+from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
+from daybell.core.references import check_secret_name
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import Page, bytes_of, cut_page
+from daybell.errors import (
+    DuplicateKey,
+    NotFound,
+    SecretNotFound,
+    TemplateNotFound,
+    TenantNotFound,
+    shown,
+)
+from daybell.store import admin
+from daybell.store.postgres.connection import Row, record_entries
+from daybell.store.postgres.gates import StoreBase
+from daybell.store.postgres.names import read_quotas, within_page
+
+KEYS = """
+    SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at,
+           k.used_at, k.revoked_at, k.scope, daybell.now() AS now
+      FROM daybell.api_key k JOIN daybell.tenant t ON t.key = k.tenant"""
+TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max"
+TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
+
+
+class Admitting(StoreBase):
+    """Who may do what, and how much of it; the audit log is in `audit.py`."""
+
+    ADD_KEY = """
+    INSERT INTO daybell.api_key (tenant, id, digest, role, scope, name, hint, created_by,
+                                 created_at, expires_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, now, now + $9::float8 FROM daybell.now() t(now)
+    ON CONFLICT DO NOTHING
+    """
+    ONE_KEY = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
+
+    async def add_key(self, tenant: str, key: NewKey) -> Key:
+        checks.check_new_key(key)
+        limits = write_limits(key.role, key.scope)
+        about = (key.id, key.digest, *limits, key.name, key.hint, key.created_by)
+        async with self.db.transaction() as link:
+            owner = await self.names.tenant(link, tenant)
+            await link.execute(self.ADD_KEY, owner, *about, key.expires_in)
+            row = await link.fetchrow(self.ONE_KEY, owner, key.id)
+            if row is None:
+                raise DuplicateKey("this token is that of another key already; make a new one")
+        return _key(row)
+
+    FIND_KEY = f"{KEYS} WHERE k.digest = $1"
+
+    async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
+        async with self.db.link() as link:
+            row = await link.fetchrow(self.FIND_KEY, digest)
+        return None if row is None else (_key(row), row["now"])
+
+    HAS_KEYS = """
+    SELECT EXISTS (SELECT FROM daybell.api_key
+                    WHERE revoked_at IS NULL
+                      AND (expires_at IS NULL OR expires_at > (SELECT daybell.now())))
+    """
+
+    async def has_keys(self) -> bool:
+        async with self.db.link() as link:
+            return await link.fetchval(self.HAS_KEYS)
+
+    async def list_keys(self, tenant: str) -> list[Key]:
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            rows = await link.fetch(f"{KEYS} WHERE k.tenant = $1 ORDER BY k.id DESC", owner)
+        return [_key(row) for row in rows]
+
+    REVOKE = """
+    UPDATE daybell.api_key SET revoked_at = daybell.now()
+     WHERE tenant = $1 AND id = $2 AND revoked_at IS NULL
+    """
+
+    async def revoke_key(self, tenant: str, id: UUID) -> Key:
+        async with self.db.transaction() as link:
+            owner = await self.names.tenant(link, tenant)
+            await link.execute(self.REVOKE, owner, id)
+            row = await link.fetchrow(self.ONE_KEY, owner, id)
+        if row is None:
+            raise NotFound(f"no key {id}")
+        return _key(row)
+
+    # In one order, so that two who note the same keys do not wait for each other.
+    TOUCH = """
+    WITH k AS MATERIALIZED (
+      SELECT k.id, k.tenant, daybell.now() - u.age AS at
+        FROM daybell.api_key k JOIN unnest($1::uuid[], $2::float8[]) u(id, age) ON u.id = k.id
+       ORDER BY k.id, k.tenant FOR NO KEY UPDATE OF k)
+    UPDATE daybell.api_key a SET used_at = greatest(a.used_at, k.at)
+      FROM k WHERE a.id = k.id AND a.tenant = k.tenant
+    """
+
+    async def touch_keys(self, used: Mapping[UUID, Seconds]) -> None:
+        async with self.db.link() as link:
+            await link.execute(self.TOUCH, list(used), list(used.values()))
+
+    ADD_TENANT = f"""
+    INSERT INTO daybell.tenant (name, jobs_max, queued_max, per_minute_max, running_max)
+    VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING {TENANT_COLUMNS}
+    """
+
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        checks.check_quotas(asdict(quotas))
+        limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
+        async with self.db.link() as link:
+            checked = check_name(name, what="tenant")
+            row = await link.fetchrow(self.ADD_TENANT, checked, *limits)
+            if row is None:
+                raise checks.duplicate_tenant(name)  # in here: what is refused is not on record
+        return _tenant(row)
+
+    async def get_tenant(self, name: str) -> Tenant:
+        async with self.db.link() as link:
+            row = await link.fetchrow(f"{TENANTS} WHERE name = $1", name)
+        if row is None:
+            raise TenantNotFound(f"no tenant named {shown(name)}")
+        return _tenant(row)
+
+    async def list_tenant_records(self) -> list[Tenant]:
+        async with self.db.link() as link:
+            return [_tenant(row) for row in await link.fetch(f"{TENANTS} ORDER BY name")]
+
+    # One that has this quota already is not written, and nothing of it is on record.
+    SET_QUOTA = """
+    UPDATE daybell.tenant SET {0} = $2 WHERE key = $1 AND {0} IS DISTINCT FROM $2
+    """
+
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+        checks.check_quotas(changes)
+        async with self.db.transaction() as link:
+            key = await self.names.tenant(link, tenant)
+            for name, most in changes.items():
+                await link.execute(self.SET_QUOTA.format(f"{name}_max"), key, most)
+            row = await link.fetchrow(f"{TENANTS} WHERE key = $1", key)
+        self.names.forget_quotas(key)
+        return _tenant(row)
+
+    # An old one is taken over as if it had not been there.
+    BEGIN_REQUEST = f"""
+    INSERT INTO daybell.idempotency AS i (tenant, key, id, digest) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (tenant, key) DO UPDATE
+       SET at = excluded.at, id = excluded.id, digest = excluded.digest, status = NULL,
+           answer = NULL
+     WHERE i.at <= excluded.at - {REPEAT_SECONDS_KEPT}
+    """
+    KNOWN_REQUEST = """
+    SELECT key, digest, id, status, answer FROM daybell.idempotency WHERE tenant = $1 AND key = $2
+    """
+
+    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
+        checks.check_request(request)
+        new = (request.key, request.id, request.digest)
+        async with self.db.transaction() as link:
+            owner = await self.names.tenant(link, tenant)
+            is_new = await link.execute(self.BEGIN_REQUEST, owner, *new) == "INSERT 0 1"
+            row = await link.fetchrow(self.KNOWN_REQUEST, owner, request.key)
+        assert row is not None, "it was there, or is now"
+        return Request(**row, is_new=is_new)
+
+    ANSWER_REQUEST = """
+    UPDATE daybell.idempotency SET status = $3, answer = $4
+     WHERE tenant = $1 AND key = $2 AND status IS NULL
+    """
+
+    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            await link.execute(self.ANSWER_REQUEST, owner, key, status, answer)
+
+
+def _key(row: Row) -> Key:
+    role, scope = read_limits(row["role"], row["scope"])
+    return Key(
+        id=row["id"],
+        tenant=row["tenant"],
+        name=row["name"],
+        role=role,
+        hint=row["hint"],
+        created_at=row["created_at"],
+        created_by=row["created_by"],
+        expires_at=row["expires_at"],
+        used_at=row["used_at"],
+        revoked_at=row["revoked_at"],
+        scope=scope,
+    )
+
+
+def _tenant(row: Row) -> Tenant:
+    return Tenant(name=row["name"], created_at=row["created_at"], quotas=read_quotas(row))
+
+
+# The audit log.
+
+
+class Auditing(StoreBase):
+    """Who did what."""
+
+    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
+        return admin.auditing(self.db, tenant, entry)
+
+    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+        for entry in entries:
+            checks.check_entry(entry)
+        async with self.db.link() as link:
+            await record_entries(link, await self.names.tenant(link, tenant), entries)
+
+    # The planner cannot know how many entries an actor has; in this order it reads from the newest
+    # on until the page is full. `+ 0` keeps it from finding one entry among all of a tenant's.
+    LIST_AUDIT = within_page(
+        """
+    SELECT a.id, a.at, a.actor, a.action, a.target, a.before, a.after, a.source
+      FROM daybell.audit a
+     WHERE a.tenant = $1
+       AND ($2::text IS NULL OR a.actor = $2)
+       AND ($3::text IS NULL OR $3 IN (a.action, split_part(a.action, '.', 1)))
+       AND ($4::text IS NULL OR a.target = $4)
+       AND a.at >= coalesce($5::float8, '-infinity') AND a.at < coalesce($6::float8, 'infinity')
+       AND ($7::uuid IS NULL
+            OR (a.at, a.id) < (SELECT b.at, b.id FROM daybell.audit b
+                                WHERE b.id = $7 AND b.tenant + 0 = $1))
+     ORDER BY a.at DESC, a.id DESC LIMIT $8
+    """,
+        "coalesce(octet_length(before), 0) + coalesce(octet_length(after), 0)",
+        "at DESC, id DESC",
+    )
+
+    async def list_audit(
+        self,
+        tenant: str,
+        where: AuditFilter = ALL_ENTRIES,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[AuditEntry]:
+        checks.check_limit(limit)
+        last = checks.check_cursor(cursor)
+        wanted = (where.actor, where.action, where.target, where.since, where.until)
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.LIST_AUDIT, owner, *wanted, last, limit + 1)
+        columns = ({k: v for k, v in row.items() if k != "bytes_before"} for row in rows)
+        found = (AuditEntry(tenant=tenant, **one) for one in columns)
+        return cut_page(
+            found,
+            limit,
+            size=lambda one: bytes_of(one.before, one.after),
+            cursor=lambda one: str(one.id),
+        )
+
+    # One statement, so that the head and the entries are of one snapshot.
+    READ_CHAIN = """
+    SELECT t.name AS tenant, h.number AS head, h.hash AS head_hash, h.removed, h.anchor, a.*
+      FROM daybell.tenant t
+      LEFT JOIN daybell.audit_head h ON h.tenant = t.key
+      LEFT JOIN LATERAL (
+        SELECT a.number, a.hash, a.id, a.at, a.actor, a.action, a.target, a.before, a.after,
+               a.source
+          FROM daybell.audit a WHERE a.tenant = $1 AND a.number > $2
+         ORDER BY a.number NULLS FIRST LIMIT $3) a ON true
+     WHERE t.key = $1 ORDER BY a.number
+    """
+    # Younger than the chain is what was inserted while its trigger was disabled.
+    UNCHAINED = """
+    SELECT count(*) AS unchained, min(a.id::text) FILTER (WHERE a.at >= h.since)::uuid AS stray
+      FROM daybell.audit a LEFT JOIN daybell.audit_head h ON h.tenant = a.tenant
+     WHERE a.tenant = $1 AND a.number IS NULL
+    """
+
+    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            older = None if after else await link.fetchrow(self.UNCHAINED, owner)
+            rows = await link.fetch(self.READ_CHAIN, owner, after, limit)
+        first = rows[0]
+        head = ChainHead()
+        if first["head"] is not None:
+            head = ChainHead(
+                number=first["head"],
+                hash=first["head_hash"],
+                removed=first["removed"],
+                anchor=first["anchor"],
+            )
+        return ChainSegment(
+            head=head,
+            links=tuple(_link(row) for row in rows if row["number"] is not None),
+            **({} if older is None else dict(older)),
+        )
+
+
+def _link(row: Row) -> ChainLink:
+    fields = ("tenant", "id", "at", "actor", "action", "target", "before", "after", "source")
+    entry = AuditEntry(**{field: row[field] for field in fields})
+    return ChainLink(number=row["number"], hash=row["hash"] or b"", entry=entry)
+
+
+# Secrets, sealed, and templates.
+
+SECRET_COLUMNS = "name, key_id, version, created_at, updated_at, author"
+TEMPLATE_COLUMNS = "name, definition, version, created_at, updated_at, author"
+
+
+class Keeping(StoreBase):
+    """What jobs are made of besides their own definitions."""
+
+    SET_SECRET = f"""
+    INSERT INTO daybell.secret AS s (tenant, name, key_id, sealed, author)
+    VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (tenant, name) DO UPDATE
+       SET version = s.version + 1, key_id = excluded.key_id, sealed = excluded.sealed,
+           author = excluded.author, updated_at = excluded.updated_at,
+           created_at = CASE s.sealed WHEN '' THEN excluded.created_at ELSE s.created_at END
+    RETURNING {SECRET_COLUMNS}
+    """
+
+    async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
+        checks.check_secret(secret)
+        new = (secret.name, secret.key_id, secret.sealed, secret.author)
+        async with self.db.transaction() as link:
+            owner = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.SET_SECRET, owner, *new)
+            assert row is not None, "it was there, or is now"
+            if secret.version not in (None, at := row["version"]):  # and so nothing is written
+                raise version_conflict(
+                    secret.name, at=at - 1, expect=secret.version - 1, what="secret"
+                )
+        return Secret(tenant=tenant, **row)
+
+    LIST_SECRETS = f"""
+    SELECT {SECRET_COLUMNS} FROM daybell.secret WHERE tenant = $1 AND sealed <> '' ORDER BY name
+    """
+
+    async def list_secrets(self, tenant: str) -> list[Secret]:
+        async with self.db.link() as link:
+            rows = await link.fetch(self.LIST_SECRETS, await self.names.tenant(link, tenant))
+        return [Secret(tenant=tenant, **row) for row in rows]
+
+    # The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
+    # without a version can be put there.
+    DELETE_SECRET = f"""
+    UPDATE daybell.secret
+       SET sealed = '', version = version + 1,
+           key_id = CASE WHEN starts_with(key_id, '{BOUND}') THEN key_id
+                         ELSE '{BOUND}' || key_id END
+     WHERE tenant = $1 AND name = $2 AND sealed <> '' RETURNING version
+    """
+
+    async def delete_secret(self, tenant: str, name: str) -> None:
+        check_secret_name(name)
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            if await link.fetchval(self.DELETE_SECRET, owner, name) is None:
+                raise SecretNotFound(f"no secret named {shown(name)}")
+
+    FETCH_SECRETS = """
+    SELECT name, key_id, version, sealed FROM daybell.secret
+     WHERE tenant = $1 AND name = ANY($2::text[]) AND sealed <> ''
+    """
+
+    async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.FETCH_SECRETS, owner, checks.secret_names(names))
+        return {row["name"]: SealedSecret(**row) for row in rows}
+
+    # The update that changes nothing takes the row's lock, whoever was first.
+    TAKE_TEMPLATE = f"""
+    INSERT INTO daybell.template AS t (tenant, name, version, author, definition)
+    VALUES ($1, $2, 0, '', '')
+    ON CONFLICT (tenant, name) DO UPDATE SET name = t.name
+    RETURNING {TEMPLATE_COLUMNS}
+    """
+    SET_TEMPLATE = f"""
+    UPDATE daybell.template
+       SET version = $3, author = $4, definition = $5, updated_at = daybell.now()
+     WHERE tenant = $1 AND name = $2 RETURNING {TEMPLATE_COLUMNS}
+    """
+
+    async def set_template(
+        self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
+    ) -> Template:
+        text = checks.check_template(template, author)
+        name = template.name
+        async with self.db.transaction() as link:
+            owner = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.TAKE_TEMPLATE, owner, name)
+            assert row is not None, "it was there, or is now"
+            at = row["version"]
+            kept = row["definition"] if at else None
+            version = next_template_version(name, at=at, kept=kept, text=text, expect=expect)
+            if version == at:
+                admin.skip_entry(self.db)
+            else:
+                row = await link.fetchrow(self.SET_TEMPLATE, owner, name, version, author, text)
+        return _template(tenant, row)
+
+    ONE_TEMPLATE = f"""
+    SELECT {TEMPLATE_COLUMNS} FROM daybell.template WHERE tenant = $1 AND name = $2
+    """
+
+    async def get_template(self, tenant: str, name: str) -> Template:
+        check_name(name, what="template")
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.ONE_TEMPLATE, owner, name)
+        if row is None:
+            raise TemplateNotFound(f"no template named {shown(name)}")
+        return _template(tenant, row)
+
+    LIST_TEMPLATES = within_page(
+        f"""SELECT {TEMPLATE_COLUMNS} FROM daybell.template
+         WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3""",
+        "octet_length(definition)",
+        "name",
+    )
+
+    async def list_templates(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Template]:
+        checks.check_limit(limit)
+        after = checks.check_name_cursor(cursor)
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.LIST_TEMPLATES, owner, after, limit + 1)
+        page = cut_page(
+            rows,
+            limit,
+            size=lambda row: bytes_of(row["definition"]),
+            cursor=lambda row: row["name"],
+        )
+        return Page(
+            items=tuple(_template(tenant, row) for row in page.items), next_cursor=page.next_cursor
+        )
+
+    DELETE_TEMPLATE = """
+    DELETE FROM daybell.template
+     WHERE tenant = $1 AND name = $2 AND version = coalesce($3, version) RETURNING version
+    """
+
+    async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
+        check_name(name, what="template")
+        async with self.db.transaction() as link:
+            owner = await self.names.tenant(link, tenant)
+            if await link.fetchval(self.DELETE_TEMPLATE, owner, name, expect) is not None:
+                return
+            row = await link.fetchrow(self.ONE_TEMPLATE, owner, name)
+            if row is None or expect is None:
+                raise TemplateNotFound(f"no template named {shown(name)}")
+            raise version_conflict(name, at=row["version"], expect=expect, what="template")
+
+
+def _template(tenant: str, row: Row) -> Template:
+    return Template(
+        tenant=tenant,
+        template=NewTemplate.from_json(row["name"], row["definition"]),
+        version=row["version"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        author=row["author"],
+    )

@@ -1,0 +1,1092 @@
+"""How runs of workflows go on: in the transaction that has ended one of their nodes.
+
+`core.progress.advance` decides, one run at a time; here several are driven side by side, so that a
+batch of ends takes as many statements as a single one. Nothing of a run or its nodes is read
+without the run's lock, but nodes whose executions this transaction has ended: from its start on,
+nothing but its end changes a node.
+
+Locks are taken in one order: executions of nodes, schedules, gates, runs, all other executions.
+Nodes that end together so do most of their work beside each other, and wait for their run with the
+rest. The lock of an inner run comes before those of the runs around it: the end of a node may be
+the end of all of them. The lock of a tenant with a quota is taken last, if it is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from daybell.core.execution import State
+from daybell.core.ids import mint_many
+from daybell.core.schedule import is_backfill
+from daybell.core.units import Instant
+from daybell.core.workflow.progress import advance, record_ends
+from daybell.core.workflow.restart import Restart, restart
+from daybell.core.workflow.run import (
+    PROGRESS_BATCH,
+    Advance,
+    AnyRunQuery,
+    Node,
+    NodeEnd,
+    NodeState,
+    ReadIdentical,
+    ReadQuota,
+    Run,
+    RunEnd,
+    RunQuery,
+    Start,
+    StartGroup,
+    StopReason,
+)
+from daybell.errors import Unavailable
+from daybell.store import run_driver
+from daybell.store.codec import NODE_CODES, OUTCOME_CODES, STATE_CODES, STATES
+from daybell.store.postgres.connection import Database, Link, Row
+from daybell.store.postgres.gates import Admission, Metering, StoreBase
+from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS
+from daybell.store.postgres.names import BEGAN, ENDED, KEPT, CurrentJob
+from daybell.store.postgres.run_rows import (
+    NO_PARENTS,
+    NODE_COLUMNS,
+    RUN_COLUMNS,
+    Ctid,
+    LockedRun,
+    NodeRows,
+    NodeWrites,
+    RowCache,
+    changed_rows,
+    collapse_constant,
+    drop_if_all_null,
+    read_node,
+    read_run,
+    transpose_rows,
+)
+from daybell.store.run_driver import OUTCOMES, id_source, is_run_over, missing_job_end
+
+# Executions of nodes: created under the lock of their run, by what lets them start.
+#
+# They pass no gate, because the run has passed its own, and hold no unique key.
+
+STARTED: Final = NODE_CODES[NodeState.STARTED]
+
+Starts = Sequence[tuple[LockedRun, Start, Node | None]]  # the node: if its row is written here, too
+Lane = tuple[str, str]  # queue, needs
+
+
+class Starting(StoreBase, NodeRows, NodeWrites):
+    """From nodes to executions."""
+
+    # What is the same for all is sent once, and filled in here.
+    NEW = """
+    t AS MATERIALIZED (SELECT daybell.now() AS now),
+    u AS MATERIALIZED (
+      SELECT u.id, coalesce(u.job, ($3::int[])[1]) AS job,
+             coalesce(u.version, ($4::int[])[1]) AS version,
+             coalesce(u.lane, ($5::int[])[1]) AS lane,
+             coalesce(u.priority, ($6::smallint[])[1]) AS priority,
+             coalesce(u.args, ($7::text[])[1]) AS args,
+             coalesce(u.parent, ($8::uuid[])[1]) AS parent, u.node, u.expires_in, u.retries,
+             u.timeout, coalesce(u.succeeded, ($13::int[])[1]) AS succeeded,
+             coalesce(u.failed, ($14::int[])[1]) AS failed,
+             coalesce(u.skipped, ($15::int[])[1]) AS skipped, u.scheduled_for, u.place
+        FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
+                    $8::uuid[], $9::text[], $10::float8[], $11::int[], $12::float8[], $13::int[],
+                    $14::int[], $15::int[], $16::float8[], $17::tid[])
+             u(id, job, version, lane, priority, args, parent, node, expires_in, retries, timeout,
+               succeeded, failed, skipped, scheduled_for, place)),
+    l AS (
+      INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
+             args, expires_at, retries, timeout, parent, node, scheduled_for)
+      SELECT $1, u.id, u.job, u.version, u.lane, u.priority, 1, t.now, t.now, u.args,
+             t.now + u.expires_in, u.retries, u.timeout, u.parent, u.node, u.scheduled_for
+        FROM t, u
+      RETURNING run_at, lane, priority, id)"""
+    CLAIMABLE = """
+    INSERT INTO daybell.agenda (run_at, lane, priority, id)
+    SELECT run_at, lane, priority, id FROM l
+    """
+    START = f"WITH {NEW} {CLAIMABLE}"
+    # The same, with the rows of the nodes, each changed where it lies since it was read.
+    START_MARKED = f"""
+    WITH {NEW},
+    m AS (
+      UPDATE daybell.node n
+         SET state = {STARTED}, is_ready = false, execution = u.id, succeeded = u.succeeded,
+             failed = u.failed, skipped = u.skipped
+        FROM u WHERE n.ctid = u.place AND (n.run = u.parent) IS TRUE)
+    {CLAIMABLE}
+    """
+
+    async def start_nodes(
+        self, link: Link, tenant: int, starts: Starts, seen: RowCache
+    ) -> dict[UUID, list[NodeEnd]]:
+        """Create executions. Answers, by run, the ends of those whose job is gone."""
+        jobs = await self._named_jobs(link, tenant, starts)
+        gone: dict[UUID, list[NodeEnd]] = {}
+        lanes: list[tuple[LockedRun, Start, Node | None, Lane]] = []
+        runs = await self.names.lane_rows(link, {held.lane for held, _, _ in starts})
+        for held, start, node in starts:
+            if start.job is None:
+                own = runs[held.lane]
+                pair = start.queue or own.queue, start.needs or own.needs
+            elif (job := jobs.get(start.job)) is not None:
+                pair = start.queue or job.queue, start.needs or job.needs
+            else:
+                gone.setdefault(held.run.id, []).append(missing_job_end(start))
+                continue
+            lanes.append((held, start, node, pair))
+        numbers = await self._numbers(link, tenant, {pair for *_, pair in lanes})
+        rows: dict[str, list[tuple[object, ...]]] = {}
+        for held, start, node, pair in lanes:
+            place = None if node is None else seen.places[held.run.id][node.label]
+            row = _start_row(held, start, node, jobs.get(start.job or ""), numbers[pair], place)
+            query = self.START if node is None else self.START_MARKED
+            rows.setdefault(query, []).append(row)
+        for query, some in rows.items():
+            await link.execute(query, tenant, *_columns(some))
+        self.fill(tenant, (queue for queue, _ in numbers))
+        return gone
+
+    async def start_many(self, link: Link, tenant: int, held: LockedRun, many: StartGroup) -> None:
+        """Create executions of nodes that are alike, with their rows."""
+        spec, parents = many.spec, many.parents
+        own = (await self.names.lane_rows(link, {held.lane}))[held.lane]
+        pair = spec.queue or own.queue, spec.needs or own.needs
+        lane = (await self._numbers(link, tenant, {pair}))[pair]
+        count = len(many.nodes.labels)
+        await link.execute(
+            self.START_MARKED,
+            tenant,
+            mint_many(count),
+            [held.job],
+            [held.version],
+            [lane],
+            [held.priority if spec.priority is None else spec.priority],
+            [spec.args],
+            [held.run.id],
+            many.nodes.labels,
+            [],
+            [] if spec.retries is None else [spec.retries] * count,
+            [] if spec.timeout is None else [spec.timeout] * count,
+            [parents.succeeded],
+            [parents.failed],
+            [parents.skipped],
+            [] if held.scheduled_for is None else [held.scheduled_for] * count,
+            many.nodes.rows,
+        )
+        self.fill(tenant, pair[:1])
+
+    async def _named_jobs(self, link: Link, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
+        wanted = {start.job for _, start, _ in starts if start.job is not None}
+        return await self.names.existing_jobs(link, tenant, wanted) if wanted else {}
+
+    async def _numbers(self, link: Link, tenant: int, pairs: Collection[Lane]) -> dict[Lane, int]:
+        """The lanes of queues and needs. Those of a run's own nodes were made before it began; for
+        others see `Names.lanes`: what this transaction makes is not remembered.
+        """
+        found = {pair: self.names.known_lane(tenant, pair) for pair in pairs}
+        missing = sorted(pair for pair, lane in found.items() if lane is None)
+        if missing:
+            await self.names.make_lanes(link, tenant, missing)
+            found |= await self.names.lane_numbers(link, tenant, missing)
+        return {pair: lane for pair, lane in found.items() if lane is not None}
+
+
+def nodes_written_with_start(step: Advance) -> dict[str, Node]:
+    """The nodes whose rows are written with their executions, which nothing can prevent."""
+    labels = {start.label for start in step.starts if start.job is None}
+    if not labels:
+        return {}
+    return {node.label: node for node in step.changed if node.label in labels}
+
+
+def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
+    id, job, version, lane, priority, args, parent, node, *few, due, done, failed, skipped, at = (
+        transpose_rows(rows)
+    )
+    same = [collapse_constant(column) for column in (job, version, lane, priority, args, parent)]
+    counts = [collapse_constant(column) for column in (done, failed, skipped)]
+    *few, due = [drop_if_all_null(column) for column in (*few, due)]
+    return [id, *same, node, *few, *counts, due, at]
+
+
+def _start_row(
+    held: LockedRun,
+    start: Start,
+    node: Node | None,
+    job: CurrentJob | None,
+    lane: int,
+    place: Ctid | None,
+) -> tuple[object, ...]:
+    """A node's execution as START takes it."""
+    priority = held.priority if job is None else job.priority
+    counts = NO_PARENTS if node is None else node.parents
+    return (
+        start.id,
+        held.job if job is None else job.key,
+        held.version if job is None else job.version,
+        lane,
+        priority if start.priority is None else start.priority,
+        start.args,
+        held.run.id,
+        start.label,
+        None if job is None else job.expires,
+        start.retries,
+        start.timeout,
+        held.scheduled_for,
+        counts.succeeded,
+        counts.failed,
+        counts.skipped,
+        place,
+    )
+
+
+EndsByRun = Mapping[UUID, Sequence[NodeEnd]]  # by run
+# What one transaction may do for many runs, and the least that it does for each.
+BATCH_MAX: Final = 4 * PROGRESS_BATCH
+BATCH_MIN: Final = 20
+KNOWN_MAX: Final = 1000  # runs that are remembered
+
+# What an end tells to others: its gate, its schedule, its run. Results only where somebody asks.
+TOLD_COLUMNS: Final = (
+    "id", "attempt", "state", "gate", "schedule", "scheduled_for", "node", "parent", BEGAN,
+    "finished_at",
+    "CASE WHEN node IS NOT NULL THEN result END AS result",
+    "CASE WHEN node IS NOT NULL THEN reason END AS reason",
+    "CASE WHEN node IS NOT NULL AND state = 7 THEN error END AS error",
+)  # fmt: skip
+TOLD: Final = ", ".join(TOLD_COLUMNS)
+
+# A run that was put back, and ends before it has begun again, has nodes that did not.
+HAS_RUN: Final = (
+    "CASE WHEN state IN (8, 9) THEN (SELECT true FROM daybell.run r WHERE r.id = e.id"
+    " AND r.tenant = $1) END AS has_run"
+)
+
+
+class Progressing(Admission, Starting, Metering):
+    """Runs whose locks this transaction has."""
+
+    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
+        super().__init__(db, listen_url=listen_url)
+        # Runs with more to do after the commit, and those to be stopped then.
+        self.unfinished: dict[tuple[int, UUID], None] = {}
+        self.cancelled: dict[tuple[int, UUID], None] = {}
+        self._fixed: dict[tuple[int, UUID], Row] = {}  # what never changes about runs
+
+    # These columns never change, so that it is known what to lock before anything is locked.
+    AROUND = """
+    WITH RECURSIVE c AS (
+      SELECT r.id, r.gate, r.schedule, r.parent FROM daybell.run r
+       WHERE r.tenant + 0 = $1 AND r.id = ANY($2::uuid[])
+      UNION
+      SELECT r.* FROM c, LATERAL (
+        SELECT r.id, r.gate, r.schedule, r.parent FROM daybell.run r
+         WHERE r.id = c.parent AND r.tenant = $1 LIMIT 1) r)
+    SELECT id, gate, schedule, parent FROM c
+    """
+
+    async def around(self, link: Link, tenant: int, runs: Collection[UUID]) -> list[Row]:
+        """These runs and those around them, with what their ends would concern."""
+        found: dict[UUID, Row] = {}
+        missing = set(runs)
+        while missing and all((tenant, run) in self._fixed for run in missing):
+            some = [self._fixed[tenant, run] for run in missing]
+            found |= {row["id"]: row for row in some}
+            missing = {row["parent"] for row in some} - {None}
+        if missing:
+            rows = await link.fetch(self.AROUND, tenant, list(missing))
+            if len(self._fixed) > KNOWN_MAX:
+                self._fixed.clear()
+            self._fixed |= {(tenant, row["id"]): row for row in rows}
+            found |= {row["id"]: row for row in rows}
+        return list(found.values())
+
+    LOCK_RUNS = f"""
+    SELECT {RUN_COLUMNS}, daybell.now() AS now,
+           (SELECT v.scheduled_for FROM daybell.live v
+             WHERE v.id = r.id AND v.tenant = r.tenant) AS scheduled_for
+      FROM daybell.run r
+     WHERE r.tenant + 0 = $1 AND r.id = ANY($2::uuid[])
+     ORDER BY r.depth DESC, r.id FOR UPDATE
+    """
+
+    async def lock_runs(
+        self, link: Link, tenant: int, runs: Collection[UUID], *, wait: bool = True
+    ) -> dict[UUID, LockedRun]:
+        """Lock runs. Their gates and schedules, and the runs around them, are locked, too."""
+        if not runs:
+            return {}
+        query = self.LOCK_RUNS if wait else f"{self.LOCK_RUNS} SKIP LOCKED"
+        return {
+            row["id"]: _read_locked_run(row) for row in await link.fetch(query, tenant, list(runs))
+        }
+
+    async def go_on(
+        self,
+        link: Link,
+        tenant: int,
+        held: Mapping[UUID, LockedRun],
+        ended: EndsByRun,
+        parts: int = 1,
+        seen: RowCache | None = None,
+    ) -> list[Row]:
+        """Let runs go on, whose locks this transaction has, after the ends of nodes. Answers what
+        is to be told of those that ended with it. `parts`: so many times what is usual at once.
+        `seen`: what is known of their rows.
+        """
+        runs = dict(held)
+        waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
+        over: list[Row] = []
+        noting: set[UUID] = set()  # runs with nodes that could not be started
+        moved = {} if seen is None else seen.moved
+        while waiting:
+            depth = max(runs[run].depth for run in waiting)
+            some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
+            for run in some:
+                del waiting[run]
+            known, seen = seen or RowCache(), None
+            known.moved = {run: moved.pop(run) for run in some if run in moved}
+            steps = await self._drive(link, tenant, runs, some, parts, noting, known)
+            if not steps:
+                continue
+            rows_of = {run: nodes_written_with_start(step) for run, step in steps.items()}
+            await self.write(link, tenant, runs, steps, rows_of, known)
+            starts = [
+                (runs[run], start, rows_of[run].get(start.label))
+                for run, step in steps.items()
+                for start in step.starts
+            ]
+            gone = await self.start_nodes(link, tenant, starts, known) if starts else {}
+            for run, step in steps.items():
+                for many in step.many:
+                    await self.start_many(link, tenant, runs[run], many)
+            noting |= gone.keys()
+            rows = await self._end_runs(link, tenant, steps)
+            over += rows
+            for run, step in steps.items():
+                runs[run] = replace(runs[run], run=step.run, is_finished=step.end is not None)
+                if step.run.is_todo:
+                    self.unfinished[tenant, run] = None
+            for run, ends in (*gone.items(), *node_ends(rows).items()):
+                if run in runs:
+                    waiting.setdefault(run, []).extend(ends)
+        return over
+
+    async def _drive(
+        self,
+        link: Link,
+        tenant: int,
+        runs: dict[UUID, LockedRun],
+        ended: EndsByRun,
+        parts: int,
+        noting: Collection[UUID],
+        seen: RowCache,
+    ) -> dict[UUID, Advance]:
+        """Ask what each of these runs comes to, and answer what is asked on the way."""
+        going: dict[UUID, Generator[AnyRunQuery, Any, Advance]] = {}
+        limit = min(parts * PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
+        for run, ends in ended.items():
+            if runs[run].is_finished:
+                continue
+            moved = seen.moved.get(run, ())
+            times = [one.finished_at or 0.0 for one in (*ends, *moved)]
+            runs[run] = replace(runs[run], now=max([runs[run].now, *times]))
+            if run in noting:
+                going[run] = record_ends(runs[run].run, ends, mint=id_source())
+            else:
+                same = [one.same for one in moved]
+                going[run] = advance(runs[run].run, ends, same, mint=id_source(), limit=limit)
+        steps: dict[UUID, Advance] = {}
+        answers: dict[UUID, Any] = dict.fromkeys(going)
+        room: float | None = None  # of the tenant, for all of them
+        while answers:
+            asks: dict[UUID, RunQuery | ReadIdentical] = {}
+            starting: list[UUID] = []
+            for run, answer in answers.items():
+                try:
+                    ask = going[run].send(answer)
+                except StopIteration as stop:
+                    steps[run] = stop.value
+                    continue
+                if isinstance(ask, ReadQuota):
+                    starting.append(run)
+                else:
+                    asks[run] = ask
+            answers = await self.answers(link, tenant, asks, seen) if asks else {}
+            if starting:
+                if room is None:
+                    room = await self.node_room(link, tenant)
+                shares = divide_room(room, len(starting))
+                answers |= dict(zip(starting, shares, strict=True))
+                room = room if room == inf else room - sum(shares)
+        return steps
+
+    # An expanded run is in nobody's hands, and its row is changed under the run's lock only.
+    END_RUNS = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    d AS (
+      DELETE FROM daybell.live v
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND v.state + 0 = 5 RETURNING v.*),
+    e AS MATERIALIZED (
+      SELECT {KEPT}, failures, crashes, u.state, u.outcome, (SELECT now FROM t) AS finished_at,
+             d.started_at, NULL::uuid AS worker, u.result, u.error, u.reason, checkpoint,
+             NULL::text AS log
+        FROM d FULL JOIN unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::text[], $6::text[],
+                                $7::text[])
+             u(id, state, outcome, result, error, reason) USING (id)
+       WHERE coalesce(d.job, 0) > 0),
+    x AS (
+      INSERT INTO daybell.dead ({ENDED}) SELECT {ENDED} FROM e WHERE state = 7 AND node IS NULL),
+    y AS (
+      INSERT INTO daybell.history ({ENDED})
+      SELECT {ENDED} FROM e WHERE state <> 7 OR node IS NOT NULL)
+    SELECT {TOLD} FROM e
+    """
+
+    async def _end_runs(self, link: Link, tenant: int, steps: Mapping[UUID, Advance]) -> list[Row]:
+        ends = [(run, step.end) for run, step in steps.items() if step.end is not None]
+        if not ends:
+            return []
+        return await link.fetch(
+            self.END_RUNS, tenant, *transpose_rows([_run_end_row(run, end) for run, end in ends])
+        )
+
+
+def divide_room(room: float, count: int) -> list[float]:
+    """Divide room among so many runs."""
+    if room == inf:
+        return [inf] * count
+    least, more = divmod(int(room), count)
+    return [least + (place < more) for place in range(count)]
+
+
+def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
+    """The ends of nodes among these, by run."""
+    ends: dict[UUID, list[NodeEnd]] = {}
+    for row in rows:
+        if row["node"] is not None:
+            ends.setdefault(row["parent"], []).append(
+                NodeEnd(
+                    row["node"],
+                    row["id"],
+                    STATES[row["state"]],
+                    row["result"],
+                    row["reason"],
+                    row["started_at"],
+                    row["finished_at"],
+                    row["error"],
+                )
+            )
+    return ends
+
+
+def merge_ends(*ends: EndsByRun) -> dict[UUID, list[NodeEnd]]:
+    """All ends by run."""
+    merged: dict[UUID, list[NodeEnd]] = {}
+    for some in ends:
+        for run, told in some.items():
+            merged.setdefault(run, []).extend(told)
+    return merged
+
+
+def _read_locked_run(row: Row) -> LockedRun:
+    return LockedRun(
+        run=read_run(row),
+        job=row["job"],
+        version=row["version"],
+        lane=row["lane"],
+        priority=row["priority"],
+        depth=row["depth"],
+        now=row["now"],
+        is_finished=row["finished_at"] is not None,
+        scheduled_for=row["scheduled_for"],
+    )
+
+
+def _run_end_row(run: UUID, end: RunEnd) -> tuple[Any, ...]:
+    """The end of a run as END_RUNS takes it."""
+    return (
+        run,
+        STATE_CODES[end.state],
+        OUTCOME_CODES[OUTCOMES[end.state]],
+        end.result,
+        end.error,
+        end.reason,
+    )
+
+
+# Runs that have ended, and begin again: themselves, or as a run of their own.
+#
+# Until they are claimed and expanded, they look as if they were over, but for the nodes that have
+# not ended: nobody goes on with them.
+
+# Of nodes that a run takes over from another: all but the run.
+COPIED: Final = (
+    "tenant", "place", "state", "rule", "total", "succeeded", "failed", "skipped", "told",
+    "items", "spawned", "items_ended", "items_lost", "is_wanted", "is_map", "is_todo",
+    "is_ready", "started_at", "finished_at", "execution", "label", "of", "reason", "edges", "spec",
+    "input", "result",
+)  # fmt: skip
+
+
+class Resetting(Progressing):
+    """Rows of runs, put back."""
+
+    ALL_NODES = f"""
+    SELECT {NODE_COLUMNS} FROM daybell.node n WHERE n.run = $2 AND n.tenant = $1
+    """
+
+    async def all_nodes(self, link: Link, tenant: int, run: UUID) -> list[Node]:
+        """All that a run consists of, items as well."""
+        return [read_node(row) for row in await link.fetch(self.ALL_NODES, tenant, run)]
+
+    async def reset_runs(
+        self, link: Link, tenant: int, held: Mapping[UUID, LockedRun], runs: Collection[UUID]
+    ) -> None:
+        """Have dead runs begin again with what did not succeed, once they are claimed."""
+        for run in runs:
+            one = held.get(run)
+            if one is not None and is_run_over(one.run):
+                again = restart(one.run, await self.all_nodes(link, tenant, run))
+                await link.execute(self.DROP_ITEMS, tenant, run, list(again.dropped))
+                await self._put_back(link, tenant, again)
+
+    DROP_ITEMS = """
+    DELETE FROM daybell.node WHERE run = $2 AND tenant = $1 AND of = ANY($3::text[])
+    """
+    FORGET_RESULTS = """
+    UPDATE daybell.node SET result = NULL WHERE run = $2 AND tenant = $1 AND label = ANY($3::text[])
+    """
+    RESET_RUN = """
+    UPDATE daybell.run
+       SET unended = $3, running = 0, ready = $4, lost_leaves = $5, failed = $6, stopping = NULL,
+           is_todo = false
+     WHERE id = $2 AND tenant = $1
+    """
+
+    async def _put_back(self, link: Link, tenant: int, again: Restart) -> None:
+        run = again.run
+        if again.changed:
+            rows = changed_rows(run.id, again.changed)
+            await link.execute(self.CHANGE_NODES, tenant, *rows)
+        await link.execute(self.FORGET_RESULTS, tenant, run.id, list(again.forgotten))
+        await link.execute(
+            self.RESET_RUN, tenant, run.id, run.left, run.ready, run.lost_leaves, run.failed
+        )
+
+    COPY_NODES = f"""
+    INSERT INTO daybell.node (run, {", ".join(COPIED)})
+    SELECT $3, {", ".join(f"n.{column}" for column in COPIED)}
+      FROM daybell.node n
+     WHERE n.run = $2 AND n.tenant = $1 AND (n.of IS NULL OR n.of <> ALL($4::text[]))
+    """
+
+    async def take_over(
+        self, link: Link, tenant: int, old: UUID, again: Restart, execution: Row
+    ) -> None:
+        """Keep a new run, whose execution was enqueued, with the nodes of an old one."""
+        run = again.run
+        await self.keep_run(link, tenant, run, execution, depth=0, parent=None)
+        await link.execute(self.COPY_NODES, tenant, old, run.id, list(again.dropped))
+        await self._put_back(link, tenant, again)
+        await link.execute(self.REST, tenant, run.id)
+
+    # It is not to be taken for one that goes on: nobody has begun it.
+    REST = "UPDATE daybell.run SET finished_at = daybell.now() WHERE id = $2 AND tenant = $1"
+
+    BEGIN = """
+    INSERT INTO daybell.run (id, tenant, total, unended, running, ready, max_running, fail_fast,
+           is_todo, job, version, lane, priority, depth, gate, schedule, parent, node)
+    VALUES ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+    """
+
+    async def keep_run(
+        self,
+        link: Link,
+        tenant: int,
+        run: Run,
+        execution: Row,
+        *,
+        depth: int,
+        parent: UUID | None,
+    ) -> None:
+        """Keep a run that was not there before, beside its execution."""
+        await link.execute(
+            self.BEGIN,
+            tenant,
+            run.id,
+            run.total,
+            run.left,
+            run.running,
+            run.ready,
+            run.max_running,
+            run.fail_fast,
+            run.is_todo,
+            execution["job"],
+            execution["version"],
+            execution["lane"],
+            execution["priority"],
+            depth,
+            execution["gate"],
+            execution["schedule"],
+            parent,
+            None if parent is None else execution["node"],
+        )
+
+
+# What an end means to others: the slot it hands on, the schedule and the run that wait for it.
+
+SUCCEEDED: Final = STATE_CODES[State.SUCCEEDED]
+DEAD: Final = STATE_CODES[State.DEAD]
+
+
+# What the end of an execution concerns: its gate, its schedule, its run.
+EndLinks = tuple[str | None, UUID | None, UUID | None]
+
+
+class ScheduleNews(msgspec.Struct):
+    """What the ends of a batch come to for one schedule."""
+
+    succeeded_for: Instant | None = None
+    has_succeeded: bool = False
+    failures: int = 0
+    latest: Instant | None = None  # of the ticks whose executions have ended
+
+    def add(self, row: Row) -> None:
+        # What had no tick's time was not replaced by a later one, either.
+        at = row["scheduled_for"] if row["scheduled_for"] is not None else math.inf
+        self.latest = at if self.latest is None else max(self.latest, at)
+        if row["state"] == SUCCEEDED:
+            self.has_succeeded, self.failures = True, 0
+            if row["scheduled_for"] is not None:
+                self.succeeded_for = max(self.succeeded_for or 0.0, row["scheduled_for"])
+        elif row["state"] == DEAD:
+            self.failures += 1
+
+
+class Ending(Resetting):
+    """Locks of what ends concern; then, when the rows have gone, what follows."""
+
+    _is_rearmed = False  # a schedule has a new time, which is to be said after the commit
+
+    def notify_after_commit(self) -> None:
+        """Wake who waits for schedules or for work, if ends have led to any. After the commit."""
+        self.notify_claimable()
+        self.notify_rearmed()
+
+    def notify_rearmed(self) -> None:
+        """Wake who waits for schedules, if an end has set the time of one. After the commit."""
+        if self._is_rearmed:
+            self._is_rearmed = False
+            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
+
+    LOCK_SCHEDULES = """
+    SELECT FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[])
+     ORDER BY id FOR NO KEY UPDATE
+    """
+
+    async def lock_links(
+        self,
+        link: Link,
+        tenant: int,
+        schedules: Collection[UUID],
+        gates: Collection[str],
+        runs: Collection[UUID] = (),
+    ) -> dict[UUID, LockedRun]:
+        """Lock what these ends will change beside their own rows; answers the runs."""
+        around = await self.around(link, tenant, runs)
+        schedules = {*schedules, *_column_values(around, "schedule")}
+        gates = {*gates, *_column_values(around, "gate")}
+        if schedules:
+            await link.execute(self.LOCK_SCHEDULES, tenant, sorted(schedules))
+        if gates:
+            await self.lock_gates(link, tenant, gates)
+        return await self.lock_runs(link, tenant, _column_values(around, "id"))
+
+    # For a reaper, who must not be stopped by one client that froze inside a transaction.
+    LOCK_GATES_FREE = """
+    SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key
+       FOR UPDATE SKIP LOCKED
+    """
+    LOCK_SCHEDULES_FREE = """
+    SELECT id FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
+       FOR NO KEY UPDATE SKIP LOCKED
+    """
+    # A schedule that is gone is in nobody's way.
+    GONE = """
+    SELECT u.id FROM unnest($2::uuid[]) u(id)
+     WHERE NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = $1 AND s.id = u.id)
+    """
+
+    async def try_lock_links(
+        self, link: Link, tenant: int, links: Collection[EndLinks]
+    ) -> tuple[set[EndLinks], dict[UUID, LockedRun]]:
+        """The same without waiting: answers for which of these all that they concern was free, and
+        the runs.
+        """
+        around = {
+            row["id"]: row
+            for row in await self.around(link, tenant, {run for *_, run in links if run})
+        }
+        concerned = {one: _affected_rows(one, around) for one in links}
+        free: set[str | UUID | None] = {None}
+        schedules = {schedule for some in concerned.values() for schedule in some[1]}
+        if schedules:
+            locked = await link.fetch(self.LOCK_SCHEDULES_FREE, tenant, sorted(schedules))
+            gone = await link.fetch(self.GONE, tenant, sorted(schedules))
+            free |= {row["id"] for row in (*locked, *gone)}
+        gates = {gate for some in concerned.values() if some[1] <= free for gate in some[0]}
+        if gates:
+            locked = await link.fetch(self.LOCK_GATES_FREE, tenant, sorted(gates))
+            free |= {row["key"] for row in locked}
+        runs = {run for some in concerned.values() if some[0] | some[1] <= free for run in some[2]}
+        held = await self.lock_runs(link, tenant, runs, wait=False)
+        free |= held.keys()
+        return {one for one, (g, s, r) in concerned.items() if g | s | r <= free}, held
+
+    async def follow_up(
+        self,
+        link: Link,
+        tenant: int,
+        ended: Iterable[Row],
+        held: Mapping[UUID, LockedRun],
+        also: EndsByRun | None = None,
+        parts: int = 1,
+        seen: RowCache | None = None,
+    ) -> None:
+        """Let runs go on, hand on slots and tell schedules, for rows with what is TOLD. `also`:
+        runs that go on in any case, with ends of their nodes. `parts`, `seen`: see `go_on`.
+        """
+        rows = list(ended)
+        if held:
+            ends = merge_ends(also or {}, node_ends(rows))
+            rows += await self.go_on(link, tenant, held, ends, parts, seen)
+        slots = Counter[str](row["gate"] for row in rows if row["gate"] is not None)
+        await self.free_slots(link, tenant, slots)
+        news: dict[UUID, ScheduleNews] = {}
+        for row in rows:
+            if row["schedule"] is not None and not is_backfill(row["gate"]):
+                news.setdefault(row["schedule"], ScheduleNews()).add(row)
+        if news:
+            await self._tell(link, tenant, news)
+
+    TELL = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    UPDATE daybell.schedule s
+       SET succeeded_for = greatest(s.succeeded_for, u.succeeded_for),
+           failures = CASE WHEN u.has_succeeded THEN 0 ELSE s.failures END + u.failures,
+           -- What a newer one has replaced is not what a fixed delay waits for.
+           next_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL
+                               AND coalesce(u.latest >= s.last_at, true)
+                          THEN (SELECT now FROM t) + s.delay ELSE s.next_at END,
+           moved_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL
+                           THEN (SELECT now FROM t) ELSE s.moved_at END
+      FROM unnest($2::uuid[], $3::float8[], $4::boolean[], $5::int[], $6::float8[])
+             u(id, succeeded_for, has_succeeded, failures, latest)
+     WHERE s.tenant = $1 AND s.id = u.id
+    RETURNING s.job, s.failures, s.delay,
+              NOT s.is_paused AND u.failures > 0 AND s.failures >= s.pause_after AS is_enough
+    """
+
+    async def _tell(self, link: Link, tenant: int, news: dict[UUID, ScheduleNews]) -> None:
+        told = await link.fetch(
+            self.TELL,
+            tenant,
+            list(news),
+            [one.succeeded_for for one in news.values()],
+            [one.has_succeeded for one in news.values()],
+            [one.failures for one in news.values()],
+            [one.latest for one in news.values()],
+        )
+        for row in told:
+            if row["is_enough"]:
+                note = f"paused after {row['failures']} failures in a row"
+                await self.pause(link, row["job"], note)
+        if any(row["delay"] is not None for row in told):
+            self._is_rearmed = True
+
+    PAUSE = """
+    UPDATE daybell.job SET paused_at = coalesce(paused_at, daybell.now()), pause_note = $2
+     WHERE key = $1
+    """
+    # A statement of its own: one that waited for the job saw its schedules before.
+    STOP_SCHEDULES = "UPDATE daybell.schedule SET is_paused = true WHERE job = $1 AND NOT is_paused"
+
+    async def pause(self, link: Link, job: int, note: str) -> None:
+        """Stop the schedules of a job."""
+        await link.execute(self.PAUSE, job, note)
+        await link.execute(self.STOP_SCHEDULES, job)
+
+
+def _column_values(rows: Iterable[Row], column: str) -> set[Any]:
+    return {row[column] for row in rows if row[column] is not None}
+
+
+def _affected_rows(
+    links: EndLinks, around: Mapping[UUID, Row]
+) -> tuple[set[str], set[UUID], set[UUID]]:
+    """The gates, schedules and runs that an end concerns, if it should be that of its run, too."""
+    gate, schedule, run = links
+    gates = set[str]() if gate is None else {gate}
+    schedules = set[UUID]() if schedule is None else {schedule}
+    runs = set[UUID]()
+    while run is not None:
+        runs.add(run)
+        row = around.get(run)
+        if row is None:
+            break
+        gates |= _column_values([row], "gate")
+        schedules |= _column_values([row], "schedule")
+        run = row["parent"]
+    return gates, schedules, runs
+
+
+# Ends of executions that no worker has begun: they are cancelled, expire, or are replaced.
+
+
+class Pending(Ending):
+    """Taking back what has not started."""
+
+    LINKS = """
+    SELECT DISTINCT gate, schedule, CASE WHEN node IS NOT NULL THEN parent END AS run
+      FROM daybell.{table}
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+       AND (gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL)
+    """
+    # Under this lock nothing can end or come back; a claim can still take one, which the next
+    # statement then waits for.
+    FIND_UNFINISHED = """
+    SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id
+    """
+    LOCK_UNFINISHED = f"{FIND_UNFINISHED} FOR UPDATE"
+    # A run that has begun is changed under its own lock, so it is locked with the others.
+    LOCK_NODES = """
+    SELECT id FROM daybell.live
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND node IS NOT NULL AND state <> 5
+     ORDER BY id FOR UPDATE
+    """
+    # The agenda's key is known from live.
+    UNQUEUE = """
+    DELETE FROM daybell.agenda a USING daybell.live v
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
+       AND a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
+    RETURNING a.id
+    """
+    UNPARK = """
+    DELETE FROM daybell.parked p USING daybell.live v
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND p.tenant = v.tenant AND p.gate = v.gate
+       AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
+    RETURNING p.id
+    """
+    # What waits without being parked waits for something else, and keeps its slot.
+    WAITING = """
+    SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND state = 4
+    """
+    # A parked one has no slot to hand on.
+    END_PENDING = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *),
+    h AS (
+      INSERT INTO daybell.history ({ENDED})
+      SELECT {KEPT}, failures, crashes, $3, NULL, (SELECT now FROM t), NULL, NULL, NULL, error, $4,
+             checkpoint, NULL
+        FROM d)
+    SELECT * FROM (
+      SELECT id, attempt, $3 AS state, schedule, scheduled_for, node, parent,
+             NULL::float8 AS started_at, (SELECT now FROM t) AS finished_at, NULL::text AS result,
+             $4::text AS reason, NULL::text AS error,
+             CASE WHEN id = ANY($5::uuid[]) THEN NULL ELSE gate END AS gate,
+             (SELECT true FROM daybell.run r WHERE r.id = d.id AND r.tenant = $1) AS has_run
+        FROM d) e
+     WHERE gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL OR has_run
+    """
+    CANCEL_RUNNING = """
+    UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING id, state = 5 AS is_run
+    """
+
+    async def ask_to_stop(self, link: Link, tenant: int, ids: Collection[UUID]) -> list[UUID]:
+        """Have running executions cancelled by who runs them. Answers those that are expanded runs:
+        the caller has to stop them, when this transaction is made.
+        """
+        rows = await link.fetch(self.CANCEL_RUNNING, tenant, list(ids)) if ids else []
+        return [row["id"] for row in rows if row["is_run"]]
+
+    async def end_pending(
+        self, link: Link, tenant: int, ids: Sequence[UUID], state: State, reason: str | None = None
+    ) -> tuple[set[UUID], set[UUID]]:
+        """End what has not started. Answers which are unfinished, and which it has ended."""
+        _, held = await self.lock_links_of(link, tenant, "live", ids)
+        live = await fetch_ids(link, self.LOCK_UNFINISHED, tenant, ids)
+        inside = await fetch_ids(link, self.UNQUEUE, tenant, list(live))
+        parked = await fetch_ids(link, self.UNPARK, tenant, list(live))
+        inside |= await fetch_ids(link, self.WAITING, tenant, list(live - parked))
+        pending = inside | parked
+        if pending:
+            ended = await link.fetch(
+                self.END_PENDING, tenant, list(pending), STATE_CODES[state], reason, list(parked)
+            )
+            self.cancelled |= {(tenant, row["id"]): None for row in ended if row["has_run"]}
+            await self.follow_up(link, tenant, ended, held)
+        return live, pending
+
+    async def lock_links_of(
+        self,
+        link: Link,
+        tenant: int,
+        table: str,
+        ids: Sequence[UUID],
+        runs: Collection[UUID] = (),
+    ) -> tuple[set[str], dict[UUID, LockedRun]]:
+        """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
+        of the executions, and the runs. Executions of nodes are locked before; see
+        `progressing.py`.
+        """
+        rows = await link.fetch(self.LINKS.format(table=table), tenant, list(ids))
+        if table == "live" and any(row["run"] is not None for row in rows):
+            await link.execute(self.LOCK_NODES, tenant, list(ids))
+        gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
+        schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
+        runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}
+        return gates, await self.lock_links(link, tenant, schedules, gates, runs)
+
+
+async def fetch_ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
+    """The ids that a statement about some ids answers with."""
+    return {row["id"] for row in await link.fetch(query, tenant, list(ids))} if ids else set()
+
+
+# What runs have left to do after a transaction: the next part of it, in one of its own.
+#
+# Whoever made the first transaction goes on for a while. If he is gone by then, what is left is
+# seen in the tables, and done by `advance_runs`.
+
+CANCELLED_MAX: Final = 1000  # nodes at a time
+# The first part of what follows an end is small, so that work begins soon. Nobody waits for the
+# others but the run's own ends, and fewer of them are less work.
+LATER_PARTS: Final = 4
+# True of a tenant that may have more unfinished executions.
+HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FROM (
+                        SELECT FROM daybell.live l WHERE l.tenant = t.key LIMIT t.queued_max) u))"""
+
+
+class Continuing(Pending):
+    """Runs between two transactions."""
+
+    async def after_commit(self, tenant: int | None) -> None:
+        """Wake who waits for what this transaction has done, and go on with its runs: also with
+        those of the tenant that have waited for room in its quota.
+        """
+        self.notify_after_commit()
+        if tenant is not None:
+            await self.unblock_runs(tenant)
+        if not self.unfinished and not self.cancelled:
+            return
+        # What was asked for is done; what else there is to do can wait for upkeep.
+        with suppress(Unavailable):
+            for _ in range(run_driver.ADVANCE_ROUNDS):
+                cancelled, self.cancelled = self.cancelled, {}
+                unfinished, self.unfinished = self.unfinished, {}
+                for tenant, run in cancelled:
+                    await self.stop_run(tenant, run)
+                for tenant, run in unfinished:
+                    await self.advance_run(tenant, run)
+                self.notify_after_commit()
+                if not self.unfinished and not self.cancelled:
+                    break
+
+    # The count comes last: mostly there is no such run.
+    UNBLOCKED = f"""
+    SELECT r.id FROM (SELECT id FROM daybell.run WHERE tenant = $1 AND is_blocked
+                       ORDER BY id LIMIT 1) r,
+           LATERAL (SELECT FROM daybell.tenant t WHERE t.key = $1 AND r.id IS NOT NULL
+                       AND {HAS_ROOM} OFFSET 0) t
+    """
+
+    async def unblock_runs(self, tenant: int) -> None:
+        """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
+        makes room, and runs that others have driven meanwhile have not seen it.
+        """
+        advanced: set[UUID] = set()
+        with suppress(Unavailable):  # then it is left to upkeep
+            if (await self.quotas(tenant)).queued is None:
+                return
+            while True:
+                async with self.db.link() as link:
+                    run: UUID | None = await link.fetchval(self.UNBLOCKED, tenant)
+                # One that waits still: others have the lock that it needs.
+                if run is None or run in advanced:
+                    return
+                advanced.add(run)
+                await self.advance_run(tenant, run, wait=False)
+
+    async def advance_run(self, tenant: int, run: UUID, *, wait: bool = True) -> bool | None:
+        """Do a part of what is left to do in a run; True: there is more. None: others are at it,
+        and the caller did not want to wait.
+        """
+        return await self.db.settled(partial(self._advance, tenant, run, wait))
+
+    async def _advance(self, tenant: int, run: UUID, wait: bool) -> bool | None:
+        async with self.db.transaction() as link:
+            if wait:
+                held = await self.lock_links(link, tenant, (), (), [run])
+            else:
+                free, held = await self.try_lock_links(link, tenant, [(None, None, run)])
+                if not free:
+                    return None
+            if run not in held or held[run].is_finished:
+                return False
+            await self.follow_up(link, tenant, (), held, {run: ()}, parts=LATER_PARTS)
+        return (tenant, run) in self.unfinished
+
+    async def stop_run(self, tenant: int, run: UUID) -> None:
+        """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
+        however deep they are: each in transactions of its own, so that no lock is waited for while
+        others are held.
+        """
+        runs = [run]
+        while runs:
+            one = runs.pop()
+            await self.db.settled(partial(self._stop, tenant, one))
+            while ids := await self._started(tenant, one):
+                runs += await self.db.settled(partial(self._cancel_some, tenant, ids))
+
+    async def _stop(self, tenant: int, run: UUID) -> None:
+        async with self.db.transaction() as link:
+            held = await self.lock_links(link, tenant, (), (), [run])
+            one = held.get(run)
+            if one is None or is_run_over(one.run):
+                return
+            stopped = replace(one.run, stopping=StopReason.CANCEL, is_todo=True)
+            held[run] = replace(one, run=stopped, is_finished=False)
+            await self.follow_up(link, tenant, (), held, {run: ()})
+
+    # Nothing comes after these: a run that is stopped starts no more.
+    STARTED = f"""
+    SELECT id FROM daybell.live WHERE parent = $2 AND tenant + 0 = $1 AND node IS NOT NULL
+       AND cancel_requested_at IS NULL ORDER BY id LIMIT {CANCELLED_MAX}
+    """
+
+    async def _started(self, tenant: int, run: UUID) -> list[UUID]:
+        """Some executions of nodes that nobody has cancelled yet."""
+        async with self.db.link() as link:
+            return [row["id"] for row in await link.fetch(self.STARTED, tenant, run)]
+
+    async def _cancel_some(self, tenant: int, ids: Sequence[UUID]) -> list[UUID]:
+        """Cancel these executions; answers those that are runs, which are to be stopped."""
+        async with self.db.transaction() as link:
+            live, pending = await self.end_pending(link, tenant, ids, State.CANCELLED)
+            inner = await self.ask_to_stop(link, tenant, live - pending)
+        if live - pending:
+            self.notifier.touch(tenant, [WORKERS])
+        return inner

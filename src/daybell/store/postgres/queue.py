@@ -1,0 +1,1205 @@
+"""The queue: claims with their lower bounds, and the transitions of running executions under the fence."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+from msgspec.structs import replace
+
+from daybell.core import checks
+from daybell.core.checks import transition_fault
+from daybell.core.event import NewStep
+from daybell.core.execution import TERMINAL, Claimed, NewLogPart, Outcome, State
+from daybell.core.lifecycle import Ruling, Transition, Verdict
+from daybell.core.limits import CLAIM_BATCH_MAX, RESULT_BYTES_MAX
+from daybell.core.units import Instant
+from daybell.core.worker import Claim, Report, WorkerState
+from daybell.errors import LeaseLost, Unavailable, UsageError
+from daybell.store.codec import (
+    OUTCOME_CODES,
+    OUTCOMES,
+    PRIORITIES,
+    STATE_CODES,
+    WORKER_CODES,
+    WORKER_STATES,
+)
+from daybell.store.postgres import run_rows
+from daybell.store.postgres.connection import Database, Link, Row
+from daybell.store.postgres.enqueue import Loading
+from daybell.store.postgres.gates import EventWaits, is_for_event
+from daybell.store.postgres.names import ENDED, IN_HISTORY, IN_LEASE, KEPT, LaneRow, Lanes
+from daybell.store.postgres.progress import (
+    HAS_RUN,
+    TOLD,
+    EndLinks,
+    EndsByRun,
+    merge_ends,
+    node_ends,
+)
+from daybell.store.postgres.run_rows import RowCache, drop_if_all_null
+
+# Lower bounds on run_at, from which a claim reads its lanes.
+
+LAG_SECONDS: Final = 0.2  # transactions younger than this are covered by the bound itself
+SWEEP_SECONDS: Final = 1.0  # rows that a claimer locked and gave back are found this often
+XID_MAX: Final = 2**63 - 1
+
+
+class Bounds:
+    """A lower bound on run_at for each lane and priority: the place that the last claim reached.
+
+    While a session holds an old snapshot open, rows that were claimed long ago cannot be cleaned
+    away, and every claim would step over all of them again. Starting where the last one ended
+    avoids that.
+
+    A row never lies in the past when it is written. So a row can appear below a bound only if its
+    transaction was open for longer than LAG_SECONDS when the bound was set. `snapshot` and `cutoff`
+    describe these transactions to the next claim: as soon as one of them has ended, that claim
+    ignores the bounds.
+    """
+
+    def __init__(self) -> None:
+        self._bounds: dict[tuple[int, int], Instant] = {}
+        self._swept_at: Instant = 0.0
+        self._marks: deque[tuple[Instant, int]] = deque()  # transaction ids of the latest claims
+        self.snapshot: str | None = None
+        self.cutoff = XID_MAX
+
+    def get(self, lane: int, priority: int) -> Instant:
+        return self._bounds.get((lane, priority), 0.0)
+
+    def move(self, head: Row, claimed: Sequence[Row], *, lanes: Lanes, limit: int) -> None:
+        """Learn from a claim. Once a second the next claim reads everything."""
+        now = head["now"]
+        self._note_transactions(head, now)
+        if not 0 <= now - self._swept_at < SWEEP_SECONDS:
+            self._bounds.clear()
+            self._swept_at = now
+            return
+        if len(claimed) < limit:
+            # All that was due is taken, except for rows that another claimer has locked. In paused
+            # queues nothing was taken.
+            bound, paused = now - LAG_SECONDS, head["paused"] or ()
+            self._bounds = {
+                (lane, priority): bound
+                for lane, queue in zip(lanes.keys, lanes.queues, strict=True)
+                if queue not in paused
+                for priority in PRIORITIES
+            }
+            return
+        if head["is_bounded"] == 0:
+            self._bounds.clear()
+        # Rows come in the order of priority, lane and time; most often all are of one lane.
+        ends = claimed[-1:] if _lane_key(claimed[0]) == _lane_key(claimed[-1]) else claimed
+        for row in ends:
+            bound = max(self._bounds.get(_lane_key(row), 0.0), row["run_at"] - LAG_SECONDS)
+            self._bounds[_lane_key(row)] = bound
+
+    def _note_transactions(self, head: Row, now: Instant) -> None:
+        """Remember the claim's snapshot, and which of its open transactions were old.
+
+        Ids are given in order, so a transaction with a higher id than a claim of LAG_SECONDS ago
+        started after it. Under a quota of running executions a claim gets its id before it waits
+        for its turn, so that id proves nothing.
+        """
+        snapshot, _, xid = head["snapshot"].partition(" ")
+        if xid and head["running_max"] is None:
+            self._marks.append((now, int(xid)))
+        while self._marks and not 0 <= now - self._marks[0][0] <= LAG_SECONDS:
+            self._marks.popleft()
+        self.cutoff = self._marks[0][1] if self._marks else XID_MAX
+        _, xmax, listed = snapshot.split(":")
+        is_any_old = self.cutoff > int(xmax) or (
+            bool(listed) and int(listed.partition(",")[0]) < self.cutoff
+        )
+        self.snapshot = snapshot if is_any_old else None
+
+
+def _lane_key(row: Row) -> tuple[int, int]:
+    return row["lane"], row["priority"]
+
+
+# Claims: due executions into a worker's hands.
+
+LIVE_WORKER: Final = WORKER_CODES[WorkerState.LIVE]
+
+Fence = tuple[UUID, int]
+
+CLAIMED_COLUMNS: Final = (
+    "v.id, v.attempt, v.job, v.version, v.lane, v.priority, v.args, v.failures, v.crashes,"
+    " v.created_at, v.run_at, v.expires_at, v.scheduled_for, v.retries, v.timeout, v.checkpoint,"
+    " v.gate, v.cancel_requested_at, v.schedule,"
+    " CASE WHEN v.schedule IS NOT NULL THEN (SELECT s.succeeded_for FROM daybell.schedule s"
+    " WHERE s.tenant = v.tenant AND s.id = v.schedule)"
+    # A node runs for the tick of its run.
+    " WHEN v.node IS NOT NULL AND v.scheduled_for IS NOT NULL THEN (SELECT s.succeeded_for"
+    " FROM daybell.run r, daybell.schedule s WHERE r.id = v.parent AND r.tenant = v.tenant"
+    " AND s.tenant = r.tenant AND s.id = r.schedule) END AS previous_success,"
+    " v.node, v.parent"
+)
+
+CLAIMED_WIDTH: Final = 22
+
+# LATERAL looks at one lane and priority after the other and stops at the limit: nothing is sorted,
+# whatever the backlog, and rows of the future are never stepped over. The subselects for `now` are
+# evaluated once and can be used by the index, which a volatile function cannot.
+ONE_KIND: Final = """
+        SELECT x.ctid
+          FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[])
+                 q(lane, queue, priority, bound),
+               LATERAL (SELECT a.ctid FROM daybell.agenda a
+                         WHERE a.lane = q.lane AND a.priority = q.priority
+                           AND a.run_at <= (SELECT now FROM t)
+                           AND a.run_at >= q.bound * (SELECT is_bounded FROM t)
+                         ORDER BY a.run_at, a.id LIMIT $4 FOR UPDATE SKIP LOCKED) x"""
+# Kinds of one queue share its order: their lanes are merged, at most a page of each.
+SEVERAL_KINDS: Final = """
+        SELECT x.ctid
+          FROM (SELECT queue, priority, array_agg(lane) AS lanes, array_agg(bound) AS bounds
+                  FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[]) WITH ORDINALITY
+                       u(lane, queue, priority, bound, place)
+                 GROUP BY queue, priority ORDER BY min(place)) q,
+               LATERAL (SELECT y.ctid
+                          FROM unnest(q.lanes, q.bounds) k(lane, bound),
+                               LATERAL (SELECT a.ctid, a.run_at, a.id FROM daybell.agenda a
+                                         WHERE a.lane = k.lane AND a.priority = q.priority
+                                           AND a.run_at <= (SELECT now FROM t)
+                                           AND a.run_at >= k.bound * (SELECT is_bounded FROM t)
+                                         ORDER BY a.run_at, a.id LIMIT $4
+                                           FOR UPDATE SKIP LOCKED) y
+                         ORDER BY y.run_at, y.id LIMIT $4) x"""
+# Lanes that nobody has used are neither made nor asked for. So the claim itself looks for those
+# that its process does not know yet; if there are any, or a quota that it does not know of, it
+# takes nothing and is asked again.
+# `$13` is the snapshot of the claim that set the bounds. Transactions below `$14` were open in it
+# for so long that their rows may lie below the bounds; without any, `$13` is null. `is_bounded` is
+# 0 as soon as one of them has ended. Those from the snapshot's xmax on are not listed in it, so a
+# later xmax counts as an end.
+# The last row describes the claim as a whole: columns that repeat in every row take time to read.
+# `= ANY(ARRAY(…))` looks into `live` by its key, whatever the planner believes of the table's
+# size; a join could be planned as a scan of it.
+CLAIM: Final = f"""
+    WITH t AS MATERIALIZED (
+      SELECT daybell.now() AS now,
+             (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
+             EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known,
+             (SELECT running_max FROM daybell.tenant WHERE key = $1) AS running_max,
+             pg_current_snapshot()::text AS snapshot,
+             ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1) AS paused,
+             CASE WHEN coalesce($13::text = pg_current_snapshot()::text, true) THEN 1
+                  WHEN $14::text::xid8 > pg_snapshot_xmax($13::text::pg_snapshot)
+                       AND pg_snapshot_xmax(pg_current_snapshot())
+                           > pg_snapshot_xmax($13::text::pg_snapshot) THEN 0
+                  WHEN EXISTS (SELECT FROM pg_snapshot_xip($13::text::pg_snapshot) x
+                                WHERE x < $14::text::xid8
+                                  AND pg_visible_in_snapshot(x, pg_current_snapshot())) THEN 0
+                  ELSE 1 END::float8 AS is_bounded,
+             ARRAY(SELECT l.key
+                     FROM unnest($10::text[]) u(queue),
+                          LATERAL (SELECT l.key FROM daybell.lane l
+                                    WHERE l.tenant = $1 AND l.queue = u.queue
+                                      AND l.needs = ANY($11::text[])) l
+                    WHERE l.key <> ALL ($5::int[])) AS new_lanes),
+    d AS (
+      DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}
+         WHERE (SELECT worker_state = {LIVE_WORKER} AND NOT is_known AND new_lanes = '{{{{}}}}'
+                       AND (running_max IS NULL OR $12) FROM t)
+           AND q.queue <> ALL ((SELECT paused FROM t)::text[])
+         LIMIT $4)) RETURNING id),
+    v AS MATERIALIZED (
+      SELECT {CLAIMED_COLUMNS} FROM daybell.live v
+       WHERE v.tenant + 0 = $1 AND v.id = ANY(ARRAY(SELECT id FROM d))),
+    l AS (
+      INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
+      SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0
+      RETURNING pg_current_xact_id() AS xid),
+    o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
+    (SELECT v.*, NULL::float8 AS now, NULL::smallint AS worker_state, NULL::boolean AS is_known,
+            NULL::int[] AS new_lanes, NULL::bigint AS running_max, NULL::text[] AS paused,
+            NULL::float8 AS is_bounded, NULL::text AS snapshot, NULL::float8 AS next_due
+       FROM v
+      ORDER BY v.priority, array_position($6::text[], $6[array_position($5::int[], v.lane)]),
+               v.run_at, v.id)
+    UNION ALL
+    SELECT {", ".join(["NULL"] * CLAIMED_WIDTH)},
+           t.now, t.worker_state, t.is_known, t.new_lanes, t.running_max, t.paused, t.is_bounded,
+           (SELECT concat_ws(' ', t.snapshot, l.xid) FROM t LEFT JOIN l ON true),
+           CASE WHEN (SELECT count(*) FROM v) < $4 THEN (
+             SELECT min(x.run_at)
+               FROM unnest($5::int[], $6::text[], $7::smallint[]) q(lane, queue, priority),
+                    LATERAL (SELECT a.run_at FROM daybell.agenda a
+                              WHERE a.lane = q.lane AND a.priority = q.priority AND a.run_at > t.now
+                              ORDER BY a.run_at, a.id LIMIT 1) x
+              WHERE q.queue <> ALL (t.paused)
+           ) END
+      FROM t
+    """
+CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND)
+CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS)
+
+
+class ClaimRequest(NamedTuple):
+    """What a claim asks for."""
+
+    tenant: str
+    worker: UUID
+    lease: UUID
+    queues: Sequence[str]
+    kinds: Sequence[str]
+    limit: int
+
+
+class Claiming(Loading):
+    """Taking executions, each once."""
+
+    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
+        super().__init__(db, listen_url=listen_url)
+        self._bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}
+        self._limited: set[int] = set()  # tenants that had a quota of running executions
+        # How many executions of a lease have not left it, for those claimed through this store; a
+        # lease at zero is over, and its row goes with the next statement that writes leases. Only
+        # moves that were made just now count, so a repetition never ends a lease too early; one
+        # that is never seen to end is found by the worker's next renewal.
+        self.open_leases: dict[tuple[UUID, UUID], int] = {}
+        self.done_leases: list[UUID] = []
+
+    async def claim(
+        self,
+        tenant: str,
+        *,
+        worker: UUID,
+        lease: UUID,
+        queues: Sequence[str],
+        limit: int,
+        kinds: Sequence[str] = ("task",),
+    ) -> Claim:
+        checks.check_limit(limit, most=CLAIM_BATCH_MAX)
+        asked = ClaimRequest(
+            tenant, worker, lease, list(dict.fromkeys(queues)), list(dict.fromkeys(kinds)), limit
+        )
+        claim = await self._take(asked)
+        if claim is None:
+            # On another connection, after the first was given back: who waits must hold none.
+            claim = await self._recall(asked)
+        return claim
+
+    async def _take(self, asked: ClaimRequest) -> Claim | None:
+        """Claim, unless the lease has been used before: None."""
+        # One for each queue, so that it is known by name; the others are made by who fills them.
+        key, _ = await self.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
+        while True:
+            is_limited = key in self._limited
+            async with self.db.transaction() if is_limited else self.db.link() as link:
+                room = await self._room(link, key, asked.limit) if is_limited else asked.limit
+                lanes = self.names.known_lanes(key, asked.queues, asked.kinds)
+                rows = await self._ask(link, key, asked, lanes, room, is_limited=is_limited)
+                if rows is None:
+                    return None
+                head = rows.pop()
+                if head["is_known"]:
+                    return None
+                if head["new_lanes"]:
+                    await self.names.lane_rows(link, head["new_lanes"])
+                elif head["running_max"] is not None and not is_limited:
+                    self._limited.add(key)
+                else:
+                    return await self._taken(link, key, asked, lanes, room, head, rows)
+
+    async def _room(self, link: Link, tenant: int, limit: int) -> int:
+        """How many may be claimed of a tenant with a quota, if it still has one."""
+        most = await self.running_max(link, tenant)
+        if most is None:
+            self._limited.discard(tenant)
+            return limit
+        return await self.room(link, tenant, limit, most)
+
+    async def _ask(
+        self,
+        link: Link,
+        tenant: int,
+        asked: ClaimRequest,
+        lanes: Lanes,
+        room: int,
+        *,
+        is_limited: bool,
+    ) -> list[Row] | None:
+        """Take what is due, at most so many. None: the lease has taken something already."""
+        bounds = self._bounds_of(tenant, asked)
+        done = self.done_leases[:]
+        try:
+            rows = await link.fetch(
+                CLAIM_SEVERAL if lanes.are_shared else CLAIM_ONE,
+                tenant,
+                asked.worker,
+                asked.lease,
+                room,
+                [lane for _ in PRIORITIES for lane in lanes.keys],
+                [queue for _ in PRIORITIES for queue in lanes.queues],
+                [priority for priority in PRIORITIES for _ in lanes.keys],
+                [bounds.get(lane, priority) for priority in PRIORITIES for lane in lanes.keys],
+                done,
+                asked.queues,
+                asked.kinds,
+                is_limited,
+                bounds.snapshot,
+                str(bounds.cutoff),
+            )
+        except asyncpg.UniqueViolationError:
+            return None  # its own twin, under way when we looked, has taken something after all
+        self.forget_leases(done)
+        state = rows[-1]["worker_state"]
+        if state is None or WORKER_STATES[state] == "dead":
+            raise dead_worker(asked.worker)
+        return rows
+
+    async def _taken(
+        self,
+        link: Link,
+        key: int,
+        asked: ClaimRequest,
+        lanes: Lanes,
+        room: int,
+        head: Row,
+        rows: list[Row],
+    ) -> Claim:
+        """Return the claim that these rows make."""
+        if room > 0:
+            bounds = self._bounds_of(key, asked)
+            bounds.move(head, rows, lanes=lanes, limit=room)
+        if rows:
+            self.open_leases[asked.worker, asked.lease] = len(rows)
+        executions = await self.claimed_from(link, asked.tenant, rows, lease=asked.lease)
+        left = None
+        if len(rows) == room < asked.limit:
+            left = await self._next_due(link, key, lanes, after=0.0)
+        return Claim(
+            lease=asked.lease,
+            now=head["now"],
+            executions=executions,
+            next_due=head["next_due"],
+            is_limited=left is not None and left <= head["now"],
+        )
+
+    def _bounds_of(self, tenant: int, asked: ClaimRequest) -> Bounds:
+        ask = tenant, tuple(asked.queues), tuple(asked.kinds)
+        return self._bounds.setdefault(ask, Bounds())
+
+    RECALL = f"""
+    SELECT {CLAIMED_COLUMNS}, daybell.now() AS now
+      FROM daybell.lease l, {IN_LEASE}
+     WHERE l.id = $3 AND l.worker = $2 AND l.tenant = $1
+     ORDER BY v.priority, v.run_at, v.id
+    """
+
+    async def _recall(self, asked: ClaimRequest) -> Claim:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, asked.tenant)
+            rows = await link.fetch(self.RECALL, key, asked.worker, asked.lease)
+            now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
+            executions = await self.claimed_from(link, asked.tenant, rows, lease=asked.lease)
+            due = None
+            if len(rows) < asked.limit:
+                lanes = await self.names.find_lanes(link, key, asked.queues, asked.kinds)
+                due = await self._next_due(link, key, lanes, after=now)
+        return Claim(lease=asked.lease, now=now, executions=executions, next_due=due)
+
+    async def claimed_from(
+        self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
+    ) -> list[Claimed]:
+        """Rows that begin with CLAIMED_COLUMNS, as workers know them."""
+        if not rows:
+            return []
+        # Most often all are of one job and lane, as the first and the last: others are looked up
+        # when they turn up.
+        ends = rows[0], rows[-1]
+        jobs = await self.names.job_names(link, [row["job"] for row in ends])
+        lanes = await self.names.lane_rows(link, [row["lane"] for row in ends])
+        claimed: list[Claimed] = []
+        for row in rows:
+            if row["job"] not in jobs:
+                await self.names.job_names(link, [row["job"]])
+            if row["lane"] not in lanes:
+                await self.names.lane_rows(link, [row["lane"]])
+            claimed.append(_claimed(row, tenant, lease, jobs, lanes))
+        return claimed
+
+    def forget_leases(self, leases: Sequence[UUID]) -> None:
+        """These leases' rows are gone."""
+        self.done_leases = [lease for lease in self.done_leases if lease not in leases]
+
+    def keep_leases(self, worker: UUID, leases: Collection[UUID]) -> None:
+        """Count no longer what the worker does not know any more."""
+        known = set(leases)
+        for owner, lease in [key for key in self.open_leases if key[0] == worker]:
+            if lease not in known:
+                del self.open_leases[owner, lease]
+
+    def settle(self, worker: UUID, left: Mapping[UUID, int]) -> None:
+        """So many executions of these leases have left the worker's hands just now."""
+        for lease, count in left.items():
+            rest = self.open_leases.get((worker, lease))
+            if rest is None:
+                continue
+            if rest > count:
+                self.open_leases[worker, lease] = rest - count
+            else:
+                del self.open_leases[worker, lease]
+                self.done_leases.append(lease)
+
+    DUE = """
+    SELECT min(x.run_at) FROM unnest($1::int[], $2::smallint[]) q(lane, priority),
+      LATERAL (SELECT run_at FROM daybell.agenda a
+                WHERE a.lane = q.lane AND a.priority = q.priority AND a.run_at > $3
+                ORDER BY run_at, id LIMIT 1) x
+    """
+    PAUSED = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
+
+    async def next_due(
+        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
+    ) -> Instant | None:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            lanes = await self.names.find_lanes(link, key, queues, kinds)
+            return await self._next_due(link, key, lanes, after=0.0)
+
+    async def _next_due(
+        self, link: Link, tenant: int, lanes: Lanes, *, after: Instant
+    ) -> Instant | None:
+        paused = {row["queue"] for row in await link.fetch(self.PAUSED, tenant)}
+        pairs = zip(lanes.keys, lanes.queues, strict=True)
+        open_lanes = [lane for lane, queue in pairs if queue not in paused]
+        return await link.fetchval(
+            self.DUE,
+            [lane for _ in PRIORITIES for lane in open_lanes],
+            [priority for priority in PRIORITIES for _ in open_lanes],
+            after,
+        )
+
+
+def dead_worker(worker: UUID) -> LeaseLost:
+    """What a worker hears that is not known, or not alive any more."""
+    return LeaseLost(
+        f"worker {worker} is not registered or was declared dead; it must start anew with a new id"
+    )
+
+
+def _claimed(
+    row: Row,
+    tenant: str,
+    lease: UUID | None,
+    jobs: Mapping[int, str],
+    lanes: Mapping[int, LaneRow],
+) -> Claimed:
+    # Unpacked at once, and put together by position: by name, both take twice as long.
+    (
+        id, attempt, job, version, lane_key, priority, args, failures, crashes, created_at, run_at,
+        expires_at, scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at,
+        schedule, previous_success, node, parent, *_,
+    ) = row  # fmt: skip
+    lane = lanes[lane_key]
+    return Claimed(
+        id,
+        attempt,
+        row["lease"] if lease is None else lease,
+        tenant,
+        jobs[job],
+        version,
+        lane.needs,
+        lane.queue,
+        PRIORITIES[priority],
+        args,
+        failures,
+        crashes,
+        created_at,
+        run_at,
+        expires_at,
+        scheduled_for,
+        retries,
+        timeout,
+        checkpoint,
+        gate,
+        cancel_requested_at is not None,
+        schedule,
+        previous_success,
+        node,
+        parent,
+    )
+
+
+# The statements that move running executions, each fenced by what the worker holds.
+
+# What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
+# moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
+# every move. `IS TRUE` keeps these hashed lookups; as joins they would follow what the planner
+# believes of the table's size at the time.
+HELD: Final = """
+    h AS MATERIALIZED (
+      SELECT x.id, x.attempt, array_position($3::uuid[], l.id) AS place
+        FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+       WHERE l.id = ANY($3::uuid[]) AND l.worker = $2 AND l.tenant = $1),
+    m AS MATERIALIZED (
+      SELECT u.id, u.attempt FROM unnest($4::uuid[], $5::int[], $6::int[]) u(id, attempt, place)
+       WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
+# A run that has begun (state 5) is in nobody's hands, although a lease may still name it.
+IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND v.state <> 5"
+# Not to be looked up in an index: others have nodes of the same run.
+IS_NODE_OF_THESE: Final = "v.node IS NOT NULL AND (v.parent = ANY($11::uuid[])) IS TRUE"
+IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
+OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
+
+# Who waits for work looks for it so often by itself.
+SOON_SECONDS: Final = 1.0
+
+_by_id: Final = attrgetter("id.int")
+
+
+class MoveBatch:
+    """Moves of one worker that go together."""
+
+    def __init__(self, tenant: str, worker: UUID, moves: list[Transition]) -> None:
+        self.tenant = tenant
+        self.worker = worker
+        self.moves = moves
+        self.leases = count_by_lease(moves)
+
+    def only(self, moves: list[Transition]) -> MoveBatch:
+        return MoveBatch(self.tenant, self.worker, moves)
+
+    def guard(self, tenant: int) -> tuple[object, ...]:
+        """The first six parameters of every statement here."""
+        return (tenant, self.worker, list(self.leases), *fence_columns(self.moves, self.leases))
+
+
+class Moving(Claiming):
+    """Ends, ways back, and what a running task shows of itself."""
+
+    # FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500 would
+    # be 250,000 comparisons, and the planner takes both lists to be short.
+    TAKEN_OUT = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    d AS (
+      DELETE FROM daybell.live v
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+         AND v.cancel_requested_at IS NULL AND {IS_UNLINKED}
+      RETURNING v.*),
+    {OVER}"""
+    PUT_AWAY = f"""
+    INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
+                                 started_at, worker, result, log)
+    SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t),
+           (SELECT now FROM t) - u.ran, $2, u.result, u.log
+      FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::text[], $9::float8[], $10::text[])
+                       u(id, attempt, result, ran, log) USING (id, attempt)
+     WHERE coalesce(d.job, 0) > 0
+    """
+
+    SUCCEED = f"{TAKEN_OUT} {PUT_AWAY}"
+
+    # The same where gates and schedules are locked; and for nodes of runs that there are.
+    SUCCEED_LINKED = f"""
+    {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NULL")} {PUT_AWAY} RETURNING {TOLD}
+    """
+    SUCCEED_NODES = f"""
+    {TAKEN_OUT.replace(IS_UNLINKED, IS_NODE_OF_THESE)},
+    i AS ({PUT_AWAY} RETURNING {run_rows.TOLD}),
+    {run_rows.MOVED}
+    """
+
+    async def succeed(
+        self, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
+    ) -> bool:
+        """The plain way. False: not all were made here, and each has to be looked at."""
+        done = self.done_leases[:] if over is None else over
+        answer = await link.execute(self.SUCCEED, *_succeeding(tenant, batch, done))
+        self.forget_leases(done)
+        return int(answer.rpartition(" ")[2]) == len(batch.moves)
+
+    async def _succeed_linked(
+        self,
+        link: Link,
+        query: str,
+        tenant: int,
+        batch: MoveBatch,
+        over: list[UUID] | None,
+        *more: Any,
+    ) -> list[Row]:
+        """The same for what means something to others, as far as it succeeded."""
+        moves = [move for move in batch.moves if move.target is State.SUCCEEDED]
+        if not moves:
+            return []
+        done = self.done_leases[:] if over is None else over
+        rows = await link.fetch(query, *_succeeding(tenant, batch.only(moves), done), *more)
+        self.forget_leases(done)
+        return rows
+
+    # Where cancelling was asked for, that is what it ends as. A dead one goes where people look; of
+    # a node's, that is the run.
+    END = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    d AS (
+      DELETE FROM daybell.live v
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+         AND ($18 OR (v.gate IS NULL AND v.schedule IS NULL))
+         AND (v.node IS NULL OR (v.parent = ANY($19::uuid[])) IS TRUE)
+      RETURNING v.*),
+    e AS MATERIALIZED (
+      SELECT {KEPT}, u.failures, u.crashes,
+             CASE WHEN cancel_requested_at IS NULL THEN u.state ELSE 8 END AS state,
+             CASE WHEN cancel_requested_at IS NULL THEN u.outcome ELSE 5 END AS outcome,
+             (SELECT now FROM t) AS finished_at,
+             coalesce((SELECT now FROM t) - u.ran, d.started_at) AS started_at, $2::uuid AS worker,
+             CASE WHEN cancel_requested_at IS NULL THEN u.result END AS result,
+             CASE WHEN u.state <> 6 OR cancel_requested_at IS NOT NULL
+                  THEN coalesce(u.error, d.error) END AS error,
+             CASE WHEN cancel_requested_at IS NULL THEN u.reason END AS reason,
+             coalesce(u.checkpoint, d.checkpoint) AS checkpoint, u.log
+        FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[],
+                                $11::int[], $12::text[], $13::text[], $14::text[], $15::float8[],
+                                $16::text[], $17::text[])
+             u(id, attempt, state, outcome, failures, crashes, result, error, reason, ran,
+               checkpoint, log)
+             USING (id, attempt)
+       WHERE coalesce(d.job, 0) > 0),
+    {OVER},
+    x AS (
+      INSERT INTO daybell.dead ({ENDED}) SELECT {ENDED} FROM e WHERE state = 7 AND node IS NULL),
+    y AS (
+      INSERT INTO daybell.history ({ENDED})
+      SELECT {ENDED} FROM e WHERE state <> 7 OR node IS NOT NULL)
+    SELECT {TOLD}, {HAS_RUN} FROM e
+    """
+
+    async def end(
+        self,
+        link: Link,
+        tenant: int,
+        batch: MoveBatch,
+        *,
+        over: list[UUID] | None = None,
+        is_linked: bool = False,
+        runs: Iterable[UUID] = (),
+    ) -> dict[Fence, Row]:
+        """Ends. What a gate or a schedule waits for is left out, unless they are locked, and nodes
+        of runs that are not among these, which are.
+        """
+        moves, done = batch.moves, self.done_leases[:] if over is None else over
+        rows = await link.fetch(
+            self.END,
+            *batch.guard(tenant),
+            done,
+            [STATE_CODES[move.target] for move in moves],
+            [OUTCOME_CODES[move.outcome] for move in moves],
+            [move.failures for move in moves],
+            [move.crashes for move in moves],
+            _kept_results(moves),
+            [move.error for move in moves],
+            [move.reason for move in moves],
+            [move.ran for move in moves],
+            [move.checkpoint for move in moves],
+            [move.log for move in moves],
+            is_linked,
+            list(runs),
+        )
+        self.forget_leases(done)
+        self.cancelled |= {(tenant, row["id"]): None for row in rows if row["has_run"]}
+        return {(row["id"], row["attempt"]): row for row in rows}
+
+    async def end_linked(
+        self, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
+    ) -> dict[Fence, Row]:
+        """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
+        locks, for which others of the same run may be waiting; see `progressing.py`.
+        """
+        nodes = [move for move in batch.moves if move.run is not None]
+        others = [move for move in batch.moves if move.run is None]
+        runs = {move.run for move in nodes if move.run is not None}
+        known = [row["id"] for row in await self.around(link, tenant, runs)]
+        made, ends, seen = await self._move_nodes(link, tenant, batch.only(nodes), known, over)
+        gates = {move.gate for move in others if move.gate is not None}
+        schedules = {move.schedule for move in others if move.schedule is not None}
+        held = await self.lock_links(link, tenant, schedules, gates, runs)
+        rows = await self._move_others(link, tenant, batch.only(others), over) if others else {}
+        await self.follow_up(link, tenant, rows.values(), held, ends, seen=seen)
+        return made | rows if rows else made
+
+    async def _move_nodes(
+        self,
+        link: Link,
+        tenant: int,
+        batch: MoveBatch,
+        runs: Collection[UUID],
+        over: list[UUID] | None,
+    ) -> tuple[dict[Fence, Row], EndsByRun, RowCache]:
+        """Also answers what runs hear of it, and the nodes as they are."""
+        succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
+        if len(succeeded) < len(batch.moves):  # two statements, and one order of locks
+            await link.execute(self.LOCK_NODES, tenant, [move.id for move in batch.moves])
+        rows = await self._succeed_linked(link, self.SUCCEED_NODES, tenant, batch, over, runs)
+        made, ends, seen = run_rows.read_ended_nodes(rows, succeeded)
+        rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
+        if rest:
+            some = batch.only(rest)
+            others = await self.end(link, tenant, some, over=over, is_linked=True, runs=runs)
+            made |= others
+            ends = merge_ends(ends, node_ends(others.values()))
+        return made, ends, seen
+
+    async def _move_others(
+        self, link: Link, tenant: int, batch: MoveBatch, over: list[UUID] | None
+    ) -> dict[Fence, Row]:
+        rows = await self._succeed_linked(link, self.SUCCEED_LINKED, tenant, batch, over)
+        made = {(row["id"], row["attempt"]): row for row in rows}
+        rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
+        if rest:
+            made |= await self.end(link, tenant, batch.only(rest), over=over, is_linked=True)
+        return made
+
+    # Each row is found and locked by itself, then changed where it lies.
+    BACK = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    u AS MATERIALIZED (
+      SELECT u.*, x.place, coalesce((SELECT now FROM t) - u.ran, x.started_at) AS started_at,
+             greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay)) AS run_at
+        FROM unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[], $11::int[],
+                    $12::float8[], $13::float8[], $14::text[], $15::text[], $16::float8[],
+                    $17::text[], $18::text[])
+             u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran,
+               checkpoint, log),
+             LATERAL (SELECT v.ctid AS place, v.started_at FROM daybell.live v
+                       WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
+                         AND v.cancel_requested_at IS NULL
+                         AND {IS_HELD}
+                       LIMIT 1 FOR UPDATE) x),
+    v AS (
+      UPDATE daybell.live v
+         SET attempt = v.attempt + 1, failures = u.failures, crashes = u.crashes, run_at = u.run_at,
+             state = CASE WHEN u.state = 1 AND u.run_at > (SELECT now FROM t) THEN 2
+                          ELSE u.state END,
+             error = coalesce(u.error, v.error), started_at = NULL,
+             reason = CASE WHEN u.state IN (2, 4) THEN u.reason END,
+             progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
+        FROM u WHERE v.ctid = u.place
+      RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome,
+                u.started_at AS began, u.error AS said, u.log),
+    l AS (
+      INSERT INTO daybell.attempt
+             (tenant, id, attempt, outcome, worker, started_at, ended_at, error, log)
+      SELECT $1, id, attempt, outcome, $2, began, (SELECT now FROM t), said, log
+        FROM v),
+    a AS (
+      INSERT INTO daybell.agenda (run_at, lane, priority, id)
+      SELECT run_at, lane, priority, id FROM v WHERE state <> 4),
+    {OVER}
+    SELECT id, attempt, state,
+           CASE WHEN state <> 4 AND run_at < (SELECT now FROM t) + {SOON_SECONDS} THEN lane END
+             AS filled
+      FROM v
+    """
+
+    async def back(self, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+        moves, done = batch.moves, self.done_leases[:]
+        rows = await link.fetch(
+            self.BACK,
+            *batch.guard(tenant),
+            done,
+            [STATE_CODES[move.target] for move in moves],
+            [OUTCOME_CODES[move.outcome] for move in moves],
+            [move.failures for move in moves],
+            [move.crashes for move in moves],
+            [move.delay for move in moves],
+            [move.at for move in moves],
+            [move.error for move in moves],
+            [move.reason for move in moves],
+            [move.ran for move in moves],
+            [move.checkpoint for move in moves],
+            [move.log for move in moves],
+        )
+        self.forget_leases(done)
+        filled = {row["filled"] for row in rows if row["filled"] is not None}
+        if filled:
+            await self.mark_lanes_claimable(link, tenant, filled)
+        return {(row["id"], row["attempt"]): row for row in rows}
+
+    REPORT = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    u AS MATERIALIZED (
+      SELECT u.*, x.place
+        FROM unnest($4::uuid[], $5::int[], $7::float8[], $8::float8[], $9::text[], $10::text[])
+             u(id, attempt, ran, progress, note, checkpoint),
+             LATERAL (SELECT v.ctid AS place FROM daybell.live v
+                       WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
+                         AND {IS_HELD}
+                       LIMIT 1 FOR UPDATE) x)
+    UPDATE daybell.live v
+       SET started_at = (SELECT now FROM t) - u.ran,
+           progress = coalesce(u.progress, v.progress), note = coalesce(u.note, v.note),
+           checkpoint = coalesce(u.checkpoint, v.checkpoint)
+      FROM u WHERE v.ctid = u.place RETURNING v.id, v.attempt
+    """
+
+    async def report(self, tenant: str, *, worker: UUID, reports: Sequence[Report]) -> list[Fence]:
+        for position, report in enumerate(reports):
+            checks.check_report(report, position)
+        if not reports:
+            async with self.db.link() as link:
+                await self.names.tenant(link, tenant)
+            return []
+        ordered = sorted(reports, key=_by_id)
+        leases = count_by_lease(ordered)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(
+                self.REPORT,
+                key,
+                worker,
+                list(leases),
+                *fence_columns(ordered, leases),
+                [report.ran for report in ordered],
+                [report.progress for report in ordered],
+                [report.note for report in ordered],
+                [report.checkpoint for report in ordered],
+            )
+        written = {(row["id"], row["attempt"]) for row in rows}
+        named = [(report.id, report.attempt) for report in reports]
+        return [fence for fence in named if fence not in written]
+
+
+def _succeeding(tenant: int, batch: MoveBatch, done: list[UUID]) -> tuple[object, ...]:
+    """What SUCCEED takes."""
+    moves = batch.moves
+    return (
+        *batch.guard(tenant),
+        done,
+        drop_if_all_null(_kept_results(moves)),
+        [move.ran for move in moves],
+        drop_if_all_null([move.log for move in moves]),
+    )
+
+
+def _kept_results(moves: Sequence[Transition]) -> list[str | None]:
+    results = [move.result for move in moves]
+    # Most are far too short to need counting in bytes.
+    if any(result is not None and len(result) > RESULT_BYTES_MAX // 4 for result in results):
+        for result in results:
+            if result is not None and (fault := checks.size_fault(result, RESULT_BYTES_MAX)):
+                raise UsageError(f"its result {fault}")
+    return results
+
+
+def fence_columns(
+    moves: Sequence[Claimed | Transition | Report | NewLogPart | NewStep], leases: Iterable[UUID]
+) -> tuple[list[UUID], list[int], list[int]]:
+    """Ids, attempts, and the places of their leases in the list of leases, from 1."""
+    places = {lease: place for place, lease in enumerate(leases, 1)}
+    one = len(places) == 1
+    which = [1] * len(moves) if one else [places[move.lease] for move in moves]
+    return [move.id for move in moves], [move.attempt for move in moves], which
+
+
+def count_by_lease(
+    moves: Sequence[Claimed | Transition | Report | NewLogPart | NewStep],
+) -> dict[UUID, int]:
+    """How many moves there are of each lease. They come in runs that share the very same object."""
+    counts: dict[UUID, int] = {}
+    start = 0
+    for end in range(1, len(moves) + 1):
+        lease = moves[start].lease
+        if end == len(moves) or moves[end].lease is not lease:
+            counts[lease] = counts.get(lease, 0) + end - start
+            start = end
+    return counts
+
+
+CANCELLED: Final = STATE_CODES[State.CANCELLED]
+ROUNDS_MAX: Final = 5
+NO_LINKS: Final[EndLinks] = (None, None, None)
+
+# The number in an id: numbers compare ten times faster than ids, and in the same order.
+
+
+class Way(Enum):
+    """Which statements a move takes."""
+
+    SUCCEED = "the plain end"
+    END = "any other end"
+    END_LINKED = "an end that a gate, a schedule or a run waits for"
+    BACK = "back to be claimed again"
+    WAIT = "back, to wait for an event that may have come"
+    UNLOCKED = "whatever is not locked by others"
+
+
+class Applying(Moving, EventWaits):
+    """Ends and ways back."""
+
+    async def apply(
+        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+    ) -> list[Verdict]:
+        if not transitions:
+            async with self.db.link() as link:
+                await self.names.tenant(link, tenant)
+            return []
+        first, later = _distinct(transitions)
+        verdicts: list[Verdict] = []
+        for way, moves in _by_way(first, wait=wait):
+            # What has succeeded is not looked at one by one: if it cannot be kept, it shows.
+            faults = _faults(move for move in moves if move.target is not State.SUCCEEDED)
+            sound = [move for move in moves if move.id not in faults] if faults else moves
+            if sound:
+                verdicts += await self._apply(tenant, worker, sound, way)
+            if faults:
+                faulty = [move for move in moves if move.id in faults]
+                verdicts += await self._refuse(MoveBatch(tenant, worker, faulty), faults)
+        if later:
+            verdicts += await self.apply(tenant, worker=worker, transitions=later, wait=wait)
+        return verdicts
+
+    async def _apply(
+        self, tenant: str, worker: UUID, moves: list[Transition], way: Way
+    ) -> list[Verdict]:
+        """Make moves of one kind; a batch with a row that cannot be kept is halved to find it."""
+        try:
+            return await self.db.settled(lambda: self._make(tenant, worker, moves, way))
+        except UsageError as error:
+            if len(moves) == 1:
+                return [Verdict(moves[0].id, moves[0].attempt, Ruling.REFUSED, str(error))]
+        middle = len(moves) // 2
+        return [
+            *await self._apply(tenant, worker, moves[:middle], way),
+            *await self._apply(tenant, worker, moves[middle:], way),
+        ]
+
+    async def _refuse(self, batch: MoveBatch, faults: Mapping[UUID, str]) -> list[Verdict]:
+        verdicts, refused = await self._judge(batch, {})
+        return verdicts + [
+            Verdict(move.id, move.attempt, Ruling.REFUSED, faults[move.id]) for move in refused
+        ]
+
+    async def _make(
+        self,
+        tenant: str,
+        worker: UUID,
+        moves: list[Transition],
+        way: Way,
+        *,
+        rounds: int = ROUNDS_MAX,
+    ) -> list[Verdict]:
+        batch = MoveBatch(tenant, worker, moves)
+        is_plain = False
+        is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
+        async with self.db.link() if is_single else self.db.transaction() as link:
+            key = await self.names.tenant(link, tenant)
+            match way:
+                case Way.SUCCEED:
+                    is_plain = await self.succeed(link, key, batch)
+                    made = dict[Fence, Row]()
+                case Way.END:
+                    made = await self.end(link, key, batch)
+                case Way.BACK:
+                    made = await self.back(link, key, batch)
+                case Way.WAIT:
+                    waits = batch.only(await self.unless_over(link, key, batch.moves))
+                    made = await self.back(link, key, waits)
+                case Way.END_LINKED:
+                    made = await self.end_linked(link, key, batch)
+                case Way.UNLOCKED:
+                    made = await self._make_unlocked(link, key, batch)
+        if is_plain:
+            self.settle(worker, batch.leases)
+            await self.unblock_runs(key)
+            return []
+        await self._follow_through(way, key)
+        verdicts, again = await self._judge(batch, made)
+        if not again:
+            return verdicts
+        if way is Way.UNLOCKED:
+            return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in again]
+        if rounds == 0:
+            raise Unavailable("these executions are changed by others all the time; try again")
+        # Cancelled in the meantime, or changed between our look at a row and the lock on it.
+        cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
+        for next_way, left in _by_way(list(again), wait=True, cancelled=cancelled):
+            verdicts += await self._make(tenant, worker, left, next_way, rounds=rounds - 1)
+        return verdicts
+
+    async def _follow_through(self, way: Way, tenant: int) -> None:
+        if way is Way.UNLOCKED:
+            self.notify_after_commit()  # what runs have left to do may be locked, and is left to upkeep
+        else:
+            await self.after_commit(tenant)
+
+    LOCK_LIVE = """
+    SELECT id, cancel_requested_at IS NOT NULL AS is_cancelling FROM daybell.live
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED
+    """
+
+    async def _make_unlocked(self, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+        free, held = await self.try_lock_links(link, tenant, {_links(m) for m in batch.moves})
+        moves = [move for move in batch.moves if _links(move) in free]
+        rows = await link.fetch(self.LOCK_LIVE, tenant, [move.id for move in moves])
+        locked = {row["id"]: row["is_cancelling"] for row in rows}
+        ends = [m for m in moves if m.id in locked and (locked[m.id] or m.target in TERMINAL)]
+        backs = [
+            m for m in moves if m.id in locked and not locked[m.id] and m.target not in TERMINAL
+        ]
+        made: dict[Fence, Row] = {}
+        if backs:
+            backs = await self.unless_over(link, tenant, backs)
+            made |= await self.back(link, tenant, batch.only(backs))
+        if ends:
+            ended = await self.end(link, tenant, batch.only(ends), is_linked=True, runs=held)
+            await self.follow_up(link, tenant, ended.values(), held)
+            made |= ended
+        return made
+
+    async def _judge(
+        self, batch: MoveBatch, made: dict[Fence, Row]
+    ) -> tuple[list[Verdict], dict[Transition, bool]]:
+        """Say what became of each move that was not simply made.
+
+        Second: moves that still can be made, and whether cancelling was requested meanwhile.
+        """
+        verdicts: list[Verdict] = []
+        doubtful: list[Transition] = []
+        for move in batch.moves:
+            row = made.get(_fence(move))
+            if row is None:
+                doubtful.append(move)
+            elif row["state"] == CANCELLED and move.target is not State.CANCELLED:
+                verdicts.append(Verdict(move.id, move.attempt, Ruling.CANCELLED))
+        self.settle(
+            batch.worker, count_by_lease([move for move in batch.moves if _fence(move) in made])
+        )
+        if not doubtful:
+            return verdicts, {}
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, batch.tenant)
+            recorded = await self._recorded(link, key, doubtful)
+            held = await self._still_held(link, key, batch.only(doubtful))
+            rows = await link.fetch(self.CURRENT, key, [move.id for move in doubtful])
+        current = {row["id"]: row["attempt"] for row in rows}
+        again = {
+            # With the links that it has, which whoever claimed it may not have known.
+            replace(move, gate=row["gate"], schedule=row["schedule"], run=row["run"]): row[
+                "is_cancelling"
+            ]
+            for move in doubtful
+            if (row := held.get(_fence(move))) is not None
+        }
+        for move in doubtful:
+            if _fence(move) not in held:
+                record = recorded.get(_fence(move))
+                verdicts += _ruling(move, record, batch.worker, current.get(move.id))
+        return verdicts, again
+
+    RECORDED = f"""
+    SELECT id, attempt, worker, outcome FROM daybell.attempt
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT id, attempt, worker, outcome FROM daybell.dead
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT h.id, h.attempt, h.worker, h.outcome FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
+    """
+
+    CURRENT = f"""
+    SELECT id, attempt FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT id, attempt FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT h.id, h.attempt FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
+    """
+
+    async def _recorded(
+        self, link: Link, tenant: int, moves: Sequence[Transition]
+    ) -> dict[Fence, Row]:
+        rows = await link.fetch(self.RECORDED, tenant, [move.id for move in moves])
+        return {(row["id"], row["attempt"]): row for row in rows}
+
+    STILL_HELD = f"""
+    WITH {HELD}
+    SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling, v.gate, v.schedule,
+           CASE WHEN v.node IS NOT NULL THEN v.parent END AS run
+      FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+    """
+
+    async def _still_held(self, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+        rows = await link.fetch(self.STILL_HELD, *batch.guard(tenant))
+        return {(row["id"], row["attempt"]): row for row in rows}
+
+
+def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:
+    """The first move of each execution, in one order of locks for everybody; and later ones."""
+    ordered = sorted(moves, key=_by_id)
+    if len(set(map(_by_id, ordered))) == len(ordered):
+        return ordered, []
+    first = {move.id: move for move in reversed(moves)}
+    later = [move for move in moves if first[move.id] is not move]
+    return sorted(first.values(), key=_by_id), later
+
+
+def _faults(moves: Iterable[Transition]) -> dict[UUID, str]:
+    faults = {move.id: transition_fault(move) for move in moves}
+    return {id: fault for id, fault in faults.items() if fault is not None}
+
+
+def _by_way(
+    moves: Sequence[Transition],
+    *,
+    wait: bool,
+    cancelled: Collection[UUID] = (),
+) -> Iterator[tuple[Way, list[Transition]]]:
+    """Sort moves by the statements they take; where cancelling was requested, all are ends."""
+    if not wait:
+        yield Way.UNLOCKED, list(moves)
+        return
+    if not cancelled and all(map(_is_plain, moves)):
+        yield Way.SUCCEED, list(moves)
+        return
+    ways: dict[Way, list[Transition]] = {}
+    for move in moves:
+        is_cancelled = move.id in cancelled
+        if move.target not in TERMINAL and not is_cancelled:
+            way = Way.WAIT if is_for_event(move) else Way.BACK
+        elif _links(move) != NO_LINKS:
+            way = Way.END_LINKED
+        elif move.target is State.SUCCEEDED and not is_cancelled:
+            way = Way.SUCCEED
+        else:
+            way = Way.END
+        ways.setdefault(way, []).append(move)
+    yield from ways.items()
+
+
+def _is_plain(move: Transition) -> bool:
+    return (
+        move.target is State.SUCCEEDED
+        and move.gate is None
+        and move.schedule is None
+        and move.run is None
+    )
+
+
+def _links(move: Transition) -> EndLinks:
+    return move.gate, move.schedule, move.run
+
+
+def _ruling(
+    move: Transition, recorded: Row | None, worker: UUID, current: int | None
+) -> list[Verdict]:
+    if recorded is not None and recorded["worker"] == worker:
+        outcome = OUTCOMES.get(recorded["outcome"])
+        if outcome is move.outcome:
+            return []  # made before; its answer was lost
+        if outcome is Outcome.CANCELLED:
+            return [Verdict(move.id, move.attempt, Ruling.CANCELLED)]
+    return [Verdict(move.id, move.attempt, Ruling.STALE, current=current)]
+
+
+def _fence(move: Transition) -> Fence:
+    return move.id, move.attempt

@@ -1,0 +1,243 @@
+"""What stores have in common about runs of workflows: who asks, who answers, what is written.
+
+`core.progress.advance` decides how a run goes on. A store answers what it asks, in the transaction
+that has the run's lock, and writes what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core import limits
+from daybell.core.event import Facts, NodeWait
+from daybell.core.execution import (
+    TERMINAL,
+    Attempt,
+    AttemptSpan,
+    Execution,
+    Outcome,
+    State,
+    reason_in,
+)
+from daybell.core.ids import mint_many
+from daybell.core.units import Instant
+from daybell.core.workflow.rules import Counts, Rule
+from daybell.core.workflow.run import (
+    Advance,
+    AnyRunQuery,
+    Node,
+    NodeEnd,
+    NodeState,
+    NodeView,
+    ReadIdentical,
+    ReadNodes,
+    ReadQuota,
+    ReadSpecs,
+    Run,
+    RunQuery,
+    Start,
+    WaitingGroup,
+    make_start,
+    node_name,
+)
+from daybell.errors import InvalidWorkflow, UsageError, shown
+
+# Parts of a run that are done after the transaction that found them to do, before the rest is left
+# to upkeep.
+ADVANCE_ROUNDS: Final = 20
+
+# How the last attempt of a run ended, which nobody made.
+OUTCOMES: Final[dict[State, Outcome]] = {
+    State.SUCCEEDED: Outcome.SUCCEEDED,
+    State.DEAD: Outcome.FAILED,
+    State.CANCELLED: Outcome.CANCELLED,
+}
+
+# What is shown of a node that has no execution.
+_WITHOUT_EXECUTION: Final[dict[NodeState, State]] = {
+    NodeState.WAITING: State.WAITING,
+    NodeState.READY: State.WAITING,
+    NodeState.STARTED: State.RUNNING,
+    NodeState.SUCCEEDED: State.SUCCEEDED,
+    NodeState.FAILED: State.DEAD,
+    NodeState.SKIPPED: State.SKIPPED,
+    NodeState.UPSTREAM_FAILED: State.SKIPPED,
+    NodeState.CANCELLED: State.CANCELLED,
+}
+
+
+def drive(
+    asking: Generator[AnyRunQuery, Any, Advance],
+    answer: Callable[[RunQuery], Any],
+    room: Callable[[], float],
+) -> Advance:
+    """Answer until it is known what is to be written. For stores to which many nodes that are alike
+    are just many nodes. `room` counts how many executions the tenant's quota still allows.
+    """
+    try:
+        ask = next(asking)
+        while True:
+            match ask:
+                case ReadQuota():
+                    ask = asking.send(room())
+                case ReadIdentical():
+                    ask = asking.send(_group_identical(ask, answer))
+                case _:
+                    ask = asking.send(answer(ask))
+    except StopIteration as stop:
+        return _expand_groups(stop.value)
+
+
+def _group_identical(ask: ReadIdentical, answer: Callable[[RunQuery], Any]) -> list[WaitingGroup]:
+    rows: list[Node] = answer(ReadNodes(ask.labels))
+    waiting = {row.label: row for row in rows if row.state is NodeState.WAITING and not row.is_map}
+    specs: dict[str, tuple[str, str | None]] = answer(ReadSpecs(tuple(waiting)))
+    found: dict[tuple[Rule, Counts, str], list[Node]] = {}
+    for label, row in sorted(waiting.items(), key=lambda pair: pair[1].order):
+        found.setdefault((row.rule, row.parents, specs[label][0]), []).append(row)
+    return [WaitingGroup(*key, [row.label for row in some], some) for key, some in found.items()]
+
+
+def _expand_groups(step: Advance) -> Advance:
+    if not step.many:
+        return step
+    changed, starts = list(step.changed), list(step.starts)
+    for many in step.many:
+        rows: list[Node] = many.nodes.rows
+        for row, id in zip(rows, mint_many(len(rows)), strict=True):
+            started = replace(row, state=NodeState.STARTED, parents=many.parents, execution=id)
+            changed.append(started)
+            starts.append(make_start(many.spec, id, row.label, many.spec.args))
+    return replace(step, changed=tuple(changed), starts=tuple(starts), many=())
+
+
+def id_source() -> Callable[[], UUID]:
+    """New ids for one part of a run. Many at a time take less time each."""
+    ids: list[UUID] = []
+    count = 1
+
+    def mint() -> UUID:
+        nonlocal count
+        if not ids:
+            ids.extend(reversed(mint_many(count)))
+            count = min(4 * count, 256)
+        return ids.pop()
+
+    return mint
+
+
+def stamp_node(node: Node, now: Instant) -> Node:
+    """A changed node with the times that no execution of it tells."""
+    if node.finished_at is None and node.is_ended:
+        return replace(node, finished_at=now)
+    if node.is_map and node.started_at is None and node.state is NodeState.STARTED:
+        return replace(node, started_at=now)
+    return node
+
+
+def node_end(execution: Execution, attempts: Iterable[Attempt] = ()) -> NodeEnd:
+    """What a run hears of an execution that has ended, after these attempts."""
+    assert execution.node is not None, "it is no node"
+    starts = [one.started_at for one in attempts if one.started_at is not None]
+    return NodeEnd(
+        label=execution.node,
+        execution=execution.id,
+        state=execution.state,
+        result=execution.result,
+        reason=execution.reason,
+        started_at=min(starts, default=execution.started_at),
+        finished_at=execution.finished_at,
+        error=execution.error if execution.state is State.DEAD else None,
+    )
+
+
+def check_level(level: int) -> None:
+    """Refuse to begin a run so deep inside others. The outermost is at level 1.
+
+    Workflows that run each other are refused where they are defined, but a job is looked up when
+    its turn comes, and may be another one by then.
+    """
+    if level > limits.WORKFLOW_LEVELS_MAX:
+        raise InvalidWorkflow(
+            f"workflows inside workflows deeper than {limits.WORKFLOW_LEVELS_MAX} levels; look"
+            " whether these run each other, and put fewer inside each other"
+        )
+
+
+def is_run_over(run: Run) -> bool:
+    """Whether all of its nodes have ended, so that it has to be begun again."""
+    return run.left == 0
+
+
+def restart_refusal(id: UUID, state: State) -> UsageError:
+    """What cannot be begun anew."""
+    if state in TERMINAL:
+        return UsageError(f"execution {id} is no run of a workflow, or was over before it began")
+    return UsageError(f"execution {id} is {state}; cancel it first, or wait for its end")
+
+
+def missing_job_end(start: Start) -> NodeEnd:
+    """The end of a node whose job is not there when it is to start."""
+    reason = f"no job named {shown(start.job)}; it was deleted, or never made"
+    return NodeEnd(
+        label=start.label, execution=start.id, state=State.DEAD, reason=reason, is_made=False
+    )
+
+
+def newest_spans(
+    spans: Iterable[tuple[UUID, AttemptSpan]], limit: int
+) -> dict[UUID, tuple[AttemptSpan, ...]]:
+    """Of each execution the last attempts, in order."""
+    found: dict[UUID, list[AttemptSpan]] = {}
+    for id, span in spans:
+        found.setdefault(id, []).append(span)
+    for each in found.values():
+        each.sort(key=lambda span: span.attempt)
+    return {id: tuple(each[-limit:]) for id, each in found.items()}
+
+
+class ExecutionStatus(NamedTuple):
+    """How the execution of a node stands."""
+
+    state: State
+    started_at: Instant | None
+    run_at: Instant | None = None
+    reason: str | None = None
+
+
+def view_node(
+    node: Node, result: str | None, executions: Mapping[Any, ExecutionStatus]
+) -> NodeView:
+    """A node as people see it. `executions` are those that are still kept."""
+    found = executions.get(node.execution)
+    if found is None:
+        return NodeView(node, _WITHOUT_EXECUTION[node.state], result)
+    if node.started_at is None and found.started_at is not None:
+        node = replace(node, started_at=found.started_at)
+    if found.state in TERMINAL:
+        return NodeView(node, found.state, result)
+    reason = reason_in(found.state, found.reason)
+    return NodeView(node, found.state, result, found.run_at, reason)
+
+
+def select_waits(
+    rows: Iterable[tuple[UUID, str, str, str, str, Instant | None]],
+    facts: Facts | None,
+    limit: int,
+) -> list[NodeWait]:
+    """The first of those waits that an event of these facts fits: of each the execution, its label,
+    that of the node around it, the event's name, the match, and until when.
+    """
+    found = (
+        NodeWait(
+            execution=id, label=label, node=node_name(root), name=name, match=match, until=until
+        )
+        for id, label, root, name, match, until in rows
+        if facts is None or facts.meet(match)
+    )
+    return list(islice(found, limit))

@@ -1,0 +1,543 @@
+"""Keys, tenants, idempotent requests, the audit log, secrets, and templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import asdict
+
+from daybell.core import checks
+from daybell.core.access import (
+    ALL_ENTRIES,
+    BOUND,
+    NO_QUOTAS,
+    AuditEntry,
+    AuditFilter,
+    ChainHead,
+    ChainLink,
+    ChainSegment,
+    Key,
+    NewAuditEntry,
+    NewKey,
+    NewRequest,
+    NewSecret,
+    Quotas,
+    Request,
+    SealedSecret,
+    Secret,
+    Tenant,
+    read_limits,
+    write_limits,
+)
+from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
+from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
+from daybell.core.references import check_secret_name
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import Page, bytes_of, cut_page
+from daybell.errors import (
+    DuplicateKey,
+    NotFound,
+    SecretNotFound,
+    TemplateNotFound,
+    TenantNotFound,
+    shown,
+)
+from daybell.store import admin
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.transaction import Transaction, read_head, record_entries
+
+
+class SqliteAccess(Part):
+    """See `protocol.Access`; the audit log is in `audit.py`."""
+
+    async def add_key(self, tenant: str, key: NewKey) -> Key:
+        checks.check_new_key(key)
+        return await self._write(lambda tx: add_key(tx, tenant, key))
+
+    async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
+        return await self._read(lambda tx: find_key(tx, digest))
+
+    async def has_keys(self) -> bool:
+        return await self._read(lambda tx: bool(tx.execute(_HAS_KEYS, (tx.now,)).fetchone()))
+
+    async def list_keys(self, tenant: str) -> list[Key]:
+        return await self._read(lambda tx: list_keys(tx, tenant))
+
+    async def revoke_key(self, tenant: str, id: UUID) -> Key:
+        return await self._write(lambda tx: revoke_key(tx, tenant, id))
+
+    async def touch_keys(self, used: Mapping[UUID, Seconds]) -> None:
+        ages = {id.bytes: age for id, age in used.items()}
+        await self._write(lambda tx: touch_keys(tx, ages))
+
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        checks.check_quotas(asdict(quotas))
+        checked = check_name(name, what="tenant")
+        return await self._write(lambda tx: add_tenant(tx, checked, quotas))
+
+    async def get_tenant(self, name: str) -> Tenant:
+        return await self._read(lambda tx: get_tenant(tx, name))
+
+    async def list_tenant_records(self) -> list[Tenant]:
+        return await self._read(list_tenant_records)
+
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+        checks.check_quotas(changes)
+        return await self._write(lambda tx: set_quotas(tx, tenant, changes))
+
+    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
+        checks.check_request(request)
+        return await self._write(lambda tx: begin_request(tx, tenant, request))
+
+    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
+        await self._write(lambda tx: answer_request(tx, tenant, key, status, answer))
+
+
+# Of the columns that `read_key` reads.
+_KEYS: Final = """
+SELECT k.id, t.name, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at, k.used_at,
+       k.revoked_at, k.scope
+  FROM api_key k JOIN tenant t ON t.n = k.tenant
+"""
+_ADD_KEY: Final = """
+INSERT INTO api_key (id, tenant, digest, role, scope, name, hint, created_by, created_at,
+                     expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
+
+
+def add_key(tx: Transaction, tenant: str, key: NewKey) -> Key:
+    owner = tx.names.tenant(tx, tenant)
+    expires_at = None if key.expires_in is None else tx.now + key.expires_in
+    about = (*write_limits(key.role, key.scope), key.name, key.hint, key.created_by)
+    tx.execute(_ADD_KEY, (key.id.bytes, owner, key.digest, *about, tx.now, expires_at))
+    row = tx.execute(_ONE_KEY, (owner, key.id.bytes)).fetchone()
+    if row is None:
+        raise DuplicateKey("this token is that of another key already; make a new one")
+    return read_key(row)
+
+
+_FIND_KEY: Final = f"{_KEYS} WHERE k.digest = ?"
+_HAS_KEYS: Final = """
+SELECT 1 FROM api_key WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1
+"""
+_LIST_KEYS: Final = f"{_KEYS} WHERE k.tenant = ? ORDER BY k.id DESC"
+
+
+def find_key(tx: Transaction, digest: bytes) -> tuple[Key, Instant] | None:
+    row = tx.execute(_FIND_KEY, (digest,)).fetchone()
+    return None if row is None else (read_key(row), tx.now)
+
+
+def list_keys(tx: Transaction, tenant: str) -> list[Key]:
+    rows = tx.execute(_LIST_KEYS, (tx.names.tenant(tx, tenant),))
+    return [read_key(row) for row in rows]
+
+
+_REVOKE: Final = """
+UPDATE api_key SET revoked_at = ? WHERE tenant = ? AND id = ? AND revoked_at IS NULL
+"""
+
+
+def revoke_key(tx: Transaction, tenant: str, id: UUID) -> Key:
+    owner = tx.names.tenant(tx, tenant)
+    tx.execute(_REVOKE, (tx.now, owner, id.bytes))
+    row = tx.execute(_ONE_KEY, (owner, id.bytes)).fetchone()
+    if row is None:
+        raise NotFound(f"no key {id}")
+    return read_key(row)
+
+
+_TOUCH: Final = "UPDATE api_key SET used_at = max(ifnull(used_at, 0), ?) WHERE id = ?"
+
+
+def touch_keys(tx: Transaction, ages: Mapping[bytes, Seconds]) -> None:
+    tx.executemany(_TOUCH, [(tx.now - age, id) for id, age in ages.items()])
+
+
+def read_key(row: Any) -> Key:
+    id, tenant, name, kept, hint, created_at, created_by, *times, limits = row
+    expires_at, used_at, revoked_at = times
+    role, scope = read_limits(kept, limits)
+    return Key(
+        id=UUID(bytes=id),
+        tenant=tenant,
+        name=name,
+        role=role,
+        hint=hint,
+        created_at=created_at,
+        created_by=created_by,
+        expires_at=expires_at,
+        used_at=used_at,
+        revoked_at=revoked_at,
+        scope=scope,
+    )
+
+
+_TENANTS: Final = """
+SELECT name, created_at, jobs_max, queued_max, per_minute_max, running_max FROM tenant
+"""
+
+
+def get_tenant(tx: Transaction, name: str) -> Tenant:
+    row = tx.execute(f"{_TENANTS} WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise TenantNotFound(f"no tenant named {shown(name)}")
+    return read_tenant(row)
+
+
+def list_tenant_records(tx: Transaction) -> list[Tenant]:
+    return [read_tenant(row) for row in tx.execute(f"{_TENANTS} ORDER BY name")]
+
+
+_ADD_TENANT: Final = """
+INSERT INTO tenant (name, created_at, jobs_max, queued_max, per_minute_max, running_max)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+# One that has this quota already is not written, and nothing of it is on record.
+_SET_QUOTA: Final = "UPDATE tenant SET {0} = ?2 WHERE n = ?1 AND {0} IS NOT ?2"
+
+
+def add_tenant(tx: Transaction, name: str, quotas: Quotas) -> Tenant:
+    limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
+    if tx.execute(_ADD_TENANT, (name, tx.now, *limits)).rowcount == 0:
+        raise checks.duplicate_tenant(name)
+    return get_tenant(tx, name)
+
+
+def set_quotas(tx: Transaction, tenant: str, changes: Mapping[str, int | None]) -> Tenant:
+    n = tx.names.tenant(tx, tenant)
+    for name, most in changes.items():
+        tx.execute(_SET_QUOTA.format(f"{name}_max"), (n, most))
+    tx.names.quotas_changed()
+    return get_tenant(tx, tenant)
+
+
+def read_tenant(row: Any) -> Tenant:
+    name, created_at, jobs, queued, per_minute, running = row
+    quotas = Quotas(jobs=jobs, queued=queued, per_minute=per_minute, running=running)
+    return Tenant(name=name, created_at=created_at, quotas=quotas)
+
+
+_FORGET_OLD: Final = "DELETE FROM idempotency WHERE tenant = ? AND key = ? AND at <= ?"
+_BEGIN: Final = """
+INSERT INTO idempotency (tenant, key, id, digest, at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+"""
+_KNOWN: Final = """
+SELECT key, digest, id, status, answer FROM idempotency WHERE tenant = ? AND key = ?
+"""
+
+
+def begin_request(tx: Transaction, tenant: str, new: NewRequest) -> Request:
+    owner = tx.names.tenant(tx, tenant)
+    tx.execute(_FORGET_OLD, (owner, new.key, tx.now - REPEAT_SECONDS_KEPT))
+    fields = (owner, new.key, new.id.bytes, new.digest, tx.now)
+    is_new = tx.execute(_BEGIN, fields).rowcount == 1
+    key, digest, id, status, answer = tx.execute(_KNOWN, (owner, new.key)).fetchone()
+    return Request(
+        key=key, digest=digest, id=UUID(bytes=id), is_new=is_new, status=status, answer=answer
+    )
+
+
+_ANSWER: Final = """
+UPDATE idempotency SET status = ?, answer = ? WHERE tenant = ? AND key = ? AND status IS NULL
+"""
+
+
+def answer_request(tx: Transaction, tenant: str, key: str, status: int, answer: str) -> None:
+    tx.execute(_ANSWER, (status, answer, tx.names.tenant(tx, tenant), key))
+
+
+# The audit log.
+
+
+class SqliteAudit(Part):
+    """The audit log, of `protocol.Access`."""
+
+    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
+        return admin.auditing(self, tenant, entry)
+
+    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+        for entry in entries:
+            checks.check_entry(entry)
+        await self._write(lambda tx: record_entries(tx, tenant, entries))
+
+    async def list_audit(
+        self,
+        tenant: str,
+        where: AuditFilter = ALL_ENTRIES,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[AuditEntry]:
+        checks.check_limit(limit)
+        last = checks.check_cursor(cursor)
+        return await self._read(lambda tx: list_entries(tx, tenant, where, limit, last))
+
+    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
+        return await self._read(lambda tx: read_stretch(tx, tenant, after, limit))
+
+
+# Each with the value that it compares with.
+_CONDITIONS: Final[tuple[tuple[str, Callable[[AuditFilter], Any]], ...]] = (
+    ("actor = ?", lambda where: where.actor),
+    ("? IN (action, substr(action, 1, instr(action, '.') - 1))", lambda where: where.action),
+    ("target = ?", lambda where: where.target),
+    ("at >= ?", lambda where: where.since),
+    ("at < ?", lambda where: where.until),
+)
+
+
+def list_entries(
+    tx: Transaction, tenant: str, where: AuditFilter, limit: int, last: UUID | None
+) -> Page[AuditEntry]:
+    owner = tx.names.tenant(tx, tenant)
+    given = [(condition, value(where)) for condition, value in _CONDITIONS]
+    bound = [(condition, value) for condition, value in given if value is not None]
+    conditions = ["tenant = ?", *(condition for condition, _ in bound)]
+    values: list[Any] = [owner, *(value for _, value in bound)]
+    if last is not None:
+        conditions.append("(at, id) < (SELECT at, id FROM audit WHERE id = ? AND tenant = ?)")
+        values += (last.bytes, owner)
+    rows = tx.execute(
+        "SELECT id, at, actor, action, target, before, after, source FROM audit"
+        f" WHERE {' AND '.join(conditions)} ORDER BY at DESC, id DESC LIMIT ?",
+        (*values, limit + 1),
+    )
+    return cut_page(
+        (read_entry(tenant, row) for row in rows),
+        limit,
+        size=lambda one: bytes_of(one.before, one.after),
+        cursor=lambda one: str(one.id),
+    )
+
+
+_STRETCH: Final = """
+SELECT number, hash, id, at, actor, action, target, before, after, source FROM audit
+ WHERE tenant = ? AND number > ? ORDER BY number LIMIT ?
+"""
+# Younger than the chain is what was inserted without its trigger.
+_UNCHAINED: Final = """
+SELECT count(*), min(CASE WHEN a.at >= h.since THEN a.id END)
+  FROM audit a LEFT JOIN audit_head h ON h.tenant = a.tenant
+ WHERE a.tenant = ? AND a.number IS NULL
+"""
+
+
+def read_stretch(tx: Transaction, tenant: str, after: int, limit: int) -> ChainSegment:
+    owner = tx.names.tenant(tx, tenant)
+    links = tuple(
+        ChainLink(number=number, hash=hash or b"", entry=read_entry(tenant, rest))
+        for number, hash, *rest in tx.execute(_STRETCH, (owner, after, limit))
+    )
+    unchained, stray = (0, None) if after else tx.execute(_UNCHAINED, (owner,)).fetchone()
+    return ChainSegment(
+        head=read_head(tx, owner) or ChainHead(),
+        links=links,
+        unchained=unchained,
+        stray=None if stray is None else UUID(bytes=stray),
+    )
+
+
+def read_entry(tenant: str, row: Any) -> AuditEntry:
+    id, at, actor, action, target, before, after, source = row
+    return AuditEntry(
+        id=UUID(bytes=id),
+        tenant=tenant,
+        at=at,
+        actor=actor,
+        action=action,
+        target=target,
+        before=before,
+        after=after,
+        source=source,
+    )
+
+
+# Secrets, sealed, and templates.
+
+
+class SqliteVault(Part):
+    """See `protocol.Vault`."""
+
+    async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
+        checks.check_secret(secret)
+        return await self._write(lambda tx: set_secret(tx, tenant, secret))
+
+    async def list_secrets(self, tenant: str) -> list[Secret]:
+        return await self._read(lambda tx: list_secrets(tx, tenant))
+
+    async def delete_secret(self, tenant: str, name: str) -> None:
+        check_secret_name(name)
+        await self._write(lambda tx: delete_secret(tx, tenant, name))
+
+    async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
+        return await self._read(lambda tx: fetch_secrets(tx, tenant, names))
+
+    async def set_template(
+        self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
+    ) -> Template:
+        text = checks.check_template(template, author)
+        return await self._write(
+            lambda tx: set_template(tx, tenant, template.name, text, author, expect)
+        )
+
+    async def get_template(self, tenant: str, name: str) -> Template:
+        check_name(name, what="template")
+        return await self._read(lambda tx: get_template(tx, tenant, name))
+
+    async def list_templates(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Template]:
+        checks.check_limit(limit)
+        after = checks.check_name_cursor(cursor)
+        return await self._read(lambda tx: list_templates(tx, tenant, limit, after))
+
+    async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
+        check_name(name, what="template")
+        await self._write(lambda tx: delete_template(tx, tenant, name, expect))
+
+
+# Of the columns that `read_secret` reads.
+_SECRETS: Final = "SELECT name, key_id, version, created_at, updated_at, author FROM secret"
+_SET_SECRET: Final = """
+INSERT INTO secret (tenant, name, version, key_id, author, created_at, updated_at, sealed)
+VALUES (?1, ?2, 1, ?3, ?4, ?5, ?5, ?6)
+ON CONFLICT DO UPDATE SET version = version + 1, key_id = excluded.key_id,
+   author = excluded.author, updated_at = excluded.updated_at, sealed = excluded.sealed,
+   created_at = iif(sealed = x'', excluded.created_at, created_at)
+"""
+_SECRET_VERSION: Final = "SELECT version FROM secret WHERE tenant = ? AND name = ?"
+
+
+def set_secret(tx: Transaction, tenant: str, new: NewSecret) -> Secret:
+    owner = tx.names.tenant(tx, tenant)
+    (at,) = tx.execute(_SECRET_VERSION, (owner, new.name)).fetchone() or (0,)
+    if new.version not in (None, at + 1):
+        raise version_conflict(new.name, at=at, expect=new.version - 1, what="secret")
+    tx.execute(_SET_SECRET, (owner, new.name, new.key_id, new.author, tx.now, new.sealed))
+    row = tx.execute(f"{_SECRETS} WHERE tenant = ? AND name = ?", (owner, new.name)).fetchone()
+    return read_secret(tenant, row)
+
+
+def list_secrets(tx: Transaction, tenant: str) -> list[Secret]:
+    owner = tx.names.tenant(tx, tenant)
+    rows = tx.execute(f"{_SECRETS} WHERE tenant = ? AND sealed <> x'' ORDER BY name", (owner,))
+    return [read_secret(tenant, row) for row in rows]
+
+
+# The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
+# without a version can be put there.
+_DELETE_SECRET: Final = f"""
+UPDATE secret SET sealed = x'', version = version + 1,
+   key_id = iif(instr(key_id, '{BOUND}') = 1, key_id, '{BOUND}' || key_id)
+ WHERE tenant = ? AND name = ? AND sealed <> x''
+"""
+
+
+def delete_secret(tx: Transaction, tenant: str, name: str) -> None:
+    owner = tx.names.tenant(tx, tenant)
+    if tx.execute(_DELETE_SECRET, (owner, name)).rowcount == 0:
+        raise SecretNotFound(f"no secret named {shown(name)}")
+
+
+_FETCH_SECRETS: Final = """
+SELECT name, key_id, version, sealed FROM secret
+ WHERE tenant = ? AND sealed <> x'' AND name IN (SELECT value FROM json_each(?))
+"""
+
+
+def fetch_secrets(tx: Transaction, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
+    wanted = msgspec.json.encode(checks.secret_names(names)).decode()
+    rows = tx.execute(_FETCH_SECRETS, (tx.names.tenant(tx, tenant), wanted))
+    return {
+        name: SealedSecret(name=name, key_id=key_id, version=version, sealed=sealed)
+        for name, key_id, version, sealed in rows
+    }
+
+
+def read_secret(tenant: str, row: Any) -> Secret:
+    name, key_id, version, created_at, updated_at, author = row
+    return Secret(
+        name=name,
+        tenant=tenant,
+        key_id=key_id,
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        author=author,
+    )
+
+
+# Of the columns that `read_template` reads.
+_TEMPLATES: Final = """
+SELECT name, definition, version, created_at, updated_at, author FROM template
+"""
+_ONE_TEMPLATE: Final = f"{_TEMPLATES} WHERE tenant = ? AND name = ?"
+_SET_TEMPLATE: Final = """
+INSERT INTO template (tenant, name, version, author, created_at, updated_at, definition)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)
+ON CONFLICT DO UPDATE SET version = excluded.version, author = excluded.author,
+   updated_at = excluded.updated_at, definition = excluded.definition
+"""
+
+
+def set_template(
+    tx: Transaction, tenant: str, name: str, text: str, author: str, expect: int | None
+) -> Template:
+    owner = tx.names.tenant(tx, tenant)
+    row = tx.execute(_ONE_TEMPLATE, (owner, name)).fetchone()
+    _, kept, at, *_ = row or (None, None, 0)
+    version = next_template_version(name, at=at, kept=kept, text=text, expect=expect)
+    if version != at:
+        tx.execute(_SET_TEMPLATE, (owner, name, version, author, tx.now, text))
+        row = tx.execute(_ONE_TEMPLATE, (owner, name)).fetchone()
+    return read_template(tenant, row)
+
+
+def get_template(tx: Transaction, tenant: str, name: str) -> Template:
+    row = tx.execute(_ONE_TEMPLATE, (tx.names.tenant(tx, tenant), name)).fetchone()
+    if row is None:
+        raise TemplateNotFound(f"no template named {shown(name)}")
+    return read_template(tenant, row)
+
+
+def list_templates(tx: Transaction, tenant: str, limit: int, after: str) -> Page[Template]:
+    owner = tx.names.tenant(tx, tenant)
+    rows = tx.execute(
+        f"{_TEMPLATES} WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?",
+        (owner, after, limit + 1),
+    )
+    page = cut_page(rows, limit, size=lambda row: bytes_of(row[1]), cursor=lambda row: row[0])
+    return Page(
+        items=tuple(read_template(tenant, row) for row in page.items),
+        next_cursor=page.next_cursor,
+    )
+
+
+_DELETE_TEMPLATE: Final = "DELETE FROM template WHERE tenant = ? AND name = ?"
+
+
+def delete_template(tx: Transaction, tenant: str, name: str, expect: int | None) -> None:
+    known = get_template(tx, tenant, name)
+    if expect is not None and known.version != expect:
+        raise version_conflict(name, at=known.version, expect=expect, what="template")
+    tx.execute(_DELETE_TEMPLATE, (tx.names.tenant(tx, tenant), name))
+
+
+def read_template(tenant: str, row: Any) -> Template:
+    name, definition, version, created_at, updated_at, author = row
+    return Template(
+        tenant=tenant,
+        template=NewTemplate.from_json(name, definition),
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        author=author,
+    )

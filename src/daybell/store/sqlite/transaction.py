@@ -1,0 +1,696 @@
+"""Tools of a transaction: cached names, bulk statements, audit, rows as structs."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import count
+from sqlite3 import sqlite_version_info
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import asdict
+
+from daybell.core.access import (
+    AuditEntry,
+    ChainHead,
+    ChainLink,
+    NewAuditEntry,
+    Quotas,
+    extend_chain,
+)
+from daybell.core.execution import LEFT_OUT, Claimed, Execution, NewExecution, reason_in
+from daybell.core.limits import LIST_VALUE_BYTES_MAX
+from daybell.core.schedule import Overlap, rule_of
+from daybell.core.units import Instant, Seconds
+from daybell.core.workflow.run import Node, NodeEnd
+from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
+from daybell.store.admin import PendingEntry
+from daybell.store.codec import OUTCOMES, PRIORITIES, STATES
+from daybell.store.wakeups import Signal
+
+# Nodes of runs, as this connection has left them.
+#
+# A node is read when it is started and when it ends, and most often the same connection has
+# written it a moment ago. So what was written is remembered, and need not be read and decoded
+# once more. That is true until somebody else has written to the file, which SQLite tells, or
+# something is undone.
+
+# Then it starts over.
+NODES_MAX: Final = 20_000
+RUNS_MAX: Final = 1_000
+
+Known: TypeAlias = tuple[int, int, Node]  # its row's number, and that of its spec's text
+Rows: TypeAlias = dict[str, Known]  # by label
+
+# Another number than before: another connection has committed something.
+_WRITES: Final = "PRAGMA data_version"
+
+
+class NodeMemory:
+    """What one connection remembers of nodes that have not ended."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Rows] = {}
+        self._writes = -1
+        self._is_checked = False  # in the transaction under way
+
+    def begin(self) -> None:
+        """A transaction begins: others may have written since the last."""
+        self._is_checked = False
+
+    def clear(self) -> None:
+        """What is remembered may not be true."""
+        self._runs.clear()
+
+    def of(self, tx: Transaction, run: int) -> Rows:
+        """What is remembered of a run, to be changed with its rows."""
+        if not self._is_checked:
+            self._check(tx)
+        rows = self._runs.get(run)
+        if rows is None:
+            rows = self._runs[run] = {}
+        return rows
+
+    def forget(self, run: int) -> None:
+        """A run has ended, or begins again."""
+        self._runs.pop(run, None)
+
+    def _check(self, tx: Transaction) -> None:
+        (writes,) = tx.execute(_WRITES).fetchone()
+        if writes != self._writes or self._is_full():
+            self._runs.clear()
+        self._writes = writes
+        self._is_checked = True
+
+    def _is_full(self) -> bool:
+        if len(self._runs) > RUNS_MAX:
+            return True
+        return sum(map(len, self._runs.values())) > NODES_MAX
+
+
+# Small numbers for long names: tenants, jobs, lanes and gates, remembered per connection.
+#
+# A number never changes its meaning, so what is remembered stays true. Which version of a job is
+# the current one, and what a tenant may use, may change with every commit of any process: that is
+# looked up once per transaction.
+
+RunKey: TypeAlias = tuple[int, bytes]  # tenant, and the id of its execution
+
+REMEMBERED_MAX: Final = 20_000  # of each sort; then it starts over
+
+
+class Transaction:
+    """What an operation works with: statements, the store's time, and the names known so far.
+
+    `signals` are given to who waits for them once all is committed. `ended` are nodes whose runs
+    have to hear of it before that, `stops` runs that are to be stopped before that, and `todo`
+    runs in which there is more to do than is done here.
+    """
+
+    __slots__ = (
+        "_connection",
+        "ended",
+        "execute",
+        "executemany",
+        "names",
+        "now",
+        "signals",
+        "stops",
+        "todo",
+    )
+
+    def __init__(self, connection: sqlite3.Connection, names: Names, now: Instant) -> None:
+        self._connection = connection
+        self.execute = connection.execute
+        self.executemany = connection.executemany
+        self.names = names
+        self.now = now
+        self.signals: set[Signal] = set()
+        self.ended: dict[RunKey, list[NodeEnd]] = {}
+        self.stops: dict[RunKey, None] = {}
+        self.todo: dict[RunKey, None] = {}
+
+    def forget(self) -> None:
+        """The operation under way is undone."""
+        self.ended, self.stops, self.todo = {}, {}, {}
+
+    def changes(self) -> int:
+        """How many rows were changed on this connection so far."""
+        return self._connection.total_changes
+
+
+class Version(msgspec.Struct, frozen=True, gc=False):
+    """What the hot path needs to know of one version of a job."""
+
+    n: int
+    job: int
+    name: str
+    version: int
+    needs: str
+    queue: str
+    priority: int  # not the enumeration: sqlite3 binds a plain number faster
+    expires: Seconds | None
+    max_crashes: int
+    retries_lost: bool
+    overlap: Overlap  # of what people enqueue
+    overlap_of_ticks: Overlap
+    depends: bool  # on other jobs
+
+    def rule(self, new: NewExecution) -> Overlap:
+        """What happens to an execution if one before it has not finished. A gate that it names
+        itself decides that.
+        """
+        if new.gate is not None:
+            return Overlap.ALLOW
+        return self.overlap if new.schedule is None else self.overlap_of_ticks
+
+
+class Definition(msgspec.Struct, frozen=True, gc=False):
+    """What that is read from: a tenth of the time that all of `JobDefinition` takes, which counts
+    where the schedules of ten thousand jobs are due at once.
+    """
+
+    name: str
+    kind: str
+    queue: str
+    priority: int
+    max_crashes: int
+    on_lost: str
+    needs: str | None = None  # said only where it is not the kind
+    expires: Seconds | None = None
+    overlap: Overlap | None = None
+    schedules: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+
+
+_READ: Final = msgspec.json.Decoder(Definition)
+
+
+class Lane(NamedTuple):
+    """What a claim asks for: a queue, and what it takes to run the job."""
+
+    queue: str
+    needs: str
+
+
+class LaneList(NamedTuple):
+    """Lanes by queue, as of when the last lane had this number."""
+
+    last: int
+    lanes: dict[str, list[int]]
+
+
+class Names:
+    """The names known to one connection."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, int] = {}
+        self._tenant_names: dict[int, str] = {}
+        self._quotas: dict[int, Quotas] = {}
+        self._current: dict[tuple[int, str], Version] = {}
+        self._versions: dict[int, Version] = {}
+        self._lanes: dict[tuple[int, str, str], int] = {}
+        self._lane_rows: dict[int, Lane] = {}
+        # The lanes of queues, by what was asked for; true as long as no lane is added.
+        self._lane_lists: dict[tuple[int, tuple[str, ...], tuple[str, ...]], LaneList] = {}
+        self._gates: dict[int, str] = {}
+        self.nodes = NodeMemory()
+
+    def begin(self) -> None:
+        """A transaction begins: what can change between two of them is looked up again."""
+        self._current.clear()
+        self._quotas.clear()
+        self.nodes.begin()
+        for known in (self._versions, self._lanes, self._lane_rows, self._lane_lists, self._gates):
+            if len(known) > REMEMBERED_MAX:
+                known.clear()
+
+    def forget(self) -> None:
+        """Something was rolled back, and may have been remembered."""
+        for known in vars(self).values():
+            known.clear()
+
+    def job_changed(self) -> None:
+        """A job has got another current version, or none."""
+        self._current.clear()
+
+    def quotas_changed(self) -> None:
+        """A tenant has got other quotas."""
+        self._quotas.clear()
+
+    def tenant(self, tx: Transaction, name: str) -> int:
+        """Raises TenantNotFound."""
+        n = self._tenants.get(name)
+        if n is None:
+            row = tx.execute("SELECT n FROM tenant WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise TenantNotFound(f"no tenant named {shown(name)}")
+            n = self._tenants[name] = int(row[0])
+        return n
+
+    def tenant_name(self, tx: Transaction, n: int) -> str:
+        name = self._tenant_names.get(n)
+        if name is None:
+            (name,) = tx.execute("SELECT name FROM tenant WHERE n = ?", (n,)).fetchone()
+            self._tenant_names[n] = name
+        return name
+
+    def quotas(self, tx: Transaction, tenant: int) -> Quotas:
+        """How much a tenant may use."""
+        quotas = self._quotas.get(tenant)
+        if quotas is None:
+            row = tx.execute(
+                "SELECT jobs_max, queued_max, per_minute_max, running_max FROM tenant WHERE n = ?",
+                (tenant,),
+            ).fetchone()
+            quotas = self._quotas[tenant] = Quotas(
+                jobs=row[0], queued=row[1], per_minute=row[2], running=row[3]
+            )
+        return quotas
+
+    def current(self, tx: Transaction, tenant: int, name: str) -> Version:
+        """The current version of a job. Raises JobNotFound, for a deleted one too."""
+        version = self._current.get((tenant, name))
+        if version is None:
+            row = tx.execute(
+                "SELECT version FROM job WHERE tenant = ? AND name = ? AND is_deleted = 0",
+                (tenant, name),
+            ).fetchone()
+            if row is None:
+                raise JobNotFound(f"no job named {shown(name)}")
+            version = self._current[tenant, name] = self.version(tx, row[0])
+        return version
+
+    _VERSION = "SELECT job, version, definition FROM job_version WHERE n = ?"
+
+    def version(self, tx: Transaction, n: int) -> Version:
+        """One version of a job, by its number."""
+        version = self._versions.get(n)
+        if version is None:
+            job, number, text = tx.execute(self._VERSION, (n,)).fetchone()
+            definition = _READ.decode(text)
+            minds = bool(definition.schedules)
+            version = self._versions[n] = Version(
+                n=n,
+                job=job,
+                name=definition.name,
+                version=number,
+                needs=definition.needs or definition.kind,
+                queue=definition.queue,
+                priority=definition.priority,
+                expires=definition.expires,
+                max_crashes=definition.max_crashes,
+                retries_lost=definition.on_lost != "dead",
+                overlap=rule_of(definition.overlap, is_scheduled=minds),
+                overlap_of_ticks=rule_of(
+                    definition.overlap,
+                    is_scheduled=True,
+                    is_dependent=bool(definition.dependencies) and not minds,
+                ),
+                depends=bool(definition.dependencies),
+            )
+        return version
+
+    def find_lane(self, tx: Transaction, tenant: int, queue: str, needs: str) -> int | None:
+        """A lane that somebody has enqueued to; None: there is none yet."""
+        n = self._lanes.get((tenant, queue, needs))
+        if n is None:
+            row = tx.execute(
+                "SELECT n FROM lane WHERE tenant = ? AND queue = ? AND kind = ?",
+                (tenant, queue, needs),
+            ).fetchone()
+            if row is None:
+                return None
+            n = self._lanes[tenant, queue, needs] = int(row[0])
+        return n
+
+    _LAST_LANE = "SELECT ifnull(max(n), 0) FROM lane"
+    _LANES = """
+    SELECT n FROM lane WHERE tenant = ? AND queue = ? AND kind IN (SELECT value FROM json_each(?))
+    """
+
+    def find_lanes(
+        self, tx: Transaction, tenant: int, queues: tuple[str, ...], needs: tuple[str, ...]
+    ) -> dict[str, list[int]]:
+        """The lanes that there are of each of these queues."""
+        # Lanes are numbered one after the other, by one writer at a time, and never go away.
+        (last,) = tx.execute(self._LAST_LANE).fetchone()
+        known = self._lane_lists.get((tenant, queues, needs))
+        if known is None or known.last != last:
+            wanted = msgspec.json.encode(needs).decode()
+            lanes = {
+                queue: [n for (n,) in tx.execute(self._LANES, (tenant, queue, wanted))]
+                for queue in queues
+            }
+            known = self._lane_lists[tenant, queues, needs] = LaneList(last, lanes)
+        return known.lanes
+
+    def lane(self, tx: Transaction, tenant: int, queue: str, needs: str) -> int:
+        """A lane, made if it is new."""
+        n = self.find_lane(tx, tenant, queue, needs)
+        if n is None:
+            cursor = tx.execute(
+                "INSERT INTO lane (tenant, queue, kind) VALUES (?, ?, ?)", (tenant, queue, needs)
+            )
+            n = cursor.lastrowid
+            assert n is not None, "an INSERT has a row"
+            self._lanes[tenant, queue, needs] = n
+        return n
+
+    def lane_row(self, tx: Transaction, n: int) -> Lane:
+        lane = self._lane_rows.get(n)
+        if lane is None:
+            row = tx.execute("SELECT queue, kind FROM lane WHERE n = ?", (n,)).fetchone()
+            lane = self._lane_rows[n] = Lane(*row)
+        return lane
+
+    def gate(self, tx: Transaction, tenant: int, name: str) -> int:
+        """Raises UsageError for a gate that does not exist."""
+        row = tx.execute(
+            "SELECT n FROM gate WHERE tenant = ? AND name = ?", (tenant, name)
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"no gate named {shown(name)}; create it with set_gates", field="gate")
+        return int(row[0])
+
+    def gate_name(self, tx: Transaction, n: int | None) -> str | None:
+        """None for what has no gate."""
+        if n is None:
+            return None
+        name = self._gates.get(n)
+        if name is None:
+            (name,) = tx.execute("SELECT name FROM gate WHERE n = ?", (n,)).fetchone()
+            self._gates[n] = name
+        return name
+
+
+Row: TypeAlias = tuple[Any, ...]
+
+_UUIDS: Final = list[UUID]
+
+
+def uuids(values: list[bytes]) -> list[UUID]:
+    """Ids from their bytes, ten times as fast as UUID(bytes=…) one by one."""
+    return msgspec.convert(values, _UUIDS)
+
+
+@lru_cache(maxsize=256)
+def parent_id(value: bytes) -> UUID:
+    """What many executions have in common: the nodes of a run."""
+    return UUID(bytes=value)
+
+
+def uuid_or_none(value: bytes | None) -> UUID | None:
+    return None if value is None else UUID(bytes=value)
+
+
+# What `claimed` reads: n first, for whoever has to write the row, then id. Only what comes from a
+# schedule pays for looking at it; a node runs for the tick of its run.
+CLAIMED_COLUMNS: Final = """
+n, id, attempt, version, lane, priority, args, failures, crashes, created_at, run_at, expires_at,
+scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at, schedule,
+CASE WHEN schedule IS NOT NULL
+     THEN (SELECT s.succeeded_for FROM schedule s
+            WHERE s.tenant = execution.tenant AND s.id = execution.schedule)
+     WHEN node IS NOT NULL AND scheduled_for IS NOT NULL
+     THEN (SELECT s.succeeded_for FROM execution r CROSS JOIN schedule s
+            WHERE r.tenant = execution.tenant AND r.id = execution.parent
+              AND s.tenant = r.tenant AND s.id = r.schedule)
+END,
+node, parent
+"""
+
+
+def read_claimed(
+    tx: Transaction, tenant: str, leases: Sequence[UUID], rows: Sequence[Row]
+) -> list[Claimed]:
+    """Executions in a worker's hands, each with its lease."""
+    ids = uuids([row[1] for row in rows])
+    return [
+        read_one_claimed(tx, tenant, id, lease, row)
+        for id, lease, row in zip(ids, leases, rows, strict=True)
+    ]
+
+
+def read_one_claimed(tx: Transaction, tenant: str, id: UUID, lease: UUID, row: Row) -> Claimed:
+    names = tx.names
+    version, lane = names.version(tx, row[3]), names.lane_row(tx, row[4])
+    gate, schedule, node, parent = row[16], row[18], row[20], row[21]
+    return Claimed(
+        id=id,
+        attempt=row[2],
+        lease=lease,
+        tenant=tenant,
+        job=version.name,
+        version=version.version,
+        kind=version.needs if node is None else lane.needs,
+        queue=lane.queue,
+        priority=PRIORITIES[row[5]],
+        args=row[6],
+        failures=row[7],
+        crashes=row[8],
+        created_at=row[9],
+        run_at=row[10],
+        expires_at=row[11],
+        scheduled_for=row[12],
+        retries=row[13],
+        timeout=row[14],
+        checkpoint=row[15],
+        gate=None if gate is None else names.gate_name(tx, gate),
+        cancel_requested=row[17] is not None,
+        schedule=None if schedule is None else UUID(bytes=schedule),
+        previous_success=row[19],
+        node=node,
+        parent=None if parent is None else parent_id(parent),
+    )
+
+
+EXECUTION_COLUMNS: Final = """
+id, version, state, lane, priority, args, attempt, failures, crashes, created_at, run_at,
+scheduled_for, expires_at, started_at, finished_at, worker, unique_key, retries, timeout, gate,
+schedule, parent, outcome, result, error, reason, progress, note, checkpoint, cancel_requested_at,
+is_discarded, node
+"""
+# SQLite knows the size of a text without reading it since 3.43.
+_SIZE: Final = "octet_length({})" if sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
+
+
+def shorten_column(column: str, left_out: str = "NULL") -> str:
+    """A column of a list: large values are left out."""
+    size = _SIZE.format(column)
+    return f"CASE WHEN {size} > {LIST_VALUE_BYTES_MAX} THEN {left_out} ELSE {column} END"
+
+
+_CUT: Final = {
+    "args": shorten_column("args", f"'{LEFT_OUT}'"),
+    "result": shorten_column("result"),
+    "checkpoint": shorten_column("checkpoint"),
+}
+# What `execution` reads in a list.
+LIST_COLUMNS: Final = ", ".join(
+    [
+        *(
+            _CUT.get(name, name)
+            for name in EXECUTION_COLUMNS.replace("\n", " ").strip().split(", ")
+        ),
+        " OR ".join(f"{_SIZE.format(name)} > {LIST_VALUE_BYTES_MAX}" for name in _CUT),
+    ]
+)
+
+
+def shown_state(state: int, run_at: Instant, now: Instant) -> int:
+    """The state as people see it: what waits only for its time is queued once that has come."""
+    return 1 if state in (2, 3) and run_at <= now else state
+
+
+def read_execution(tx: Transaction, tenant: str, row: Row) -> Execution:
+    """An execution as people see it."""
+    version = tx.names.version(tx, row[1])
+    state = STATES[shown_state(row[2], row[10], tx.now)]
+    return Execution(
+        id=UUID(bytes=row[0]),
+        tenant=tenant,
+        job=version.name,
+        version=version.version,
+        state=state,
+        queue=tx.names.lane_row(tx, row[3]).queue,
+        priority=PRIORITIES[row[4]],
+        args=row[5],
+        attempt=row[6],
+        failures=row[7],
+        crashes=row[8],
+        created_at=row[9],
+        run_at=row[10],
+        scheduled_for=row[11],
+        expires_at=row[12],
+        started_at=row[13],
+        finished_at=row[14],
+        worker=uuid_or_none(row[15]),
+        unique_key=row[16],
+        retries=row[17],
+        timeout=row[18],
+        gate=tx.names.gate_name(tx, row[19]),
+        schedule=uuid_or_none(row[20]),
+        parent=uuid_or_none(row[21]),
+        outcome=None if row[22] is None else OUTCOMES[row[22]],
+        result=row[23],
+        error=row[24],
+        reason=reason_in(state, row[25]),
+        progress=row[26],
+        note=row[27],
+        checkpoint=row[28],
+        cancel_requested_at=row[29],
+        is_discarded=bool(row[30]),
+        node=row[31],
+        truncated=len(row) > 32 and bool(row[32]),
+    )
+
+
+# Many rows in one statement.
+#
+# `executemany` starts a statement anew for every row, and opens each index of the table for it.
+# One INSERT with many rows does that once: half the time per row at a thousand rows. Sizes are
+# powers of two, so that any number of rows is written by a few statements that are parsed
+# already.
+#
+# What is left is mostly the time that values take, each of them. Those that rows have in common
+# are given once: see `shared`, and `Groups`.
+
+ROWS_MAX: Final = 256  # of one statement
+
+
+_OWN: Final = re.compile(r"\?(?!\d)")
+
+
+class Bulk:
+    """A statement whose middle is repeated: `head row, row, row tail`. The first `shared`
+    parameters are all rows' and go by their numbers, as ?1, anywhere in it.
+    """
+
+    def __init__(self, head: str, row: str, tail: str = "", *, shared: int = 0) -> None:
+        self._width = len(_OWN.findall(row))
+        sizes = [1 << power for power in range(ROWS_MAX.bit_length())]
+        self._statements = {
+            size: f"{head} {', '.join(_rows(row, size, shared))} {tail}" for size in sizes
+        }
+
+    def run(
+        self,
+        tx: Transaction,
+        values: list[Any],
+        *,
+        first: Sequence[Any] = (),
+        last: Sequence[Any] = (),
+    ) -> int:
+        """Run it for all values, which are the rows' one after another; answer how many rows it
+        changed. `first` and `last` are parameters of the head and the tail.
+        """
+        changed = start = 0
+        while rest := (len(values) - start) // self._width:
+            size = min(ROWS_MAX, 1 << (rest.bit_length() - 1))  # the largest power of two in it
+            end = start + size * self._width
+            changed += tx.execute(
+                self._statements[size], (*first, *values[start:end], *last)
+            ).rowcount
+            start = end
+        return changed
+
+
+def _rows(row: str, size: int, shared: int) -> list[str]:
+    if not shared:
+        return [row] * size
+    numbers = count(shared + 1)
+    return [_OWN.sub(lambda _: f"?{next(numbers)}", row) for _ in range(size)]
+
+
+class Groups(dict[tuple[Any, ...], list[Any]]):
+    """Values of rows, by what these have in common."""
+
+    def __missing__(self, key: tuple[Any, ...]) -> list[Any]:
+        values = self[key] = []
+        return values
+
+    def run(self, tx: Transaction, bulk: Bulk) -> None:
+        """Write all of them."""
+        for shared, values in self.items():
+            bulk.run(tx, values, first=shared)
+
+
+# Changes that bring an entry of the audit log with them.
+
+T = TypeVar("T")
+
+_ADD: Final = """
+INSERT INTO audit (number, hash, id, tenant, at, actor, action, target, before, after, source)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_HEAD: Final = "SELECT number, hash, removed, anchor FROM audit_head WHERE tenant = ?"
+# A head that was deleted does not bring the numbers back.
+_NEW_HEAD: Final = """
+INSERT INTO audit_head (tenant, since, number, hash, removed, anchor)
+SELECT ?1, ?2, ifnull(max(number), 0), x'', 0, x'' FROM audit WHERE tenant = ?1
+"""
+_MOVE_HEAD: Final = "UPDATE audit_head SET number = ?, hash = ? WHERE tenant = ?"
+_KNOWN: Final = "SELECT 1 FROM audit WHERE id = ? AND tenant = ?"
+
+
+def read_head(tx: Transaction, owner: int) -> ChainHead | None:
+    """Return the head of a tenant's chain, if it has one."""
+    row = tx.execute(_HEAD, (owner,)).fetchone()
+    if row is None:
+        return None
+    number, last, removed, anchor = row
+    return ChainHead(number=number, hash=last, removed=removed, anchor=anchor)
+
+
+def record_entries(tx: Transaction, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+    """Append these entries to the tenant's chain, except those that exist."""
+    owner = tx.names.tenant(tx, tenant)
+    each = {entry.id: entry for entry in entries}
+    new = [
+        AuditEntry(tenant=tenant, at=tx.now, **asdict(entry))
+        for entry in each.values()
+        if tx.execute(_KNOWN, (entry.id.bytes, owner)).fetchone() is None
+    ]
+    if not new:
+        return
+    head = read_head(tx, owner)
+    if head is None:
+        tx.execute(_NEW_HEAD, (owner, tx.now))
+        head = read_head(tx, owner)
+        assert head is not None, "it was just inserted"
+    head, links = extend_chain(head, new)
+    tx.executemany(_ADD, [_entry_row(owner, link) for link in links])
+    tx.execute(_MOVE_HEAD, (head.number, head.hash, owner))
+
+
+def _entry_row(owner: int, link: ChainLink) -> tuple[object, ...]:
+    e = link.entry
+    about = (e.actor, e.action, e.target, e.before, e.after, e.source)
+    return link.number, link.hash, e.id.bytes, owner, e.at, *about
+
+
+class AuditedOperation:
+    """An operation with the entry that tells of it, if it changes anything."""
+
+    def __init__(self, operation: Callable[[Transaction], T], recording: PendingEntry) -> None:
+        self._operation = operation
+        self._recording = recording
+        self._has_changed = False
+
+    def __call__(self, tx: Transaction) -> object:
+        before = tx.changes()
+        answer = self._operation(tx)
+        self._has_changed = tx.changes() > before
+        if self._has_changed:
+            record_entries(tx, self._recording.tenant, [self._recording.entry])
+        return answer
+
+    def committed(self) -> None:
+        """What it did is on disk."""
+        if self._has_changed:
+            self._recording.committed()
