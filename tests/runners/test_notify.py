@@ -20,7 +20,10 @@ from tests.runners.receivers import a_receiver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-WITHOUT_APPRISE = "import sys; sys.modules['apprise'] = None; from daybell.runners.notify_helper import main; main()"
+WITHOUT_APPRISE = (
+    "import sys; sys.modules['apprise'] = None; from"
+    " daybell.runners.notify_helper import main; main()"
+)
 SILENT = "import sys; sys.stdin.read()"
 OBEDIENT = "import sys\nfor line in sys.stdin: print('{\"is_done\":true}', flush=True)"
 PRINTS_AND_ENDS = "print('hello'); raise SystemExit(3)"

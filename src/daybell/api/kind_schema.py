@@ -247,7 +247,8 @@ class KindFields(Body):
         return cast("Any", value)
 
 
-# What requests may say of a workflow, for the OpenAPI document. `core/workflow/graph.py` reads them.
+# What requests may say of a workflow, for the OpenAPI document. `core/workflow/graph.py` reads
+# them.
 
 
 class OutputReference(Shown):

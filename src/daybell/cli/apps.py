@@ -243,7 +243,8 @@ async def report_removed_jobs(app: App, *, prune: bool) -> None:
     if not prune:
         left, fire = ("has left", "fires") if len(gone) == 1 else ("have left", "fire")
         print_stderr(
-            f"warning: {jobs} {list_sample(gone)} {left} the code and still {fire}; --prune removes such"
+            f"warning: {jobs} {list_sample(gone)} {left} the code and still {fire};"
+            " --prune removes such"
         )
         return
     for name in gone:

@@ -91,7 +91,10 @@ async def measure(
         finally:
             # Also what an interrupted one has enqueued: the next would meet it.
             await (client.purge_queue(QUEUE) if keep else client.delete_job(JOB, force=True))
-    kept = f"{output.format_count(counter.finished, 'execution')} in the history of tenant {TENANT}, as long"
+    kept = (
+        f"{output.format_count(counter.finished, 'execution')} in the history of"
+        f" tenant {TENANT}, as long"
+    )
     return Measurement(
         jobs=jobs,
         finished=counter.finished,
@@ -119,7 +122,8 @@ async def _prepare(owner: Client, app: App) -> Client:
     app.handlers.learn(await client.define_jobs(app.definitions(), author="code"))
     if left := (await client.count(status="pending", job=JOB)).total:
         raise LeftoverWork(
-            f"{output.format_count(left, 'execution')} of another bench wait on this store; if that was cut"
+            f"{output.format_count(left, 'execution')} of another bench wait on this"
+            " store; if that was cut"
             f" off, run: daybell queues purge {QUEUE} --tenant {TENANT}"
         )
     return client

@@ -1,4 +1,7 @@
-"""The client of a store: a tenant's jobs, executions, queues and workers, as verbs. A method reads its arguments as users write them, checks them, and calls the store. It repeats a call with a lost answer once, under the same ids, so that its effect happens exactly once."""
+"""The client of a store: a tenant's jobs, executions, queues and workers, as verbs. A method reads
+its arguments as users write them, checks them, and calls the store. It repeats a call with a lost
+answer once, under the same ids, so that its effect happens exactly once.
+"""
 
 from __future__ import annotations
 

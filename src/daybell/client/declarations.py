@@ -1,4 +1,6 @@
-"""Declarations of jobs in files, templates that jobs are made from, and warnings about a definition."""
+"""Declarations of jobs in files, templates that jobs are made from, and warnings about a
+definition.
+"""
 
 from __future__ import annotations
 

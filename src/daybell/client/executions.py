@@ -1,4 +1,6 @@
-"""Executions: submission under chosen ids, filters, cancellation and retry of many, dead letters, and logs."""
+"""Executions: submission under chosen ids, filters, cancellation and retry of many, dead letters,
+and logs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Explanations: the reason why an execution has not started or has not ended, with a sentence for users."""
+"""Explanations: the reason why an execution has not started or has not ended, with a sentence for
+users.
+"""
 
 from __future__ import annotations
 
@@ -379,7 +381,10 @@ def _explain_no_worker(execution: Execution, there: Sequence[Worker], needs: str
     """Nobody is there who could take it."""
     name = execution.queue
     if not there:
-        detail = f"no live worker takes queue {name!r}; {client_workers.describe_start(needs, queue=name)}"
+        detail = (
+            f"no live worker takes queue {name!r};"
+            f" {client_workers.describe_start(needs, queue=name)}"
+        )
         return Reason(execution=execution, word="no_worker", detail=detail)
     if all(one.state is not WorkerState.LIVE for one in there):
         detail = f"all workers of queue {name!r} are draining; start another"

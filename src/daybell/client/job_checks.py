@@ -1,4 +1,6 @@
-"""Checks of job definitions against the store: workflow graphs, workflow arguments, uses of a job, and superseded versions."""
+"""Checks of job definitions against the store: workflow graphs, workflow arguments, uses of a job,
+and superseded versions.
+"""
 
 from __future__ import annotations
 

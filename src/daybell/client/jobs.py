@@ -1,4 +1,6 @@
-"""Jobs: the fields of a job request, definitions made and changed by request, and lookup by name or id."""
+"""Jobs: the fields of a job request, definitions made and changed by request, and lookup by name or
+id.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Readers of user input: job and enqueue options, filters, ids, times and plain values. Invalid input is refused by the name of its field."""
+"""Readers of user input: job and enqueue options, filters, ids, times and plain values. Invalid
+input is refused by the name of its field.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ from msgspec.structs import replace
 
 from daybell.client.when import (
     Arguments,
-    Dependency,
     WhenOptions,
     check_not_manual,
     read_dependencies,
@@ -51,6 +52,7 @@ from daybell.core.units import (
     parse_limit,
 )
 from daybell.core.views import Content, ExecutionFilter
+from daybell.core.when.triggers import Dependency
 from daybell.core.workflow.graph import Graph
 from daybell.errors import InvalidDuration, InvalidName, PayloadError, UsageError, shown, suggested
 

@@ -1,4 +1,6 @@
-"""Schedules: those added at run time, pauses, triggers, the status of a job, and backfills of past ticks."""
+"""Schedules: those added at run time, pauses, triggers, the status of a job, and backfills of past
+ticks.
+"""
 
 from __future__ import annotations
 

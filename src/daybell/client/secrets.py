@@ -1,4 +1,7 @@
-"""Secrets: sealed with AES-256-GCM before they are stored. The key never reaches the store, and a sealed value is bound to its tenant and name."""
+"""Secrets: sealed with AES-256-GCM before they are stored.
+
+The key never reaches the store, and a sealed value is bound to its tenant and name.
+"""
 
 from __future__ import annotations
 

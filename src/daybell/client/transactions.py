@@ -1,4 +1,7 @@
-"""Enqueueing inside a transaction of the caller. It imports the PostgreSQL store and its driver, so import it only where it is used."""
+"""Enqueueing inside a transaction of the caller.
+
+It imports the PostgreSQL store and its driver, so import it only where it is used.
+"""
 
 from __future__ import annotations
 

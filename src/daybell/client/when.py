@@ -1,4 +1,6 @@
-"""Readers of the options that decide when a job runs: schedules, misfire and overlap rules, and dependencies on other jobs."""
+"""Readers of the options that decide when a job runs: schedules, misfire and overlap rules, and
+dependencies on other jobs.
+"""
 
 from __future__ import annotations
 

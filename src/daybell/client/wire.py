@@ -1,4 +1,6 @@
-"""Plain JSON of everything that the client answers: times in ISO 8601 and UTC, ids and priorities as text."""
+"""Plain JSON of everything that the client answers: times in ISO 8601 and UTC, ids and priorities
+as text.
+"""
 
 from __future__ import annotations
 

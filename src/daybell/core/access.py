@@ -1,4 +1,6 @@
-"""Access control: roles, API keys with scopes, tenants with quotas, stored secrets, idempotent requests, and the audit log."""
+"""Access control: roles, API keys with scopes, tenants with quotas, stored secrets, idempotent
+requests, and the audit log.
+"""
 
 from __future__ import annotations
 

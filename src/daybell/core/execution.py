@@ -1,4 +1,6 @@
-"""Executions: states, priority, attempts, log lines, failures, and the outcomes of cancellation, revival and loss."""
+"""Executions: states, priority, attempts, log lines, failures, and the outcomes of cancellation,
+revival and loss.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""References to secrets and parameters in the settings and arguments of a job, and reading of settings by field."""
+"""References to secrets and parameters in the settings and arguments of a job, and reading of
+settings by field.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Schedules as stored: cursors and ticks; overlap rules with their gates; dependencies between jobs."""
+"""Schedules as stored: cursors and ticks; overlap rules with their gates; dependencies between
+jobs.
+"""
 
 from __future__ import annotations
 

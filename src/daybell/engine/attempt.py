@@ -1,4 +1,6 @@
-"""An attempt in a worker: its state, log, masks and steps, and the interface of the handler that runs it."""
+"""An attempt in a worker: its state, log, masks and steps, and the interface of the handler that
+runs it.
+"""
 
 from __future__ import annotations
 

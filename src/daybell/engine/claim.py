@@ -1,4 +1,6 @@
-"""Claims: how many executions to take, from which queue first, and which to return for another worker."""
+"""Claims: how many executions to take, from which queue first, and which to return for another
+worker.
+"""
 
 from __future__ import annotations
 

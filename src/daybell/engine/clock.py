@@ -1,4 +1,6 @@
-"""The engine's port to time and randomness: waiting, measuring, jitter. Decisions use the store's clock."""
+"""The engine's port to time and randomness: waiting, measuring, jitter. Decisions use the store's
+clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Events for observers, and the observer that reports the ends of workflow runs. Observers decide nothing."""
+"""Events for observers, and the observer that reports the ends of workflow runs.
+
+Observers decide nothing.
+"""
 
 from __future__ import annotations
 

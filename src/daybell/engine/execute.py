@@ -1,4 +1,6 @@
-"""Execution of claimed attempts: resolve, begin, perform, conclude. Suspects, which may have crashed their workers, run in small groups."""
+"""Execution of claimed attempts: resolve, begin, perform, conclude. Suspects, which may have
+crashed their workers, run in small groups.
+"""
 
 from __future__ import annotations
 

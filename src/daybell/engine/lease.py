@@ -1,4 +1,6 @@
-"""The worker's lease: the claims it covers, the heartbeat that renews it, and the thread that keeps the heartbeat independent of the event loop."""
+"""The worker's lease: the claims it covers, the heartbeat that renews it, and the thread that keeps
+the heartbeat independent of the event loop.
+"""
 
 from __future__ import annotations
 

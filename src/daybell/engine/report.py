@@ -1,4 +1,6 @@
-"""Reports to the store: ends of attempts in groups, progress and logs of attempts that run for a while."""
+"""Reports to the store: ends of attempts in groups, progress and logs of attempts that run for a
+while.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Schedulers: fire due schedules, fire schedules that follow other jobs, and release executions that wait for dependencies. Any number of schedulers run at the same time."""
+"""Schedulers: fire due schedules, fire schedules that follow other jobs, and release executions
+that wait for dependencies. Any number of schedulers run at the same time.
+"""
 
 from __future__ import annotations
 

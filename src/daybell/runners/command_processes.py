@@ -1,4 +1,6 @@
-"""Processes of commands: start, output, progress, termination with all descendants, and the warden that kills them if the worker dies."""
+"""Processes of commands: start, output, progress, termination with all descendants, and the warden
+that kills them if the worker dies.
+"""
 
 from __future__ import annotations
 
@@ -350,7 +352,10 @@ CLOSE_SECONDS_MAX: Final = 1.0
 
 # Without the environment's and the site's ideas of what to load: it starts in a few milliseconds.
 _SOURCE_FOLDER: Final = str(Path(daybell.runners.__file__).parents[2])
-_WARDEN_SCRIPT: Final = f"import sys; sys.path.append({_SOURCE_FOLDER!r}); from daybell.runners.process_tree import main; main()"
+_WARDEN_SCRIPT: Final = (
+    f"import sys; sys.path.append({_SOURCE_FOLDER!r}); from"
+    " daybell.runners.process_tree import main; main()"
+)
 WARDEN_COMMAND: Final = (sys.executable, "-I", "-S", "-c", _WARDEN_SCRIPT)
 
 

@@ -1,4 +1,6 @@
-"""HTTP jobs: send a request, follow redirects, classify errors, and keep a bounded part of the response."""
+"""HTTP jobs: send a request, follow redirects, classify errors, and keep a bounded part of the
+response.
+"""
 
 from __future__ import annotations
 

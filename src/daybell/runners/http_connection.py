@@ -1,4 +1,7 @@
-"""Requests of HTTP jobs, and connections that are made only to checked addresses. The check is part of connecting, so redirects and changing DNS answers cannot bypass it."""
+"""Requests of HTTP jobs, and connections that are made only to checked addresses.
+
+The check is part of connecting, so redirects and changing DNS answers cannot bypass it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Handlers of jobs without code: policies, secrets, the result; and a wrapper around another handler."""
+"""Handlers of jobs without code: policies, secrets, the result; and a wrapper around another
+handler.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A pool of child processes for isolated tasks: the children, the messages between worker and child, and their output. Messages are JSON, never pickles, since a child runs untrusted code."""
+"""A pool of child processes for isolated tasks: the children, the messages between worker and
+child, and their output. Messages are JSON, never pickles, since a child runs untrusted code.
+"""
 
 from __future__ import annotations
 
@@ -501,7 +503,8 @@ def _describe_exit(code: int, memory_limit: int | None) -> str:
         name = f"signal {-code}"
     if memory_limit is not None and -code in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         return (
-            f"was killed by {name} ({_SIGNAL_MEANINGS[-code]}); code that is not Python may end so when it"
+            f"was killed by {name} ({_SIGNAL_MEANINGS[-code]}); code that is not Python"
+            " may end so when it"
             f" gets no more memory, because of the memory_limit of {format_size(memory_limit)}"
         )
     meaning = _SIGNAL_MEANINGS.get(-code)

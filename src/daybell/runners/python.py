@@ -1,4 +1,6 @@
-"""Python functions as jobs: coroutines run on the event loop, other functions in threads that can be interrupted."""
+"""Python functions as jobs: coroutines run on the event loop, other functions in threads that can
+be interrupted.
+"""
 
 from __future__ import annotations
 

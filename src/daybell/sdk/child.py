@@ -1,4 +1,6 @@
-"""The program of a child process: it runs tasks for a worker, one at a time, until the worker closes the connection. The parent's side is in `runners/`."""
+"""The program of a child process: it runs tasks for a worker, one at a time, until the worker
+closes the connection. The parent's side is in `runners/`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The context of a running task: its execution, progress, checkpoint, durable calls and transaction."""
+"""The context of a running task: its execution, progress, checkpoint, durable calls and
+transaction.
+"""
 
 from __future__ import annotations
 

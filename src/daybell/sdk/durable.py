@@ -1,4 +1,7 @@
-"""Durable functions: recorded steps, and sleeps and waits that occupy no worker. Each durable call of an attempt has a position in the order of calls. A later attempt that makes the same call gets the recorded result."""
+"""Durable functions: recorded steps, and sleeps and waits that occupy no worker. Each durable call
+of an attempt has a position in the order of calls. A later attempt that makes the same call gets
+the recorded result.
+"""
 
 from __future__ import annotations
 

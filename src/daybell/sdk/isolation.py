@@ -1,4 +1,6 @@
-"""Isolation of tasks in child processes: its options, and the place where a child finds a function."""
+"""Isolation of tasks in child processes: its options, and the place where a child finds a
+function.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,8 @@ def check_connecting(url: str) -> None:
     """Refuse a connection that a child must not make or cannot have."""
     if process_info.importing is not None:
         raise UsageError(
-            f"{process_info.importing} is imported by a process that is to run a task of it, and would"
+            f"{process_info.importing} is imported by a process that is to run a task of"
+            " it, and would"
             ' now act as a script; put what only a script does under `if __name__ == "__main__":`'
         )
     if process_info.is_child and url.startswith("memory:"):

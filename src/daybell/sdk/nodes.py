@@ -1,4 +1,7 @@
-"""Nodes and parameters of a workflow while its block is open: the results of `>>`, `when`, `bind` and `map`. They are valid only in that block and become the JSON that `POST /jobs` takes; `core.graph` checks it."""
+"""Nodes and parameters of a workflow while its block is open: the results of `>>`, `when`, `bind`
+and `map`. They are valid only in that block and become the JSON that `POST /jobs` takes;
+`core.graph` checks it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tasks: decorated functions that can be called, or enqueued with the same arguments; and handles on their executions."""
+"""Tasks: decorated functions that can be called, or enqueued with the same arguments; and handles
+on their executions.
+"""
 
 from __future__ import annotations
 

@@ -363,7 +363,8 @@ class Bench:
             await handle.cancel()
             if runs and all(run.error is None for run in runs):
                 raise UsageError(
-                    f"{task.name} is {describe_condition(left, self._clock.now())}, and run() makes one"
+                    f"{task.name} is {describe_condition(left, self._clock.now())}, and"
+                    " run() makes one"
                     f" attempt; await {task.name}.enqueue(…), then bench.advance() or the event"
                     " that it waits for"
                 )
@@ -447,7 +448,8 @@ class Bench:
             now = self._clock.now()
             left = max(0.0, round(execution.run_at - now, 6))
             raise TimeoutError(
-                f"{execution.job} {id} is {describe_condition(execution, now)}. On a bench time stands"
+                f"{execution.job} {id} is {describe_condition(execution, now)}. On a"
+                " bench time stands"
                 " still, so its result will not come by waiting"
                 + (f"; await bench.advance({format_duration(left)!r}) first" if left else "")
             )

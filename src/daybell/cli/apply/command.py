@@ -181,7 +181,8 @@ def _show(plan: Plan, *, is_pruned: bool) -> None:
         one = len(plan.orphans) == 1
         typer.echo(
             output.printable(
-                f"{output.format_count(len(plan.orphans), 'job')} of this set {'is' if one else 'are'} in no"
+                f"{output.format_count(len(plan.orphans), 'job')} of this set"
+                f" {'is' if one else 'are'} in no"
                 f" file; --prune deletes {'it' if one else 'them'}: {listed(plan.orphans)}"
             )
         )
@@ -195,7 +196,8 @@ def _ask(plan: Plan, *, yes: bool) -> None:
     names = [step.name for step in plan.steps if step.action == PRUNED]
     if names:
         confirm(
-            f"delete {output.format_count(len(names), 'job')} that no file declares ({listed(names)})?"
+            f"delete {output.format_count(len(names), 'job')} that no file declares"
+            f" ({listed(names)})?"
             " Schedules go, and what has not ended is cancelled.",
             yes=yes,
         )

@@ -167,8 +167,12 @@ FAULTS: Final[Mapping[str, str]] = {
     RetryOutcome.OVER_QUOTA: "were kept back: the tenant's quota has no room for them",
     RetryOutcome.CHANGED: "were decided on by somebody else meanwhile",
     RetryOutcome.REFUSED: "were refused: their job is gone, or takes them no more",
-    RetryOutcome.NEEDS_FORCE: "have succeeded or were discarded; --force runs them again, as new ones",
-    RetryOutcome.NOT_RETRYABLE: "have not ended, were skipped, or are nodes, which run with their run",
+    RetryOutcome.NEEDS_FORCE: (
+        "have succeeded or were discarded; --force runs them again, as new ones"
+    ),
+    RetryOutcome.NOT_RETRYABLE: (
+        "have not ended, were skipped, or are nodes, which run with their run"
+    ),
 }
 
 

@@ -241,7 +241,8 @@ def judge_schedules(
             Check(
                 name="schedules that never fire",
                 is_ok=False,
-                found=f"{_schedule_names(vain)}: all of their times have passed, and they never fired",
+                found=f"{_schedule_names(vain)}: all of their times have passed, and they"
+                " never fired",
                 advice="give them a time in the future, or remove them",
             )
         )
@@ -272,7 +273,8 @@ def judge_ahead(ahead: Sequence[Schedule], found: Sequence[Schedule], now: Insta
         Check(
             name="clock set back",
             is_ok=False,
-            found=f"{_schedule_names(list(both.values()))} were fired early{until}: the store's clock was"
+            found=f"{_schedule_names(list(both.values()))} were fired early{until}: the"
+            " store's clock was"
             " ahead and was set back",
             advice="let NTP set it; a running scheduler re-arms them within 15 s, and ticks that"
             " were fired early do not fire again",
@@ -399,7 +401,8 @@ def _stranded(tenant: str, queue: str, needs: str, found: list[Execution]) -> Ch
     return Check(
         name="overdue executions",
         is_ok=False,
-        found=f"{lack.found}{of}, and {many} of {named} {waits} for one since {output.format_moment(since)}",
+        found=f"{lack.found}{of}, and {many} of {named} {waits} for one since"
+        f" {output.format_moment(since)}",
         advice=with_tenant(lack.advice, tenant),
     )
 

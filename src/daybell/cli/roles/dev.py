@@ -273,7 +273,10 @@ def describe_kinds(kinds: Sequence[str], *, host: str) -> str:
 
 def _say_stopping(worker: Worker, options: DevOptions) -> None:
     running = len(worker.executor)
-    wait = f"waiting up to {options.drain_timeout:.0f} s for {output.format_count(running, 'execution')}"
+    wait = (
+        f"waiting up to {options.drain_timeout:.0f} s for"
+        f" {output.format_count(running, 'execution')}"
+    )
     _echo(f"stopping: {wait}; once more ends it at once" if running else "stopping")
 
 

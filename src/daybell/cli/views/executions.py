@@ -251,7 +251,8 @@ async def echo_found(client: AnyClient, search: Search, *, empty: str, as_json: 
     workflows = await find_run_workflows(client, items)
     if search.is_interrupted:
         print_stderr(
-            f"stopped before the end of the list; {output.format_count(len(items), 'execution')} found"
+            "stopped before the end of the list;"
+            f" {output.format_count(len(items), 'execution')} found"
         )
     echo_executions(items, now=now, empty=empty, workflows=workflows)
     output.echo_more(search.cursor, is_search=search.goes_on)

@@ -1,4 +1,6 @@
-"""The client of a server instead of a database, with its verbs for keys, tenants, the audit log and secrets."""
+"""The client of a server instead of a database, with its verbs for keys, tenants, the audit log and
+secrets.
+"""
 
 from __future__ import annotations
 

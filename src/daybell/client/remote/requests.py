@@ -1,4 +1,7 @@
-"""Encoders of requests to the API. Invalid input is refused here, with the same message as on the database and without a request."""
+"""Encoders of requests to the API.
+
+Invalid input is refused here, with the same message as on the database and without a request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Decoders of the API's JSON: the inverse of `client/wire.py`. Fields that only workers and schedulers need are not sent over HTTP and keep their defaults."""
+"""Decoders of the API's JSON: the inverse of `client/wire.py`. Fields that only workers and
+schedulers need are not sent over HTTP and keep their defaults.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Schedule rules as values: cron, intervals, times, recurrence rules, dependencies, unions, and the ticks of each."""
+"""Schedule rules as values: cron, intervals, times, recurrence rules, dependencies, unions, and the
+ticks of each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Positions of schedules: the first tick, resume after a pause, rewind after a clock change, and backfill."""
+"""Positions of schedules: the first tick, resume after a pause, rewind after a clock change, and
+backfill.
+"""
 
 from __future__ import annotations
 

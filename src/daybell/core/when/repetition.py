@@ -1,4 +1,6 @@
-"""The search for the times of a recurrence rule (RFC 5545), and the days of a year that its BY parts select."""
+"""The search for the times of a recurrence rule (RFC 5545), and the days of a year that its BY
+parts select.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Zones: conversion between wall clocks and instants, search for ticks within a bounded effort, and checks that all rules share."""
+"""Zones: conversion between wall clocks and instants, search for ticks within a bounded effort, and
+checks that all rules share.
+"""
 
 from __future__ import annotations
 

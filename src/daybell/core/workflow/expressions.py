@@ -1,4 +1,6 @@
-"""Expressions in workflows: conditions on results, and references to results, items and parameters."""
+"""Expressions in workflows: conditions on results, and references to results, items and
+parameters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trigger rules of nodes: the decision to run, wait, skip or fail, given the ends of the parents."""
+"""Trigger rules of nodes: run, wait, skip or fail, given the ends of the parents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Workflow runs: rows of runs and nodes, the queries that progress asks of a store, and the changes it writes."""
+"""Workflow runs: rows of runs and nodes, the queries that progress asks of a store, and the changes
+it writes.
+"""
 
 from __future__ import annotations
 

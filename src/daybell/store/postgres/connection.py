@@ -1,4 +1,6 @@
-"""Connections to PostgreSQL: the pools, their settings, the check of the server's lineage, audit records, and the translation of driver errors."""
+"""Connections to PostgreSQL: the pools, their settings, the check of the server's lineage, audit
+records, and the translation of driver errors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Creation of executions: enqueue, admission at the gates with the overlap rules, and bulk load by COPY."""
+"""Creation of executions: enqueue, admission at the gates with the overlap rules, and bulk load by
+COPY.
+"""
 
 from __future__ import annotations
 

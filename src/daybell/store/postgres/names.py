@@ -1,4 +1,6 @@
-"""Cached numbers of tenants, jobs and lanes, the resolved names of a batch, and the column lists that statements share."""
+"""Cached numbers of tenants, jobs and lanes, the resolved names of a batch, and the column lists
+that statements share.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The queue: claims with their lower bounds, and the transitions of running executions under the fence."""
+"""The queue: claims with their lower bounds, and the transitions of running executions under the
+fence.
+"""
 
 from __future__ import annotations
 
@@ -1029,7 +1031,7 @@ class Applying(Moving, EventWaits):
 
     async def _follow_through(self, way: Way, tenant: int) -> None:
         if way is Way.UNLOCKED:
-            self.notify_after_commit()  # what runs have left to do may be locked, and is left to upkeep
+            self.notify_after_commit()  # locked runs are left to upkeep
         else:
             await self.after_commit(tenant)
 

@@ -1,4 +1,6 @@
-"""Rows of workflow runs and of their nodes: the reads that decisions need, and the writes that decisions lead to."""
+"""Rows of workflow runs and of their nodes: the reads that decisions need, and the writes that
+decisions lead to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Transactions shared with user code: the transaction of a task, and an enqueue on a caller's connection."""
+"""Transactions shared with user code: the transaction of a task, and an enqueue on a caller's
+connection.
+"""
 
 from __future__ import annotations
 
