@@ -38,8 +38,8 @@ IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND
 BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
 MOVES: Final = "store/postgres/queue.py"
 WORKERS: Final = "store/postgres/workers.py"
-FIRING: Final = "store/postgres/schedules.py"
-FIRING_ALIKE: Final = "store/postgres/schedules.py"
+SCHEDULES: Final = "store/postgres/schedules.py"
+AT_CURSOR: Final = "coalesce(s.since, s.next_at) = u.expect"
 ENQUEUE: Final = "store/postgres/enqueue.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_events.py",)
@@ -139,7 +139,7 @@ MUTANTS: Final = (
         (
             (
                 "api/idempotency.py",
-                "return derived(self.id, *what, rank=rank, rank_bits=rank_bits)",
+                "return derive_id(self.id, *what, rank=rank, rank_bits=rank_bits)",
                 "return mint()",
             ),
         ),
@@ -157,7 +157,11 @@ MUTANTS: Final = (
     Mutant(
         "the reaper waits for who is frozen",
         (
-            ("store/postgres/queue.py", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+            (
+                "store/postgres/queue.py",
+                "ORDER BY id FOR UPDATE SKIP LOCKED",
+                "ORDER BY id FOR UPDATE",
+            ),
             (WORKERS, "FOR UPDATE OF w SKIP LOCKED", "FOR UPDATE OF w"),
         ),
     ),
@@ -171,12 +175,18 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a schedule fires wherever its cursor is",
-        ((FIRING, "AND coalesce(s.since, s.next_at) = u.expect", "AND u.expect > 0"),),
+        ((SCHEDULES, f"AND {AT_CURSOR}\n", "AND u.expect > 0\n"),),
         OF_SCHEDULES,
     ),
     Mutant(
         "a plain tick fires wherever its cursor is",
-        ((FIRING_ALIKE, "AND coalesce(s.since, s.next_at) = u.expect", "AND u.expect > 0"),),
+        (
+            (
+                SCHEDULES,
+                f"AND {AT_CURSOR} AND NOT s.is_paused\n                       LIMIT 1",
+                "AND u.expect > 0 AND NOT s.is_paused LIMIT 1",
+            ),
+        ),
         ("tests/store/test_firing_alike.py",),
     ),
     Mutant(
@@ -217,8 +227,8 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/steps.py",
-                "v.id = u.id AND v.attempt = u.attempt AND {IS_HELD}",
-                "v.id = u.id",
+                "AND v.attempt = u.attempt AND {IS_HELD}\n                       LIMIT 1 FOR",
+                "LIMIT 1 FOR",
             ),
         ),
         ("tests/store/test_steps.py",),

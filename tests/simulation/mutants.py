@@ -119,9 +119,9 @@ MUTANTS: Final = (
         (
             (
                 "store/sqlite/connection.py",
-                '            patiently(lambda: self._connection.execute("COMMIT"))\n',
+                '            retry_while_busy(lambda: self._connection.execute("COMMIT"))\n',
                 "            try:\n"
-                '                patiently(lambda: self._connection.execute("COMMIT"))\n'
+                '                retry_while_busy(lambda: self._connection.execute("COMMIT"))\n'
                 "            except sqlite3.Error:\n"
                 "                self._roll_back()\n",
             ),
