@@ -193,7 +193,7 @@ MUTANTS: Final = (
         "a tick has no name of its own",
         (
             (
-                FIRING,
+                SCHEDULES,
                 "ON CONFLICT DO NOTHING RETURNING schedule, at",
                 "ON CONFLICT (tenant, schedule, at) DO UPDATE SET execution = excluded.execution"
                 " RETURNING schedule, at",
@@ -384,7 +384,7 @@ MUTANTS: Final = (
         "a scheduler waits behind the locks of another",
         (
             (
-                FIRING,
+                SCHEDULES,
                 "if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):",
                 "if error:",
             ),
