@@ -238,8 +238,8 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/steps.py",
-                "self.earlier(link, owner, left,",
-                "self.earlier(link, owner, [],",
+                "find_earlier(pg, link, owner, left,",
+                "find_earlier(pg, link, owner, [],",
             ),
         ),
         OF_EVENTS,
@@ -300,14 +300,14 @@ MUTANTS: Final = (
                 ENQUEUE,
                 "passing.answer({id: Enqueued(id) for id in finished})",
                 "passing.answer({id: Enqueued(id) for id in finished})\n"
-                "            return await self._insert(link, specs, passing, self.INSERT)",
+                "        return await _insert(pg, link, specs, passing, INSERT)",
             ),
         ),
         OF_REPEATS,
     ),
     Mutant(
         "a late request is refused for another execution, or cancels it",
-        (("store/postgres/enqueue.py", "            raise Repeated\n", "            return\n"),),
+        (("store/postgres/enqueue.py", "        raise Repeated\n", "        return\n"),),
         OF_REPEATS,
     ),
     Mutant(
@@ -342,7 +342,7 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/enqueue.py",
-                "if await self.finished(link, specs, heads):",
+                "if await read_finished(pg, link, specs, heads):",
                 "if False:",
             ),
         ),
@@ -395,7 +395,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the task sessions of a dead worker live on",
-        ((WORKERS, "await link.execute(self.END_SESSIONS)", "pass"),),
+        ((WORKERS, "await link.execute(END_SESSIONS)", "pass"),),
         OF_FROZEN,
         only="freeze",
     ),
