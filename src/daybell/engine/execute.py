@@ -148,6 +148,9 @@ T = TypeVar("T")
 # Puts on record that a suspect begins, and whether it is the only one here, which is asked for.
 # Answers how long its probation is; None: it is not this worker's any more.
 Announce: TypeAlias = Callable[[Attempt, Callable[[], bool]], Awaitable[Seconds | None]]
+# Answers after how long another worker can have an execution that lacks something here; None: no
+# other worker is known to offer it.
+Route: TypeAlias = Callable[[Claimed, str], Awaitable[Seconds | None]]
 
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
 COMMIT_SECONDS: Final = 1.0  # until what was not committed is run again
@@ -156,10 +159,7 @@ PROVEN_SECONDS: Final = 0.01  # after its probation, until others are started: t
 
 
 class Executor:
-    """Starts, stops and concludes runs.
-
-    `finish` is given what each led to, `freed` is told of every end.
-    """
+    """Starts, stops and concludes attempts."""
 
     def __init__(
         self,
@@ -168,8 +168,12 @@ class Executor:
         worker: UUID,
         host: AttemptHost,
         clock: Clock,
-        finish: Callable[[Claimed, Transition, Attempt], None],
-        freed: Callable[[], None],
+        finish: Callable[[Claimed, Transition, Attempt], None],  # writes an end
+        freed: Callable[[], None],  # a slot is free
+        write: Callable[[list[Attempt]], Awaitable[None]],  # reports of attempts
+        announce: Announce,
+        route: Route,
+        lose: Callable[[], None],  # it is later than `held_until`
     ) -> None:
         self._handlers = handlers
         self._worker = worker
@@ -178,14 +182,11 @@ class Executor:
         self._freed = freed
         self._host = host
         self._endings = OutcomeRules(host, clock)
-        self.write: Callable[[list[Attempt]], Awaitable[None]] = (
-            _discard_reports  # set by who knows how
-        )
-        self.announce: Announce = _skip_announcement  # likewise
-        # After how long somebody else can have what lacks something here; None: nobody can.
-        self.elsewhere: Callable[[Claimed, str], Awaitable[Seconds | None]] = _route_nowhere
+        self._write = write
+        self._announce = announce
+        self._route = route
+        self._lose = lose
         self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
-        self.lose: Callable[[], None] = _do_nothing  # told when it is later than that
         self.hands_back = False  # what is abandoned, when the store can be told
         self._runs: dict[Attempt, None] = {}  # in the order of their starts
         self._detached: dict[Attempt, None] = {}  # go on without a lease
@@ -336,7 +337,7 @@ class Executor:
         """Give back what somebody else can run; None: nobody is known to, or nothing is lacking."""
         if run.lacking is None:
             return None
-        delay = await self.elsewhere(run.claimed, run.lacking)
+        delay = await self._route(run.claimed, run.lacking)
         if delay is None:
             return None
         ran = None if run.started is None else run.ran(self._clock)
@@ -360,12 +361,12 @@ class Executor:
         anything is begun, and stops all that is here.
         """
         if self._clock.monotonic() >= self.held_until:
-            self.lose()
+            self._lose()
 
     async def _put_on_record(self, run: Attempt) -> Transition | None:
         """Should its worker be lost, it is known that this one had begun, and others had not."""
         try:
-            probation = await self.announce(run, lambda: self._is_alone(run))
+            probation = await self._announce(run, lambda: self._is_alone(run))
         except Unavailable:
             probation = None
         self._check_lease()
@@ -421,7 +422,7 @@ class Executor:
         """What it has shown and said goes before its end, as in the completer."""
         if run.has_news or (run.log is not None and run.log.unwritten):
             with suppress(Unavailable):  # then the commit will not be made, either
-                await self.write([run])
+                await self._write([run])
 
     async def _commit(self, run: Attempt, move: Transition) -> Transition:
         """Make the end in the task's own transaction. What cannot be made there is run again."""
@@ -473,27 +474,9 @@ async def _await_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _discard_reports(runs: list[Attempt]) -> None:
-    del runs
-
-
 def is_suspect(claimed: Claimed) -> bool:
     """Whether it may be what kills its workers."""
     return claimed.crashes >= lifecycle.SUSPECT_CRASHES
-
-
-async def _skip_announcement(run: Attempt, is_alone: Callable[[], bool]) -> Seconds | None:
-    del run, is_alone
-    return 0.0
-
-
-async def _route_nowhere(claimed: Claimed, lacking: str) -> Seconds | None:
-    del claimed, lacking
-    return None
-
-
-def _do_nothing() -> None:
-    pass
 
 
 # Suspects in a worker's hands: executions that have lost their workers time and again.

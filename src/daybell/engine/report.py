@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import TERMINAL, Claimed, Failure, NewLogPart, State
-from daybell.core.lifecycle import Ruling, Transition, Verdict, after_failure
+from daybell.core.lifecycle import Ruling, Transition, Verdict, after_failure, after_release
 from daybell.core.limits import APPLY_BATCH_MAX
 from daybell.core.retry import Retry
 from daybell.core.units import Seconds
@@ -21,7 +21,7 @@ from daybell.core.worker import Report
 from daybell.engine.attempt import Attempt
 from daybell.engine.clock import Clock
 from daybell.engine.events import Ended, Events, RunBegun
-from daybell.engine.execute import Executor, probation_seconds
+from daybell.engine.execute import probation_seconds
 from daybell.engine.lease import Leases
 from daybell.engine.loop import AGAIN
 from daybell.errors import ExecutionNotFound, Unavailable, UsageError
@@ -43,7 +43,17 @@ class Completer:
     """Ends on their way to the store."""
 
     def __init__(
-        self, store: Store, *, tenant: str, worker: UUID, leases: Leases, events: Events
+        self,
+        store: Store,
+        *,
+        tenant: str,
+        worker: UUID,
+        leases: Leases,
+        events: Events,
+        write: Callable[[list[Attempt]], Awaitable[None]],  # reports of attempts
+        wake: Callable[[], None],  # the loop around `tick`
+        on_returned: Callable[[], None],  # an execution can be claimed again, now or later
+        on_written: Callable[[], None],  # there is more room
     ) -> None:
         self._store = store
         self._tenant = tenant
@@ -62,14 +72,10 @@ class Completer:
         self._refusals: set[UUID] = set()  # on their way as failed attempts
         self._unwritten_max = APPLY_BATCH_MAX  # as the last writes were
         self.stale = 0  # reports that came too late
-        self.write: Callable[[list[Attempt]], Awaitable[None]] = (
-            _discard_reports  # set by who knows how
-        )
-        self.wake: Callable[[], None] = _do_nothing  # set by whoever runs the loop
-        self.returned: Callable[[], None] = (
-            _do_nothing  # told of what can be claimed again, some time
-        )
-        self.written: Callable[[], None] = _do_nothing  # told that there is more room
+        self._write = write
+        self._wake = wake
+        self._on_returned = on_returned
+        self._on_written = on_written
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -84,7 +90,7 @@ class Completer:
         if run is not None and run.is_expanded:
             # It goes on without us, and its first nodes can be claimed.
             self._leases.leave([claimed.lease])
-            self.returned()
+            self._on_returned()
             self._events.emit(RunBegun, claimed)
             return
         if run is not None and run.is_written:
@@ -95,7 +101,11 @@ class Completer:
         waiting = self._waiting
         waiting.append((claimed, move))
         if len(waiting) == 1:  # else it is awake, or will look once more after this group
-            self.wake()
+            self._wake()
+
+    def give_back(self, claimed: Claimed, delay: Seconds = 0.0) -> None:
+        """Have an execution returned to its queue that was not started."""
+        self.add(claimed, after_release(claimed, delay=delay))
 
     def _last_words(self, run: Attempt, move: Transition) -> Transition:
         """What was last said goes with the end; what else is not written yet, before it."""
@@ -120,7 +130,7 @@ class Completer:
         self._learn(count, asyncio.get_running_loop().time() - begun)
         for group, verdicts in zip(groups, made, strict=True):
             self._take_in(group, cast("list[Verdict]", verdicts))
-        self.written()
+        self._on_written()
         return AGAIN if self._waiting else None
 
     def _learn(self, count: int, seconds: Seconds) -> None:
@@ -151,7 +161,7 @@ class Completer:
         """Who sees that something has ended sees all that it said."""
         speakers, self._unwritten_attempts = self._unwritten_attempts, []
         try:
-            await self.write(speakers)
+            await self._write(speakers)
         except BaseException:
             self._unwritten_attempts = speakers + self._unwritten_attempts
             raise
@@ -182,7 +192,7 @@ class Completer:
         self._leases.leave([move.lease for _, move in group])
         # What went back can be claimed again, and after a node, perhaps the next.
         if any(move.target not in TERMINAL or move.node is not None for _, move in group):
-            self.returned()
+            self._on_returned()
         self._tell(group, judged)
 
     def _tell(self, group: list[End], judged: Verdicts) -> None:
@@ -272,14 +282,6 @@ def _fail_unstorable(claimed: Claimed, move: Transition, why: str | None) -> Tra
     )
 
 
-def _do_nothing() -> None:
-    pass
-
-
-async def _discard_reports(runs: list[Attempt]) -> None:
-    del runs
-
-
 # Showing what runs. Short tasks never pay for it: only what has run for a while is written.
 
 SHOWN_AFTER_SECONDS: Final = 0.5
@@ -289,20 +291,13 @@ _UNKNOWN: Final = object()
 class Reporter:
     """Writes start marks, progress, checkpoints and logs of what runs, in batches."""
 
-    def __init__(
-        self, store: Store, executor: Executor, *, tenant: str, worker: UUID, clock: Clock
-    ) -> None:
+    def __init__(self, store: Store, *, tenant: str, worker: UUID, clock: Clock) -> None:
         self._store = store
-        self._executor = executor
         self._tenant = tenant
         self._worker = worker
         self._clock = clock
         self._sole: UUID | object | None = None  # the suspect that is on record as the only one
         self._recording = asyncio.Lock()
-
-    async def tick(self) -> Seconds | None:
-        await self.write([run for run in self._executor if run.started is not None])
-        return None
 
     async def announce(self, run: Attempt, is_alone: Callable[[], bool]) -> Seconds | None:
         """Put on record that this suspect begins, and whether it is the only one here. Answers how

@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ import msgspec
 
 from daybell.core.execution import Claimed
 from daybell.core.job import DEFAULT_TENANT
-from daybell.core.lifecycle import after_release
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS, NewWorker
-from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Handlers, Recorder, Stop
+from daybell.core.workflow.run import Plan
+from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Fence, Handlers, Recorder, Stop
 from daybell.engine.claim import POLL_SECONDS, Dispatcher, Queues, TaskRouting
 from daybell.engine.clock import Clock
 from daybell.engine.events import Events
@@ -169,6 +169,183 @@ def _user_frames(frame: FrameType | None) -> list[traceback.FrameSummary]:
 PARTING_SECONDS: Final = 0.5  # for what a lost lease has left to tell, when the worker stops
 
 
+class Incarnation:
+    """The parts of a worker under one id and one lease, and the loops around them.
+
+    Parts are made in the order of their needs. Where two need each other, the earlier one is given
+    a method of this class that calls the later one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: Handlers,
+        options: WorkerOptions,
+        *,
+        queues: Queues,
+        clock: Clock,
+        mint: Callable[[], UUID],
+        events: Events,
+        pacemaker: Pacemaker | None,
+        register: Callable[[], Awaitable[None]],
+        on_drain: Callable[[], None],
+        on_lost: Callable[..., None],
+        on_end: Callable[[Incarnation], None],
+    ) -> None:
+        self.id = worker = mint()
+        self.is_registered = self.is_lost = self.is_over = False
+        self._pacemaker = pacemaker
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._register = register
+        self.lose: Callable[..., None] = partial(on_lost, self)
+        tenant = options.tenant
+        self.leases = Leases(on_named=self._claim_again)
+        self.recorder = Recorder(
+            store, tenant=tenant, worker=worker, clock=clock, stop_stale=self._stop_stale
+        )
+        self.reporter = Reporter(store, clock=clock, tenant=tenant, worker=worker)
+        self.completer = Completer(
+            store,
+            leases=self.leases,
+            events=events,
+            tenant=tenant,
+            worker=worker,
+            write=self.reporter.write,
+            wake=self._finish_soon,
+            on_returned=self.claim_soon,  # to learn when it is due
+            on_written=self._make_room,
+        )
+        routing = TaskRouting(store, tenant=tenant, clock=clock)
+        self.executor = Executor(
+            handlers,
+            worker=worker,
+            host=AttemptHost(
+                clock,
+                mask=handlers.mask,
+                settings=lambda: handlers.settings,
+                begin=partial(store.begin, worker),
+                recorder=self.recorder,
+                expand=partial(_expand, store, tenant, worker),
+            ),
+            clock=clock,
+            finish=self.completer.add,
+            freed=self._fill,
+            write=self.reporter.write,
+            announce=self.reporter.announce,
+            route=routing.delay,
+            lose=self._lose_late,
+        )
+        self.dispatcher = Dispatcher(
+            store,
+            self.executor,
+            queues=queues,
+            kinds=options.kinds,
+            concurrency=options.concurrency,
+            ahead=options.ahead,
+            leases=self.leases,
+            clock=clock,
+            mint=mint,
+            events=events,
+            elsewhere=routing,
+            tenant=tenant,
+            worker=worker,
+            wake=self.claim_soon,
+            room=lambda: self.completer.room,
+            give_back=self.completer.give_back,
+            lose=self._lose_late,
+        )
+        self.heartbeat = Heartbeat(
+            store,
+            self.executor,
+            lease=options.lease,
+            leases=self.leases,
+            clock=clock,
+            on_drain=on_drain,
+            on_lost=self.lose,
+            on_end=partial(on_end, self),
+            tenant=tenant,
+            worker=worker,
+        )
+        self.claims = Loop("claim", self._claim, interval=POLL_SECONDS, clock=clock)
+        self.finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
+        self.renewals = Loop("renew", self._beat, interval=options.lease / 3, clock=clock)
+        reports = Loop("report", self._report, interval=SHOWN_AFTER_SECONDS, clock=clock)
+        self.loops = [self.renewals, self.finishes, reports, self.claims]
+        if pacemaker is None:
+            watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
+            self.loops.append(watch)
+
+    def registered(self, sent: Seconds) -> None:
+        """The registration that was sent then is answered: begin to work."""
+        self.is_registered = True
+        self.heartbeat.registered(sent)
+        for loop in self.loops:
+            loop.start()
+        if self._pacemaker is not None:
+            self._event_loop = asyncio.get_running_loop()
+            self._pacemaker.start(self.heartbeat)
+
+    async def stop_loops(self) -> None:
+        """Let what is under way end, on the store and in the pacemaker, and begin nothing more."""
+        beating = [] if self._pacemaker is None else [self._pacemaker.stop()]
+        await asyncio.gather(*(loop.stop() for loop in self.loops), *beating)
+
+    def claim_soon(self) -> None:
+        """Claim now rather than later."""
+        self.claims.wake()
+
+    def _claim_again(self) -> None:
+        """The renewal has an answer; called in the thread of the pacemaker, if there is one."""
+        if self._event_loop is None:
+            self.claims.wake()
+        else:
+            self._event_loop.call_soon_threadsafe(self.claims.wake)
+
+    def _finish_soon(self) -> None:
+        self.finishes.wake()
+
+    def _make_room(self) -> None:
+        self.dispatcher.make_room()
+
+    def _fill(self) -> None:
+        self.dispatcher.fill()
+
+    def _stop_stale(self, fence: Fence) -> None:
+        self.executor.stop({fence}, Stop.STALE)
+
+    def _lose_late(self) -> None:
+        """The time of the lease is over, and the watch has not said so yet."""
+        self.lose(is_store_away=self.heartbeat.is_store_late())
+
+    async def _claim(self) -> Seconds | None:
+        try:
+            return await self.dispatcher.tick()
+        except LeaseLost:
+            self.lose()
+            return None
+
+    async def _report(self) -> Seconds | None:
+        await self.reporter.write([run for run in self.executor if run.started is not None])
+        return None
+
+    async def _beat(self) -> Seconds | None:
+        if self.is_over:
+            return None
+        if self.is_registered:
+            return None if self._pacemaker is not None else await self.heartbeat.tick()
+        try:
+            await self._register()
+        except LeaseLost:  # registered before, but the answer was lost, and much time with it
+            self.lose()
+        return None
+
+
+def _expand(
+    store: Store, tenant: str, worker: UUID, claimed: Claimed, plan: Plan
+) -> Awaitable[bool]:
+    return store.expand(tenant, worker=worker, claimed=claimed, plan=plan)
+
+
 class Worker:
     """Claims and runs executions until it is told to stop.
 
@@ -208,94 +385,34 @@ class Worker:
         self._replaces: UUID | None = None  # the id whose lease was given up because of the store
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._loop_watch: LoopWatch | None = None
-        self._assemble()
+        self.current = self._assemble()
 
-    def _assemble(self) -> None:
+    def _assemble(self) -> Incarnation:
         """Make the parts, under a new id."""
-        options, clock, store = self._options, self._clock, self._store
-        self.id = self._mint()
-        self._is_registered = self._is_lost = False
-        self._leases = Leases()
-        tenant, worker = options.tenant, self.id
-        self.recorder = Recorder(store, tenant=tenant, worker=worker, clock=clock)
-        host = AttemptHost(
-            clock,
-            mask=self._handlers.mask,
-            settings=lambda: self._handlers.settings,
-            begin=partial(store.begin, worker),
-            recorder=self.recorder,
-            expand=lambda claimed, plan: store.expand(
-                tenant, worker=worker, claimed=claimed, plan=plan
-            ),
-        )
-        self.completer = Completer(
-            store, leases=self._leases, events=self._events, tenant=tenant, worker=worker
-        )
-        self.executor = Executor(
+        return Incarnation(
+            self._store,
             self._handlers,
-            worker=worker,
-            host=host,
-            clock=clock,
-            finish=self.completer.add,
-            freed=self._freed,
-        )
-        self.dispatcher = Dispatcher(
-            store,
-            self.executor,
+            self._options,
             queues=self._queues,
-            kinds=options.kinds,
-            concurrency=options.concurrency,
-            ahead=options.ahead,
-            leases=self._leases,
-            clock=clock,
+            clock=self._clock,
             mint=self._mint,
             events=self._events,
-            elsewhere=TaskRouting(store, tenant=tenant, clock=clock),
-            tenant=tenant,
-            worker=worker,
-        )
-        self.heartbeat = Heartbeat(
-            store,
-            self.executor,
-            lease=options.lease,
-            leases=self._leases,
-            clock=clock,
+            pacemaker=self._pacemaker,
+            register=self.start,
             on_drain=self.is_draining.set,
-            on_lost=partial(self._lost, worker),
-            on_end=partial(self._at_the_end, worker),
-            tenant=tenant,
-            worker=worker,
+            on_lost=self._lost,
+            on_end=self._at_the_end,
         )
-        self.reporter = Reporter(store, self.executor, clock=clock, tenant=tenant, worker=worker)
-        self._connect()
 
-    def _connect(self) -> None:
-        """Put a loop around each part, and have them wake each other."""
-        options, clock = self._options, self._clock
-        # Each is of one lease: it may still have a call under way when the next lease begins.
-        claim, beat = partial(self._claim, self.id, self.dispatcher), partial(self._beat, self.id)
-        self._claims = Loop("claim", claim, interval=POLL_SECONDS, clock=clock)
-        self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
-        self._renewals = Loop("renew", beat, interval=options.lease / 3, clock=clock)
-        self._reports = Loop(
-            "report", self.reporter.tick, interval=SHOWN_AFTER_SECONDS, clock=clock
-        )
-        self._loops = [self._renewals, self._finishes, self._reports, self._claims]
-        if self._pacemaker is None:
-            watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
-            self._loops.append(watch)
-        self._leases.named = self._claims.wake
-        self.dispatcher.wake = self._claims.wake
-        self.dispatcher.room = lambda completer=self.completer: completer.room
-        self.dispatcher.give_back = self._give_back
-        self.dispatcher.lose = self.executor.lose = partial(self._run_late, self.id)
-        self.completer.wake = self._finishes.wake
-        self.completer.written = self.dispatcher.make_room
-        self.completer.write = self.executor.write = self.reporter.write
-        self.executor.announce = self.reporter.announce
-        self.executor.elsewhere = self.dispatcher.elsewhere.delay
-        self.recorder.stop = self.executor.stop
-        self.completer.returned = self._claims.wake  # to learn when it is due
+    @property
+    def id(self) -> UUID:
+        """The id under which it is registered now."""
+        return self.current.id
+
+    @property
+    def executor(self) -> Executor:
+        """The attempts that run under the current lease."""
+        return self.current.executor
 
     async def start(self) -> None:
         """Register and begin to claim. Raises Unavailable if the store is away."""
@@ -323,15 +440,9 @@ class Worker:
             lease=options.lease,
             replaces=self._replaces,
         )
-        self._is_registered, self._replaces = True, None
+        self._replaces = None
         self._clock.correct(renewal.now, sent)
-        self.heartbeat.registered(sent)
-        for loop in self._loops:
-            loop.start()
-        if self._pacemaker is not None:
-            loop = asyncio.get_running_loop()
-            self._leases.named = partial(loop.call_soon_threadsafe, self._claims.wake)
-            self._pacemaker.start(self.heartbeat)
+        self.current.registered(sent)
         if self._loop_watch is None:
             self._loop_watch = LoopWatch(
                 clock=self._clock, claimed_of=self._claimed_of, on_stuck=self._on_stuck
@@ -345,21 +456,21 @@ class Worker:
             await self.start()
         except Unavailable as error:
             logger.warning("cannot register yet; trying again: %s", error)
-            self._renewals.start()  # registers, then starts the rest
+            self.current.renewals.start()  # registers, then starts the rest
 
     def wake(self) -> None:
         """Something may be there to claim."""
-        self._claims.wake()
+        self.current.claims.wake()
 
     def _ask(self) -> None:
         """A renewal may have news."""
         if self._pacemaker is None:
-            self._renewals.wake()
+            self.current.renewals.wake()
         else:
             self._pacemaker.wake()
 
     def _claimed_of(self, task: asyncio.Task[object]) -> Claimed | None:
-        return next((run.claimed for run in self.executor if run.task is task), None)
+        return next((run.claimed for run in self.current.executor if run.task is task), None)
 
     async def _listen(self) -> None:
         """Be woken by news; without them, polling finds what there is a little later."""
@@ -377,18 +488,18 @@ class Worker:
         if self._restart is not None:
             await asyncio.gather(self._restart, return_exceptions=True)
         self.claim_no_more()
-        await self._claims.stop()
+        await self.current.claims.stop()
         self.claim_no_more()  # and what the last claim brought
         await self._give_back_unanswered()
         if not await self._ended(within=self._options.drain_timeout):
-            left = len(self.executor)
+            left = len(self.current.executor)
             what = "execution" if left == 1 else "executions"
             logger.warning("%d %s did not end in time: back to the queue", left, what)
-            self.executor.stop_all(Stop.RELEASE)
+            self.current.executor.stop_all(Stop.RELEASE)
             await self._end_of_stopped()
         await self._flush()
         await self._end_of_seen_off()
-        await self._stop_loops(self._loops)
+        await self.current.stop_loops()
         await asyncio.gather(*self._ending)
         if self._pacemaker is not None:
             await self._pacemaker.close()
@@ -410,25 +521,20 @@ class Worker:
         for task in list(self._seeing_off):
             task.cancel()
 
-    async def _stop_loops(self, loops: Sequence[Loop]) -> None:
-        """Let what is under way end, on the store and in the pacemaker, and begin nothing more."""
-        beating = [] if self._pacemaker is None else [self._pacemaker.stop()]
-        await asyncio.gather(*(loop.stop() for loop in loops), *beating)
-
     async def _give_back_unanswered(self) -> None:
         """What the last claim has taken, if only its answer was lost, does not wait for the rest.
         The claim may still be under way, so it is looked for once more in the end.
         """
-        leases = self.dispatcher.unanswered
-        if leases and self._is_registered and not self._is_lost:
+        leases = self.current.dispatcher.unanswered
+        if leases and self.current.is_registered and not self.current.is_lost:
             with suppress(Unavailable):
                 await self._store.release(self._options.tenant, worker=self.id, leases=leases)
 
     async def _leave(self) -> None:
         """Say goodbye, so that nobody has to wait for the lease to end."""
-        if not self._is_registered or self._is_lost:
+        if not self.current.is_registered or self.current.is_lost:
             return
-        tenant, leases = self._options.tenant, self._leases.known()
+        tenant, leases = self._options.tenant, self.current.leases.known()
         try:
             if leases:  # claims without an answer
                 await self._store.release(tenant, worker=self.id, leases=leases)
@@ -442,23 +548,24 @@ class Worker:
         Where a task has ended the event loop with `sys.exit()`, nothing sends any more.
         """
         deadline = self._clock.monotonic() + self._options.lease
-        while len(self.completer) and not self._is_lost and self._clock.monotonic() < deadline:
-            if not self._finishes.is_running:
+        while (
+            len(self.current.completer)
+            and not self.current.is_lost
+            and self._clock.monotonic() < deadline
+        ):
+            if not self.current.finishes.is_running:
                 return
-            await self._finishes.pass_once()
+            await self.current.finishes.pass_once()
 
     def claim_no_more(self) -> None:
         """Let what runs go on, and give back what has not started."""
-        for claimed in self.dispatcher.close():
-            self._give_back(claimed)
-
-    def _give_back(self, claimed: Claimed, delay: Seconds = 0.0) -> None:
-        self.completer.add(claimed, after_release(claimed, delay=delay))
+        for claimed in self.current.dispatcher.close():
+            self.current.completer.give_back(claimed)
 
     async def _ended(self, *, within: Seconds) -> bool:
         """Wait for what runs; False if it takes longer than that."""
         try:
-            await asyncio.wait_for(self.executor.wait(), within)
+            await asyncio.wait_for(self.current.executor.wait(), within)
         except TimeoutError:
             return False
         return True
@@ -466,87 +573,64 @@ class Worker:
     async def _end_of_stopped(self) -> None:
         """Wait for what was stopped, but not for ever: a thread deep in C hears of nothing."""
         if not await self._ended(within=GRACE_SECONDS):
-            self.executor.abandon()
+            self.current.executor.abandon()
 
-    def _freed(self) -> None:
-        self.dispatcher.fill()
-
-    async def _claim(self, worker: UUID, dispatcher: Dispatcher) -> Seconds | None:
-        try:
-            return await dispatcher.tick()
-        except LeaseLost:
-            self._lost(worker)
-            return None
-
-    async def _beat(self, worker: UUID) -> Seconds | None:
-        if worker != self.id:
-            return None
-        if self._is_registered:
-            return None if self._pacemaker is not None else await self.heartbeat.tick()
-        try:
-            await self.start()
-        except LeaseLost:  # registered before, but the answer was lost, and much time with it
-            self._lost(worker)
-        return None
-
-    def _run_late(self, worker: UUID) -> None:
-        """The time of the lease is over, and the watch has not said so yet."""
-        self._lost(worker, is_store_away=self.heartbeat.is_store_late())
-
-    def _lost(self, worker: UUID, *, is_store_away: bool = False) -> None:
+    def _lost(self, life: Incarnation, *, is_store_away: bool = False) -> None:
         """The lease is gone or as good as gone: stop what runs, and begin anew.
 
         What had ended before is still told, for what that is worth. If it was the store that was
         away, no task is to blame: what was stopped here goes back uncharged when it is there. The
         next registration names this id, so that a reaper that comes first charges nothing, either.
         """
-        if self._is_lost or worker != self.id:
+        if life.is_lost:
             return
-        self._is_lost = True
+        life.is_lost = True
         why = "the store is away" if is_store_away else "what it ran is given to others"
-        logger.error("worker %s lost its lease; %s", self.id, why)
-        unstarted = self.dispatcher.close()
-        self.recorder.close()
-        if self._is_registered:  # else it held nothing, and another id may still be named
-            self._replaces = self.id if is_store_away else None
+        logger.error("worker %s lost its lease; %s", life.id, why)
+        unstarted = life.dispatcher.close()
+        life.recorder.close()
+        if life.is_registered:  # else it held nothing, and another id may still be named
+            self._replaces = life.id if is_store_away else None
         if is_store_away:
-            self.executor.hands_back = True
+            life.executor.hands_back = True
             for claimed in unstarted:
-                self._give_back(claimed)
+                life.completer.give_back(claimed)
         loop = asyncio.get_running_loop()
-        self.executor.let_go()
-        self._loops.remove(self._finishes)
-        seeing_off = loop.create_task(self._see_off(self.executor, self.completer, self._finishes))
-        self._seeing_off[seeing_off] = self.executor
+        life.executor.let_go()
+        life.loops.remove(life.finishes)
+        seeing_off = loop.create_task(self._see_off(life))
+        self._seeing_off[seeing_off] = life.executor
         seeing_off.add_done_callback(self._seeing_off.pop)
-        self.executor.stop_all(Stop.ABANDON)
+        life.executor.stop_all(Stop.ABANDON)
         if not self._is_stopping:
             self._restart = loop.create_task(self._begin_anew())
 
-    async def _see_off(self, executor: Executor, completer: Completer, finishes: Loop) -> None:
+    async def _see_off(self, life: Incarnation) -> None:
         """Have told what the executions of a lost lease lead to: nobody may have them yet."""
-        await executor.wait()
-        await executor.wait_for_detached()
-        while len(completer) and finishes.is_running:
-            await finishes.pass_once()
-        await finishes.stop()
+        await life.executor.wait()
+        await life.executor.wait_for_detached()
+        while len(life.completer) and life.finishes.is_running:
+            await life.finishes.pass_once()
+        await life.finishes.stop()
 
-    def _at_the_end(self, worker: UUID) -> None:
+    def _at_the_end(self, life: Incarnation) -> None:
         """The lease can end any moment; in the thread of the pacemaker, if there is one."""
-        if worker == self.id and len(self.executor) and self._on_stuck is not None:
-            logger.error("%d executions cannot be stopped; the process ends", len(self.executor))
+        if not life.is_over and len(life.executor) and self._on_stuck is not None:
+            logger.error("%d executions cannot be stopped; the process ends", len(life.executor))
             self._on_stuck()
 
     async def _begin_anew(self) -> None:
         if not await self._ended(within=GRACE_SECONDS):
-            self._at_the_end(self.id)
-            self.executor.abandon()
+            self._at_the_end(self.current)
+            self.current.executor.abandon()
         # Not waited for: a call without an answer would delay the registration, and with it the
         # news that no task is to blame.
-        ending = asyncio.get_running_loop().create_task(self._stop_loops(self._loops))
+        ending = asyncio.get_running_loop().create_task(self.current.stop_loops())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
         self._restart = None
         if not self._is_stopping:
-            self._assemble()
-            self._renewals.start()  # registers as soon as the store is there, then starts the rest
+            self.current.is_over = True
+            self.current = self._assemble()
+            # It registers as soon as the store is there, then starts the rest.
+            self.current.renewals.start()
