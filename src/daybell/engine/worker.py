@@ -596,7 +596,7 @@ class Worker:
             for claimed in unstarted:
                 life.completer.give_back(claimed)
         loop = asyncio.get_running_loop()
-        life.executor.let_go()
+        life.executor.detach_lease_free()
         life.loops.remove(life.finishes)
         seeing_off = loop.create_task(self._see_off(life))
         self._seeing_off[seeing_off] = life.executor
