@@ -213,7 +213,7 @@ MUTANTS: Final = (
     Mutant(
         "work goes on when the lease is lost",
         "memory",
-        (("engine/worker.py", "        life.executor.stop_all(Stop.ABANDON)\n", ""),),
+        (("engine/worker.py", "        self.executor.stop_all(Stop.ABANDON)\n", ""),),
     ),
     Mutant(
         "nobody watches how old the lease is",
