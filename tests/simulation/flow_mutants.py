@@ -27,8 +27,8 @@ NO_STOP: Final = (
 FORGOTTEN: Final = ("core/workflow/progress.py", "is_todo=is_todo,", "is_todo=False,")
 UNSKIPPED: Final = (
     "core/workflow/progress.py",
-    "            elif fate is ParentOutcome.SKIPPED:\n",
-    "            elif fate is ParentOutcome.SKIPPED and condition:\n",
+    "        elif fate is ParentOutcome.SKIPPED:\n",
+    "        elif fate is ParentOutcome.SKIPPED and condition:\n",
 )
 NO_SWEEP: Final = (
     "engine/process.py",

@@ -265,7 +265,7 @@ MUTANTS: Final = (
         (
             (
                 "engine/execute.py",
-                "if is_suspected and (back := await self._put_on_record(run)):",
+                "if is_suspected and (back := await self._record_suspect(run)):",
                 "if (back := None):",
             ),
         ),
