@@ -27,6 +27,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from daybell.client import Client
+from daybell.client.client import BorrowedConnection
 from daybell.client.job_checks import (
     Superseded,
     add_versions,
@@ -74,8 +75,8 @@ from daybell.sdk.workflow import Workflow, WorkflowMethods
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
+    from daybell.client.client import Call
     from daybell.client.executions import EnqueuedMany
-    from daybell.client.transactions import Call
     from daybell.core.execution import Enqueued
     from daybell.sdk.sync import SyncApp
 
@@ -689,16 +690,15 @@ class App(ScheduleMethods, WorkflowMethods):
         task: AnyJob,
         items: Iterable[Mapping[str, Any]],
         options: CallOptions,
+        borrowed: BorrowedConnection,
     ) -> Call:
         """Define the task over the app's own connection; answers what enqueues these items
         through one of the caller's.
         """
-        from daybell.client import transactions
-
         kept = RereadableItems(items)
 
         async def ask(client: Client) -> Call:
-            return await transactions.prepare(
+            return await borrowed.prepare(
                 client,
                 task.name,
                 kept,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from daybell.client.secrets import VARIABLE, Sealer, Unopenable
+from daybell.client.admin import VARIABLE, Sealer, Unopenable
 from daybell.core import payload
 from daybell.core.execution import DescribedError
 from daybell.core.references import fill_args, fill_references, names_in, names_in_args

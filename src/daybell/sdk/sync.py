@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from daybell.client import Cancellation
+from daybell.client.client import BorrowedConnection
 from daybell.client.when import When
 from daybell.core.event import Published
 from daybell.core.execution import Execution, State
@@ -138,13 +139,10 @@ class SyncEnqueueable(Generic[R]):
 
     def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
         """Not done on the background loop, because the connection is this thread's."""
-        from daybell.client import transactions
-
         job = self._job
-        transactions.check_connection(job.connection, is_async=False)
-        call = run(job.app.prepare(cast("AnyJob", job), items, job.call_options))
-        answers = transactions.send_sync(job.connection, call)
-        return [SyncHandle(handle) for handle in job.handles(answers)]
+        borrowed = BorrowedConnection(job.connection, is_async=False)
+        call = run(job.app.prepare(cast("AnyJob", job), items, job.call_options, borrowed))
+        return [SyncHandle(handle) for handle in job.handles(borrowed.send_sync(call))]
 
 
 class SyncTask(SyncEnqueueable[R], Generic[P, R]):

@@ -24,6 +24,7 @@ from typing import (
 from uuid import UUID
 
 from daybell.client import Cancellation, Client
+from daybell.client.client import BorrowedConnection
 from daybell.client.explain import explain_idle
 from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import arguments, payload
@@ -207,11 +208,9 @@ class Enqueueable(Generic[R]):
         return self._handle(*await self.app.enqueue(cast("AnyJob", self), given, self._options))
 
     async def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[Handle[R]]:
-        from daybell.client import transactions
-
-        transactions.check_connection(self.connection, is_async=True)
-        call = await self.app.prepare(cast("AnyJob", self), items, self._options)
-        return self.handles(await transactions.send(self.connection, call))
+        borrowed = BorrowedConnection(self.connection, is_async=True)
+        call = await self.app.prepare(cast("AnyJob", self), items, self._options, borrowed)
+        return self.handles(await borrowed.send(call))
 
     @property
     def connection(self) -> Any:

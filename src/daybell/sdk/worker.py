@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from daybell import __version__
 from daybell.client import mint
 from daybell.client.requests import read_text, read_whole
 from daybell.core.units import Duration, parse_duration
@@ -25,6 +24,7 @@ from daybell.runners.processes import PoolOptions
 from daybell.sdk.handlers import KindOptions
 from daybell.sdk.isolation import is_isolated
 from daybell.settings import Settings
+from daybell.version import VERSION
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
@@ -59,7 +59,7 @@ async def run_worker(
         drain_timeout=parse_duration(drain_timeout, what="drain_timeout"),
         host=socket.gethostname(),
         pid=os.getpid(),
-        version=__version__,
+        version=VERSION,
         tasks=app.handlers.tasks,
     )
     options = fit_options(app, options)

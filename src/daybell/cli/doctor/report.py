@@ -26,7 +26,7 @@ from daybell.cli.doctor.checks import (
     is_fine,
 )
 from daybell.cli.runtime import DONE, FAILED, describe_error, with_flag
-from daybell.client.secrets import Sealer
+from daybell.client.admin import Sealer
 from daybell.core.access import BOUND
 from daybell.core.postgres_url import WEAK_MODES, is_local, ssl_mode
 from daybell.core.units import format_duration
