@@ -653,9 +653,9 @@ class Logs:
                 return
 
 
-# Single enqueues that come at the same time go to the store together. The first is sent at once; all
-# that come while it is on its way form the next group. So a lone enqueue waits for nothing, and fifty
-# at once are one statement instead of fifty.
+# Single enqueues that come at the same time go to the store together. The first is sent at once;
+# all that come while it is on its way form the next group. So a lone enqueue waits for nothing, and
+# fifty at once are one statement instead of fifty.
 
 GROUP_MAX: Final = 1000
 

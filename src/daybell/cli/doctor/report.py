@@ -33,7 +33,7 @@ from daybell.core.units import format_duration
 from daybell.core.views import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.sdk.app import App
-from daybell.sdk.loading import AppImportError
+from daybell.sdk.modules import AppImportError
 from daybell.settings import FILE_NAME, Settings, masked_url
 from daybell.store.open import check_pooler, store_for
 from daybell.store.postgres.timeouts import timeouts_for
