@@ -14,7 +14,7 @@ from daybell.core.ids import mint
 from daybell.core.lifecycle import after_failure
 from daybell.core.limits import SCAN_ITEMS_MAX
 from daybell.core.retry import Retry
-from daybell.sdk.masking import masks
+from daybell.sdk.capture import masks
 from tests.api.conftest import asking
 from tests.builders import a_worker
 from tests.sdk.waiting import WAIT

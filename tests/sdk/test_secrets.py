@@ -18,8 +18,7 @@ from daybell.engine.lease import make_pacemaker
 from daybell.errors import InvalidArguments, Unavailable
 from daybell.runners.processes import PoolOptions
 from daybell.sdk import handlers, worker
-from daybell.sdk.capture import capture_output
-from daybell.sdk.masking import masks
+from daybell.sdk.capture import capture_output, masks
 from tests.sdk import secret_app
 from tests.sdk.waiting import WAIT, eventually
 

@@ -37,9 +37,9 @@ from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
 from daybell.runners.python import PythonHandler, RunningAttempt, Threads
 from daybell.runners.sql import Connections, SqlHandler
 from daybell.runners.workflow import BranchHandler, NodeHandler, WorkflowHandler
+from daybell.sdk.capture import masks
 from daybell.sdk.context import Context, current
 from daybell.sdk.isolation import COMMAND, Isolation, place_of, setup
-from daybell.sdk.masking import masks
 from daybell.sdk.task import Task
 from daybell.settings import Settings
 
