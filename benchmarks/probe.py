@@ -26,7 +26,7 @@ import asyncpg
 
 from benchmarks.loops import run
 from daybell import App, Context
-from daybell.client.secrets import new_key
+from daybell.client.admin import new_key
 
 CALLERS: Final = 50
 SINGLES: Final = 2_000

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from daybell.version import VERSION
+
 if TYPE_CHECKING:
     from daybell.client import Client
     from daybell.client.remote.client import RemoteClient
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from daybell.sdk.task import ExecutionFailed
     from daybell.sdk.workflow import job
 
-__version__ = "0.1.0.dev0"
+__version__ = VERSION
 
 __all__ = [
     "App",

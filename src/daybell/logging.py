@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final
 
+from daybell.sdk.capture import masks
 from daybell.sdk.context import current, current_execution
-from daybell.sdk.masking import masks
 
 __all__ = ["ExecutionFilter", "JsonFormatter"]
 

@@ -361,7 +361,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "lease": _lease,
     "listen_url": _url_of("postgresql", "postgres"),
     "pool_size": _count_from(POOL_SIZE_LEAST),
-    "secrets_key": _text,  # client/secrets.py knows what a key is
+    "secrets_key": _text,  # client/admin.py knows what a key is
     "connections": _connections,
     # At least what one key can work with, since it gets a third.
     "server_connections": _count_from(30),

@@ -8,13 +8,13 @@ import pytest
 from daybell import App, ExecutionFailed
 from daybell.api import ApiOptions, create_api
 from daybell.api.routes import bulk
-from daybell.client.secrets import new_key
+from daybell.client.admin import new_key
 from daybell.core.execution import Failure, State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_failure
 from daybell.core.limits import SCAN_ITEMS_MAX
 from daybell.core.retry import Retry
-from daybell.sdk.masking import masks
+from daybell.sdk.capture import masks
 from tests.api.conftest import asking
 from tests.builders import a_worker
 from tests.sdk.waiting import WAIT

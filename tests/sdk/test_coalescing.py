@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from daybell import App, Client, Unavailable
-from daybell.client.coalescer import Coalescer
+from daybell.client.executions import Coalescer
 from daybell.core.execution import Enqueued, State
 from daybell.errors import JobNotFound
 from daybell.store.memory import MemoryStore

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from daybell import UsageError
-from daybell.sdk.loading import AppImportError, load_app
+from daybell.sdk.loading import load_app
+from daybell.sdk.modules import AppImportError
 from daybell.testing import Bench
 from tests.cli.terminal import Running, daybell
 

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from daybell import App, UsageError
-from daybell.sdk.loading import AppImportError, load_app
+from daybell.sdk.loading import load_app
+from daybell.sdk.modules import AppImportError
 
 ONE = "from daybell import App\napp = App('memory://')\n"
 TWO = "from daybell import App\nfirst = App()\nsecond = App()\n"

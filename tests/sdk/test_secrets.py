@@ -10,16 +10,15 @@ import pytest
 
 from daybell import App, ExecutionFailed
 from daybell.cli.roles.logs import Lines
-from daybell.client.secrets import Sealer, new_key
+from daybell.client.admin import Sealer, new_key
 from daybell.core.access import NewSecret
 from daybell.core.masking import MASK, WITHHELD
 from daybell.core.references import SECRET_MARK, literal
 from daybell.engine.lease import make_pacemaker
 from daybell.errors import InvalidArguments, Unavailable
 from daybell.runners.processes import PoolOptions
-from daybell.sdk import secrets, worker
-from daybell.sdk.capture import capture_output
-from daybell.sdk.masking import masks
+from daybell.sdk import handlers, worker
+from daybell.sdk.capture import capture_output, masks
 from tests.sdk import secret_app
 from tests.sdk.waiting import WAIT, eventually
 
@@ -281,14 +280,14 @@ async def test_a_changed_secret_is_used_within_seconds(app, monkeypatch):
     before = await (await echo.enqueue(TOKEN)).result(timeout=WAIT)
     await client.set_secret("TOKEN", "a longer value " * 10)
 
-    monkeypatch.setattr(secrets, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(handlers, "KEPT_SECONDS", 0.0)
     after = await (await echo.enqueue(TOKEN)).result(timeout=WAIT)
 
     assert (before["lengths"], after["lengths"]) == (len(VALUE), 150)
 
 
 def test_values_are_kept_for_less_than_is_promised():
-    assert 0 < secrets.KEPT_SECONDS < 5
+    assert 0 < handlers.KEPT_SECONDS < 5
 
 
 async def test_other_tenants_secrets_are_not_there(app):

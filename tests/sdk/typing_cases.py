@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, assert_type
 
 from daybell import App, Context
-from daybell.sdk.sync import SyncHandle
-from daybell.sdk.task import Handle
+from daybell.sdk.task import Handle, SyncHandle
 
 app = App("memory://")
 

@@ -7,7 +7,7 @@ import pytest
 
 from daybell import App, Context, PermanentError, Retry, RetryLater, UsageError
 from daybell.core.execution import Outcome, State
-from daybell.sdk.masking import masks
+from daybell.sdk.capture import masks
 from daybell.testing import START, Bench
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 
-from daybell import __version__
 from daybell.api import openapi, problems, stream
 from daybell.api.auth import CALLER, authenticate
 from daybell.api.caller import Api, ApiOptions, Authenticate, Caller
@@ -20,6 +19,7 @@ from daybell.api.routes.status import Readiness
 from daybell.client import Client
 from daybell.core.access import Role
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
+from daybell.version import VERSION
 
 # HEAD: what GET would answer, without its body.
 
@@ -94,7 +94,7 @@ def create_api(
     """
     app = FastAPI(
         title="Daybell",
-        version=__version__,
+        version=VERSION,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

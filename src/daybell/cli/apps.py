@@ -26,7 +26,8 @@ from daybell.core.workflow.graph import inner_jobs
 from daybell.engine.claim import Queues
 from daybell.errors import DaybellError, JobNotFound, QuotaExceeded, UsageError, listed, shown
 from daybell.sdk.app import App
-from daybell.sdk.loading import AppImportError, describe_import_error, load_app, undeclared_modules
+from daybell.sdk.loading import load_app, undeclared_modules
+from daybell.sdk.modules import AppImportError, describe_import_error
 from daybell.settings import Settings, masked_url
 from daybell.store.protocol import Store
 

@@ -10,18 +10,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
-from typing import Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 from uuid import UUID
 
 import msgspec
 
-from daybell.client.admin import Access, Audits, Idempotency, Tenants
-from daybell.client.coalescer import Coalescer
+from daybell.client.admin import Access, Audits, Idempotency, Secrets, Tenants
 from daybell.client.declarations import Declarations, Templates, Warnings
 from daybell.client.events import Events, Timelines
 from daybell.client.executions import (
     RETRY_OUTCOMES,
     UNFINISHED_STATES,
+    Coalescer,
     DeadLetters,
     EnqueuedMany,
     ExecutionsByFilter,
@@ -61,7 +61,6 @@ from daybell.client.requests import (
 )
 from daybell.client.runs import WorkflowRun
 from daybell.client.schedules import Backfills, Schedules
-from daybell.client.secrets import Secrets
 from daybell.client.when import Arguments, Dependencies
 from daybell.client.workers import Overviews
 from daybell.core.access import NewAuditEntry, Scope
@@ -89,11 +88,14 @@ from daybell.core.units import Seconds
 from daybell.core.views import Content, Counts, ExecutionFilter, Health, Page, Queue
 from daybell.core.worker import LEASE_SECONDS, Worker
 from daybell.core.workflow.graph import Params
-from daybell.errors import Conflict, ExecutionNotFound, NotFound, Unavailable, listed
+from daybell.errors import Conflict, ExecutionNotFound, NotFound, Unavailable, UsageError, listed
 from daybell.store.admin import QUEUED_WAIT_SECONDS, quota_error
 from daybell.store.open import store_for
 from daybell.store.protocol import Store
 from daybell.store.scope import ScopedStore
+
+if TYPE_CHECKING:
+    from daybell.store.postgres.transactions import Call
 
 # Executions by their ids, one or many: cancelled, or run again.
 
@@ -646,3 +648,83 @@ class Client(
 
 def _count_cancelled(answers: Counter[Cancellation]) -> int:
     return answers[Cancellation.CANCELLED] + answers[Cancellation.REQUESTED]
+
+
+class BorrowedConnection:
+    """A connection of the caller, and enqueueing inside its transaction."""
+
+    def __init__(self, connection: Any, *, is_async: bool) -> None:
+        from daybell.store.postgres import PostgresStore, transactions  # loads asyncpg
+
+        transactions.check_connection(connection, is_async=is_async)
+        self._connection = connection
+        self._store_type = PostgresStore
+        self._transactions = transactions
+
+    async def prepare(
+        self,
+        client: Client,
+        job: str,
+        args: Iterable[Arguments],
+        *,
+        unique_key: str | None = None,
+        parent: UUID | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Call:
+        """Check one execution per item as any enqueue does, and make its queue known to the store.
+
+        That is done over the client's own connection and committed. In the caller's transaction a
+        new queue would keep others waiting until it ends.
+        """
+        store = client.store
+        if not isinstance(store, self._store_type):
+            raise UsageError(
+                "connection= needs the PostgreSQL store, in the database that the connection is to;"
+                f" this app keeps its executions in a {type(store).__name__}",
+                field="connection",
+            )
+        pattern = read_pattern(job, **options)
+        if pattern.force:
+            raise UsageError(
+                "force is not available with connection=; enqueue it outside of the transaction",
+                field="force",
+            )
+        executions = list(islice(copies(pattern, args), ENQUEUE_BATCH_MAX + 1))
+        if len(executions) > ENQUEUE_BATCH_MAX:
+            raise UsageError(
+                f"more than {ENQUEUE_BATCH_MAX:,} executions at once; with a connection, call it"
+                " several times in the same transaction",
+                field="items",
+            )
+        await store.resolve(client.tenant, [pattern])
+        return self._transactions.Call(
+            job=job,
+            args=[execution.args for execution in executions],
+            options=_call_options(pattern, unique_key, client.tenant),
+            parent=None if parent is None else str(parent),
+        )
+
+    async def send(self, call: Call) -> list[Enqueued]:
+        """Enqueue in the caller's transaction, over an asynchronous connection."""
+        return await self._transactions.send(self._connection, call)
+
+    def send_sync(self, call: Call) -> list[Enqueued]:
+        """Enqueue in the caller's transaction, over a connection of the calling thread."""
+        return self._transactions.send_sync(self._connection, call)
+
+
+def _call_options(pattern: NewExecution, unique_key: str | None, tenant: str) -> str:
+    """The options as `daybell.enqueue` takes them, without those that were not given."""
+    options = {
+        "tenant": tenant,
+        "delay": pattern.delay,
+        "at": pattern.at,
+        "expires": pattern.expires_in,
+        "priority": pattern.priority,
+        "queue": pattern.queue,
+        "unique_key": None if unique_key is None else check_key(unique_key),
+        "retries": pattern.retries,
+        "timeout": pattern.timeout,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    return msgspec.json.encode(given).decode()

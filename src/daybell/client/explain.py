@@ -9,29 +9,57 @@ import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, Unpack
 
 import msgspec
 
 from daybell.client import runs
 from daybell.client import workers as client_workers
-from daybell.client.runs import APPROVAL, DECISION, describe_event, short_name
+from daybell.client.requests import Filters, Id
+from daybell.client.runs import APPROVAL, DECISION, WorkflowRun, describe_event, short_name
 from daybell.client.when import Dependencies
 from daybell.client.workers import describe_lack, find_capable_workers, find_live_workers
+from daybell.core.access import Tenant
 from daybell.core.event import Step, StepKind
-from daybell.core.execution import PENDING, TERMINAL, Execution, Failure, State
-from daybell.core.job import JobDefinition
+from daybell.core.execution import PENDING, TERMINAL, Execution, ExecutionDetail, Failure, State
+from daybell.core.job import Job, JobDefinition
 from daybell.core.lifecycle import FOR_EVENT, UNKNOWN_TASK
 from daybell.core.schedule import DEPENDENCIES, OVERLAP, UPSTREAM_FAILED, is_schedule_gate
 from daybell.core.units import Instant, to_iso
-from daybell.core.views import Queue
+from daybell.core.views import Counts, Health, Page, Queue
 from daybell.core.worker import Worker, WorkerState
 from daybell.core.workflow.run import node_name
 from daybell.errors import AccessDenied, JobNotFound, NotFound, listed, with_tenant
 from daybell.settings import masked_url
 
-if TYPE_CHECKING:
-    from daybell.client.remote.client import AnyClient
+
+class Source(Protocol):
+    """The reading verbs of a client, of a store or of a server, that an explanation needs."""
+
+    @property
+    def place(self) -> str: ...
+
+    async def health(self) -> Health: ...
+
+    async def job(self, name: str, *, version: int | None = None) -> Job: ...
+
+    async def execution(self, id: Id) -> ExecutionDetail: ...
+
+    async def executions(
+        self, *, limit: int = ..., cursor: str | None = None, **filters: Unpack[Filters]
+    ) -> Page[Execution]: ...
+
+    async def count(self, **filters: Unpack[Filters]) -> Counts: ...
+
+    async def steps(self, id: Id) -> list[Step]: ...
+
+    async def run(self, id: Id) -> WorkflowRun | None: ...
+
+    async def queues(self) -> list[Queue]: ...
+
+    async def workers(self, *, include_dead: bool = False) -> list[Worker]: ...
+
+    async def tenant_record(self, name: str) -> Tenant: ...
 
 
 # Why an execution was skipped: who was in its way, or which dependency had failed.
@@ -39,7 +67,7 @@ if TYPE_CHECKING:
 _LOOKED_AT_MAX: Final = 100  # executions of its job, before it
 
 
-async def explain_skip(client: AnyClient, execution: Execution) -> str:
+async def explain_skip(client: Source, execution: Execution) -> str:
     """The end of a sentence that says that it was skipped; empty if no more is known."""
     if execution.reason == OVERLAP:
         return await _explain_overlap(client, execution)
@@ -48,7 +76,7 @@ async def explain_skip(client: AnyClient, execution: Execution) -> str:
     return ""
 
 
-async def _explain_overlap(client: AnyClient, skipped: Execution) -> str:
+async def _explain_overlap(client: Source, skipped: Execution) -> str:
     """Nobody has kept which one it was. But it had begun to be before, and not ended by then."""
     unfinished = await client.executions(
         job=skipped.job, status=[*PENDING, State.RUNNING], limit=_LOOKED_AT_MAX
@@ -101,7 +129,7 @@ class Suspension(msgspec.Struct, frozen=True):
     next_at: Instant | None = None
 
 
-async def explain_suspension(client: AnyClient, execution: Execution) -> Suspension | None:
+async def explain_suspension(client: Source, execution: Execution) -> Suspension | None:
     """What an execution waits for by its own wish; None: something else."""
     if execution.state is State.WAITING and execution.reason == FOR_EVENT:
         return _explain_event_wait(await client.steps(execution.id), execution)
@@ -170,7 +198,7 @@ ENDED: Final = {
 }
 
 
-async def find_reason(client: AnyClient, id: str) -> Reason:
+async def find_reason(client: Source, id: str) -> Reason:
     """Why an execution has not run, or has not ended. Commands in the answer name its tenant."""
     execution = (await client.execution(id)).execution
     found = await _find_reason(client, execution)
@@ -178,7 +206,7 @@ async def find_reason(client: AnyClient, id: str) -> Reason:
     return msgspec.structs.replace(found, detail=detail)
 
 
-async def _find_reason(client: AnyClient, execution: Execution) -> Reason:
+async def _find_reason(client: Source, execution: Execution) -> Reason:
     if execution.state not in PENDING:
         found = await _explain_run(client, execution) or _explain_started(execution)
         because = await explain_skip(client, execution)
@@ -214,7 +242,7 @@ async def _find_reason(client: AnyClient, execution: Execution) -> Reason:
     return await _explain_quota(client, execution) or _explain_due(execution, queue, able)
 
 
-async def find_lack(client: AnyClient, execution: Execution, *, depth: int = 0) -> Reason | None:
+async def find_lack(client: Source, execution: Execution, *, depth: int = 0) -> Reason | None:
     """What keeps it, or a node of it, until somebody does something; None: nothing that is known.
 
     The answer is about the node, then.
@@ -233,7 +261,7 @@ async def find_lack(client: AnyClient, execution: Execution, *, depth: int = 0) 
     return None
 
 
-async def _select_distinct(client: AnyClient, nodes: Iterable[Execution]) -> list[Execution]:
+async def _select_distinct(client: Source, nodes: Iterable[Execution]) -> list[Execution]:
     """One of those that wait for the same: the first that is due. What keeps it keeps them all, and
     to ask why takes several requests each.
     """
@@ -253,7 +281,7 @@ async def _select_distinct(client: AnyClient, nodes: Iterable[Execution]) -> lis
     return list(found.values())
 
 
-async def find_needs(client: AnyClient, execution: Execution) -> str:
+async def find_needs(client: Source, execution: Execution) -> str:
     """What a worker must offer to run it, under the version that it was created under."""
     return _needs(execution, await _definition(client, execution))
 
@@ -266,7 +294,7 @@ def _needs(execution: Execution, definition: JobDefinition | None) -> str:
     )
 
 
-async def _definition(client: AnyClient, execution: Execution) -> JobDefinition | None:
+async def _definition(client: Source, execution: Execution) -> JobDefinition | None:
     try:
         return (await client.job(execution.job, version=execution.version)).definition
     except NotFound:
@@ -288,7 +316,7 @@ def _explain_started(execution: Execution) -> Reason:
     return Reason(execution=execution, word=str(execution.state), detail=told + because)
 
 
-async def _explain_run(client: AnyClient, execution: Execution) -> Reason | None:
+async def _explain_run(client: Source, execution: Execution) -> Reason | None:
     """What a workflow's run waits for, or what failed although it has succeeded; None: it is in a
     worker's hands, or has simply ended.
     """
@@ -340,7 +368,7 @@ def _explain_wait(execution: Execution) -> Reason:
     return Reason(execution=execution, word="overlap", detail=detail)
 
 
-async def _explain_dependency(client: AnyClient, execution: Execution) -> Reason:
+async def _explain_dependency(client: Source, execution: Execution) -> Reason:
     held = await client.held_up_by(execution) if isinstance(client, Dependencies) else []
     named = ", ".join(f"{job} ({words})" for job, words in held)
     detail = f"it waits for what {execution.job} depends on" + (f": {named}" if named else "")
@@ -362,7 +390,7 @@ def _explain_delay(execution: Execution) -> Reason:
     return Reason(execution=execution, word="not_due", detail=detail, next_at=at)
 
 
-async def _explain_quota(client: AnyClient, execution: Execution) -> Reason | None:
+async def _explain_quota(client: Source, execution: Execution) -> Reason | None:
     """Whether its tenant runs as many as it may, if that may be known."""
     tenant = execution.tenant
     with suppress(NotFound, AccessDenied):
@@ -421,7 +449,7 @@ def describe_store(url: str) -> str:
     return shown
 
 
-async def explain_idle(client: AnyClient, execution: Execution) -> str | None:
+async def explain_idle(client: Source, execution: Execution) -> str | None:
     """Say it if nobody is there to start an execution that has not started."""
     if execution.state not in PENDING:
         return None

@@ -45,7 +45,7 @@ from daybell.core.limits import NAME_CHARS_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_M
 from daybell.core.retry import Retry
 from daybell.core.views import JobFilter, Page, read_pages
 from daybell.core.when import Misfire, Schedule
-from daybell.core.when.parser import KEYS
+from daybell.core.when.language import KEYS
 from daybell.core.when.rule import OPTIONS
 from daybell.core.workflow.graph import Graph
 from daybell.errors import (

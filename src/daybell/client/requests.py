@@ -52,7 +52,7 @@ from daybell.core.units import (
     parse_limit,
 )
 from daybell.core.views import Content, ExecutionFilter
-from daybell.core.when.triggers import Dependency
+from daybell.core.when.rule import Dependency
 from daybell.core.workflow.graph import Graph
 from daybell.errors import InvalidDuration, InvalidName, PayloadError, UsageError, shown, suggested
 

@@ -29,8 +29,7 @@ from daybell.core.units import Duration, Instant, to_iso
 from daybell.core.when import After, At, Calendar, Manual, Misfire, Reboot, Schedule, Union, after
 from daybell.core.when.cursor import first_tick
 from daybell.core.when.recurrence import way_out
-from daybell.core.when.rule import Options, resolve_options
-from daybell.core.when.triggers import name_of
+from daybell.core.when.rule import Options, name_of, resolve_options
 from daybell.core.when.zone import Fold, Gap, Moment, check_keys
 from daybell.errors import InvalidName, InvalidSchedule, JobNotFound, UsageError, shown
 from daybell.store.protocol import Store

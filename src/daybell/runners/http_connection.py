@@ -16,13 +16,13 @@ import httpcore
 import httpx
 import msgspec
 
-from daybell import __version__
 from daybell.core import payload
 from daybell.core.execution import Claimed
 from daybell.core.kinds.http import check_header_value, check_url
 from daybell.core.units import Seconds
 from daybell.errors import UsageError
 from daybell.runners.addresses import Resolve, resolve_checked
+from daybell.version import VERSION
 
 # What an HTTP job asks: made of its settings, and of where redirects lead.
 
@@ -125,7 +125,7 @@ def add_default_headers(
 ) -> dict[str, str]:
     """The headers that a job gives, and those that every request has unless it says otherwise."""
     usual = {
-        "User-Agent": f"daybell/{__version__}",
+        "User-Agent": f"daybell/{VERSION}",
         "Accept": "*/*",
         "Accept-Encoding": "gzip",
         "Daybell-Execution-Id": str(claimed.id),

@@ -21,12 +21,12 @@ from contextlib import (
     contextmanager,
 )
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from daybell.client import Client
+from daybell.client.client import BorrowedConnection
 from daybell.client.job_checks import (
     Superseded,
     add_versions,
@@ -56,7 +56,10 @@ from daybell.sdk.capture import capture_output
 from daybell.sdk.context import current
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, process_info, read_isolation
+from daybell.sdk.modules import import_included, module_name
+from daybell.sdk.sync import run
 from daybell.sdk.task import (
+    AnyJob,
     Anything,
     AsyncContextFunction,
     AsyncFunction,
@@ -70,21 +73,19 @@ from daybell.sdk.task import (
     check_plain,
     name_of,
 )
+from daybell.sdk.worker import run_worker
 from daybell.sdk.workflow import Workflow, WorkflowMethods
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
+    from daybell.client.client import Call
     from daybell.client.executions import EnqueuedMany
-    from daybell.client.transactions import Call
     from daybell.core.execution import Enqueued
-    from daybell.sdk.sync import SyncApp
 
 
 # What an App can do about time and events, and by which name the store knows its code.
 
 T = TypeVar("T")
-
-LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another module has
 
 
 class ScheduleMethods:
@@ -95,14 +96,12 @@ class ScheduleMethods:
     _home: Mapping[str, Any]  # of the module that made the app
     _line: int  # in it
 
-    async def _client_that_knows(
-        self, task: Task[..., Any, Any] | Workflow, options: Any
-    ) -> Client:
+    async def _client_that_knows(self, task: AnyJob, options: Any) -> Client:
         raise NotImplementedError  # see `App`
 
     async def _declaring(
         self,
-        task: Task[..., Any, Any] | Workflow,
+        task: AnyJob,
         options: Any,
         ask: Callable[[Client], Awaitable[T]],
     ) -> T:
@@ -113,7 +112,7 @@ class ScheduleMethods:
 
     async def schedule(
         self,
-        job: Task[..., Any, Any] | Workflow | str,
+        job: AnyJob | str,
         when: When,
         *,
         args: Mapping[str, Any] | None = None,
@@ -143,7 +142,7 @@ class ScheduleMethods:
         """Schedules that are made at run time, many at a time."""
         return RunTimeSchedules(self._put_schedules)
 
-    async def unschedule(self, job: Task[..., Any, Any] | Workflow | str, name: str) -> None:
+    async def unschedule(self, job: AnyJob | str, name: str) -> None:
         """Remove a schedule that `schedule` has made."""
         client, _, job = await self._found(job)
         await client.unschedule(job, name)
@@ -160,8 +159,6 @@ class ScheduleMethods:
     @property
     def sync(self) -> SyncApp:
         """The same from code without an event loop."""
-        from daybell.sdk.sync import SyncApp
-
         return SyncApp(self)
 
     @property
@@ -179,9 +176,7 @@ class ScheduleMethods:
         """The name of the module that made the app, and its file."""
         return module_name(self._home), self._home.get("__file__")
 
-    async def _found(
-        self, job: Task[..., Any, Any] | Workflow | str
-    ) -> tuple[Client, Task[..., Any, Any] | Workflow | None, str]:
+    async def _found(self, job: AnyJob | str) -> tuple[Client, AnyJob | None, str]:
         """A client that knows the job, its task or workflow if it is one of ours, and its name."""
         task = self._task_of(job)
         if task is None:
@@ -218,6 +213,46 @@ class ScheduleMethods:
         return self.tasks.get(job) or self.workflows.get(job)
 
 
+class SyncApp:
+    """An app's methods about time and events that wait instead of being awaited."""
+
+    def __init__(self, app: ScheduleMethods) -> None:
+        self._app = app
+
+    def schedule(
+        self,
+        job: Task[..., Any, Any] | str,
+        when: When,
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        overlap_by: OverlapBy = "schedule",
+    ) -> Schedule:
+        return run(self._app.schedule(job, when, args=args, name=name, overlap_by=overlap_by))
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        return SyncSchedules(self._app)
+
+    def unschedule(self, job: Task[..., Any, Any] | str, name: str) -> None:
+        run(self._app.unschedule(job, name))
+
+    def publish(
+        self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
+    ) -> Published:
+        return run(self._app.publish(name, data, source=source, id=id))
+
+
+class SyncSchedules:
+    """`app.schedules`, waiting instead of being awaited."""
+
+    def __init__(self, app: ScheduleMethods) -> None:
+        self._app = app
+
+    def put_many(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
+        return run(self._app.schedules.put_many(items))
+
+
 class RunTimeSchedules:
     """Schedules of an app that are made at run time: `app.schedules`."""
 
@@ -243,7 +278,7 @@ def bind_args(task: AnyJob, args: Mapping[str, Any] | None) -> Mapping[str, Any]
     return task.bound((), args)
 
 
-def check_call(task: Task[..., Any, Any] | Workflow, what: str) -> None:
+def check_call(task: AnyJob, what: str) -> None:
     """Refuse a job that cannot be called as its schedules would."""
     try:
         task.bound((), payload.decode(task.definition.args))
@@ -278,25 +313,6 @@ def read_modules(include: object) -> tuple[str, ...]:
                 field="include",
             )
     return cast("tuple[str, ...]", names)
-
-
-def module_name(home: Mapping[str, Any]) -> str:
-    """A module's name; of a program, the one that it has when it is imported."""
-    name, spec, file = (home.get(key) for key in ("__name__", "__spec__", "__file__"))
-    if name != "__main__":
-        return str(name).removeprefix(LOADED_AS)
-    if spec is not None:
-        return str(spec.name)
-    return "__main__" if file is None else file_name(Path(file))
-
-
-def file_name(path: Path) -> str:
-    """What a file is called as a module, with the packages that it is in."""
-    path = path.resolve()
-    name, folder = path.stem, path.parent
-    while (folder / "__init__.py").is_file():
-        name, folder = f"{folder.name}.{name}", folder.parent
-    return name
 
 
 def check_job(job: object) -> None:
@@ -374,7 +390,6 @@ H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Callable[[str], str])
 O = TypeVar("O", bound=Observer)  # noqa: E741
 Loop = asyncio.AbstractEventLoop
-AnyJob = Task[..., Any, Any] | Workflow
 
 FUNCTION_OPTIONS: Final = FunctionOptions.__optional_keys__ - TaskOptions.__optional_keys__
 TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
@@ -486,8 +501,6 @@ class App(ScheduleMethods, WorkflowMethods):
     def load_included(self) -> None:
         """Import the modules that `include` names. Raises UsageError if one cannot be imported."""
         if self._included:
-            from daybell.sdk.loading import import_included  # which needs this module
-
             names, self._included = self._included, ()  # a module may enqueue while it is imported
             try:
                 import_included(names, home=self._home, line=self._line)
@@ -560,8 +573,6 @@ class App(ScheduleMethods, WorkflowMethods):
         told which, and fires schedules if a task declares one. At its end it waits for what runs;
         what takes longer goes back.
         """
-        from daybell.sdk.worker import run_worker  # not paid for by programs that only enqueue
-
         return run_worker(self, concurrency=concurrency, queues=queues, drain_timeout=drain_timeout)
 
     def client(self) -> Client:
@@ -642,7 +653,7 @@ class App(ScheduleMethods, WorkflowMethods):
     async def _define(self, client: Client, *jobs: AnyJob) -> None:
         for one in jobs:
             if isinstance(one, Task) and one.definition.runs_by_itself:
-                check_call(one, "its schedule")
+                check_call(cast("AnyJob", one), "its schedule")
         definitions = [one.definition for one in jobs]
         self.handlers.learn(await self.declaring.define(client, definitions, author=self.author))
         self._defined.setdefault(client, set()).update(one.name for one in jobs)
@@ -689,16 +700,15 @@ class App(ScheduleMethods, WorkflowMethods):
         task: AnyJob,
         items: Iterable[Mapping[str, Any]],
         options: CallOptions,
+        borrowed: BorrowedConnection,
     ) -> Call:
         """Define the task over the app's own connection; answers what enqueues these items
         through one of the caller's.
         """
-        from daybell.client import transactions
-
         kept = RereadableItems(items)
 
         async def ask(client: Client) -> Call:
-            return await transactions.prepare(
+            return await borrowed.prepare(
                 client,
                 task.name,
                 kept,
@@ -726,7 +736,7 @@ class App(ScheduleMethods, WorkflowMethods):
             async with self._openings.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 if task.name not in self._defined.get(client, ()):
                     # With what is in it, which may be new, too.
-                    inner = () if isinstance(task, Task) else task.inner
+                    inner = task.inner if isinstance(task, Workflow) else ()
                     await self._define(client, *inner, task)
         return client
 

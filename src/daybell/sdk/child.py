@@ -45,12 +45,11 @@ from daybell.runners.processes import (
     read_order,
 )
 from daybell.runners.python import Interrupted, PythonHandler, RunningAttempt, StepLedger, Threads
-from daybell.sdk.app import App
 from daybell.sdk.capture import LogCapture
 from daybell.sdk.context import Context, context_names, current
 from daybell.sdk.isolation import MAIN, process_info
-from daybell.sdk.loading import load_main, load_module
-from daybell.sdk.task import Task
+from daybell.sdk.modules import load_main, load_module
+from daybell.sdk.task import JobApp, Task
 
 # A child's end of the line to its worker.
 
@@ -371,7 +370,7 @@ class Program:
         self._pid = os.getpid()
         self._interruption = Interruption(line)
         self._handlers: dict[tuple[FunctionLocation, bool], PythonHandler] = {}
-        self._apps: set[App] = set()
+        self._apps: set[JobApp] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_loop_free = True  # of what the last task has left there
         self._relay = Relay()

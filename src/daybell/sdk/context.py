@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMappi
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from daybell.client.events import approval_event
@@ -32,12 +32,17 @@ from daybell.sdk.durable import (
     refuse_in_step,
 )
 
-if TYPE_CHECKING:
-    from daybell.sdk.task import Handle, Task
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
+H_co = TypeVar("H_co", covariant=True)
+H = TypeVar("H")
+
+
+class Enqueueing(Protocol[P, H_co]):
+    """A task as a context enqueues it; answers a handle."""
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> H_co: ...
+
 
 # The execution that the code in hand belongs to: what it enqueues becomes its child.
 current: contextvars.ContextVar[RunningAttempt | None] = contextvars.ContextVar(
@@ -297,9 +302,7 @@ class Context:
         """A random number from 0 up to 1. Later attempts are given the same again."""
         return durable_of(self._running).random()
 
-    async def enqueue(
-        self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Handle[R]:
+    async def enqueue(self, task: Enqueueing[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
         """Enqueue a child of this execution. Plain `task.enqueue()` in a task does the same."""
         return await task.enqueue(*args, **kwargs)
 

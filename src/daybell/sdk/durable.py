@@ -151,12 +151,16 @@ async def _await_value(value: Any) -> Any:
     return await value
 
 
+class WrappedFunction:
+    """A job that is made of a function, such as a task."""
+
+    function: Any
+
+
 def check_function(function: object) -> Callable[..., Any]:
     """Return what a step calls, of a task its function."""
-    from daybell.sdk.task import Task  # which needs the context, which needs this
-
-    if isinstance(function, Task):
-        return cast("Task[..., Any, Any]", function).function
+    if isinstance(function, WrappedFunction):
+        return function.function
     if not callable(function):
         if inspect.iscoroutine(function):
             function.close()  # or Python would complain that nobody has awaited it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,28 +16,35 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.execution import Claimed
+from daybell.client import Client
+from daybell.client.admin import VARIABLE, Sealer, Unopenable
+from daybell.core import payload
+from daybell.core.execution import Claimed, DescribedError
 from daybell.core.job import Job, JobDefinition, task_of
 from daybell.core.kinds.http import PRIVATE
 from daybell.core.masking import Masks
+from daybell.core.references import fill_args, fill_references, names_in, names_in_args
+from daybell.core.units import Seconds
 from daybell.core.worker import TASK
+from daybell.core.workflow.node import GraphNode
 from daybell.core.workflow.run import node_name
-from daybell.errors import NotFound, Unavailable
+from daybell.errors import NotFound, Unavailable, UsageError
+from daybell.runners.command import CommandHandler, CommandOptions
+from daybell.runners.command_processes import Commands
+from daybell.runners.kind import KindHandler, Reveal, WrappedHandler
+from daybell.runners.notify import Notifier, NotifyHandler
+from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
 from daybell.runners.python import PythonHandler, RunningAttempt, Threads
+from daybell.runners.sql import Connections, SqlHandler
+from daybell.runners.workflow import BranchHandler, NodeHandler, WorkflowHandler
+from daybell.sdk.capture import masks
 from daybell.sdk.context import Context, current
 from daybell.sdk.isolation import COMMAND, Isolation, place_of, setup
-from daybell.sdk.masking import masks
-from daybell.sdk.secrets import Secrets
+from daybell.sdk.task import Task
 from daybell.settings import Settings
 
 if TYPE_CHECKING:
-    from daybell.runners.command_processes import Commands
     from daybell.runners.http import Http
-    from daybell.runners.kind import KindHandler, Reveal
-    from daybell.runners.notify import Notifier
-    from daybell.runners.sql import Connections
-    from daybell.runners.workflow import NodeHandler, WorkflowHandler
-    from daybell.sdk.app import App
 
 
 # Jobs without code, as a worker runs them: what it offers, and what they share in it.
@@ -70,12 +77,32 @@ class KindOptions:
     connections: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
+class HandledApp(Protocol):
+    """The app whose jobs are run, as its handlers use it."""
+
+    stand_in: Callable[[], Client] | None
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any, Any]]: ...
+
+    @property
+    def masks(self) -> Sequence[Callable[[str], str]]: ...
+
+    @property
+    def keeps_logs(self) -> bool: ...
+
+    async def client_for(self, tenant: str | None = None) -> Client: ...
+
+
 class Kinds:
     """Handlers of jobs without code. What they share belongs to an event loop, and so do they."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, reveal: Reveal) -> None:
         self.options = KindOptions()
-        self._app = app
+        self._reveal = reveal
         self._shared: WeakKeyDictionary[asyncio.AbstractEventLoop, Shared] = WeakKeyDictionary()
         self._loaded: set[str] = set()  # kinds
 
@@ -130,15 +157,13 @@ class Kinds:
 
     def make_node(self, definition: JobDefinition) -> NodeHandler:
         """What runs a node of a workflow that has no code."""
-        from daybell.runners.workflow import NodeHandler
-
         return NodeHandler(definition, self._here().make)
 
     def _here(self) -> Shared:
         loop = asyncio.get_running_loop()
         shared = self._shared.get(loop)
         if shared is None:
-            shared = self._shared[loop] = Shared(self, self._app.handlers.secrets)
+            shared = self._shared[loop] = Shared(self, self._reveal)
         return shared
 
     def forget(self) -> None:
@@ -188,8 +213,6 @@ class Shared:
         """Remember a workflow, and with it what is found out about its nodes: that takes longer
         than to run a short one of them.
         """
-        from daybell.runners.workflow import WorkflowHandler
-
         known = self.workflows.pop(version, None)
         if known is None or known.definition != definition:
             known = WorkflowHandler(definition)
@@ -201,49 +224,37 @@ class Shared:
         """How a job is run; None: it is of a kind that a newer version brought."""
         match definition.kind:
             case "command":
-                from daybell.runners.command import CommandHandler, CommandOptions
-
                 allowed = CommandOptions(
                     allow_env=self._options.allow_env, pass_env=self._options.pass_env
                 )
                 return CommandHandler(definition, self._reveal, allowed, self.commands)
             case "http":
-                from daybell.runners.http import HttpHandler
+                from daybell.runners.http import HttpHandler  # loads httpx
 
                 return HttpHandler(definition, self._reveal, self.http)
             case "sql":
-                from daybell.runners.sql import SqlHandler
-
                 return SqlHandler(definition, self._reveal, self.connections)
             case "notify":
-                from daybell.runners.notify import NotifyHandler
-
                 return NotifyHandler(definition, self._reveal, self.notifier)
             case _:
                 return None
 
     @cached_property
     def commands(self) -> Commands:
-        from daybell.runners.command_processes import Commands
-
         return self._kept(Commands())
 
     @cached_property
     def http(self) -> Http:
-        from daybell.runners.http import Http
+        from daybell.runners.http import Http  # loads httpx
 
         return self._kept(Http(allow_private=self._options.allow_private_http))
 
     @cached_property
     def connections(self) -> Connections:
-        from daybell.runners.sql import Connections
-
         return self._kept(Connections(self._options.connections))
 
     @cached_property
     def notifier(self) -> Notifier:
-        from daybell.runners.notify import Notifier
-
         return self._kept(Notifier(allow_private=self._options.allow_private_http))
 
     async def close(self) -> None:
@@ -265,18 +276,8 @@ def can_notify() -> bool:
     return find_spec("apprise") is not None
 
 
-if TYPE_CHECKING:
-    # A program that only enqueues starts no processes, and should not pay for what could.
-    from daybell.core.workflow.node import GraphNode
-    from daybell.runners.kind import KindHandler, WrappedHandler
-    from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
-    from daybell.runners.workflow import BranchHandler, NodeHandler, WorkflowHandler
-    from daybell.sdk.app import App
-    from daybell.sdk.task import Task
-
-    TaskHandler = PythonHandler | ProcessHandler
-    Handler = TaskHandler | WrappedHandler | KindHandler | NodeHandler | WorkflowHandler
-
+TaskHandler = PythonHandler | ProcessHandler
+Handler = TaskHandler | WrappedHandler | KindHandler | NodeHandler | WorkflowHandler
 
 logger = logging.getLogger("daybell.sdk")
 
@@ -286,7 +287,7 @@ TASKS_TOLD_MAX: Final = 2_000  # of a worker to others
 class AppHandlers:
     """Finds the handler of a job: on the loop, in threads, in child processes, or without code."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: HandledApp) -> None:
         self._app = app
         self._threads = Threads()
         self._handlers: dict[tuple[str, bool], TaskHandler] = {}
@@ -299,8 +300,8 @@ class AppHandlers:
         self._alike: dict[tuple[object, ...], TaskHandler | BranchHandler] = {}
         # The tasks that jobs and nodes want which are not in this code.
         self._unknown: dict[tuple[Version, str | None], str] = {}
-        self._kinds = Kinds(app)
         self.secrets = Secrets(app)
+        self._kinds = Kinds(self.secrets)
         self.pool_options: PoolOptions | None = None
         self.runs_max: int | None = None  # on the loop and in threads, before `is_worn` is set
         self.is_worn = asyncio.Event()
@@ -488,8 +489,6 @@ class AppHandlers:
         """How it is run is up to its code; how often and how long, to the definition."""
         how = msgspec.json.decode(task.definition.settings, type=Isolation)
         if isolate and how.isolation == "process":
-            from daybell.runners.processes import ProcessHandler
-
             return ProcessHandler(
                 place_of(task.function),
                 retry=definition.retry,
@@ -522,8 +521,6 @@ class AppHandlers:
             self.is_worn.set()
 
     def _processes_here(self) -> Processes:
-        from daybell.runners.processes import Processes
-
         loop = asyncio.get_running_loop()
         processes = self._processes.get(loop)
         if processes is None:
@@ -539,6 +536,111 @@ class AppHandlers:
 
 
 def _wrap_branch(handler: TaskHandler, names: tuple[str, ...]) -> BranchHandler:
-    from daybell.runners.workflow import BranchHandler
-
     return BranchHandler(handler, names)
+
+
+KEPT_SECONDS: Final = 3.0  # a changed one is promised to be used within 5
+KEPT_MAX: Final = 10_000
+
+Opened = dict[str, str]  # values by name
+
+
+class Secrets:
+    """Puts in what references to secrets stand for, for the executions of an app: a `Reveal` of
+    runners/kind.py. An execution masks what was opened for it.
+    """
+
+    def __init__(self, app: HandledApp) -> None:
+        self._app = app
+        self._kept: dict[tuple[str, str], tuple[Seconds, str]] = {}  # by tenant and name
+        self._fetching: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+
+    async def value(self, running: RunningAttempt, value: Any) -> Any:
+        """A part of a job's settings, with its secrets."""
+        names = names_in(value)
+        opened = await self._opened(running, names) if names else {}
+        return fill_references(value, "secret", opened.__getitem__)
+
+    async def args(self, running: RunningAttempt) -> dict[str, Any]:
+        """What an execution was called with, with its secrets."""
+        args = payload.decode(running.claimed.args, what="args")
+        names = names_in_args(args)
+        opened = await self._opened(running, names) if names else {}
+        return fill_args(args, opened.__getitem__)
+
+    def forget(self) -> None:
+        """Another store has others, under the same names."""
+        self._kept.clear()
+
+    async def _opened(self, running: RunningAttempt, names: Collection[str]) -> Opened:
+        tenant = running.claimed.tenant
+        found = self._look_up(tenant, names)
+        if len(found) < len(names):
+            # One at a time: of many that begin together, the first asks for all.
+            lock = self._fetching.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+            async with lock:
+                found = self._look_up(tenant, names)
+                missing = [name for name in names if name not in found]
+                if missing:
+                    found |= await self._fetch(running, missing)
+        masks.add(found.values())
+        running.hide(found.values())
+        return found
+
+    def _look_up(self, tenant: str, names: Collection[str]) -> Opened:
+        """Those that were opened just now."""
+        since = asyncio.get_running_loop().time() - KEPT_SECONDS
+        kept = {name: self._kept.get((tenant, name)) for name in names}
+        return {name: one[1] for name, one in kept.items() if one is not None and one[0] > since}
+
+    async def _fetch(self, running: RunningAttempt, names: Collection[str]) -> Opened:
+        tenant = running.claimed.tenant
+        at = asyncio.get_running_loop().time()  # before the store is asked: it may be slow
+        try:
+            client = await self._app.client_for(tenant)
+            sealed = await client.store.fetch_secrets(tenant, names)
+        except Unavailable as error:
+            listed = ", ".join(sorted(names))
+            raise _failed("SecretsUnavailable", f"{listed} cannot be fetched: {error}") from None
+        for name in sorted(names):
+            if name not in sealed:
+                running.is_hopeless = True
+                raise _failed(
+                    "SecretNotFound",
+                    f"there is no secret named {name} in tenant {tenant}; set it with"
+                    f" `daybell secrets set {name}`, then retry",
+                )
+        if client.secrets_key is None:
+            name = min(sealed)
+            # Other workers may have the key.
+            raise _failed(
+                "SecretsKeyMissing",
+                f"this worker has no key to open secret {name}, which is sealed with key"
+                f" {sealed[name].key_id}; give it the key that the secret was set with, as"
+                f" {VARIABLE}",
+            )
+        try:
+            sealer = _sealer_of(client)
+            opened = {name: sealer.open(tenant, one) for name, one in sealed.items()}
+        except Unopenable as error:
+            running.is_hopeless = True
+            raise _failed("SecretUnopenable", str(error)) from None
+        except UsageError as error:
+            raise _failed("SecretsKeyMissing", f"at this worker: {error}") from None
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept |= {(tenant, name): (at, value) for name, value in opened.items()}
+        return opened
+
+
+def _sealer_of(client: Client) -> Sealer:
+    """What opens its secrets. The key is a secret, too: of a task that prints its environment."""
+    sealer = client.sealer()
+    masks.add_settings(part.strip() for part in (client.secrets_key or "").split(","))
+    return sealer
+
+
+def _failed(kind: str, message: str) -> DescribedError:
+    return DescribedError.as_text(kind, message)

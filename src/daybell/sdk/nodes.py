@@ -6,15 +6,15 @@ and `map`. They are valid only in that block and become the JSON that `POST /job
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from types import EllipsisType
 from typing import (
-    TYPE_CHECKING,
     Any,
     Final,
     NamedTuple,
     NoReturn,
+    Protocol,
     TypeAlias,
     TypedDict,
     Unpack,
@@ -22,6 +22,7 @@ from typing import (
 )
 
 from daybell.client.requests import check_options
+from daybell.core.job import JobDefinition
 from daybell.core.retry import Retry
 from daybell.core.units import Duration
 from daybell.core.workflow.expressions import ITEM, OUTPUT, PARAM, PATH, Condition
@@ -29,9 +30,55 @@ from daybell.core.workflow.graph import Params, no_such_param, read_params
 from daybell.core.workflow.node import condition_for
 from daybell.errors import InvalidArguments, InvalidWorkflow, shown
 
-if TYPE_CHECKING:
-    from daybell.sdk.task import Task
-    from daybell.sdk.workflow import Draft, Workflow
+
+class NodeTask(Protocol):
+    """A task as its nodes use it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def function(self) -> Callable[..., Any]: ...
+
+    @property
+    def definition(self) -> JobDefinition: ...
+
+    @property
+    def context_names(self) -> frozenset[str]: ...
+
+
+class InnerWorkflow(Protocol):
+    """A workflow as its node in another one uses it."""
+
+    @property
+    def params(self) -> DeclaredParams: ...
+
+
+class NodeHome(Protocol):
+    """The workflow that is being written: the home of its nodes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def named(self, node: Node) -> str: ...
+
+    def add(self, what: Nodelike, name: str | None, options: NodeOptions) -> Node: ...
+
+    def add_job(self, job: str, name: str | None, options: NodeOptions) -> Node: ...
+
+    def link(self, first: Linkable, then: Linkable) -> Links: ...
+
+    def link_before(self, then: Linkable, first: Linkable) -> Links: ...
+
+    def heads(self, thing: Linkable) -> list[End]: ...
+
+    def ends(self, thing: Linkable) -> list[End]: ...
+
+    def check_open(self, node: Node) -> None: ...
+
+    def check_param(self, param: Param, node: Node) -> None: ...
+
+    def note_condition(self, node: Node, condition: str) -> None: ...
 
 
 # Parameters of a workflow in Python: as `app.workflow(…, params=…)` declares them, and as nodes
@@ -165,7 +212,7 @@ def part_named(key: object, what: str) -> str:
 
 
 # The block that is being written, in this thread or task.
-draft: ContextVar[Draft | None] = ContextVar("daybell_workflow", default=None)
+draft: ContextVar[NodeHome | None] = ContextVar("daybell_workflow", default=None)
 
 
 class NodeOptions(TypedDict, total=False):
@@ -236,12 +283,12 @@ class Node(Linked):
 
     def __init__(
         self,
-        home: Draft,
+        home: NodeHome,
         name: str,
         *,
-        task: Task[..., Any, Any] | None = None,
+        task: NodeTask | None = None,
         job: str | None = None,
-        inner: Workflow | None = None,
+        inner: InnerWorkflow | None = None,
     ) -> None:
         self.home = home
         self.name = name
@@ -482,7 +529,7 @@ def flatten_links(thing: object) -> Iterator[object]:
         yield thing
 
 
-def _open(what: str) -> Draft:
+def _open(what: str) -> NodeHome:
     found = draft.get()
     if found is None:
         raise InvalidWorkflow(
@@ -492,7 +539,7 @@ def _open(what: str) -> Draft:
     return found
 
 
-def open_draft(what: str) -> Draft:
+def open_draft(what: str) -> NodeHome:
     """The workflow that is being written, or a clear word that there is none."""
     return _open(what)
 

@@ -24,6 +24,7 @@ from typing import (
 from uuid import UUID
 
 from daybell.client import Cancellation, Client
+from daybell.client.client import BorrowedConnection
 from daybell.client.explain import explain_idle
 from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import arguments, payload
@@ -35,11 +36,12 @@ from daybell.core.units import Duration, Seconds, parse_duration
 from daybell.engine.clock import SystemClock
 from daybell.errors import DaybellError, InvalidArguments, InvalidName, UsageError, shown
 from daybell.sdk.context import Context, context_names
+from daybell.sdk.durable import WrappedFunction
 from daybell.sdk.nodes import Nodelike
+from daybell.sdk.sync import run
 
 if TYPE_CHECKING:
-    from daybell.sdk.app import AnyJob, App
-    from daybell.sdk.sync import SyncTask
+    from daybell.client.client import Call
 
 
 # A handle on an enqueued execution.
@@ -172,10 +174,54 @@ class CallOptions(EnqueueOptions, total=False):
 CALL_OPTIONS: Final = frozenset(CallOptions.__optional_keys__)
 
 
+class AnyJob(Protocol):
+    """A task or a workflow, as its app uses it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def definition(self) -> JobDefinition: ...
+
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+class JobApp(Protocol):
+    """The app of a task or a workflow, as these use it."""
+
+    tenant: str
+    stand_in: Callable[[], Client] | None
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any, Any]]: ...
+
+    async def client_for(self, tenant: str | None = None) -> Client: ...
+
+    async def enqueue(
+        self, task: AnyJob, args: Mapping[str, Any], options: CallOptions
+    ) -> tuple[UUID, bool]: ...
+
+    async def enqueue_many(
+        self, task: AnyJob, items: Iterable[Mapping[str, Any]], options: CallOptions
+    ) -> list[UUID]: ...
+
+    async def prepare(
+        self,
+        task: AnyJob,
+        items: Iterable[Mapping[str, Any]],
+        options: CallOptions,
+        borrowed: BorrowedConnection,
+    ) -> Call: ...
+
+    def add_workflow(self, workflow: Any) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Enqueueable(Generic[R]):
     """A job of an app. What is enqueued through it has a result of this type."""
 
-    app: App
+    app: JobApp
     _options: CallOptions
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,11 +253,9 @@ class Enqueueable(Generic[R]):
         return self._handle(*await self.app.enqueue(cast("AnyJob", self), given, self._options))
 
     async def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[Handle[R]]:
-        from daybell.client import transactions
-
-        transactions.check_connection(self.connection, is_async=True)
-        call = await self.app.prepare(cast("AnyJob", self), items, self._options)
-        return self.handles(await transactions.send(self.connection, call))
+        borrowed = BorrowedConnection(self.connection, is_async=True)
+        call = await self.app.prepare(cast("AnyJob", self), items, self._options, borrowed)
+        return self.handles(await borrowed.send(call))
 
     @property
     def connection(self) -> Any:
@@ -293,17 +337,18 @@ _ELSEWHERE: Final = {
 }
 
 
-class Task(Nodelike, Enqueueable[R], Generic[P, R, F]):
+class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
     """A function that is a job. Calling it just runs it; `enqueue` has it run by a worker.
 
     It is typed by the arguments of `enqueue`, the result, and the function itself.
     """
 
     __name__: str
+    function: F
 
     def __init__(
         self,
-        app: App,
+        app: JobApp,
         function: F,
         definition: JobDefinition,
         options: CallOptions | None = None,
@@ -314,6 +359,7 @@ class Task(Nodelike, Enqueueable[R], Generic[P, R, F]):
         self.function = function
         self.definition = definition
         self._options: CallOptions = options or {}
+        self._context_names: frozenset[str] | None = None
 
     @property
     def name(self) -> str:
@@ -354,14 +400,14 @@ class Task(Nodelike, Enqueueable[R], Generic[P, R, F]):
     @property
     def sync(self) -> SyncTask[P, R]:
         """The same from code without an event loop."""
-        from daybell.sdk.sync import SyncTask
-
         return SyncTask(self)
 
-    @functools.cached_property
+    @property
     def context_names(self) -> frozenset[str]:
         """The parameters that the worker fills: `Context` ones, and a bare `ctx`."""
-        return context_names(self.function)
+        if self._context_names is None:
+            self._context_names = context_names(self.function)
+        return self._context_names
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, checked."""
@@ -464,3 +510,84 @@ class Decorator(Protocol):
     def __call__(self, function: AsyncFunction[P, R], /) -> Task[P, R, AsyncFunction[P, R]]: ...
     @overload
     def __call__(self, function: Function[P, R], /) -> Task[P, R, Function[P, R]]: ...
+
+
+# The same from code without an event loop.
+
+
+class SyncEnqueueable(Generic[R]):
+    """Methods of a task or a workflow that wait instead of being awaited."""
+
+    def __init__(self, job: Enqueueable[R]) -> None:
+        self._job = job
+
+    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[R]]:
+        if self._job.connection is not None:
+            return self._enqueue_through(self._job.bound_many(items))
+        return [SyncHandle(handle) for handle in run(self._job.enqueue_many(items))]
+
+    def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
+        """Not done on the background loop, because the connection is this thread's."""
+        job = self._job
+        borrowed = BorrowedConnection(job.connection, is_async=False)
+        call = run(job.app.prepare(cast("AnyJob", job), items, job.call_options, borrowed))
+        return [SyncHandle(handle) for handle in job.handles(borrowed.send_sync(call))]
+
+
+class SyncTask(SyncEnqueueable[R], Generic[P, R]):
+    """A task's methods that wait instead of being awaited."""
+
+    def __init__(self, task: Task[P, R, Any]) -> None:
+        super().__init__(task)
+        self._task = task
+
+    def __repr__(self) -> str:
+        return f"<SyncTask {self._task.name}>"
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        if self._task.connection is not None:
+            return self._enqueue_through([self._task.bound(args, kwargs)])[0]
+        return SyncHandle(run(self._task.enqueue(*args, **kwargs)))
+
+
+class SyncHandle(Generic[R]):
+    """A handle whose methods wait instead of being awaited."""
+
+    def __init__(self, handle: Handle[R]) -> None:
+        self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<SyncHandle {self.id}>"
+
+    @property
+    def id(self) -> UUID:
+        return self._handle.id
+
+    @property
+    def created(self) -> bool:
+        return self._handle.created
+
+    def execution(self) -> Execution:
+        return run(self._handle.execution())
+
+    def status(self) -> State:
+        return run(self._handle.status())
+
+    def cancel(self) -> Cancellation:
+        return run(self._handle.cancel())
+
+    def signal(self, name: str, data: Any = None) -> None:
+        run(self._handle.signal(name, data))
+
+    def approve(
+        self,
+        name: str = "approval",
+        *,
+        approved: bool = True,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        run(self._handle.approve(name, approved=approved, by=by, note=note))
+
+    def result(self, timeout: Duration | None = None) -> R:
+        return run(self._handle.result(timeout))

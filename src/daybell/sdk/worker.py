@@ -5,30 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
-from daybell import __version__
-from daybell.client import mint
+from daybell.client import Client, mint
 from daybell.client.requests import read_text, read_whole
+from daybell.core.job import JobDefinition
 from daybell.core.units import Duration, parse_duration
 from daybell.engine.claim import Queues
 from daybell.engine.clock import SystemClock
+from daybell.engine.events import Events
 from daybell.engine.lease import make_pacemaker
 from daybell.engine.process import Process, Upkeep
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.runners.processes import PoolOptions
-from daybell.sdk.handlers import KindOptions
+from daybell.sdk.handlers import AppHandlers, KindOptions
 from daybell.sdk.isolation import is_isolated
+from daybell.sdk.task import Task
 from daybell.settings import Settings
-
-if TYPE_CHECKING:
-    from daybell.sdk.app import App
-
+from daybell.version import VERSION
 
 CONCURRENCY_MAX: Final = 100_000
 # For each child: the one that it runs, and one that is there when it has ended.
@@ -36,9 +35,48 @@ SLOTS_PER_CHILD: Final = 2
 AHEAD_SECONDS: Final = 0.05  # with so few slots, short tasks would need a claim for every few
 
 
+class WorkerApp(Protocol):
+    """The app whose tasks a worker runs, as the worker uses it."""
+
+    stand_in: Callable[[], Client] | None
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def queues(self) -> set[str]: ...
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any, Any]]: ...
+
+    @property
+    def handlers(self) -> AppHandlers: ...
+
+    @property
+    def events(self) -> Events: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    async def open(self) -> Client: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def load_included(self) -> None: ...
+
+    def definitions(self) -> list[JobDefinition]: ...
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]: ...
+
+
 @asynccontextmanager
 async def run_worker(
-    app: App, *, concurrency: int, queues: str, drain_timeout: Duration
+    app: WorkerApp, *, concurrency: int, queues: str, drain_timeout: Duration
 ) -> AsyncGenerator[None]:
     """Run a worker, the upkeep of its store, and a scheduler if tasks declare schedules, until the
     block ends.
@@ -59,7 +97,7 @@ async def run_worker(
         drain_timeout=parse_duration(drain_timeout, what="drain_timeout"),
         host=socket.gethostname(),
         pid=os.getpid(),
-        version=__version__,
+        version=VERSION,
         tasks=app.handlers.tasks,
     )
     options = fit_options(app, options)
@@ -93,7 +131,7 @@ async def run_worker(
         yield
 
 
-def fit_options(app: App, options: WorkerOptions) -> WorkerOptions:
+def fit_options(app: WorkerApp, options: WorkerOptions) -> WorkerOptions:
     """Have a worker that runs everything in child processes take what these can soon run.
 
     What it has beyond that waits for a child, and is invisible to workers that are idle.

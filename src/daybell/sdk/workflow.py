@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack, cast
+from typing import Any, Final, NoReturn, Self, Unpack, cast
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -34,8 +34,11 @@ from daybell.sdk.nodes import (
     Linked,
     Links,
     Node,
+    NodeHome,
     Nodelike,
     NodeOptions,
+    NodeTask,
+    Param,
     ParamsGiven,
     When,
     draft,
@@ -43,13 +46,16 @@ from daybell.sdk.nodes import (
     open_draft,
     read_declared,
 )
-from daybell.sdk.task import CallOptions, Enqueueable, Handle, Task
-
-if TYPE_CHECKING:
-    from daybell.sdk.app import App
-    from daybell.sdk.nodes import Param
-    from daybell.sdk.sync import SyncWorkflow
-
+from daybell.sdk.sync import run
+from daybell.sdk.task import (
+    CallOptions,
+    Enqueueable,
+    Handle,
+    JobApp,
+    SyncEnqueueable,
+    SyncHandle,
+    Task,
+)
 
 # A workflow while it is written: its nodes and edges, and what they come to in the end.
 
@@ -57,13 +63,14 @@ if TYPE_CHECKING:
 class Draft:
     """What was said in the block of a workflow so far."""
 
-    def __init__(self, app: App, name: str, params: Params = ()) -> None:
+    def __init__(self, app: JobApp, name: str, params: Params = ()) -> None:
         self.app = app
         self.name = name
         self._params = params
         self.is_over = False
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str], str | None] = {}
+        self._inner: dict[str, Workflow] = {}  # by the name of the node
         self._unused: dict[tuple[str, str | None], None] = {}  # conditions without a node after
 
     def named(self, node: Node) -> str:
@@ -91,6 +98,8 @@ class Draft:
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = Node(self, name, task=task, job=job, inner=inner)
+            if inner is not None:
+                self._inner[name] = inner
         elif (node.job, node.task and node.task.name) != (job, task and task.name):
             other = node.job or (node.task.name if node.task else "")
             raise InvalidWorkflow(
@@ -198,8 +207,6 @@ class Draft:
         self._edges[key] = parent.condition
 
     def _task(self, what: Linked) -> Task[..., Any, Any] | None:
-        from daybell.sdk.task import Task
-
         if not isinstance(what, Task):
             return None
         task = cast("Task[..., Any, Any]", what)
@@ -267,7 +274,7 @@ class Draft:
     @property
     def inner(self) -> list[Workflow]:
         """Workflows that are nodes of this one."""
-        return [node.inner for node in self._nodes.values() if node.inner is not None]
+        return list(self._inner.values())
 
     def _node(self, node: Node, parents: list[str], policy: JobDefinition) -> dict[str, Any]:
         said: dict[str, Any] = {"name": node.name}
@@ -287,7 +294,7 @@ class Draft:
             said["branch"] = list(node.choices)
         return said | {name: _as_json(name, value) for name, value in node.options.items()}
 
-    def _call(self, node: Node, task: Task[..., Any, Any], parents: list[str]) -> None:
+    def _call(self, node: Node, task: NodeTask, parents: list[str]) -> None:
         """Pass results and parameters by name, and see whether the task can be called so."""
         known = arguments.annotations_of(task.function).keys() - task.context_names
         self._pass_by_name(node, known, parents)
@@ -314,11 +321,12 @@ class Draft:
 
     def _call_inner(self, node: Node, parents: list[str]) -> None:
         """The same for a workflow of this app."""
-        if node.inner is None:
+        inner = self._inner.get(node.name)
+        if inner is None:
             return  # any job, which may be another one when its turn comes
-        known = node.inner.graph.params
+        known = inner.graph.params
         self._pass_by_name(node, {param.name for param in known}, parents)
-        check_passed(known, node.args, what=f"{self.named(node)}: workflow {node.inner.name!r}")
+        check_passed(known, node.args, what=f"{self.named(node)}: workflow {inner.name!r}")
 
     def _pass_by_name(self, node: Node, known: Set[str], parents: list[str]) -> None:
         """What is bound comes first, then what a parent returns, then what the run is given."""
@@ -336,7 +344,7 @@ class Draft:
                     " nodes have"
                 )
 
-    def _check_promises(self, node: Node, task: Task[..., Any, Any], policy: JobDefinition) -> None:
+    def _check_promises(self, node: Node, task: NodeTask, policy: JobDefinition) -> None:
         if task.definition.on_lost == "dead" and policy.on_lost != "dead":
             raise InvalidWorkflow(
                 f"{self.named(node)} must not start twice (on_lost='dead'), which a workflow"
@@ -446,7 +454,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
 
     def __init__(
         self,
-        app: App,
+        app: JobApp,
         policy: JobDefinition,
         *,
         params: Params,
@@ -464,7 +472,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
         }
         self._policy = policy  # the definition, still without nodes
         self._draft: Draft | None = None
-        self._token: Token[Draft | None] | None = None
+        self._token: Token[NodeHome | None] | None = None
         self._definition: JobDefinition | None = None
         self.inner: tuple[Workflow, ...] = ()  # those that are nodes of this one
         self._options: CallOptions = {}
@@ -549,8 +557,6 @@ class Workflow(Nodelike, Enqueueable[Any]):
     @property
     def sync(self) -> SyncWorkflow:
         """The same from code without an event loop."""
-        from daybell.sdk.sync import SyncWorkflow
-
         return SyncWorkflow(self)
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -566,6 +572,22 @@ class Workflow(Nodelike, Enqueueable[Any]):
 
     def _handle(self, id: UUID, created: bool) -> Handle[Any]:
         return Handle(self._find_client, id, created=created)
+
+
+class SyncWorkflow(SyncEnqueueable[Any]):
+    """A workflow's methods that wait instead of being awaited."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        super().__init__(workflow)
+        self._workflow = workflow
+
+    def __repr__(self) -> str:
+        return f"<SyncWorkflow {self._workflow.name}>"
+
+    def enqueue(self, /, *args: Any, **params: Any) -> SyncHandle[Any]:
+        if self._workflow.connection is not None:
+            return self._enqueue_through([self._workflow.bound(args, params)])[0]
+        return SyncHandle(run(self._workflow.enqueue(*args, **params)))
 
 
 class WorkflowMethods:
@@ -601,7 +623,7 @@ class WorkflowMethods:
         check_options(options, WORKFLOW_OPTIONS, "workflow()")
         self.check_new(name)
         policy = replace(read_definition(name, **options), kind="workflow")
-        app = cast("App", self)
+        app = cast("JobApp", self)
         declared = read_declared(params)
         return Workflow(app, policy, params=declared, fail_fast=fail_fast, max_running=max_running)
 

@@ -113,7 +113,7 @@ def rotate_secrets(
 @app.command("key")
 def make_key() -> None:
     """Print a new key for DAYBELL_SECRETS_KEY."""
-    from daybell.client.secrets import NEW_KEY, VARIABLE, new_key
+    from daybell.client.admin import NEW_KEY, VARIABLE, new_key
 
     typer.echo(
         f"a key that seals and opens secrets; it is kept nowhere: `{NEW_KEY}`, for whoever sets"
@@ -231,7 +231,7 @@ def _told(secret: Secret | None) -> dict[str, object] | None:
 
 def _read_value(name: str) -> str:
     """The value, from a person or from a pipe."""
-    from daybell.client.secrets import check_value
+    from daybell.client.admin import check_value
     from daybell.core.limits import SECRET_BYTES_MAX
     from daybell.errors import UsageError
 

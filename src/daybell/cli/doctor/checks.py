@@ -11,9 +11,9 @@ import msgspec
 from daybell.cli import output
 from daybell.cli.apps import iterate_jobs
 from daybell.cli.views.jobs import OVERDUE_SECONDS
+from daybell.client.admin import VARIABLE, Sealer
 from daybell.client.executions import page_reader
 from daybell.client.job_checks import find_mismatched_schedules
-from daybell.client.secrets import VARIABLE, Sealer
 from daybell.client.workers import describe_lack, effective_definition, find_capable_workers
 from daybell.core.access import SealedSecret
 from daybell.core.execution import PENDING, Execution, State

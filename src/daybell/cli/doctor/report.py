@@ -26,14 +26,14 @@ from daybell.cli.doctor.checks import (
     is_fine,
 )
 from daybell.cli.runtime import DONE, FAILED, describe_error, with_flag
-from daybell.client.secrets import Sealer
+from daybell.client.admin import Sealer
 from daybell.core.access import BOUND
 from daybell.core.postgres_url import WEAK_MODES, is_local, ssl_mode
 from daybell.core.units import format_duration
 from daybell.core.views import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.sdk.app import App
-from daybell.sdk.loading import AppImportError
+from daybell.sdk.modules import AppImportError
 from daybell.settings import FILE_NAME, Settings, masked_url
 from daybell.store.open import check_pooler, store_for
 from daybell.store.postgres.timeouts import timeouts_for

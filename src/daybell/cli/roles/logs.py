@@ -8,8 +8,8 @@ import sys
 from daybell.cli.output import printable
 from daybell.cli.runtime import use_logger
 from daybell.logging import JsonFormatter
+from daybell.sdk.capture import masks
 from daybell.sdk.context import current, current_execution
-from daybell.sdk.masking import masks
 from daybell.settings import Settings
 
 logger = logging.getLogger("daybell.cli")

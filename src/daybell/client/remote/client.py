@@ -7,14 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, TypeAlias
 
-from daybell.client.admin import read_quotas, read_role, read_scope
+from daybell.client.admin import (
+    check_value,
+    read_quotas,
+    read_role,
+    read_scope,
+    require_secret_name,
+)
 from daybell.client.client import Client
 from daybell.client.remote import requests, responses
 from daybell.client.remote.executions import Events, Executions, ExecutionsByFilter, Logs, Overviews
 from daybell.client.remote.jobs import Jobs, Templates
 from daybell.client.remote.transport import Transport, build_path
 from daybell.client.requests import Id, Time, read_id, read_limit
-from daybell.client.secrets import check_value, require_secret_name
 from daybell.core.access import AuditCheck, AuditEntry, Key, Role, Secret, Tenant
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
 from daybell.core.references import check_secret_name

@@ -15,12 +15,13 @@ from uuid import UUID
 
 import msgspec
 
-from daybell import __version__, errors
+from daybell import errors
 from daybell.core.ids import mint
 from daybell.core.limits import REQUEST_SECONDS_MAX
 from daybell.core.units import Seconds
 from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError, shown
 from daybell.settings import masked_url
+from daybell.version import VERSION
 
 if TYPE_CHECKING:
     import httpx
@@ -356,7 +357,7 @@ class Transport:
     def _opened(self) -> httpx.AsyncClient:
         import httpx  # takes longer to import than all else together
 
-        headers = {"User-Agent": f"daybell/{__version__}", "Accept": "application/json"}
+        headers = {"User-Agent": f"daybell/{VERSION}", "Accept": "application/json"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         is_plain = self._root.lower().startswith("http://")

@@ -4,18 +4,19 @@ ticks of each.
 
 from __future__ import annotations
 
+from daybell.core.when import language
 from daybell.core.when.calendar import Calendar
 from daybell.core.when.cron import Cron
+from daybell.core.when.language import cron
 from daybell.core.when.misfire import Misfire, Plan, Planned, plan
-from daybell.core.when.parser import cron
 from daybell.core.when.recurrence import Recurrence, rrule
-from daybell.core.when.rule import Schedule
-from daybell.core.when.triggers import (
+from daybell.core.when.rule import (
     After,
     At,
     Every,
     Manual,
     Reboot,
+    Schedule,
     Union,
     after,
     after_any,
@@ -23,6 +24,8 @@ from daybell.core.when.triggers import (
     at,
     every,
 )
+
+Schedule.language = language  # a rule cannot import it: it knows all kinds of rules
 
 union = any_of
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 from daybell.core.limits import BLACKOUTS_MAX, SCHEDULE_DATES_MAX
 from daybell.core.units import Instant, to_iso
@@ -25,8 +25,19 @@ from daybell.core.when.zone import (
 )
 from daybell.errors import InvalidSchedule, shown
 
-if TYPE_CHECKING:
-    from daybell.core.when.rule import Schedule
+
+class TickRule(Protocol):
+    """The part of a schedule that a calendar filters: its zone and its ticks."""
+
+    @property
+    def tz(self) -> str: ...
+
+    @property
+    def is_same_daily(self) -> bool: ...
+
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None: ...
+
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None: ...
 
 
 # Ticks of closed days on the open day that they are moved to, at the same time on the clock.
@@ -38,7 +49,7 @@ _LOOK_COST: Final = 15  # at one day
 
 
 def first_moved(
-    schedule: Schedule, days: Span, to: date, after: Instant, effort: Effort
+    schedule: TickRule, days: Span, to: date, after: Instant, effort: Effort
 ) -> Instant | None:
     """Of ticks of these days, the first that is later than `after` when they are moved to `to`."""
     tz, now = schedule.tz, local(after, schedule.tz)
@@ -59,7 +70,7 @@ def first_moved(
 
 
 def last_moved(
-    schedule: Schedule, days: Span, to: date, until: Instant, effort: Effort
+    schedule: TickRule, days: Span, to: date, until: Instant, effort: Effort
 ) -> Instant | None:
     """Of ticks of these days, the last that is not later than `until` when they are moved."""
     tz, now = schedule.tz, local(until, schedule.tz)
@@ -81,7 +92,7 @@ def last_moved(
 
 
 def _days_with_ticks(
-    schedule: Schedule, days: Span, effort: Effort
+    schedule: TickRule, days: Span, effort: Effort
 ) -> Iterator[tuple[date, Instant]]:
     """The days that have ticks, with the first of each; of days that are all alike, one.
 
@@ -224,7 +235,7 @@ class Calendar:
             effort.spend_once((self.country, self.subdivision, day.year), _HOLIDAYS_COST)
         return day not in public_holidays(self.country, self.subdivision, day.year)
 
-    def tick_after(self, schedule: Schedule, after: Instant, effort: Effort) -> Instant | None:
+    def tick_after(self, schedule: TickRule, after: Instant, effort: Effort) -> Instant | None:
         """The schedule's first tick later than `after` that this calendar leaves or moves there."""
         find = self._open_tick_after if self.on_closed == "skip" else self._moved_tick_after
         for _ in range(len(self._blackouts) + 1):
@@ -235,7 +246,7 @@ class Calendar:
             after = just_before(blackout[1])
         return None
 
-    def tick_until(self, schedule: Schedule, until: Instant, effort: Effort) -> Instant | None:
+    def tick_until(self, schedule: TickRule, until: Instant, effort: Effort) -> Instant | None:
         """The last one that is not later than `until`."""
         find = self._open_tick_until if self.on_closed == "skip" else self._moved_tick_until
         for _ in range(len(self._blackouts) + 1):
@@ -262,7 +273,7 @@ class Calendar:
         return cast("tuple[tuple[Instant, Instant], ...]", self.blackouts)
 
     def _open_tick_after(
-        self, schedule: Schedule, after: Instant, effort: Effort
+        self, schedule: TickRule, after: Instant, effort: Effort
     ) -> Instant | None:
         for _ in range(_TRIES):
             tick = schedule.tick_after(after, effort)
@@ -278,7 +289,7 @@ class Calendar:
         return None
 
     def _open_tick_until(
-        self, schedule: Schedule, until: Instant, effort: Effort
+        self, schedule: TickRule, until: Instant, effort: Effort
     ) -> Instant | None:
         for _ in range(_TRIES):
             tick = schedule.tick_until(until, effort)
@@ -296,7 +307,7 @@ class Calendar:
     # Where ticks are moved, an open day has its own and those of the closed days beside it.
 
     def _moved_tick_after(
-        self, schedule: Schedule, after: Instant, effort: Effort
+        self, schedule: TickRule, after: Instant, effort: Effort
     ) -> Instant | None:
         tz = schedule.tz
         day = self._destination(local(after, tz).date(), _DAY, effort)
@@ -312,7 +323,7 @@ class Calendar:
         return None
 
     def _moved_tick_until(
-        self, schedule: Schedule, until: Instant, effort: Effort
+        self, schedule: TickRule, until: Instant, effort: Effort
     ) -> Instant | None:
         tz = schedule.tz
         day = self._destination(local(until, tz).date(), -_DAY, effort)

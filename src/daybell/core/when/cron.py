@@ -7,6 +7,7 @@ first, unless asked otherwise. An expression whose minute or hour is open (`*`, 
 
 from __future__ import annotations
 
+import math
 from calendar import isleap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,9 @@ from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
 
 from daybell.core.units import Instant
+from daybell.core.when.calendar import start_of
 from daybell.core.when.rule import Schedule
-from daybell.core.when.zone import Effort, Fold, Gap, Wall, tick_after, tick_until
+from daybell.core.when.zone import Effort, Fold, Gap, Wall, local, tick_after, tick_until
 from daybell.errors import InvalidSchedule, shown
 
 # One field of a cron expression: its text, and the numbers that it matches.
@@ -606,6 +608,11 @@ class Fields(NamedTuple):
     year: Field
 
 
+_DAYS_COST: Final = 20  # of days in a row that are excluded; a month costs about 3 more
+_ALL_MINUTES: Final = (1 << 60) - 1
+_ALL_HOURS: Final = (1 << 24) - 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cron(Schedule):
     """A cron expression. Its text is in capitals, its fields one space apart."""
@@ -641,6 +648,37 @@ class Cron(Schedule):
         effort.spend(_COST)
         gap, fold = self.rules
         return tick_until(self.pattern, until, tz=self.tz, gap=gap, fold=fold, effort=effort)
+
+    def excluded_span(self, tick: Instant, effort: Effort) -> tuple[Instant, Instant] | None:
+        pattern = self.pattern
+        has_seconds = pattern.seconds != 1
+        minute = tick // 60 * 60
+        until = math.floor(tick) if has_seconds else minute
+        if self.previous_until(until, effort=effort) not in (tick, minute):
+            return None
+        if has_seconds:
+            return tick, math.nextafter(tick, math.inf)
+        if pattern.minutes != _ALL_MINUTES or self.calendar:
+            return minute, minute + 60
+        start, end = self._days_or_hour(minute, effort)
+        if self.start_at is not None:
+            start = max(start, math.ceil(self.start_at / 60) * 60)
+        if self.end_at is not None:
+            end = min(end, self.end_at // 60 * 60 + 60)
+        return start, end
+
+    def _days_or_hour(self, minute: Instant, effort: Effort) -> tuple[Instant, Instant]:
+        """Return the span around a minute of an expression for all minutes of its hours."""
+        clock = local(minute, self.tz)
+        if self.pattern.hours == _ALL_HOURS:
+            first, last = self.pattern.days_around(clock.date())
+            effort.spend(_DAYS_COST + (last - first).days // 8)
+            return start_of(first, self.tz), start_of(last + _ONE_DAY, self.tz)
+        start = minute - clock.minute * 60
+        edges = (start, start + 3599)
+        if {local(edge, self.tz).utcoffset() for edge in edges} == {clock.utcoffset()}:
+            return start, start + 3600
+        return minute, minute + 60
 
     @property
     def rules(self) -> tuple[Gap, Fold]:
