@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli.commands.events import _told
+from daybell.cli.actions.events import _told
 from daybell.core.event import Published
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait

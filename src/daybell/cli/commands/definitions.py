@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daybell.cli import actions
 from daybell.cli.commands.job_options import (
     KINDS,
     PARTS,
@@ -17,9 +16,6 @@ from daybell.cli.commands.job_options import (
     Args,
     Manual,
     NoDependencies,
-    Work,
-    read_options,
-    take_work,
     with_options,
 )
 from daybell.cli.options import (
@@ -33,16 +29,9 @@ from daybell.cli.options import (
     run,
     words_after,
 )
-from daybell.cli.runtime import DONE, print_stderr
 
 if TYPE_CHECKING:
-    from daybell.cli.apply.declarations import Declaration
-    from daybell.client.remote.client import AnyClient
-    from daybell.core.job import Job
-    from daybell.core.views import Check
-    from daybell.sdk.app import App
-    from daybell.settings import Settings
-    from daybell.store.protocol import Store
+    pass
 
 
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
@@ -72,7 +61,7 @@ def create_job(
     said of a task is as the task says. @secret:NAME stands for the value of a secret, in what is
     run, sent or passed, and @FILE for the text of a file.
     """
-    work = take_work(said, words_after(context))
+    work = actions.job_options.take_work(said, words_after(context))
     if work.choice is None:
         raise typer.BadParameter(
             "say what it runs: --task NAME, --command LINE, --http URL, --sql STATEMENT,"
@@ -80,7 +69,14 @@ def create_job(
         )
     if name is None and work.choice != "from_file":
         raise typer.BadParameter("say how it is called: daybell jobs create NAME")
-    command = partial(_create, name=name, work=work, said=said, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.definitions.create_job,
+        name=name,
+        work=work,
+        said=said,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
 
 
@@ -108,136 +104,16 @@ def update_job(
     Times take the place of those that it had, by the same clock unless --tz says another. So do
     variables, headers and parameters: say all that it shall have.
     """
-    work = take_work(said, words_after(context))
-    command = partial(_update, name=name, work=work, said=said, tenant=tenant, as_json=as_json)
+    work = actions.job_options.take_work(said, words_after(context))
+    command = partial(
+        actions.definitions.update_job,
+        name=name,
+        work=work,
+        said=said,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
-
-
-async def _create(
-    settings: Settings,
-    *,
-    name: str | None,
-    work: Work,
-    said: dict[str, Any],
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli.commands.job_options import (
-        rephrase_definition_error,
-        rephrase_errors,
-        work_fields,
-    )
-    from daybell.cli.connection import client_for, current_actor
-
-    options = read_options(said)
-    found = _in_file(work, name)
-    name = name if found is None else found.name
-    assert name is not None, "it was asked for, or is in the file"
-    async with client_for(settings, tenant=tenant) as client:
-        with rephrase_errors(rephrase_definition_error):
-            fields = await work_fields(client, work) if found is None else found.fields
-        with rephrase_errors(rephrase_definition_error), _placing(found, options):
-            await client.create(name, author=current_actor(), **{**fields, **options})
-        return await report_job(client, name, as_json=as_json)
-
-
-async def _update(
-    settings: Settings,
-    *,
-    name: str,
-    work: Work,
-    said: dict[str, Any],
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli.commands.job_options import (
-        rephrase_definition_error,
-        rephrase_errors,
-        work_changes,
-    )
-    from daybell.cli.connection import client_for, current_actor
-
-    options = read_options(said)
-    if not options and not work.is_said:
-        raise typer.BadParameter("say what to change, such as --cron or --queue")
-    found = _in_file(work, name)
-    fields: dict[str, Any] = {} if found is None else found.fields
-    async with client_for(settings, tenant=tenant) as client:
-        known = await client.job(name)
-        if work.is_said and found is None:
-            fields = await work_changes(client, known.definition, work)
-        with rephrase_errors(rephrase_definition_error), _placing(found, options):
-            # What somebody else has changed since it was looked at is not changed back.
-            how: dict[str, Any] = {"author": current_actor(), "expect": known.version}
-            await client.update(name, **how, **{**fields, **options})
-        return await report_job(client, name, as_json=as_json)
-
-
-def _in_file(work: Work, name: str | None) -> Declaration | None:
-    """The one job in the file that was named; None: no file was."""
-    if work.choice != "from_file":
-        return None
-    from pathlib import Path
-
-    from daybell.cli.apply.declarations import read_declaration
-    from daybell.cli.apply.files import read_file
-    from daybell.errors import UsageError
-
-    path: str = work.main
-    documents = read_file(Path(path))
-    if len(documents) != 1:
-        there = "nothing" if not documents else f"{len(documents):,} documents"
-        raise UsageError(f"{path} has {there} in it, not one job; daybell apply takes several")
-    (document,) = documents
-    value: Any = document.value
-    if isinstance(value, dict) and {"jobs", "templates", "job"} & {*cast("dict[str, Any]", value)}:
-        raise UsageError(f"{path} has more than a job in it; daybell apply -f {path} takes it")
-    try:
-        return read_declaration("job", value, document, name=name)
-    except UsageError as error:
-        where = document.place(tuple(error.field.split(".")) if error.field else ())
-        raise UsageError(f"{where}: {error}", field=error.field) from None
-
-
-@contextmanager
-def _placing(found: Declaration | None, options: Mapping[str, Any]) -> Generator[None]:
-    """Say where in the file it is that something is wrong with."""
-    from daybell.errors import UsageError
-
-    try:
-        yield
-    except UsageError as error:
-        field = None if found is None else next(iter(found.blamed(error)), None)
-        if found is None or field not in found.fields or field in options:
-            raise
-        raise UsageError(found.told(error), field=error.field) from None
-
-
-async def report_job(client: AnyClient, name: str, *, as_json: bool) -> int:
-    """Say how a job stands now that it was changed, and what looks wrong with it."""
-    import shlex
-
-    from daybell.cli import output
-    from daybell.cli.commands.job_options import rephrase_definition_error
-    from daybell.cli.views.jobs import describe_schedule, next_run, required_args
-    from daybell.client import wire
-
-    standing = await client.standing(name)
-    for warning in await client.warnings(name):
-        print_stderr(f"warning: {output.printable(rephrase_definition_error(warning))}")
-    if as_json:
-        output.echo_json(wire.standing(standing))
-        return DONE
-    args = required_args(standing.job.definition)
-    runs = f"runs when triggered: daybell jobs trigger {shlex.quote(name)}{args}"
-    if standing.next_run_at:
-        runs = f"runs next {next_run(standing)}"
-    if standing.job.paused_at is not None:
-        runs = "is paused"
-    typer.echo(output.printable(f"{name} is at version {standing.job.version} and {runs}"))
-    for schedule in standing.schedules:
-        typer.echo(output.printable(f"  {describe_schedule(schedule)}"))
-    return DONE
 
 
 # `daybell jobs delete`, `versions`, `diff` and `rollback`: what becomes of a job's definitions.
@@ -261,7 +137,14 @@ def delete_job(
 
     Its versions and its history stay.
     """
-    command = partial(_delete, name=name, force=force, yes=yes, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.definitions.delete_job,
+        name=name,
+        force=force,
+        yes=yes,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
 
 
@@ -276,7 +159,9 @@ def list_versions(
 ) -> None:
     """List a job's versions, newest first; of a deleted one, too."""
     asked = {"limit": limit, "cursor": cursor}
-    command = partial(_versions, name=name, asked=asked, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.definitions.list_versions, name=name, asked=asked, tenant=tenant, as_json=as_json
+    )
     run(context, command, database_url)
 
 
@@ -303,7 +188,14 @@ def diff_versions(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show what differs between two versions of a job."""
-    command = partial(_diff, name=name, old=old, new=new, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.definitions.compare_versions,
+        name=name,
+        old=old,
+        new=new,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
 
 
@@ -319,180 +211,10 @@ def rollback_job(
 
     It becomes a new version, with its schedules.
     """
-    command = partial(_rollback, name=name, version=version, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
-
-
-async def _delete(
-    settings: Settings, *, name: str, force: bool, yes: bool, tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.cli.terminal import confirm
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            found = (await client.job_named(name)).name
-        warnings = await client.warnings(found, deleting=True)
-        for warning in warnings:  # in the answer, too, but that comes after the question
-            print_stderr(f"warning: {output.printable(warning)}")
-        counts = await client.count(job=found, status=["pending", "running"])
-        confirm(
-            f"delete job {found}? Its schedules go, and what has not ended is cancelled"
-            f" (executions: {counts.total:,}).",
-            yes=yes,
-        )
-        cancelled = await client.delete_job(found, force=force)
-    if as_json:
-        output.echo_json({"name": found, "cancelled": cancelled, "warnings": warnings})
-    else:
-        typer.echo(f"{found} is deleted; executions cancelled: {cancelled:,}")
-    return DONE
-
-
-async def _versions(
-    settings: Settings, *, name: str, asked: dict[str, Any], tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import echo_versions
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        standing = await client.standing(name)
-        page = await client.versions_page(standing.job.name, **asked)
-    if as_json:
-        output.echo_json(wire.page(page, partial(wire.job, listed=True)))
-    else:
-        echo_versions(page.items)
-        output.echo_more(page.next_cursor)
-    return DONE
-
-
-async def _diff(
-    settings: Settings,
-    *,
-    name: str,
-    old: int | None,
-    new: int | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.apply.plan import echo_change
-    from daybell.cli.connection import client_for
-    from daybell.client import wire
-    from daybell.client.declarations import diff_versions
-    from daybell.errors import JobNotFound, UsageError
-
-    async with client_for(settings, tenant=tenant) as client:
-        last = (await client.standing(name)).job
-        found = last.name
-        new = last.version if new is None else new
-        old = new - 1 if old is None else old
-        if old == 0:
-            raise UsageError(f"{found} has one version only, so there is nothing to compare")
-        for number in (old, new):
-            if number > last.version:
-                raise JobNotFound(_no_version(found, number, last.version))
-        versions = {number: await client.job(found, version=number) for number in (old, new)}
-    changes = diff_versions(versions[old], versions[new])
-    if as_json:
-        said = [wire.change(change) for change in changes]
-        output.echo_json({"name": found, "from": old, "to": new, "changes": said})
-        return DONE
-    by = versions[new]
-    who = f" by {by.author}" if by.author else ""
-    since = f"{output.format_moment(by.created_at)}{who}"
-    echo_change("~", f"{found}: version {old} → version {new}, since {since}", changes)
-    if not changes:
-        typer.echo("    no difference")
-    return DONE
-
-
-def _no_version(name: str, version: int, newest: int) -> str:
-    has = f"1 to {newest}" if newest > 1 else "1 only"
-    return f"job {name} has no version {version}; it has {has}"
-
-
-async def _rollback(
-    settings: Settings, *, name: str, version: int, tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for, current_actor
-    from daybell.errors import JobNotFound, UsageError
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            known = await client.job_named(name)
-        found = known.name
-        if known.version == version:
-            raise UsageError(f"{found} is at version {version} already", field="version")
-        try:
-            await client.rollback(found, version, author=current_actor())
-        except JobNotFound:
-            raise JobNotFound(_no_version(found, version, known.version)) from None
-        return await report_job(client, found, as_json=as_json)
-
-
-# Code that says of jobs what it said before: who is told of it, and how it becomes current.
-#
-# A definition that was replaced does not come back because a process starts that has it: in a
-# rolling deploy, that may be an old one.
-
-
-async def restore_superseded(app: App, *, go_back: bool) -> None:
-    """Make the definitions current that the code has and the store does not go by; or say so."""
-    from daybell.client.job_checks import add_versions, describe_superseded
-    from daybell.sdk.app import superseded_warning
-
-    found = list(app.declaring.superseded.values())
-    if not found:
-        return
-    client = await app.open()
-    if not go_back:
-        print_stderr(f"warning: {await superseded_warning(client, found)}")
-        return
-    was = describe_superseded(await add_versions(client.store, found), verb="was")
-    app.handlers.learn(await _restore_definitions(app))
-    print_stderr(f"note: went back to what the code says: {was}")
-
-
-def is_private_store(url: str) -> bool:
-    """Whether a store is probably one developer's alone. A server's may be that of many, and what
-    they have changed since is not undone because somebody tries older code.
-    """
-    return not url.startswith("postgres")
-
-
-async def check_app_code(store: Store, app: App) -> Check:
-    """What `daybell doctor` says of an app's code: whether the store goes by what it says. What is
-    new in it will be defined by the next start, and is nobody's problem.
-    """
-    from daybell.cli import output
-    from daybell.client.job_checks import (
-        check_definitions,
-        describe_superseded,
-        describe_way_back,
-        find_superseded,
+    command = partial(
+        actions.definitions.rollback_job, name=name, version=version, tenant=tenant, as_json=as_json
     )
-    from daybell.core.views import Check
-    from daybell.errors import UsageError
-
-    wanted = app.definitions()
-    try:
-        await check_definitions(store, app.tenant, wanted)
-    except UsageError as error:
-        advice = "mend the code: no worker can start with it"
-        return Check(name="code", is_ok=False, found=str(error), advice=advice)
-    found = await find_superseded(store, app.tenant, wanted)
-    jobs = output.format_count(len(wanted), "job")
-    if not found:
-        return Check(name="code", is_ok=True, found=f"{jobs}, none in an older version")
-    old = f"{len(found):,} of {jobs} in an older version: {describe_superseded(found)}"
-    advice = f"go back with {describe_way_back(found)}; or run newer code"
-    return Check(name="code", is_ok=False, found=old, advice=advice)
+    run(context, command, database_url)
 
 
 def declare_jobs(
@@ -517,46 +239,7 @@ def declare_jobs(
     Also where that goes back to an older version, which a worker leaves alone.
     """
     flag = database_flag(context, database_url)
-    command = partial(_declare, spec=app, tenant=tenant, as_json=as_json, flag=flag)
+    command = partial(
+        actions.definitions.declare_jobs, spec=app, tenant=tenant, as_json=as_json, flag=flag
+    )
     run(context, command, database_url)
-
-
-async def _declare(
-    settings: Settings, *, spec: str | None, tenant: str | None, as_json: bool, flag: str | None
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.apps import connect_app, find_app
-    from daybell.cli.runtime import require_store
-    from daybell.core.limits import check_name
-    from daybell.errors import UsageError
-
-    if (spec or settings.app) is None:
-        raise UsageError("say which app: module:app, or path/to/file.py")
-    app = find_app(spec, settings, flag=flag)
-    require_store(settings, "jobs declare", url=app.url)
-    if tenant is not None:
-        app.tenant = check_name(tenant, what="tenant")
-    async with connect_app(app):
-        back = await _restore_definitions(app)
-    names = [definition.name for definition in app.definitions()]
-    if as_json:
-        output.echo_json({"jobs": names, "back": {job.name: job.version for job in back}})
-        return DONE
-    for job in back:
-        typer.echo(f"{job.name} is again what it was, as version {job.version}")
-    typer.echo(f"as the code says: {output.format_count(len(names), 'job')}")
-    return DONE
-
-
-async def _restore_definitions(app: App) -> list[Job]:
-    """A person has asked for it, so it goes on record."""
-    from daybell.cli.connection import MANY, audit_entry
-
-    found = [one.current for one in app.declaring.superseded.values()]
-    if not found:
-        return []
-    client = await app.open()
-    before = {job.name: job.version for job in found}
-    after = {"author": app.author}
-    with audit_entry(client, "job.declare", MANY, before=before, after=after):
-        return await app.declaring.go_back(client, author=app.author)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from daybell.cli import actions
+from daybell.cli.commands.events import Data, EventName
 from daybell.cli.options import (
     Args,
     Cursor,
@@ -33,11 +35,10 @@ from daybell.cli.options import (
     run,
     statuses,
 )
-from daybell.cli.runtime import DONE, FAILED, print_stderr
+from daybell.cli.runtime import FAILED, print_stderr
 
 if TYPE_CHECKING:
     from daybell.client.requests import Filters
-    from daybell.settings import Settings
 
 
 app = group("Executions: what runs, ran and will run.")
@@ -121,7 +122,12 @@ def list_executions(
         "ended_until": ended_until,
     }
     command = partial(
-        _list, filters=filters, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
+        actions.executions.list_executions,
+        filters=filters,
+        limit=limit,
+        cursor=cursor,
+        tenant=tenant,
+        as_json=as_json,
     )
     run(context, command, database_url)
 
@@ -138,7 +144,12 @@ def show_execution(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show an execution: its attempts, its steps or its nodes."""
-    command = partial(_timeline if timeline else _show, id=id, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.executions.show_timeline if timeline else actions.executions.show_execution,
+        id=id,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
 
 
@@ -157,7 +168,14 @@ def show_log(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show what an execution said: its log, and what it printed."""
-    command = partial(_log, id=id, follow=follow, attempt=attempt, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.executions.show_log,
+        id=id,
+        follow=follow,
+        attempt=attempt,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
 
 
@@ -183,9 +201,7 @@ def cancel_executions(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Cancel executions; those that run are asked to stop."""
-    from daybell.cli.commands.selection import Decision, apply_decision
-
-    decision = Decision(
+    decision = actions.selection.Decision(
         verb="cancel",
         ids=ids,
         filters={
@@ -206,7 +222,8 @@ def cancel_executions(
         as_json=as_json,
     )
     decision.check()
-    run(context, partial(apply_decision, decision=decision, tenant=tenant), database_url)
+    command = partial(actions.selection.apply_decision, decision=decision, tenant=tenant)
+    run(context, command, database_url)
 
 
 @app.command("retry")
@@ -238,9 +255,7 @@ def retry_executions(
 
     Of workflows, what has not succeeded.
     """
-    from daybell.cli.commands.selection import Decision, apply_decision
-
-    decision = Decision(
+    decision = actions.selection.Decision(
         verb="retry",
         ids=ids,
         filters={
@@ -263,7 +278,8 @@ def retry_executions(
         as_json=as_json,
     )
     decision.check()
-    run(context, partial(apply_decision, decision=decision, tenant=tenant), database_url)
+    command = partial(actions.selection.apply_decision, decision=decision, tenant=tenant)
+    run(context, command, database_url)
 
 
 @app.command("wait")
@@ -276,7 +292,9 @@ def wait_for_execution(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Wait for its end; exit with 0 if it succeeded."""
-    command = partial(_wait, id=id, within=timeout, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.executions.wait_for_execution, id=id, within=timeout, tenant=tenant, as_json=as_json
+    )
     run(context, command, database_url)
 
 
@@ -289,117 +307,56 @@ def explain_execution(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Say why an execution has not run, or has not ended."""
-    run(context, partial(_why, id=id, tenant=tenant, as_json=as_json), database_url)
+    run(
+        context,
+        partial(actions.executions.explain_execution, id=id, tenant=tenant, as_json=as_json),
+        database_url,
+    )
 
 
-async def _list(
-    settings: Settings,
-    *,
-    filters: Filters,
-    limit: int,
-    cursor: str | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.executions import Search, echo_found
-
-    async with client_for(settings, tenant=tenant) as client:
-        if (run := filters.get("parent")) is not None:
-            filters["parent"] = await find_execution(client, str(run))
-        search = Search(client.executions, filters, limit=limit, cursor=cursor, quiet=as_json)
-        return await echo_found(client, search, empty="no executions", as_json=as_json)
+@app.command("signal")
+def signal_execution(
+    context: typer.Context,
+    id: Id,
+    name: EventName,
+    data: Data = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Send an event to one execution, now or before it waits."""
+    command = partial(
+        actions.events.signal_execution, id=id, name=name, data=data, tenant=tenant, as_json=as_json
+    )
+    run(context, command, database_url)
 
 
-async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.executions import echo_detail, echo_nodes, echo_steps
-    from daybell.client import wire
-    from daybell.core.execution import State
-    from daybell.core.lifecycle import FOR_EVENT
-    from daybell.core.schedule import DEPENDENCIES
-
-    async with client_for(settings, tenant=tenant) as client:
-        found = await client.story(await find_execution(client, id))
-        one, run = found.detail.execution, found.run
-        now = (await client.health()).now
-        is_dependent = one.state is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
-        because = (await client.why(one.id)).detail if is_dependent and not as_json else None
-    if as_json:
-        said = {"timeline": found.timeline, "steps": found.told_steps}
-        nodes = None if run is None else wire.run(run)
-        output.echo_json({**wire.detail(found.detail), **said, "workflow": nodes})
-    else:
-        echo_detail(found.detail, now=now, because=because, steps=found.steps)
-        echo_steps(found.steps, one)
-        echo_nodes(run, now=now, id=one.id, state=one.state)
-    return DONE
-
-
-async def _timeline(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.executions import echo_timeline
-
-    async with client_for(settings, tenant=tenant) as client:
-        told = (await client.story(await find_execution(client, id))).timeline
-    if as_json:
-        output.echo_json(told)
-    else:
-        echo_timeline(told)
-    return DONE
-
-
-async def _log(
-    settings: Settings,
-    *,
-    id: str,
-    follow: bool,
-    attempt: int | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.transcripts import print_log
-
-    async with client_for(settings, tenant=tenant) as client:
-        found = await find_execution(client, id)
-        return await print_log(client, found, follow=follow, attempt=attempt, as_json=as_json)
-
-
-async def _wait(
-    settings: Settings, *, id: str, within: str | None, tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.transcripts import wait_for_end
-    from daybell.core.units import parse_duration
-
-    seconds = None if within is None else parse_duration(within, what="timeout")
-    async with client_for(settings, tenant=tenant) as client:
-        found = await find_execution(client, id)
-        return await wait_for_end(client, found, seconds=seconds, as_json=as_json)
-
-
-async def _why(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        found = await client.why(await find_execution(client, id))
-    if as_json:
-        output.echo_json(wire.reason(found))
-    else:
-        one = found.execution
-        typer.echo(output.printable(f"{one.id} is {one.state}: {found.detail}"))
-    return DONE
+@app.command("approve")
+def approve_execution(
+    context: typer.Context,
+    id: Id,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What is decided on.")
+    ] = "approval",
+    reject: Annotated[bool, typer.Option("--reject", help="Say no.")] = False,
+    note: Annotated[
+        Text, typer.Option("--note", metavar="TEXT", help="Why, for the execution.")
+    ] = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Approve what an execution waits for, or reject it."""
+    command = partial(
+        actions.events.approve_execution,
+        id=id,
+        name=name,
+        approved=not reject,
+        note=note,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
 
 
 # `daybell progress`: for commands that a worker runs, to report how far they are.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daybell.cli import actions
 from daybell.cli.commands.definitions import (
     create_job,
     declare_jobs,
@@ -29,12 +30,10 @@ from daybell.cli.options import (
     group,
     priorities,
     run,
-    statuses,
 )
-from daybell.cli.runtime import DONE
 
 if TYPE_CHECKING:
-    from daybell.settings import Settings
+    pass
 
 
 app = group("Jobs: what there is to run.")
@@ -53,10 +52,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
 
 def job_statuses(incomplete: str) -> list[str]:
     """What `--status` may be, for completion."""
-    from daybell.core.job import MANUAL, PAUSED
-
-    words = [*statuses(""), PAUSED, MANUAL]
-    return [word for word in words if word.startswith(incomplete)]
+    return actions.completion.job_statuses(incomplete)
 
 
 Args = Annotated[
@@ -117,7 +113,11 @@ def list_jobs(
         "limit": limit,
         "cursor": cursor,
     }
-    run(context, partial(_list, asked=asked, tenant=tenant, as_json=as_json), database_url)
+    run(
+        context,
+        partial(actions.jobs.list_jobs, asked=asked, tenant=tenant, as_json=as_json),
+        database_url,
+    )
 
 
 @app.command("show")
@@ -135,7 +135,11 @@ def show_job(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show a job, and how its executions stand."""
-    show = _show_yaml if as_yaml else partial(_show, as_json=as_json)
+    show = (
+        actions.definitions.print_job_file
+        if as_yaml
+        else partial(actions.jobs.show_job, as_json=as_json)
+    )
     run(context, partial(show, name=name, version=version, tenant=tenant), database_url)
 
 
@@ -150,7 +154,7 @@ def pause_job(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a job's schedules fire no more."""
-    run(context, partial(_pause, name=name, note=note, tenant=tenant), database_url)
+    run(context, partial(actions.jobs.pause_job, name=name, note=note, tenant=tenant), database_url)
 
 
 @app.command("resume")
@@ -161,7 +165,7 @@ def resume_job(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a paused job's schedules fire again, from now on."""
-    run(context, partial(_resume, name=name, tenant=tenant), database_url)
+    run(context, partial(actions.jobs.resume_job, name=name, tenant=tenant), database_url)
 
 
 Delay = Annotated[
@@ -223,7 +227,7 @@ def trigger_job(
         "force": force,
     }
     command = partial(
-        _trigger,
+        actions.jobs.trigger_job,
         name=name,
         args=args,
         options=options,
@@ -233,169 +237,3 @@ def trigger_job(
         as_json=as_json,
     )
     run(context, command, database_url)
-
-
-async def _list(
-    settings: Settings, *, asked: dict[str, Any], tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import echo_jobs, find_workflow_users
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        page = await client.standings_page(**asked)
-        now = (await client.health()).now
-        is_all = page.next_cursor is None and not any(
-            asked[name] for name in asked if name != "limit"
-        )
-        users = None if as_json else await find_workflow_users(client, page.items, is_all=is_all)
-    if as_json:
-        output.echo_json(wire.page(page, partial(wire.standing, listed=True)))
-        return DONE
-    none = _none(asked, is_over=page.next_cursor is None)
-    echo_jobs(page.items, now=now, empty=none, users=users)
-    output.echo_more(page.next_cursor)
-    return DONE
-
-
-def _none(asked: dict[str, Any], *, is_over: bool) -> str:
-    """Why a list is empty."""
-    if not is_over:
-        return "none so far"
-    if any(asked[name] for name in ("status", "user_id", "queue", "text")):
-        return "no jobs like that"
-    prefix = asked["prefix"]
-    none = f"no job's name begins with {prefix!r}" if prefix else "no jobs"
-    return f"{none}; a worker defines those of its app"
-
-
-async def _show(
-    settings: Settings, *, name: str, version: int | None, tenant: str | None, as_json: bool
-) -> int:
-    from msgspec.structs import replace
-
-    from daybell.cli import output
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import echo_job
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            standing = await client.standing(name)
-        found = standing.job.name
-        if version is not None:
-            standing = replace(standing, job=await client.job(found, version=version))
-        counts = await client.count(job=found)
-        now = (await client.health()).now
-    if as_json:
-        said = wire.standing(standing) | wire.counts(counts)
-        if not standing.job.is_current:
-            said["schedules"] = wire.job(standing.job)["schedules"]
-        output.echo_json(said)
-    else:
-        echo_job(standing, counts, now=now)
-    return DONE
-
-
-async def _show_yaml(
-    settings: Settings, *, name: str, version: int | None, tenant: str | None
-) -> int:
-    from daybell.cli.apply.files import write_yaml
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.client.declarations import build_request
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            job = await client.job_named(name)
-        if version is not None:
-            job = await client.job(job.name, version=version)
-    said = build_request(job.definition)
-    said.pop("source", None)  # whoever applies it says that
-    typer.echo(write_yaml(said), nl=False)
-    return DONE
-
-
-async def _pause(settings: Settings, *, name: str, note: str, tenant: str | None) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import explain_missing_job, none_if_denied
-    from daybell.cli.connection import client_for
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            before = await none_if_denied(client.job(name))
-            await client.pause(name, note)
-        found = await none_if_denied(client.schedules(name))
-    if before is not None and before.paused_at is not None and not note:
-        kept = f" ({output.printable(before.pause_note)})" if before.pause_note else ""
-        typer.echo(f"{name} was paused already{kept}; daybell jobs resume {name}")
-        return DONE
-    then = "it has no schedules" if found == [] else "its schedules do not fire"
-    typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
-    return DONE
-
-
-async def _resume(settings: Settings, *, name: str, tenant: str | None) -> int:
-    from daybell.cli.commands.selection import explain_missing_job, none_if_denied
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import next_run
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            before = await none_if_denied(client.job(name))
-            await client.resume(name)
-        standing = await none_if_denied(client.standing(name))
-    is_paused = before is None or before.paused_at is not None
-    if standing is None:
-        typer.echo(f"{name} is not paused any more")
-        return DONE
-    runs = f"runs next {next_run(standing)}" if standing.next_run_at else "has no next time"
-    typer.echo(f"{name} {'goes on' if is_paused else 'was not paused'} and {runs}")
-    return DONE
-
-
-async def _trigger(
-    settings: Settings,
-    *,
-    name: str,
-    args: str | None,
-    options: dict[str, Any],
-    wait: bool,
-    within: str | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.job_options import rephrase_errors, rephrase_trigger_error
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.transcripts import wait_for_end
-    from daybell.core import payload
-    from daybell.core.units import parse_duration
-    from daybell.errors import AccessDenied
-
-    seconds = None if within is None else parse_duration(within, what="timeout")
-    arguments = None if args is None else payload.decode(args, what="--args")
-    async with client_for(settings, tenant=tenant) as client:
-        with rephrase_errors(rephrase_trigger_error):
-            async with explain_missing_job(client, name):
-                answer = await client.trigger(name, arguments, **options)
-        status = answer.state
-        try:
-            if wait:
-                return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
-            status = status or (await client.execution(answer.id)).execution.state
-        except AccessDenied as error:
-            raise AccessDenied(
-                f"execution {answer.id} is {status} and goes on; it cannot be waited for: {error}"
-            ) from None
-    if as_json:
-        said = {"execution_id": str(answer.id), "status": status, "created": answer.created}
-        output.echo_json(said)
-    elif answer.created:
-        typer.echo(f"{answer.id} is {status}")
-    else:
-        typer.echo(f"{answer.id} has that unique key already and is {status}; nothing was added")
-    return DONE

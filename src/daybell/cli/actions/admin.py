@@ -1,0 +1,276 @@
+"""The work of `daybell tenants`, `keys` and `audit`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+from msgspec.structs import asdict, replace
+
+from daybell.cli import output
+from daybell.cli.connection import audit_entry, client_for, current_actor
+from daybell.cli.output import Column
+from daybell.cli.runtime import DONE, FAILED
+from daybell.client import wire
+from daybell.client.admin import read_role, read_scope
+from daybell.client.remote.client import AnyClient
+from daybell.core.access import Action, Key, Quotas
+from daybell.core.units import Instant
+from daybell.core.views import Page
+from daybell.errors import NotFound, UsageError, shown
+from daybell.settings import Settings
+
+NO_LIMIT: Final = "none"
+
+
+async def create_tenant(settings: Settings, *, name: str, words: dict[str, str | None]) -> int:
+    quotas = _read_quotas(words)
+    async with client_for(settings) as client:
+        with audit_entry(client, "tenant.create", name, after=quotas):
+            tenant = await client.add_tenant(name, **quotas)
+    typer.echo(f"tenant {tenant.name} is created: {_describe_quotas(tenant.quotas)}")
+    return DONE
+
+
+async def list_tenants(settings: Settings, *, as_json: bool) -> int:
+    async with client_for(settings) as client:
+        tenants = await client.tenants()
+        now = (await client.health()).now
+    if as_json:
+        output.echo_json(wire.page(Page(items=tuple(tenants)), wire.tenant))
+        return DONE
+    rows = [
+        (one.name, *_limits(one.quotas).values(), output.format_relative(one.created_at, now=now))
+        for one in tenants
+    ]
+    name = Column("name", least=20, rank=0)
+    columns = (name, "jobs", "queued", "per minute", "running", "created")
+    output.echo_table(columns, rows, empty="no tenants")
+    return DONE
+
+
+async def update_tenant(settings: Settings, *, name: str, words: dict[str, str | None]) -> int:
+    quotas = _read_quotas(words)
+    if not quotas:
+        raise UsageError("nothing to change; name a quota, such as --queued 1000 or --jobs none")
+    async with client_for(settings) as client:
+        before = asdict((await client.tenant_record(name)).quotas)
+        with audit_entry(client, "tenant.update", name, before=before, after={**before, **quotas}):
+            tenant = await client.update_tenant(name, **quotas)
+    typer.echo(f"tenant {tenant.name}: {_describe_quotas(tenant.quotas)}")
+    return DONE
+
+
+def _read_quotas(words: dict[str, str | None]) -> dict[str, int | None]:
+    """The quotas that were named."""
+    quotas: dict[str, int | None] = {}
+    for name, word in words.items():
+        if word is None:
+            continue
+        if word == NO_LIMIT:
+            quotas[name] = None
+        elif word.isascii() and word.isdecimal() and len(word) <= len("1000000000"):
+            quotas[name] = int(word)
+        else:
+            flag = name.replace("_", "-")
+            if word.startswith("-") and word[1:].isdecimal():
+                raise UsageError(f"--{flag} {shown(word)} is not a limit; it is not below 0")
+            raise UsageError(f"--{flag} {shown(word)} is neither a number nor {NO_LIMIT!r}")
+    return quotas
+
+
+def _limits(quotas: Quotas) -> dict[str, str]:
+    """Quotas as a table shows them."""
+    return {name: "-" if most is None else f"{most:,}" for name, most in asdict(quotas).items()}
+
+
+def _describe_quotas(quotas: Quotas) -> str:
+    """Quotas in words."""
+    limits = {name: most for name, most in _limits(quotas).items() if most != "-"}
+    words = [f"{name.replace('_', ' ')} {most}" for name, most in limits.items()]
+    return f"at most {', '.join(words)}" if words else "no limits"
+
+
+async def create_key(
+    settings: Settings,
+    *,
+    name: str,
+    role: str,
+    expires: str | None,
+    jobs: list[str] | None,
+    queues: list[str] | None,
+    actions: list[str] | None,
+    tenant: str | None,
+    as_json: bool,
+) -> int:
+    limits = {"jobs": jobs, "queues": queues, "actions": actions}
+    read_scope(role, **limits)
+    asked = {"name": name, "role": str(read_role(role)), "expires": expires}
+    asked |= {name: value for name, value in limits.items() if value is not None}
+    async with client_for(settings, tenant=tenant) as client:
+        with audit_entry(client, "key.create", name, after=asked):
+            key, token = await client.create_key(
+                name, role=role, expires=expires, created_by=current_actor(), **limits
+            )
+    if as_json:
+        output.echo_json({**wire.key(key), "token": token})
+        return DONE
+    until = "" if key.expires_at is None else f", until {output.format_moment(key.expires_at)}"
+    limited = "" if key.scope is None else f", limited to {key.scope.describe()}"
+    typer.echo(
+        f"key {key.name} opens tenant {key.tenant} as {key.role}{limited}{until}. This is its"
+        " token; keep"
+        " it, it cannot be shown again:",
+        err=True,
+    )
+    typer.echo(token)
+    if key.scope is not None and not key.scope.allows(Action.READ):
+        typer.echo(
+            "note: without the action read, commands that list, show or wait are refused to it, and"
+            " so are those that look for executions by a filter",
+            err=True,
+        )
+    return DONE
+
+
+async def list_keys(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        keys = await client.keys()
+        now = (await client.health()).now
+    if as_json:
+        output.echo_json(wire.page(Page(items=tuple(keys)), wire.key))
+        return DONE
+    rows = [
+        (
+            one.id,
+            one.name,
+            one.role,
+            "" if one.scope is None else output.printable(one.scope.describe()),
+            f"{one.hint}…",
+            _key_state(one, now),
+            output.format_relative(one.created_at, now=now),
+            output.format_relative(one.expires_at, now=now),
+            output.format_relative(one.used_at, now=now) or "never",
+        )
+        for one in keys
+    ]
+    name = Column("name", least=20, rank=0)
+    scope = Column("scope", least=8, rank=5)
+    columns = ("id", name, "role", scope, "token", "state", "created", "expires", "used")
+    output.echo_table(
+        columns, rows, empty="no keys; daybell keys create NAME --role ROLE makes one"
+    )
+    return DONE
+
+
+async def revoke_key(settings: Settings, *, wanted: str, tenant: str | None) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        key = await _find_key(client, wanted)
+        if key.revoked_at is None:
+            with audit_entry(client, "key.revoke", str(key.id), before={"name": key.name}):
+                await client.revoke_key(key.id)
+    done = "is revoked" if key.revoked_at is None else "was revoked already"
+    typer.echo(f"key {key.name} ({key.hint}…) {done}")
+    return DONE
+
+
+async def _find_key(client: AnyClient, wanted: str) -> Key:
+    """The only key that is meant. One that was revoked is meant only by its id."""
+    keys = await client.keys()
+    exact = [key for key in keys if str(key.id) == wanted.lower()]
+    valid = [key for key in keys if key.revoked_at is None]
+    named = [key for key in valid if key.name == wanted]
+    begun = [key for key in valid if _begins(key, wanted)]
+    for found in (exact, named, begun):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            which = ", ".join(f"{key.name} {key.hint}… {key.id}" for key in found)
+            raise UsageError(f"{output.printable(wanted)!r} may be any of {which}; give the id")
+    raise NotFound(f"no key {output.printable(wanted)!r}; see daybell keys list")
+
+
+def _begins(key: Key, wanted: str) -> bool:
+    if not wanted:
+        return False
+    # Of a token only how it begins is known, and whoever has all of it may paste that.
+    return key.name.startswith(wanted) or (
+        wanted.startswith("dbk_")
+        and len(wanted) > len("dbk_")
+        and (key.hint.startswith(wanted) or wanted.startswith(key.hint))
+    )
+
+
+def _key_state(key: Key, now: Instant) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "valid" if key.is_valid(now) else "expired"
+
+
+Text = str | None
+
+
+async def verify_entries(settings: Settings, *, after: Text, tenant: Text, as_json: bool) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        check = await client.verify_audit(cursor=after)
+        while check.next_cursor is not None:
+            more = await client.verify_audit(cursor=check.next_cursor)
+            entries = check.entries + more.entries
+            check = replace(more, entries=entries, unchained=check.unchained)
+    broken = check.broken
+    if as_json:
+        output.echo_json(wire.audit_check(check))
+        return DONE if broken is None else FAILED
+    older = f", {check.unchained} older than the chain not checked" if check.unchained else ""
+    if broken is None:
+        typer.echo(f"{check.entries} entries checked{older}; head {check.head}")
+        return DONE
+    place = f"entry {broken.number}" + ("" if broken.id is None else f" ({broken.id})")
+    typer.echo(f"the audit log is broken: {place} {broken.problem}", err=True)
+    return FAILED
+
+
+async def list_entries(
+    settings: Settings,
+    *,
+    asked: dict[str, Text],
+    span: tuple[Text, Text],
+    limit: int,
+    cursor: Text,
+    tenant: Text,
+    as_json: bool,
+) -> int:
+    since, until = span
+    async with client_for(settings, tenant=tenant) as client:
+        page = await client.audit(
+            **asked,
+            since=since,
+            until=until,
+            limit=limit,
+            cursor=cursor,
+        )
+    if as_json:
+        output.echo_json(wire.page(page, wire.entry))
+        return DONE
+    rows = [
+        (
+            output.format_moment(one.at),
+            one.actor,
+            one.action,
+            one.target,
+            one.after or "",
+            one.source,
+        )
+        for one in page.items
+    ]
+    columns = (
+        Column("at"),
+        Column("actor", least=16, rank=1),
+        Column("action"),
+        Column("target", least=20, rank=0),
+        Column("after", least=16, rank=2),
+        Column("from", least=8, rank=3),
+    )
+    output.echo_table(columns, rows, empty="no entries")
+    output.echo_more(page.next_cursor)
+    return DONE
