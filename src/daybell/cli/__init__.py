@@ -36,9 +36,7 @@ COMMANDS: Final = {
     "worker": Entry("roles", "worker", "Run the executions of an app, or of jobs without code."),
     "scheduler": Entry("roles", "scheduler", "Fire schedules, and look after the store."),
     "server": Entry("roles", "server", "Serve the HTTP API."),
-    "apply": Entry(
-        "apply", "apply", "Make the jobs be what files say, and show what that changes."
-    ),
+    "apply": Entry("jobs", "apply", "Make the jobs be what files say, and show what that changes."),
     "migrate": Entry("operations", "migrate", "Bring the store's schema up to date."),
     "doctor": Entry("operations", "doctor", "Look for problems, and say what to do."),
     "bench": Entry("operations", "bench", "Measure the store at hand with jobs that do nothing."),
@@ -51,12 +49,14 @@ COMMANDS: Final = {
     ),
     "jobs": Entry("jobs", "app", "Jobs: what there is to run."),
     "templates": Entry(
-        "templates", "app", "Templates: jobs with blanks, from which others are made."
+        "jobs", "templates_app", "Templates: jobs with blanks, from which others are made."
     ),
-    "secrets": Entry("secrets", "app", "Secrets: values that jobs use and nobody reads."),
+    "secrets": Entry("admin", "secrets_app", "Secrets: values that jobs use and nobody reads."),
     "executions": Entry("executions", "app", "Executions: what runs, ran and will run."),
-    "events": Entry("events", "app", "Events: what executions wait for."),
-    "dead-letters": Entry("dead_letters", "app", "Dead letters: executions out of tries."),
+    "events": Entry("executions", "events_app", "Events: what executions wait for."),
+    "dead-letters": Entry(
+        "executions", "dead_letters_app", "Dead letters: executions out of tries."
+    ),
     "workers": Entry("workers", "workers_app", "Workers: processes that run executions."),
     "queues": Entry("workers", "queues_app", "Queues: lanes that workers subscribe to."),
     "cron": Entry("schedules", "app", "Schedules: what they mean, and when they fire."),

@@ -1,4 +1,5 @@
-"""The work of `daybell jobs create`, `update`, `delete`, `rollback` and others on definitions."""
+"""The work of `daybell jobs create`, `update`, `delete`, `rollback` and others on definitions,
+and of `daybell templates`."""
 
 from __future__ import annotations
 
@@ -21,16 +22,18 @@ from daybell.cli.actions.job_options import (
     work_fields,
 )
 from daybell.cli.actions.selection import explain_missing_job
-from daybell.cli.apply.declarations import Declaration, read_declaration
+from daybell.cli.apply.declarations import Declaration, Declarations, read_declaration
 from daybell.cli.apply.files import read_file, write_yaml
-from daybell.cli.apply.plan import echo_change
+from daybell.cli.apply.plan import echo_change, template_fields
 from daybell.cli.apps import connect_app, find_app
 from daybell.cli.connection import MANY, audit_entry, client_for, current_actor
+from daybell.cli.output import Column
+from daybell.cli.references import format_references
 from daybell.cli.runtime import DONE, print_stderr, require_store
 from daybell.cli.terminal import confirm
 from daybell.cli.views.jobs import describe_schedule, echo_versions, next_run, required_args
 from daybell.client import wire
-from daybell.client.declarations import build_request, diff_versions
+from daybell.client.declarations import build_request, diff_versions, read_template
 from daybell.client.job_checks import (
     add_versions,
     check_definitions,
@@ -39,10 +42,10 @@ from daybell.client.job_checks import (
     find_superseded,
 )
 from daybell.client.remote.client import AnyClient
-from daybell.core.job import Job
+from daybell.core.job import Job, Parameter, Template
 from daybell.core.limits import check_name
 from daybell.core.views import Check
-from daybell.errors import JobNotFound, UsageError
+from daybell.errors import DuplicateKey, JobNotFound, UsageError, VersionConflict
 from daybell.sdk.app import App, superseded_warning
 from daybell.settings import Settings
 from daybell.store.protocol import Store
@@ -329,3 +332,137 @@ async def _restore_definitions(app: App) -> list[Job]:
     after = {"author": app.author}
     with audit_entry(client, "job.declare", MANY, before=before, after=after):
         return await app.declaring.go_back(client, author=app.author)
+
+
+# `daybell templates`: job definitions with parameters.
+
+
+async def list_templates(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
+    """List the templates, by name."""
+    async with client_for(settings, tenant=tenant) as client:
+        templates = await client.templates()
+    if as_json:
+        output.echo_json([wire.template(one, listed=True) for one in templates])
+        return DONE
+    rows = [
+        (
+            one.name,
+            one.version,
+            ", ".join(one.template.parameters),
+            one.template.description,
+            output.format_moment(one.updated_at),
+            one.author,
+        )
+        for one in templates
+    ]
+    columns = (
+        Column("name", least=20, rank=0),
+        Column("version"),
+        Column("parameters", least=16, rank=2),
+        Column("description", least=16, rank=3),
+        Column("since", rank=4),
+        Column("author", least=8, rank=5),
+    )
+    none = "no templates; daybell templates create -f FILE makes one"
+    output.echo_table(columns, rows, empty=none)
+    return DONE
+
+
+async def show_template(
+    settings: Settings, *, name: str, as_yaml: bool, tenant: str | None, as_json: bool
+) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        found = await client.template(name)
+    if as_json:
+        output.echo_json(wire.template(found))
+    elif as_yaml:
+        typer.echo(write_yaml({"name": found.name, **template_fields(found.template)}), nl=False)
+    else:
+        _echo_template(found)
+        typer.echo("\njob")
+        typer.echo(write_yaml(found.template.job, indent="  "), nl=False)
+    return DONE
+
+
+async def create_template(
+    settings: Settings, *, file: str, replace: bool, tenant: str | None, as_json: bool
+) -> int:
+    value = _read_template(file)
+    async with client_for(settings, tenant=tenant) as client:
+        try:
+            expect = None if replace else 0
+            made = await client.set_template(value, author=current_actor(), expect=expect)
+        except (VersionConflict, DuplicateKey):
+            if replace:
+                raise
+            raise DuplicateKey(
+                f"there is a template named {value['name']!r} already; --replace takes its place"
+            ) from None
+    if as_json:
+        output.echo_json(wire.template(made))
+    else:
+        blanks = ", ".join(made.template.parameters) or "none"
+        typer.echo(f"template {made.name} is at version {made.version}; parameters: {blanks}")
+    return DONE
+
+
+async def delete_template(
+    settings: Settings, *, name: str, yes: bool, tenant: str | None, as_json: bool
+) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        found = await client.template(name)
+        confirm(f"delete template {found.name}? Jobs that were made from it stay.", yes=yes)
+        await client.delete_template(name)
+    if as_json:
+        output.echo_json({"name": found.name})
+    else:
+        typer.echo(f"template {found.name} is deleted")
+    return DONE
+
+
+def _read_template(file: str) -> dict[str, Any]:
+    """The one template in a file, checked, so that what is wrong is told with its line."""
+    found = Declarations(read_file(Path(file)))
+    if found.faults:
+        raise UsageError(found.faults[0])
+    if len(found.templates) != 1 or found.jobs:
+        raise UsageError(
+            f"{file} must have one template in it, an object with name, parameters and job;"
+            " daybell apply takes several"
+        )
+    (declared,) = found.templates.values()
+    try:
+        read_template(declared.fields)
+    except UsageError as error:
+        raise UsageError(declared.told(error), field=error.field) from None
+    return declared.fields
+
+
+def _echo_template(found: Template) -> None:
+    output.echo_fields(
+        {
+            "name": found.name,
+            "description": found.template.description,
+            "version": f"{found.version}, since {output.format_moment(found.updated_at)}",
+            "author": found.author,
+        }
+    )
+    known = found.template.parameters
+    output.echo_fields({f"  {name}": _describe_parameter(one) for name, one in known.items()})
+
+
+def _describe_parameter(parameter: Parameter) -> str:
+    """What may be put into a blank."""
+    words: list[str] = [parameter.type]
+    if parameter.is_required:
+        words.append("required")
+    else:
+        words.append(f"default {format_references(parameter.default)}")
+    if parameter.choices:
+        words.append(f"one of {', '.join(map(format_references, parameter.choices))}")
+    if parameter.minimum is not None:
+        words.append(f"at least {parameter.minimum:g}")
+    if parameter.maximum is not None:
+        words.append(f"at most {parameter.maximum:g}")
+    described = f": {parameter.description}" if parameter.description else ""
+    return ", ".join(words) + described

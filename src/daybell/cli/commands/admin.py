@@ -1,18 +1,15 @@
-"""`daybell tenants`, `keys` and `audit`: quotas, API keys, and the audit log."""
+"""`daybell tenants`, `keys`, `audit` and `secrets`: the options of each command."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from daybell.cli import actions
-from daybell.cli.options import Cursor, DatabaseUrl, Json, KeyTenant, Limit, Tenant, group, run
-
-if TYPE_CHECKING:
-    pass
-
+from daybell.cli.options import Cursor, DatabaseUrl, Json, KeyTenant, Limit, Tenant, Yes, group, run
+from daybell.errors import UsageError
 
 tenants_app = group("Tenants: isolated spaces, and how much each may use.")
 
@@ -241,3 +238,98 @@ def verify_entries(
     Exit status 1: the log is broken."""
     command = partial(actions.admin.verify_entries, after=after, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
+
+
+# `daybell secrets`: encrypted values that jobs refer to by name.
+
+secrets_app = group("Secrets: values that jobs use and nobody reads.")
+
+SecretName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="As jobs refer to it: letters, digits and _, such as API_TOKEN."
+    ),
+]
+
+
+@secrets_app.command("list")
+def list_secrets(
+    context: typer.Context,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List secrets by name, without their values."""
+    command = partial(actions.admin.list_secrets, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
+# Words that are too many are taken here, to be refused without being repeated.
+@secrets_app.command("set", context_settings={"allow_extra_args": True})
+def set_secret(
+    context: typer.Context,
+    name: SecretName,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Keep a secret; one of the same name is replaced.
+
+    The value comes from standard input, of which a line break at the end is left out; at a terminal
+    it is asked for, twice, and not shown. It is sealed with the key in DAYBELL_SECRETS_KEY, over
+    HTTP with the server's. Workers use a new value within 5 seconds.
+    """
+    _refuse_value(name, context.args)
+    run(
+        context,
+        partial(actions.admin.set_secret, name=name, tenant=tenant, as_json=as_json),
+        database_url,
+    )
+
+
+@secrets_app.command("delete")
+def delete_secret(
+    context: typer.Context,
+    name: SecretName,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Forget a secret; jobs that refer to it fail from then on."""
+    run(
+        context,
+        partial(actions.admin.delete_secret, name=name, yes=yes, tenant=tenant, as_json=as_json),
+        database_url,
+    )
+
+
+@secrets_app.command("rotate")
+def rotate_secrets(
+    context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None
+) -> None:
+    """Seal all secrets again, with the first key.
+
+    Set DAYBELL_SECRETS_KEY=new,old for servers, workers and this command first, and drop the old
+    key afterwards. Each secret is a transaction of its own: if the command was interrupted, run it
+    again. It needs a connection to the database.
+    """
+    run(context, partial(actions.admin.rotate_secrets, as_json=as_json), database_url)
+
+
+@secrets_app.command("key")
+def make_key() -> None:
+    """Print a new key for DAYBELL_SECRETS_KEY."""
+    actions.admin.make_key()
+
+
+def _refuse_value(name: str, words: list[str]) -> None:
+    """Other users of a machine see the words of a command, and the shell keeps them. So does a
+    message: it shows none of them.
+    """
+    if words or "=" in name:
+        raise UsageError(
+            "a secret's value is not given as an argument, which others can see and the shell"
+            " keeps; it comes from standard input: daybell secrets set NAME < file",
+            field="value",
+        )

@@ -1,4 +1,4 @@
-"""`daybell executions` and `progress`: list, show, follow, cancel and retry executions."""
+"""`daybell executions`, `progress`, `events` and `dead-letters`: the options of each command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from daybell.cli import actions
-from daybell.cli.commands.events import Data, EventName
 from daybell.cli.options import (
     Args,
     Cursor,
@@ -39,7 +38,6 @@ from daybell.cli.runtime import FAILED, print_stderr
 
 if TYPE_CHECKING:
     from daybell.client.requests import Filters
-
 
 app = group("Executions: what runs, ran and will run.")
 
@@ -326,7 +324,12 @@ def signal_execution(
 ) -> None:
     """Send an event to one execution, now or before it waits."""
     command = partial(
-        actions.events.signal_execution, id=id, name=name, data=data, tenant=tenant, as_json=as_json
+        actions.executions.signal_execution,
+        id=id,
+        name=name,
+        data=data,
+        tenant=tenant,
+        as_json=as_json,
     )
     run(context, command, database_url)
 
@@ -348,7 +351,7 @@ def approve_execution(
 ) -> None:
     """Approve what an execution waits for, or reject it."""
     command = partial(
-        actions.events.approve_execution,
+        actions.executions.approve_execution,
         id=id,
         name=name,
         approved=not reject,
@@ -419,3 +422,223 @@ def _write(pipe: int, line: bytes) -> bool:
         else:
             return True
     return False
+
+
+# `daybell events`: publish events, and list them.
+
+events_app = group("Events: what executions wait for.")
+
+Data = Annotated[Text, typer.Option("--data", metavar="JSON", help='Such as {"order_id": 42}.')]
+EventName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The event's name, as it is waited for.")
+]
+
+
+@events_app.command("publish")
+def publish_event(
+    context: typer.Context,
+    name: EventName,
+    data: Data = None,
+    source: Annotated[
+        Text,
+        typer.Option("--source", metavar="TEXT", help="Where it comes from; daybell, if left out."),
+    ] = None,
+    id: Annotated[
+        Text, typer.Option("--id", metavar="TEXT", help="What it counts once by; a new one.")
+    ] = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Tell of an event: what waits for it goes on."""
+    command = partial(
+        actions.executions.publish_event,
+        name=name,
+        data=data,
+        source=source,
+        id=id,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@events_app.command("list")
+def list_events(
+    context: typer.Context,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List events that are on record, those that came last first."""
+    command = partial(
+        actions.executions.list_events, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
+    )
+    run(context, command, database_url)
+
+
+# `daybell dead-letters`: executions that failed for good and need a decision.
+
+dead_letters_app = group("Dead letters: executions out of tries.")
+
+DeadIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The executions' ids.")]
+
+
+@dead_letters_app.command("list")
+def list_dead_letters(
+    context: typer.Context,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
+    grouped: Annotated[
+        bool,
+        typer.Option("--group", help="Count them by job and class of error; reads all of them."),
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            min=1,
+            max=1000,
+            help="How many, at most: 50 if left out. With --group, how many groups, the largest"
+            " first: all if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List dead letters, newest first."""
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": read_args(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    command = partial(
+        actions.executions.list_dead_letters,
+        filters=filters,
+        grouped=grouped,
+        limit=limit,
+        cursor=cursor,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@dead_letters_app.command("retry")
+def retry_dead_letters(
+    context: typer.Context,
+    ids: DeadIds = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
+    all_of_them: All = False,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Run dead letters again, their tries counted anew."""
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": read_args(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    _check_choice("retry", ids, filters, everything=all_of_them)
+    command = partial(
+        actions.executions.decide_dead_letters,
+        verb="retry",
+        ids=ids or None,
+        filters=filters,
+        yes=yes,
+        tenant=tenant,
+    )
+    run(context, command, database_url)
+
+
+@dead_letters_app.command("discard")
+def discard_dead_letters(
+    context: typer.Context,
+    ids: DeadIds = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
+    all_of_them: All = False,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Take dead letters off the list; history keeps them."""
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": read_args(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    _check_choice("discard", ids, filters, everything=all_of_them)
+    command = partial(
+        actions.executions.decide_dead_letters,
+        verb="discard",
+        ids=ids or None,
+        filters=filters,
+        yes=yes,
+        tenant=tenant,
+    )
+    run(context, command, database_url)
+
+
+def _check_choice(verb: str, ids: list[str] | None, filters: Filters, *, everything: bool) -> None:
+    ways = bool(ids) + any(one is not None for one in filters.values()) + everything
+    if ways > 1:
+        raise typer.BadParameter(
+            "ids, filters such as --job and --error, and --all exclude each other; give one"
+        )
+    if ways == 0:
+        raise typer.BadParameter(
+            f"say what to {verb}: ids, or filters such as --job NAME and --error TEXT, or --all"
+        )

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
 
 from daybell.cli.options import (
     priorities,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def text(*names: str, help: str, metavar: str = "TEXT", **more: Any) -> Any:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from daybell.cli import actions
 from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
-
-if TYPE_CHECKING:
-    pass
-
 
 app = group("Schedules: what they mean, and when they fire.")
 
