@@ -103,7 +103,7 @@ STOP_SECONDS: Final = 0.5  # for what runs to end, at least: a frozen process wa
 class Heartbeat:
     """Prolongs the lease, and hears what the store has to say to this worker.
 
-    Its ticks may be made in another thread, on a store opened there (`engine.pacemaker`); then
+    Its ticks may be made in another thread, on a store opened there (`Pacemaker`); then
     `call` has the worker's event loop do what concerns it.
 
     A lease that cannot be renewed is given up in time. Its executions are charged with a crash

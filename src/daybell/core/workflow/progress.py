@@ -73,7 +73,7 @@ from daybell.errors import UsageError
 
 # A run in hand: rows that were read, those that have changed, and the run's own counts.
 #
-# Reading is done by generators, which any store can drive: see `core.progress`.
+# Reading is done by generators, which any store can drive: see `advance`.
 
 RunQueries: TypeAlias = Generator[AnyRunQuery, Any, None]
 Given: TypeAlias = tuple[Spec, str | None]  # what starting takes, and the item

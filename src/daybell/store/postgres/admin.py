@@ -58,7 +58,7 @@ TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
 
 
 class Admitting(StoreBase):
-    """Who may do what, and how much of it; the audit log is in `audit.py`."""
+    """Keys, tenants and quotas."""
 
     ADD_KEY = """
     INSERT INTO daybell.api_key (tenant, id, digest, role, scope, name, hint, created_by,

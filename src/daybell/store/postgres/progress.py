@@ -1,9 +1,9 @@
 """How runs of workflows go on: in the transaction that has ended one of their nodes.
 
-`core.progress.advance` decides, one run at a time; here several are driven side by side, so that a
-batch of ends takes as many statements as a single one. Nothing of a run or its nodes is read
-without the run's lock, but nodes whose executions this transaction has ended: from its start on,
-nothing but its end changes a node.
+`core.workflow.progress.advance` decides, one run at a time; here several are driven side by side,
+so that a batch of ends takes as many statements as a single one. Nothing of a run or its nodes is
+read without the run's lock, but nodes whose executions this transaction has ended: from its start
+on, nothing but its end changes a node.
 
 Locks are taken in one order: executions of nodes, schedules, gates, runs, all other executions.
 Nodes that end together so do most of their work beside each other, and wait for their run with the
@@ -949,8 +949,8 @@ class Pending(Ending):
         runs: Collection[UUID] = (),
     ) -> tuple[set[str], dict[UUID, LockedRun]]:
         """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
-        of the executions, and the runs. Executions of nodes are locked before; see
-        `progressing.py`.
+        of the executions, and the runs. Executions of nodes are locked before; see the
+        docstring of this module.
         """
         rows = await link.fetch(self.LINKS.format(table=table), tenant, list(ids))
         if table == "live" and any(row["run"] is not None for row in rows):

@@ -716,7 +716,7 @@ class Moving(Claiming):
         self, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
     ) -> dict[Fence, Row]:
         """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
-        locks, for which others of the same run may be waiting; see `progressing.py`.
+        locks, for which others of the same run may be waiting; see `progress.py`.
         """
         nodes = [move for move in batch.moves if move.run is not None]
         others = [move for move in batch.moves if move.run is None]
