@@ -365,7 +365,7 @@ class Attempt(msgspec.Struct, eq=False):
     is_watchful: bool = False
     has_news: bool = False
     is_shown: bool = False
-    durable: Any = None  # what it has done durably, if it has: `runners.durable.Durable`
+    durable: Any = None  # what it has done durably, if it has: `runners.python.DurableState`
     masks: ExecutionMask | None = None  # None: it has opened nothing and said nothing
     is_reported: bool = False  # a line of its output was withheld
 
@@ -585,7 +585,7 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 class StepLedger:
-    """Where a run writes down its steps: see `runners.durable.Ledger`, which this must fit."""
+    """Where a run writes down its steps: see `runners.python.StepLedger`, which this must fit."""
 
     def __init__(self, run: Attempt, recorder: Recorder) -> None:
         self._run = run

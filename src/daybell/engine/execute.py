@@ -519,8 +519,8 @@ def is_suspect(claimed: Claimed) -> bool:
 # end dead. That record is made before it begins, and withdrawn before another one begins beside
 # it. - A suspect is on probation until it has run for longer than it had when its workers were
 # lost. Then it blocks no others any more; for their record, it still counts as company. If the
-# worker is lost, the loss counts for those that were still on probation (`engine.reaper`). - The
-# one with the most crashes goes first: it is the most likely culprit. Among equals the order
+# worker is lost, the loss counts for those that were still on probation (`engine.upkeep.Reaper`).
+# - The one with the most crashes goes first: it is the most likely culprit. Among equals the order
 # changes with every attempt, so that none is always preceded by the same one.
 #
 # What waits here is invisible to other workers, which may be idle. So it goes back after a while,

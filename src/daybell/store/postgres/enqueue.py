@@ -48,9 +48,9 @@ from daybell.store.postgres.timeouts import Pace, pace_of
 
 # At the gates: which new executions take a slot, which wait, and which do not run.
 #
-# Decided under the locks of the gates, by `core.overlap`, one execution after the other. A rule
-# that may be out of date is good enough to let somebody in, because the row is written only if
-# the job still has that version; it is looked up again before it turns anybody away.
+# Decided under the locks of the gates, by `core.schedule.decide_entry`, one execution after the
+# other. A rule that may be out of date is good enough to admit an execution, because the row is
+# written only if the job still has that version; the rule is read again before it refuses one.
 
 
 class GateAnswers(msgspec.Struct):

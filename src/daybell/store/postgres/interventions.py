@@ -1,7 +1,7 @@
 """Ends that no worker makes: cancel, expire, discard; and the way back, revive.
 
 These take several statements and are not on the hot path; each is one transaction, with locks in
-the order that `progressing.py` says.
+the order that `progress.py` says.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from daybell.store.postgres.progress import (
     stop_run,
 )
 
-# Moving executions out of lanes that no worker asks for; see `store.strays`.
+# Moving executions out of lanes that no worker asks for.
 
 MOVED_MAX: Final = 1000
 # As a scalar, the look into the agenda is one probe for each such lane, of which there are few.

@@ -366,7 +366,7 @@ def read_run(row: Row) -> Run:
 # What decisions about runs come to, as rows that are added and changed.
 #
 # A run may have tens of thousands of nodes, and each is written three times: when it is made,
-# started and ended. The start is written with its execution, see `starting.py`; the usual end has
+# started and ended. The start is written with its execution, see `progress.py`; the usual end has
 # a statement of its own, which sends what it changes and nothing else.
 
 SUCCEEDED: Final = NODE_CODES[NodeState.SUCCEEDED]
