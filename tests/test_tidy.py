@@ -466,6 +466,31 @@ def test_the_glossary_names_classes_that_exist():
     assert gone == []
 
 
+def test_the_rooms_name_modules_that_exist():
+    names = list(rooms((ROOT / "ARCHITECTURE.md").read_text()))
+
+    gone = [name for name in names if not is_module(name)]
+
+    assert len(names) > 50
+    assert gone == []
+
+
+def rooms(text: str) -> Iterator[str]:
+    """Yield the modules and folders in the table of rooms; its header names the folder of each."""
+    header, _, *rows = re.findall(r"^\|.*\|$", text[text.index("| room |") :], re.M)
+    folders = [re.findall(r"`([\w/]+/)`", cell) for cell in header.split("|")]
+    for row in rows:
+        if row.startswith("| floor |"):
+            return
+        for places, cell in zip(folders, row.split("|"), strict=True):
+            for name in re.findall(r"`([\w/]+)`", cell):
+                yield from (place + name for place in places)
+
+
+def is_module(name: str) -> bool:
+    return (PACKAGE / f"{name}.py").is_file() or (PACKAGE / name).is_dir()
+
+
 def glossary(text: str) -> list[tuple[str, str, str]]:
     """Return the words of the glossary with the file and the class that carry them."""
     return re.findall(r"^\| \*\*([\w ]+)\*\* \|.*\| `([\w/]+\.py): (\w+)` \|$", text, re.M)
@@ -634,6 +659,16 @@ def test_a_rule_of_the_house_notices(rule, texts, problem):
 )
 def test_a_rule_of_the_house_lets_good_code_pass(rule, texts):
     assert list(rule(a_house(**texts))) == []
+
+
+def test_a_room_that_is_gone_is_noticed():
+    table = (
+        "| room | `core/` | `store/sqlite/` |\n| --- | --- | --- |\n| jobs | `job` | `cellar` |\n"
+    )
+
+    found = {name: is_module(name) for name in rooms(table)}
+
+    assert found == {"core/job": True, "store/sqlite/cellar": False}
 
 
 def test_an_exception_without_need_is_noticed():
