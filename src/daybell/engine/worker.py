@@ -26,7 +26,6 @@ from daybell.core.execution import Claimed
 from daybell.core.job import DEFAULT_TENANT
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS, NewWorker
-from daybell.core.workflow.run import Plan
 from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Fence, Handlers, Recorder, Stop
 from daybell.engine.claim import POLL_SECONDS, Dispatcher, Queues, TaskRouting
 from daybell.engine.clock import Clock
@@ -209,74 +208,19 @@ class Incarnation:
         self._on_registered = on_registered
         self._on_lost = on_lost
         self._on_stuck = on_stuck
+        self._mint = mint
+        self._events = events
         tenant = options.tenant
         self.leases = Leases(on_named=self._claim_again)
         self.recorder = Recorder(
             store, tenant=tenant, worker=worker, clock=clock, stop_stale=self._stop_stale
         )
         self.reporter = Reporter(store, clock=clock, tenant=tenant, worker=worker)
-        self.completer = Completer(
-            store,
-            leases=self.leases,
-            events=events,
-            tenant=tenant,
-            worker=worker,
-            write=self.reporter.write,
-            wake=self._finish_soon,
-            on_returned=self.claim_soon,  # to learn when it is due
-            on_written=self._make_room,
-        )
+        self.completer = self._make_completer()
         routing = TaskRouting(store, tenant=tenant, clock=clock)
-        self.executor = Executor(
-            handlers,
-            worker=worker,
-            host=AttemptHost(
-                clock,
-                mask=handlers.mask,
-                settings=lambda: handlers.settings,
-                begin=partial(store.begin, worker),
-                recorder=self.recorder,
-                expand=partial(_expand, store, tenant, worker),
-            ),
-            clock=clock,
-            finish=self.completer.add,
-            freed=self._fill,
-            write=self.reporter.write,
-            announce=self.reporter.announce,
-            route=routing.delay,
-            lose=self._lose_late,
-        )
-        self.dispatcher = Dispatcher(
-            store,
-            self.executor,
-            queues=queues,
-            kinds=options.kinds,
-            concurrency=options.concurrency,
-            ahead=options.ahead,
-            leases=self.leases,
-            clock=clock,
-            mint=mint,
-            events=events,
-            elsewhere=routing,
-            tenant=tenant,
-            worker=worker,
-            wake=self.claim_soon,
-            room=lambda: self.completer.room,
-            give_back=self.completer.give_back,
-            lose=self._lose_late,
-        )
-        self.heartbeat = Heartbeat(
-            store,
-            self.executor,
-            lease=options.lease,
-            leases=self.leases,
-            clock=clock,
-            on_drain=on_drain,
-            on_lost=self.lose,
-            on_end=self._end_process,
-            tenant=tenant,
-            worker=worker,
-        )
+        self.executor = self._make_executor(handlers, routing)
+        self.dispatcher = self._make_dispatcher(routing)
+        self.heartbeat = self._make_heartbeat(on_drain)
         self._claims = Loop("claim", self._claim, interval=POLL_SECONDS, clock=clock)
         self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
         self._renewals = Loop("renew", self._beat, interval=options.lease / 3, clock=clock)
@@ -285,6 +229,80 @@ class Incarnation:
         if pacemaker is None:
             watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
             self._loops.append(watch)
+
+    def _make_completer(self) -> Completer:
+        return Completer(
+            self._store,
+            tenant=self._options.tenant,
+            worker=self.id,
+            leases=self.leases,
+            events=self._events,
+            write=self.reporter.write,
+            wake=self._finish_soon,
+            on_returned=self.claim_soon,  # to learn when it is due
+            on_written=self._make_room,
+        )
+
+    def _make_executor(self, handlers: Handlers, routing: TaskRouting) -> Executor:
+        store, tenant, worker = self._store, self._options.tenant, self.id
+        host = AttemptHost(
+            self._clock,
+            mask=handlers.mask,
+            settings=lambda: handlers.settings,
+            begin=partial(store.begin, worker),
+            recorder=self.recorder,
+            expand=lambda claimed, plan: store.expand(
+                tenant, worker=worker, claimed=claimed, plan=plan
+            ),
+        )
+        return Executor(
+            handlers,
+            worker=worker,
+            host=host,
+            clock=self._clock,
+            finish=self.completer.add,
+            freed=self._fill,
+            write=self.reporter.write,
+            announce=self.reporter.announce,
+            route=routing.delay,
+            lose=self._lose_late,
+        )
+
+    def _make_dispatcher(self, routing: TaskRouting) -> Dispatcher:
+        options, completer = self._options, self.completer
+        return Dispatcher(
+            self._store,
+            self.executor,
+            tenant=options.tenant,
+            worker=self.id,
+            queues=self._queues,
+            kinds=options.kinds,
+            concurrency=options.concurrency,
+            ahead=options.ahead,
+            leases=self.leases,
+            clock=self._clock,
+            mint=self._mint,
+            events=self._events,
+            elsewhere=routing,
+            wake=self.claim_soon,
+            room=lambda: completer.room,
+            give_back=completer.give_back,
+            lose=self._lose_late,
+        )
+
+    def _make_heartbeat(self, on_drain: Callable[[], None]) -> Heartbeat:
+        return Heartbeat(
+            self._store,
+            self.executor,
+            tenant=self._options.tenant,
+            worker=self.id,
+            lease=self._options.lease,
+            leases=self.leases,
+            clock=self._clock,
+            on_drain=on_drain,
+            on_lost=self.lose,
+            on_end=self._end_process,
+        )
 
     # --- from the registration to the end -----------------------------------------------------
 
@@ -510,12 +528,6 @@ class Incarnation:
         except LeaseLost:  # registered before, but the answer was lost, and much time with it
             self.lose()
         return None
-
-
-def _expand(
-    store: Store, tenant: str, worker: UUID, claimed: Claimed, plan: Plan
-) -> Awaitable[bool]:
-    return store.expand(tenant, worker=worker, claimed=claimed, plan=plan)
 
 
 class Worker:
