@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from daybell.sdk.launch import register as _register
 from daybell.version import VERSION
 
 if TYPE_CHECKING:
@@ -102,6 +103,9 @@ _HOMES = {
     "job": "daybell.sdk.workflow",
     "rrule": "daybell.core.when",
 }
+
+# `App.run` is `daybell dev` for one app. This package knows all layers, so it connects the two.
+_register("daybell.cli.roles.dev:run_app")
 
 
 def __getattr__(name: str) -> object:

@@ -69,7 +69,7 @@ async def test_a_look_before_a_backfill_is_no_change(tmp_path):
 
 
 def test_commands_and_servers_call_a_change_the_same():
-    served = "".join(file.read_text() for file in API.glob("*.py"))
+    served = "".join(file.read_text() for file in API.rglob("*.py"))
     typed = Path(connection.__file__).read_text()
 
     assert actions_in(typed) and actions_in(typed) <= actions_in(served)

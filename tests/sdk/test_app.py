@@ -373,3 +373,12 @@ async def test_the_worker_survives_a_store_that_goes_away(app: App):
             store.fail("claim")
             store.fail("apply")
             await (await task.enqueue()).result(timeout=WAIT)
+
+
+def test_run_hands_the_app_to_the_registered_program(app: App, monkeypatch: pytest.MonkeyPatch):
+    ran: list[App] = []
+    monkeypatch.setattr("daybell.cli.roles.dev.run_app", ran.append)
+
+    app.run()
+
+    assert ran == [app]

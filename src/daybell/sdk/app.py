@@ -20,7 +20,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -56,6 +55,7 @@ from daybell.sdk.capture import capture_output
 from daybell.sdk.context import current
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, process_info, read_isolation
+from daybell.sdk.launch import launch
 from daybell.sdk.modules import import_included, module_name
 from daybell.sdk.sync import run
 from daybell.sdk.task import (
@@ -721,8 +721,7 @@ class App(ScheduleMethods, WorkflowMethods):
 
     def run(self) -> None:
         """Run everything in this process: the same as `daybell dev` for this app."""
-        # The edge runs programs, and this is the one way from a program back to it.
-        import_module("daybell.cli.roles.dev").run_app(self)
+        launch(self)
 
     async def client_for(self, tenant: str | None = None) -> Client:
         """The client of this event loop for a tenant; connects if need be."""

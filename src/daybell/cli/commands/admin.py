@@ -79,6 +79,17 @@ def complete_actions(incomplete: str) -> list[str]:
     return actions.completion.actions(incomplete)
 
 
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        "--expires",
+        metavar="DURATION",
+        help="Let it end by itself, such as after 30d.",
+        show_default=False,
+    ),
+]
+
+
 @keys_app.command("create")
 def create_key(
     context: typer.Context,
@@ -93,15 +104,7 @@ def create_key(
             autocompletion=complete_roles,
         ),
     ],
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            "--expires",
-            metavar="DURATION",
-            help="Let it end by itself, such as after 30d.",
-            show_default=False,
-        ),
-    ] = None,
+    expires: Expires = None,
     jobs: Annotated[
         list[str] | None,
         typer.Option(
