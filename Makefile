@@ -45,7 +45,9 @@ install: .venv/.dev ## Set up .venv with everything for development
 run: .venv/.run ## Run Daybell with its example jobs, until Ctrl-C
 	@env -u DAYBELL_DATABASE_URL $(BIN)/daybell dev --demo $(ARGS)
 
-test: .venv/.dev ## Run the tests (ARGS="tests/test_tidy.py -k layers" for some)
+# CI runs this and nothing else, so lint, formatting and types are part of it. Of some tests, only those are run.
+test: .venv/.dev $(if $(strip $(ARGS)),,check) ## Check and test (ARGS="tests/test_tidy.py -k layers" for some tests)
+	@echo "tests"
 	@$(PYTEST) $(ARGS)
 
 test-all: .venv/.dev test-lowest ## Run all tests, on both PostgreSQL versions
@@ -74,11 +76,14 @@ bench: .venv/.dev ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 check: .venv/.dev ## Lint, formatting and types
+	@echo "lint"
 	@$(BIN)/ruff check -q .
+	@echo "formatting"
 	@$(BIN)/ruff format -q --check . || { echo "not formatted; run: make format"; exit 1; }
+	@echo "types"
 	@$(BIN)/basedpyright --warnings
 
-format: .venv/.dev ## Format the code and mend what lint can mend
+format: .venv/.dev ## Format the code and fix what lint can fix
 	@$(BIN)/ruff check -q --fix-only .
 	@$(BIN)/ruff format -q .
 

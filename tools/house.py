@@ -1,8 +1,8 @@
 """Count the figures of the code base: files, imports, inheritance, cycles, words.
 
-python tools/house.py [--list single-importers | cycles | depth | words | imports]
+python tools/house.py [--list single-importers | cycles | depth | imports | names]
 
-The tidy test holds the code to the limits below; this program shows the same figures.
+`tests/test_tidy.py` holds the code to limits on these figures.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class House:
 
     @cached_property
     def imports_in_functions(self) -> list[str]:
-        """Places of imports of this package inside functions."""
+        """Places of all imports inside functions."""
         return [
             f"{name}:{inner.lineno}"
             for name, one in self.modules.items()
@@ -118,8 +118,8 @@ class House:
         ]
 
     @cached_property
-    def depths(self) -> dict[str, int]:
-        """The depth of each class: 1 without a base of its own package."""
+    def _bases(self) -> dict[str, list[str]]:
+        """The bases of each class, all by their full names."""
         bases: dict[str, list[str]] = {}
         for name, one in self.modules.items():
             aliases = {
@@ -130,17 +130,51 @@ class House:
             }
             for node in ast.walk(one.tree):
                 if isinstance(node, ast.ClassDef):
-                    names = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                    # Generic bases count, too: `Base[T]` is `Base`.
+                    plain = [b.value if isinstance(b, ast.Subscript) else b for b in node.bases]
+                    names = [base.id for base in plain if isinstance(base, ast.Name)]
                     bases[f"{name}.{node.name}"] = [
                         aliases.get(base, f"{name}.{base}") for base in names
                     ]
+        return bases
 
+    def _depths(self, bases: dict[str, list[str]]) -> dict[str, int]:
         def depth(key: str, seen: tuple[str, ...] = ()) -> int:
             if key not in bases or key in seen:
                 return 0
             return 1 + max((depth(base, (*seen, key)) for base in bases[key]), default=0)
 
         return {key: depth(key) for key in bases}
+
+    @cached_property
+    def depths(self) -> dict[str, int]:
+        """The depth of each class: 1 without a base of daybell."""
+        return self._depths(self._bases)
+
+    @cached_property
+    def depths_inside(self) -> dict[str, int]:
+        """The depth of each class, where only bases of its own layer count."""
+        inside = {
+            key: [base for base in bases if layer_of(base) == layer_of(key)]
+            for key, bases in self._bases.items()
+        }
+        return self._depths(inside)
+
+    @cached_property
+    def class_names(self) -> dict[str, list[str]]:
+        """The modules that define a public class of each name."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for name, one in self.modules.items():
+            for node in ast.walk(one.tree):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].add(name)
+        return {name: sorted(modules) for name, modules in found.items()}
+
+    @cached_property
+    def folders(self) -> dict[str, int]:
+        """The number of modules in each package; packages inside it do not count."""
+        packages = {name.rpartition(".")[0] for name in self.modules}
+        return dict(Counter(n.rpartition(".")[0] for n in self.modules if n not in packages))
 
     @cached_property
     def word_rates(self) -> dict[str, float]:
@@ -161,6 +195,11 @@ class House:
             "imports in functions": len(set(self.imports_in_functions)),
             **{f"'{name}' per 1,000 words": round(r, 1) for name, r in self.word_rates.items()},
         }
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a full name: `store` for `daybell.store.postgres.queue`."""
+    return name.split(".")[1] if "." in name else name
 
 
 def _components(graph: dict[str, set[str]]) -> Iterator[set[str]]:
@@ -207,7 +246,9 @@ def _walk(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python tools/house.py", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--list", choices=("single-importers", "cycles", "depth", "imports"))
+    parser.add_argument(
+        "--list", choices=("single-importers", "cycles", "depth", "imports", "names")
+    )
     arguments = parser.parse_args()
     house = House.read()
     lists = {
@@ -215,6 +256,7 @@ def main() -> None:
         "cycles": (" ".join(group) for group in house.cycles),
         "depth": (f"{d} {name}" for name, d in house.depths.items() if d > 2),
         "imports": iter(house.imports_in_functions),
+        "names": (f"{n}: {', '.join(m)}" for n, m in house.class_names.items() if len(m) > 1),
     }
     if arguments.list:
         print("\n".join(lists[arguments.list]))

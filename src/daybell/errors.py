@@ -259,8 +259,8 @@ class RetryLater(Exception):
     """Raised by a task: not now. Run again after `delay` or at `at`, without counting a failure.
 
     `delay` is a duration; `at` is a datetime with a time zone, or seconds since 1970. Exactly one
-    of them is given. `core.retry.when` reads them; a value that it refuses makes the attempt fail.
-    A duration alone, `RetryLater("5m")`, is the delay.
+    of them is given. `core.retry.read_retry_time` reads them; a value that it refuses makes the
+    attempt fail. A duration alone, `RetryLater("5m")`, is the delay.
     """
 
     def __init__(

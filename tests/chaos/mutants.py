@@ -38,8 +38,8 @@ IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND
 BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
 MOVES: Final = "store/postgres/queue.py"
 WORKERS: Final = "store/postgres/workers.py"
-FIRING: Final = "store/postgres/schedules.py"
-FIRING_ALIKE: Final = "store/postgres/schedules.py"
+SCHEDULES: Final = "store/postgres/schedules.py"
+AT_CURSOR: Final = "coalesce(s.since, s.next_at) = u.expect"
 ENQUEUE: Final = "store/postgres/enqueue.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_events.py",)
@@ -139,7 +139,7 @@ MUTANTS: Final = (
         (
             (
                 "api/idempotency.py",
-                "return derived(self.id, *what, rank=rank, rank_bits=rank_bits)",
+                "return derive_id(self.id, *what, rank=rank, rank_bits=rank_bits)",
                 "return mint()",
             ),
         ),
@@ -157,7 +157,11 @@ MUTANTS: Final = (
     Mutant(
         "the reaper waits for who is frozen",
         (
-            ("store/postgres/queue.py", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+            (
+                "store/postgres/queue.py",
+                "ORDER BY id FOR UPDATE SKIP LOCKED",
+                "ORDER BY id FOR UPDATE",
+            ),
             (WORKERS, "FOR UPDATE OF w SKIP LOCKED", "FOR UPDATE OF w"),
         ),
     ),
@@ -171,19 +175,25 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a schedule fires wherever its cursor is",
-        ((FIRING, "AND coalesce(s.since, s.next_at) = u.expect", "AND u.expect > 0"),),
+        ((SCHEDULES, f"AND {AT_CURSOR}\n", "AND u.expect > 0\n"),),
         OF_SCHEDULES,
     ),
     Mutant(
         "a plain tick fires wherever its cursor is",
-        ((FIRING_ALIKE, "AND coalesce(s.since, s.next_at) = u.expect", "AND u.expect > 0"),),
+        (
+            (
+                SCHEDULES,
+                f"AND {AT_CURSOR} AND NOT s.is_paused\n                       LIMIT 1",
+                "AND u.expect > 0 AND NOT s.is_paused LIMIT 1",
+            ),
+        ),
         ("tests/store/test_firing_alike.py",),
     ),
     Mutant(
         "a tick has no name of its own",
         (
             (
-                FIRING,
+                SCHEDULES,
                 "ON CONFLICT DO NOTHING RETURNING schedule, at",
                 "ON CONFLICT (tenant, schedule, at) DO UPDATE SET execution = excluded.execution"
                 " RETURNING schedule, at",
@@ -217,8 +227,8 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/steps.py",
-                "v.id = u.id AND v.attempt = u.attempt AND {IS_HELD}",
-                "v.id = u.id",
+                "AND v.attempt = u.attempt AND {IS_HELD}\n                       LIMIT 1 FOR",
+                "LIMIT 1 FOR",
             ),
         ),
         ("tests/store/test_steps.py",),
@@ -228,8 +238,8 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/steps.py",
-                "self.earlier(link, owner, left,",
-                "self.earlier(link, owner, [],",
+                "find_earlier(pg, link, owner, left,",
+                "find_earlier(pg, link, owner, [],",
             ),
         ),
         OF_EVENTS,
@@ -290,14 +300,14 @@ MUTANTS: Final = (
                 ENQUEUE,
                 "passing.answer({id: Enqueued(id) for id in finished})",
                 "passing.answer({id: Enqueued(id) for id in finished})\n"
-                "            return await self._insert(link, specs, passing, self.INSERT)",
+                "        return await _insert(pg, link, specs, passing, INSERT)",
             ),
         ),
         OF_REPEATS,
     ),
     Mutant(
         "a late request is refused for another execution, or cancels it",
-        (("store/postgres/enqueue.py", "            raise Repeated\n", "            return\n"),),
+        (("store/postgres/enqueue.py", "        raise Repeated\n", "        return\n"),),
         OF_REPEATS,
     ),
     Mutant(
@@ -332,7 +342,7 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/enqueue.py",
-                "if await self.finished(link, specs, heads):",
+                "if await read_finished(pg, link, specs, heads):",
                 "if False:",
             ),
         ),
@@ -374,7 +384,7 @@ MUTANTS: Final = (
         "a scheduler waits behind the locks of another",
         (
             (
-                FIRING,
+                SCHEDULES,
                 "if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):",
                 "if error:",
             ),
@@ -385,7 +395,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the task sessions of a dead worker live on",
-        ((WORKERS, "await link.execute(self.END_SESSIONS)", "pass"),),
+        ((WORKERS, "await link.execute(END_SESSIONS)", "pass"),),
         OF_FROZEN,
         only="freeze",
     ),

@@ -218,13 +218,14 @@ def opened(number: int, *, like: TextIO) -> io.TextIOWrapper:
 def import_all() -> None:
     keep_commands()
     commands = importlib.import_module(f"{COMMAND}.cli")
-    for found in pkgutil.iter_modules(commands.__path__, f"{COMMAND}.cli."):
+    for found in pkgutil.walk_packages(commands.__path__, f"{COMMAND}.cli."):
         importlib.import_module(found.name)
     for name in LATER:
         importlib.import_module(name)
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module("typer._adapters")  # of newer versions
-    importlib.import_module("typer.main").get_command(commands.app)
+    root = importlib.import_module("typer.main").get_command(commands.app)
+    root.commands = {name: root.load(name) for name in root.commands}
     # A fork that looks at all of this when it collects garbage has to copy the memory it is in.
     gc.collect()
     gc.freeze()

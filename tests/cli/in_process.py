@@ -2,14 +2,16 @@
 
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from typer.main import get_command
 
 from daybell import cli
 
-COMMANDS = get_command(cli.app)  # made of its functions once, and not again for every command
+COMMANDS: Any = get_command(cli.app)
+# Built once, and not again for every command.
+COMMANDS.commands = {name: COMMANDS.load(name) for name in cli.COMMANDS}
 
 
 class Said(NamedTuple):

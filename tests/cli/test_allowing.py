@@ -100,7 +100,7 @@ def as_read(words):
     """The options of a command, as it reads these words."""
     name, *rest = words[3:]
     group: Any = get_command(program)
-    command = group.commands[name]
+    command = group.load(name)
     return command.make_context(name, list(rest), resilient_parsing=True).params
 
 

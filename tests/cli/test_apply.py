@@ -175,7 +175,7 @@ def test_a_failure_in_the_middle_says_what_was_done(world, monkeypatch):
         await apply_step(client, step, source=source)
 
     with monkeypatch.context() as patch:
-        patch.setattr("daybell.cli.apply.plan.apply_step", fail_at_b)
+        patch.setattr("daybell.cli.apply.command.apply_step", fail_at_b)
         said = world.apply()
         as_json = world.apply("--json")
 
@@ -197,7 +197,7 @@ def test_what_somebody_else_changed_meanwhile_is_not_overwritten(world, monkeypa
         await client.update("report", queue="other")
         await apply_step(client, step, source=source)
 
-    monkeypatch.setattr("daybell.cli.apply.plan.apply_step", late)
+    monkeypatch.setattr("daybell.cli.apply.command.apply_step", late)
     said = world.apply()
 
     assert said.code == 1

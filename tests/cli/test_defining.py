@@ -6,8 +6,8 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli.commands import job_options
-from daybell.cli.options import format_references, parse_reference
+from daybell.cli.actions import definitions
+from daybell.cli.references import format_references, parse_reference
 from daybell.core.job import JobDefinition
 from tests.cli.in_process import Said, Typed, typing
 
@@ -206,13 +206,13 @@ def test_a_change_leaves_what_is_not_said(typed, settings, definition):
 
 def test_what_somebody_else_changed_meanwhile_is_not_changed_back(typed, definition, monkeypatch):
     made(typed("jobs", "create", "job", "--http", "http://a"))
-    whole = job_options.work_changes
+    whole = definitions.work_changes
 
     async def slowly(client, known, work):
         await client.update("job", http={"url": "http://b", "expect": 204})
         return await whole(client, known, work)
 
-    monkeypatch.setattr(job_options, "work_changes", slowly)
+    monkeypatch.setattr(definitions, "work_changes", slowly)
     said = typed("jobs", "update", "job", "--method", "POST")
 
     assert (said.code, "is at version 2, not 1" in said.err) == (1, True)

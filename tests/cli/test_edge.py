@@ -9,9 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 import typer
@@ -19,7 +21,7 @@ from typer.main import get_command
 from typer.models import OptionInfo
 
 import daybell as package
-from daybell.cli import app, runtime
+from daybell.cli import COMMANDS, app, read_settings, runtime
 from daybell.cli.options import MISUSE, skip_adapters
 from daybell.cli.runtime import guard
 from daybell.errors import Conflict, Unavailable, UsageError
@@ -104,10 +106,12 @@ def test_a_command_on_sqlite_imports_nothing_that_it_does_not_need(words, tmp_pa
 @pytest.mark.parametrize(("words", "built"), [("executions list", 1), ("migrate", 1), ("jobs", 5)])
 def test_only_the_commands_that_were_typed_are_built(words, built, tmp_path):
     code = (
-        "import gc; from daybell.cli import main\n"
+        "import gc; from daybell.cli import Stub, main\n"
         "from typer.core import TyperCommand\n"
         "try: main()\n"
-        "finally: print(sum(isinstance(one, TyperCommand) for one in gc.get_objects()))"
+        "finally:\n"
+        "    made = [one for one in gc.get_objects() if isinstance(one, TyperCommand)]\n"
+        "    print(sum(not isinstance(one, Stub) for one in made))"
     )
 
     done = subprocess.run(
@@ -117,6 +121,20 @@ def test_only_the_commands_that_were_typed_are_built(words, built, tmp_path):
 
     found = int(done.stdout.split()[-1])
     assert found == built if built == 1 else built < found < 30  # a group lists all of its own
+
+
+def whole() -> Any:
+    """The root with all commands in place of their stubs."""
+    root: Any = get_command(app)
+    root.commands = {name: root.load(name) for name in COMMANDS}
+    return root
+
+
+def below(command: Any, path: str = "daybell") -> Iterator[tuple[str, Any]]:
+    """All commands that can be typed after this one."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield f"{path} {name}", inner
+        yield from below(inner, f"{path} {name}")
 
 
 def params_below(command, context):
@@ -140,7 +158,7 @@ def outcome(process, context, value):
      True, (), ("a", "b"), ("3", "0"), ["x", "\udcff"]],
 )  # fmt: skip
 def test_plain_words_mean_what_they_mean_to_typer(value):
-    command = get_command(app)
+    command = whole()
     skip_adapters(command)
     context = typer.Context(command)
     found = 0
@@ -389,17 +407,25 @@ def test_ctrl_c_ends_a_running_command_quietly(tmp_path):
 
 
 def test_every_command_has_a_short_help():
-    groups = [app, *(group.typer_instance for group in app.registered_groups)]
-    commands = [command for group in groups if group for command in group.registered_commands]
+    commands = list(below(whole()))
 
-    assert len(commands) > 20
-    for command in commands:
-        assert command.callback is not None
-        line = (command.callback.__doc__ or "").splitlines()[0]
-        assert 0 < len(line) <= 60
+    assert len(commands) > 50
+    for path, command in commands:
+        line = (command.help or "").splitlines()[0]
+        assert 0 < len(line) <= 60, path
 
 
-@pytest.mark.parametrize("group", [group.name for group in app.registered_groups])
+def test_the_list_of_commands_has_the_help_of_each():
+    found = {
+        name: command.get_short_help_str(limit=100) for name, command in whole().commands.items()
+    }
+
+    assert found == {name: entry.help for name, entry in COMMANDS.items()}
+
+
+@pytest.mark.parametrize(
+    "group", [name for name, entry in COMMANDS.items() if entry.name.endswith("app")]
+)
 def test_a_group_lists_its_commands_quickly(group):
     code = (
         "import sys; from daybell.cli import app\n"
@@ -464,23 +490,32 @@ def test_make_run_leaves_the_store_of_the_environment_alone(clone):
     assert said == "dev --demo unset\n"
 
 
-def options_of(group, path="daybell"):
-    """All options of a group's commands: where each is, its parameter and its declaration."""
-    callbacks = [] if group.registered_callback is None else [group.registered_callback]
-    for one in [*callbacks, *group.registered_commands]:
-        for name, hint in get_type_hints(one.callback, include_extras=True).items():
+def functions() -> Iterator[tuple[str, Any]]:
+    """The function of each command, and where it is."""
+    yield "daybell", read_settings
+    for name, entry in COMMANDS.items():
+        found = getattr(import_module(f"daybell.cli.commands.{entry.module}"), entry.name)
+        if isinstance(found, typer.Typer):
+            for one in found.registered_commands:
+                yield f"daybell {name} {one.name}", one.callback
+        else:
+            yield f"daybell {name}", found
+
+
+def options() -> Iterator[tuple[str, str, OptionInfo]]:
+    """All options: where each is, its parameter and its declaration."""
+    for path, function in functions():
+        for name, hint in get_type_hints(function, include_extras=True).items():
             for about in getattr(hint, "__metadata__", ()):
                 if isinstance(about, OptionInfo):
-                    yield f"{path} {one.callback.__name__}", name, about
-    for inner in group.registered_groups:
-        yield from options_of(inner.typer_instance, f"{path} {inner.name}")
+                    yield path, name, about
 
 
 def test_every_option_has_a_name_that_typer_does_not_make_up():
     # Inside Annotated, Typer keeps the first name as the default.
     found = {
         (where, name): [about.default, *(about.param_decls or ())]
-        for where, name, about in options_of(app)
+        for where, name, about in options()
     }
 
     assert len(found) > 300

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli.commands.events import _told
+from daybell.cli.actions.executions import _report_published
 from daybell.core.event import Published
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait
@@ -58,8 +58,8 @@ def test_what_waits_is_shown_told_and_goes_on(waiting, tmp_path):
 def test_what_is_passed_on_to_a_node_is_told_with_its_id(capsys):
     id = mint()
 
-    _told(Published(True, 1, id, "ask"), as_json=False)
-    _told(Published(True, 1, id, "ask"), as_json=True)
+    _report_published(Published(True, 1, id, "ask"), as_json=False)
+    _report_published(Published(True, 1, id, "ask"), as_json=True)
 
     words, _, told = capsys.readouterr().out.partition("{")
     assert words == (

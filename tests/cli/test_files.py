@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from daybell.cli.apply import files
 from daybell.cli.apply.files import (
-    FILE_BYTES_MAX,
     Fault,
     find_files,
     read_file,
     read_yaml,
     write_yaml,
 )
+from daybell.cli.references import FILE_BYTES_MAX
 from daybell.errors import UsageError
 
 LOADERS = [yaml.SafeLoader, yaml.CSafeLoader] if yaml.__with_libyaml__ else [yaml.SafeLoader]

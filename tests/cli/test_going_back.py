@@ -6,7 +6,7 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.cli.commands.definitions import is_private_store
+from daybell.cli.actions.definitions import is_private_store
 from daybell.cli.connection import current_actor
 from tests.cli.in_process import typing
 from tests.cli.terminal import Running, daybell

@@ -2,8 +2,8 @@
 
 from daybell import App, job
 from daybell.cli import apps
+from daybell.cli.actions.definitions import check_app_code
 from daybell.cli.apps import report_removed_jobs
-from daybell.cli.commands.definitions import check_app_code
 from daybell.client.requests import read_definition
 
 

@@ -118,7 +118,7 @@ def test_what_somebody_else_changed_meanwhile_is_not_pruned(world, monkeypatch):
             await client.apply_job("ping", http="http://example.org", source="apply:other")
         await apply_step(client, step, source=source)
 
-    monkeypatch.setattr("daybell.cli.apply.plan.apply_step", late)
+    monkeypatch.setattr("daybell.cli.apply.command.apply_step", late)
     said = world.apply("--prune", "--yes")
 
     assert (said.code, "is at version 2, not 1" in said.err) == (1, True)

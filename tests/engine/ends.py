@@ -24,6 +24,23 @@ class Ends(list):
     def free(self):
         self.freed += 1
 
+    def lose(self):
+        raise AssertionError("the lease holds for ever")
+
+
+async def written(_):
+    """Take reports, and keep nothing."""
+
+
+async def announced(*_):
+    """Take note of a suspect, which has no probation."""
+    return 0.0
+
+
+async def routed_nowhere(*_):
+    """Know of no other worker."""
+    return None
+
 
 def an_executor(*, clock=None, **tasks):
     ends = Ends()
@@ -34,7 +51,16 @@ def an_executor(*, clock=None, **tasks):
         begin=partial(MemoryStore().begin, mint()),
     )
     executor = Executor(
-        known, worker=mint(), host=host, clock=clock, finish=ends.add, freed=ends.free
+        known,
+        worker=mint(),
+        host=host,
+        clock=clock,
+        finish=ends.add,
+        freed=ends.free,
+        write=written,
+        announce=announced,
+        route=routed_nowhere,
+        lose=ends.lose,
     )
     return executor, ends
 

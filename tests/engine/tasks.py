@@ -15,7 +15,7 @@ from daybell.core.masking import NO_MASKS, Masks
 from daybell.core.retry import Retry
 from daybell.core.views import ExecutionFilter
 from daybell.engine.attempt import AttemptHost, RunningAttempt
-from daybell.engine.claim import Dispatcher, Queues, TaskRouting
+from daybell.engine.claim import AHEAD_MAX, CLAIM_MAX, Dispatcher, Queues, TaskRouting
 from daybell.engine.events import Events
 from daybell.engine.execute import Executor
 from daybell.engine.lease import Leases, Pacemaker
@@ -135,6 +135,15 @@ async def counts(store: Any) -> dict[State, int]:
 
 
 @dataclass
+class Heard:
+    """What the parts of a bench call; a test may put its own in their place."""
+
+    woken: Callable[[], None] = lambda: None
+    named: Callable[[], object] = lambda: None
+    lost: Callable[[], None] = lambda: None
+
+
+@dataclass
 class Bench:
     """A dispatcher and its executor, with everything that ended."""
 
@@ -143,6 +152,7 @@ class Bench:
     leases: Leases
     worker: UUID
     ends: list[tuple[Claimed, Transition]]
+    heard: Heard
 
 
 async def a_bench(
@@ -156,11 +166,24 @@ async def a_bench(
 ) -> Bench:
     """A dispatcher of a registered worker; nobody ticks but the test."""
     worker = await registered(store)
-    leases, clock = Leases(), clock or VirtualClock()
+    heard, clock = Heard(), clock or VirtualClock()
+    leases = Leases(on_named=lambda: heard.named())
     ends: list[tuple[Claimed, Transition]] = []
 
     def freed() -> None:
         dispatcher.fill()
+
+    async def written(_: object) -> None:
+        pass
+
+    async def announced(*_: object) -> float:
+        return 0.0
+
+    async def routed_nowhere(*_: object) -> None:
+        return None
+
+    def give_back(claimed: Claimed, _: float) -> None:
+        raise AssertionError(f"{claimed.id} is given back")
 
     executor = Executor(
         tasks,
@@ -169,6 +192,10 @@ async def a_bench(
         clock=clock,
         finish=lambda *end: ends.append(end[:2]),
         freed=freed,
+        write=written,
+        announce=announced,
+        route=routed_nowhere,
+        lose=lambda: heard.lost(),
     )
     dispatcher = Dispatcher(
         store,
@@ -184,8 +211,12 @@ async def a_bench(
         events=Events(),
         elsewhere=TaskRouting(store, tenant=TENANT, clock=clock),
         ahead=ahead,
+        wake=lambda: heard.woken(),
+        room=lambda: AHEAD_MAX + CLAIM_MAX,
+        give_back=give_back,
+        lose=lambda: heard.lost(),
     )
-    return Bench(dispatcher, executor, leases, worker, ends)
+    return Bench(dispatcher, executor, leases, worker, ends, heard)
 
 
 def a_worker(

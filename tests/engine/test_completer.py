@@ -20,20 +20,43 @@ from tests.engine.tasks import a_store
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns
 
 
+async def written(_):
+    """Take reports, and keep nothing."""
+
+
+def a_completer(store, *, worker, leases, events, wake=lambda: None):
+    """A completer that wakes no loop unless one is given."""
+    return Completer(
+        store,
+        tenant=TENANT,
+        worker=worker,
+        leases=leases,
+        events=events,
+        write=written,
+        wake=wake,
+        on_returned=lambda: None,
+        on_written=lambda: None,
+    )
+
+
 class Bench:
     """A completer for what one worker has claimed."""
 
     def __init__(self, store, hands):
         self.store = store
         self.hands = hands
-        self.leases = Leases()
+        self.leases = Leases(on_named=lambda: None)
         self.leases.answer(hands.lease, len(hands.executions))
         self.events = []
         events = Events()
         events.observe(self.events.append)
-        self.completer = Completer(
-            store, tenant=TENANT, worker=hands.worker, leases=self.leases, events=events
+        self.loop = Loop("finish", self._finish, interval=60.0, clock=VirtualClock())
+        self.completer = a_completer(
+            store, worker=hands.worker, leases=self.leases, events=events, wake=self.loop.wake
         )
+
+    async def _finish(self):
+        return await self.completer.tick()
 
     @property
     def ids(self):
@@ -79,8 +102,7 @@ async def test_with_nothing_to_write_the_store_is_left_alone():
 @in_virtual_time
 async def test_the_next_group_gathers_while_one_is_written():
     bench = await a_bench(50, clock=VirtualClock())
-    loop = Loop("finish", bench.completer.tick, interval=60.0, clock=VirtualClock())
-    bench.completer.wake = loop.wake
+    loop = bench.loop
     loop.start()
     await turns()
     gate = bench.store.hold("apply")

@@ -7,7 +7,6 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.limits import CLAIM_BATCH_MAX
-from daybell.engine.loop import Loop
 from tests.builders import claim, claimed, enqueued, look, states, success
 from tests.engine.test_completer import Bench, a_bench
 from tests.engine.virtual import VirtualClock, in_virtual_time, seconds, turns, until
@@ -40,11 +39,9 @@ async def a_finish_loop(count, breaks):
         bench.hands.executions.extend(more.executions)
         bench.leases.answer(more.lease, len(more.executions))
     choking = Choking(bench, breaks(bench))
-    loop = Loop("finish", bench.completer.tick, interval=60.0, clock=clock)
-    bench.completer.wake = loop.wake
     bench.add_all()
-    loop.start()
-    return bench, choking, loop
+    bench.loop.start()
+    return bench, choking, bench.loop
 
 
 @pytest.mark.parametrize("place", [0, 1, 1234, MANY - 1])

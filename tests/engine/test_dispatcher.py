@@ -99,7 +99,7 @@ async def test_a_tenant_at_its_quota_is_asked_again_as_soon_as_something_ends(st
     await store.set_quotas(TENANT, running=2)
     bench = await a_bench(store, Tasks(resize=slow), concurrency=10, clock=clock)
     woken = asyncio.Event()
-    bench.dispatcher.wake = woken.set
+    bench.heard.woken = woken.set
 
     assert await bench.dispatcher.tick() == LIMITED_SECONDS
     assert len(bench.executor) == 2
@@ -229,7 +229,7 @@ async def test_an_end_makes_room_and_asks_for_more(store, clock):
     await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=quick), concurrency=1, clock=clock)
     woken = []
-    bench.dispatcher.wake = lambda: woken.append(len(bench.ends))
+    bench.heard.woken = lambda: woken.append(len(bench.ends))
 
     await bench.dispatcher.tick()
     assert woken == []
@@ -289,7 +289,7 @@ async def test_no_new_lease_is_asked_for_while_a_renewal_names_the_others():
     bench = await a_bench(store, Tasks(resize=quick))
 
     woken = []
-    bench.leases.named = lambda: woken.append(True)
+    bench.heard.named = lambda: woken.append(True)
     with bench.leases.naming() as named:
         await bench.dispatcher.tick()
         assert (named, bench.leases.known(), woken) == ([], [], [])
@@ -307,7 +307,7 @@ async def test_nothing_is_started_from_an_answer_that_came_after_the_lease(store
     log, lost = Log(), []
     await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=log), clock=clock)
-    bench.dispatcher.lose = lambda: lost.append(clock.monotonic())
+    bench.heard.lost = lambda: lost.append(clock.monotonic())
     bench.executor.held_until = clock.monotonic() + 12.0
     store.hook("claim", lambda: clock.advance(12.0))  # the process stands still
 
@@ -321,7 +321,7 @@ async def test_nothing_begins_that_was_started_just_before_the_process_stood_sti
     log = Log()
     await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=log), clock=clock)
-    bench.executor.lose = lambda: bench.executor.stop_all(Stop.ABANDON)
+    bench.heard.lost = lambda: bench.executor.stop_all(Stop.ABANDON)
     bench.executor.held_until = clock.monotonic() + 12.0
 
     await bench.dispatcher.tick()

@@ -22,8 +22,8 @@ async def test_what_has_not_started_is_given_back_at_once_when_it_stops():
     await until(lambda: len(worker.executor) == 2)
     # As if the tasks before these had been quick: what was claimed ahead is in the buffer.
     claim = await store.claim(TENANT, worker=worker.id, lease=mint(), queues=["default"], limit=4)
-    worker._leases.answer(claim.lease, 4)
-    worker.dispatcher._buffer.extend(claim.executions)
+    worker.current.leases.answer(claim.lease, 4)
+    worker.current.dispatcher._buffer.extend(claim.executions)
 
     stopping = asyncio.ensure_future(worker.stop())
     await turns()

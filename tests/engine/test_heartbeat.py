@@ -33,9 +33,11 @@ async def a_busy_worker(*, count=3, **tasks):
 async def test_a_renewal_names_the_leases_in_flight():
     store, worker, ids = await a_busy_worker()
 
-    await worker.heartbeat.tick()
+    await worker.current.heartbeat.tick()
 
-    [lease] = {asked["lease"] for asked in store.asked("claim")} & set(worker._leases.known())
+    [lease] = {asked["lease"] for asked in store.asked("claim")} & set(
+        worker.current.leases.known()
+    )
     assert store.asked("renew")[-1]["leases"] == [lease]
     assert await states(store, ids) == [State.RUNNING] * 3
     await worker.stop()
@@ -49,7 +51,7 @@ async def test_a_claim_without_an_answer_is_named_too():
     worker.wake()
     await turns()
 
-    await worker.heartbeat.tick()
+    await worker.current.heartbeat.tick()
 
     asked = store.asked("claim")[-1]["lease"]
     assert asked in store.asked("renew")[-1]["leases"]
@@ -114,7 +116,7 @@ async def test_a_worker_that_was_declared_dead_drops_everything_and_begins_anew(
     first = worker.id
 
     await store.retire(TENANT, first)
-    await until(lambda: worker.id != first and worker._is_registered)
+    await until(lambda: worker.id != first and worker.current.is_registered)
 
     assert len(worker.executor) == 0
     assert "lost its lease" in caplog.text
@@ -158,7 +160,7 @@ async def stopped_in_time(store, worker, ids):
     """When the worker stopped its runs, which must be before anybody could take them away."""
     ends = {each.id: each.lease_until for each in await store.store.list_workers(TENANT)}
     lease_until = ends[worker.id]
-    await until(lambda: worker._is_lost or len(worker.executor) == 0, within=2 * LEASE)
+    await until(lambda: worker.current.is_lost or len(worker.executor) == 0, within=2 * LEASE)
     assert VirtualClock().now() < lease_until
     assert await states(store.store, ids) == [State.RUNNING] * len(ids)
 
@@ -259,7 +261,7 @@ async def test_a_task_that_does_not_stop_does_not_keep_it_from_beginning_anew(ca
     first = worker.id
 
     await store.retire(TENANT, first)
-    await until(lambda: worker.id != first and worker._is_registered, within=60)
+    await until(lambda: worker.id != first and worker.current.is_registered, within=60)
     [id] = await enqueued(store, job="other")
     await until(lambda: len(worker.executor) == 0, within=60)
     await turns()
@@ -278,7 +280,7 @@ async def test_registering_anew_is_tried_until_the_store_is_there():
     store.fail("register", after=True)
     await store.retire(TENANT, first)
 
-    await until(lambda: worker.id != first and worker._is_registered)
+    await until(lambda: worker.id != first and worker.current.is_registered)
 
     assert store.count("register") == 3
     await worker.stop()
@@ -294,7 +296,7 @@ async def test_a_registration_that_was_buried_before_it_was_heard_of_is_made_ane
 
     second = worker.id
     await store.retire(TENANT, second)
-    await until(lambda: worker._is_registered)
+    await until(lambda: worker.current.is_registered)
 
     assert worker.id not in (first, second)
     [alive] = await store.list_workers(TENANT)
@@ -350,7 +352,7 @@ async def test_what_has_ended_is_told_after_an_outage_in_which_the_lease_was_los
     store.is_away = True
     await asyncio.sleep(120)
     store.is_away = False
-    await until(lambda: worker.id != first and worker._is_registered)
+    await until(lambda: worker.id != first and worker.current.is_registered)
     await asyncio.sleep(6)  # before any lease has ended that counts from now
 
     assert await states(store, ids) == [State.SUCCEEDED] * 3
@@ -380,7 +382,7 @@ async def test_what_goes_on_although_it_was_stopped_is_not_given_back_by_an_outa
     store.is_away = True
     await asyncio.sleep(60)
     store.is_away = False
-    await until(lambda: worker.id != first and worker._is_registered)
+    await until(lambda: worker.id != first and worker.current.is_registered)
     await asyncio.sleep(10)
 
     assert [(await look(store, id)).worker for id in ids] == [first] * 3
@@ -395,7 +397,7 @@ async def test_what_may_begin_once_only_does_not_go_back_from_an_outage_or_a_dra
     store.is_away = True
     await asyncio.sleep(60)
     store.is_away = False
-    await until(lambda: worker.id != first and worker._is_registered)
+    await until(lambda: worker.id != first and worker.current.is_registered)
     await asyncio.sleep(10)
     assert [(await look(store, id)).worker for id in ids] == [first] * 3
 
@@ -481,7 +483,7 @@ async def begun_anew_beside_a_reaper(*, starve):
     if starve:
         loop: Any = asyncio.get_running_loop()
         loop._moment += LEASE - 1  # a task lets nothing else run for so long
-    await until(lambda: worker.id != first and worker._is_registered)
+    await until(lambda: worker.id != first and worker.current.is_registered)
     unanswered.set()
     await asyncio.sleep(LEASE + 5)
     found = await charged(store.store, ids)

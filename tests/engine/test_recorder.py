@@ -23,7 +23,10 @@ from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
 async def a_recorder(count: int = 1) -> tuple[Recorder, Any, list[Claimed]]:
     store = faulty(await a_store())
     hands = await claimed(store, count)
-    recorder = Recorder(store, tenant=TENANT, worker=hands.worker, clock=VirtualClock())
+    clock = VirtualClock()
+    recorder = Recorder(
+        store, tenant=TENANT, worker=hands.worker, clock=clock, stop_stale=lambda _: None
+    )
     return recorder, store, list(hands.executions)
 
 
@@ -116,7 +119,7 @@ async def test_a_run_whose_steps_are_refused_is_stopped_and_reports_nothing():
     (made,) = await enqueued(store)
     worker = a_worker(store, Tasks(resize=task))
     await worker.start()
-    await until(lambda: worker.completer.stale == 1)
+    await until(lambda: worker.current.completer.stale == 1)
     await worker.stop()
 
     assert went_on == []
@@ -161,7 +164,7 @@ async def test_a_step_that_was_done_is_on_record_before_a_drain_gives_it_back(is
     (made,) = await enqueued(store)
     worker = a_worker(store, Tasks(resize=task), drain_timeout=0.0)
     await worker.start()
-    await until(lambda: len(worker.executor) == 1 and worker.recorder._writer is not None)
+    await until(lambda: len(worker.executor) == 1 and worker.current.recorder._writer is not None)
     stopping = asyncio.ensure_future(worker.stop())
     await until(lambda: all(run.stop is not None for run in worker.executor))
     await turns()

@@ -22,10 +22,10 @@ from daybell.engine.events import (
     WorkerLost,
 )
 from daybell.engine.lease import Leases
-from daybell.engine.report import Completer
 from tests.builders import TENANT, apply, death, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
+from tests.engine.test_completer import a_completer
 from tests.store.runs import a_plan, begun, take, taken_run
 
 
@@ -214,9 +214,8 @@ async def test_who_hears_only_of_trouble_hears_of_all_nodes():
     await begun(world.store, a_plan({"a": []}))
     hands = await take(world.store)
     world.events.observe(heard.append, only_trouble=True)
-    completer = Completer(
-        world.store, tenant=TENANT, worker=hands.worker, leases=Leases(), events=world.events
-    )
+    leases = Leases(on_named=lambda: None)
+    completer = a_completer(world.store, worker=hands.worker, leases=leases, events=world.events)
 
     completer.add(hands.one, success(hands.one))
     await completer.tick()
@@ -228,11 +227,9 @@ async def test_who_hears_only_of_trouble_hears_of_all_runs_that_begin():
     world, heard = await a_world(), []
     hands = await taken_run(world.store)
     world.events.observe(heard.append, only_trouble=True)
-    leases = Leases()
+    leases = Leases(on_named=lambda: None)
     leases.answer(hands.lease, 1)
-    completer = Completer(
-        world.store, tenant=TENANT, worker=hands.worker, leases=leases, events=world.events
-    )
+    completer = a_completer(world.store, worker=hands.worker, leases=leases, events=world.events)
     run: Any = SimpleNamespace(is_expanded=True)
 
     completer.add(hands.one, success(hands.one), run)

@@ -170,7 +170,7 @@ async def test_several_workers_share_the_suspects(count, seconds, most):
 
 async def lost_with(store, worker):
     """Have a worker die, and taken from it what it ran."""
-    await worker._stop_loops(worker._loops)
+    await worker.current.stop_loops()
     await store.retire(TENANT, worker.id)
     await Reaper(store, clock=VirtualClock(), events=Events(), lease=LEASE).tick()
 
@@ -274,7 +274,7 @@ class Fleet:
     def kill(self):
         """From now on, nothing in the worker begins, and nothing is told."""
         self.kills += 1
-        self.worker.dispatcher.close()
+        self.worker.current.dispatcher.close()
         self.worker.executor._finish = lambda *_: None
         self.worker.executor.stop_all(Stop.ABANDON)
         self.killed.set()
@@ -367,7 +367,7 @@ async def test_a_suspect_does_not_begin_without_a_lease_even_if_it_may_go_on_wit
     await worker.start()
     await until(lambda: store.count("report"), within=5)
 
-    worker._lost(worker.id)  # while that it begins is on its way to the store
+    worker.current.lose()  # while that it begins is on its way to the store
     worker._is_stopping = True
     gate.set()
     await turns(20)

@@ -28,7 +28,7 @@ class Unwritten:
         self.runs += 1
         running.report(progress=50.0)
         await asyncio.sleep(0)
-        self.most = max(self.most, len(self.worker.completer) + 1)
+        self.most = max(self.most, len(self.worker.current.completer) + 1)
 
     async def start(self, store):
         await enqueued(store, COUNT)
@@ -37,7 +37,7 @@ class Unwritten:
 
 
 async def drained(store, task):
-    await until(lambda: task.runs >= COUNT and not len(task.worker.completer), within=60)
+    await until(lambda: task.runs >= COUNT and not len(task.worker.current.completer), within=60)
     assert await counts(store) == {State.SUCCEEDED: COUNT}
 
 

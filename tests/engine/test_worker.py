@@ -197,7 +197,7 @@ async def test_what_was_claimed_ahead_and_waits_behind_slow_ones_goes_to_others(
 
     await enqueued(store, 600)
     first = a_worker(store, Tasks(resize=a_task("first")), concurrency=10)
-    first.dispatcher._rate = 10_000.0  # as after many quick ones
+    first.current.dispatcher._rate = 10_000.0  # as after many quick ones
     await first.start()
     await until(lambda: ran.total() > 400 and len(first.executor) == 10)
     assert (await counts(store))[State.RUNNING] > 20
@@ -264,7 +264,7 @@ def test_answers_that_are_lost_now_and_then_change_nothing(operation, is_committ
 
         assert sorted(log.ran) == sorted(ids)
         assert await counts(store) == {State.SUCCEEDED: 100}
-        assert worker.completer.stale == 0
+        assert worker.current.completer.stale == 0
 
     run()
 

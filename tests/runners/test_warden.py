@@ -58,7 +58,8 @@ def wardens(worker: int) -> list[int]:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if any(b"runners.warden" in word for word in words) and str(worker).encode() in words:
+            is_warden = any(b"runners.process_tree" in word for word in words)
+            if is_warden and str(worker).encode() in words:
                 found.append(int(folder.name))
     return [pid for pid in found if is_alive(pid)]
 

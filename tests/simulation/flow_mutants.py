@@ -14,8 +14,8 @@ ROOM: Final = (
 )
 NO_QUOTA: Final = (
     "core/workflow/progress.py",
-    "            self._quota = yield Room()\n",
-    "            yield Room()\n",
+    "            self._quota = yield ReadQuota()\n",
+    "            yield ReadQuota()\n",
 )
 ONE_MORE: Final = ("core/workflow/progress.py", "0 if self.running else 1)", "1)")
 NOT_ONE: Final = ("core/workflow/progress.py", "0 if self.running else 1)", "0)")
@@ -27,8 +27,8 @@ NO_STOP: Final = (
 FORGOTTEN: Final = ("core/workflow/progress.py", "is_todo=is_todo,", "is_todo=False,")
 UNSKIPPED: Final = (
     "core/workflow/progress.py",
-    "            elif fate is Fate.SKIPPED:\n",
-    "            elif fate is Fate.SKIPPED and condition:\n",
+    "        elif fate is ParentOutcome.SKIPPED:\n",
+    "        elif fate is ParentOutcome.SKIPPED and condition:\n",
 )
 NO_SWEEP: Final = (
     "engine/process.py",

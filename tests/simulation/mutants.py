@@ -119,9 +119,9 @@ MUTANTS: Final = (
         (
             (
                 "store/sqlite/connection.py",
-                '            patiently(lambda: self._connection.execute("COMMIT"))\n',
+                '            retry_while_busy(lambda: self._connection.execute("COMMIT"))\n',
                 "            try:\n"
-                '                patiently(lambda: self._connection.execute("COMMIT"))\n'
+                '                retry_while_busy(lambda: self._connection.execute("COMMIT"))\n'
                 "            except sqlite3.Error:\n"
                 "                self._roll_back()\n",
             ),
@@ -265,7 +265,7 @@ MUTANTS: Final = (
         (
             (
                 "engine/execute.py",
-                "if is_suspected and (back := await self._put_on_record(run)):",
+                "if is_suspected and (back := await self._record_suspect(run)):",
                 "if (back := None):",
             ),
         ),

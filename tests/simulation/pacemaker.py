@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from daybell.engine.clock import Clock
-from daybell.engine.lease import Heartbeat, Pacemaker
+from daybell.engine.lease import Call, Pacemaker
 from daybell.store.protocol import Store
 from tests.simulation.loop import Process, forever
 from tests.simulation.world import Port, World
@@ -24,10 +24,8 @@ class SimulatedPacemaker(Pacemaker):
         self._beating: Process | None = None
         self._works: list[asyncio.Task[None]] = []
 
-    def start(self, heartbeat: Heartbeat) -> None:
-        super().start(heartbeat)
-        main = self._process
-        heartbeat.call = functools.partial(self._world.loop.call_soon, context=main.context)
+    def _calls_to_worker(self) -> Call:
+        return functools.partial(self._world.loop.call_soon, context=self._process.context)
 
     async def close(self) -> None:
         if self._beating is None:

@@ -139,7 +139,7 @@ class Upkeep(Pair):
             if cursor is None:
                 break
         self.same("count_executions", TENANT, where)
-        self.same("look_at_jobs", TENANT, [*JOBS, *SINGLE, "nothing"], level=as_looked)
+        self.same("job_activity", TENANT, [*JOBS, *SINGLE, "nothing"], level=as_looked)
 
     def next_due(self, draw: Any) -> None:
         self.same("next_due", TENANT, queues=draw(QUEUES, QUEUES[:1]), kinds=draw(KINDS, KINDS[:1]))

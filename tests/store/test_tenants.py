@@ -201,7 +201,7 @@ OPERATIONS = {
     "get_execution": lambda s, t, k: s.get_execution(t, k.queued),
     "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
     "count_executions": lambda s, t, k: s.count_executions(t, ExecutionFilter(job=k.job)),
-    "look_at_jobs": lambda s, t, k: s.job_activity(t, [k.job]),
+    "job_activity": lambda s, t, k: s.job_activity(t, [k.job]),
     "job_ids": lambda s, t, k: s.job_ids(t, [k.job]),
     "list_queues": lambda s, t, k: s.list_queues(t),
     "activity": lambda s, t, k: s.activity(t),

@@ -1,10 +1,9 @@
-"""The HTTP API: the client's verbs under URLs, for whoever has a key.
+"""The HTTP API: the client's operations under URLs, for callers with a key.
 
-app.py puts the parts together. A request passes guard.py (is it one that we serve at all?), auth.py
-(whose is it?), `needs` in caller.py (may they?), body.py (what does it say?) and one function of a
-resource's module: jobs, executions, queues and so on; triggers and bulk enqueues get to theirs by a
-shorter way, lane.py. What goes wrong becomes an answer in problems.py. contract.py says all of it
-in the OpenAPI document.
+`app.py` builds the application. A request passes `guard.py` (host, origin, size and time),
+`auth.py` (key and tenant), `needs` in `caller.py` (role and scope), `requests.py` (body and query)
+and one function in `routes/`. Triggers and bulk enqueues take the fast path in `app.py`.
+`problems.py` turns errors into responses. `contract.py` describes the operations for `openapi.py`.
 """
 
 from daybell.api.app import create_api

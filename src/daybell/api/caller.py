@@ -25,7 +25,7 @@ from daybell.errors import AccessDenied, UsageError, shown, suggested
 # Each operation belongs to one action. Operations that are not in these tables are closed to
 # every key with a scope: those on keys and tenants, and new ones until they are added here.
 
-# The store of the caller (`store.scoped`) limits these to the jobs and queues of the scope.
+# The store of the caller (`store/scope.py`) limits these to the jobs and queues of the scope.
 LIMITED: Final[dict[Action, frozenset[str]]] = {
     Action.READ: frozenset(
         {
@@ -236,7 +236,7 @@ class Api(msgspec.Struct, kw_only=True):
     client: Client
     options: ApiOptions
     authenticate: Authenticate
-    job_ids: Any  # a `naming.JobIds`
+    job_ids: Any  # a `routes.executions.JobIds`
 
 
 def api_of(request: Request) -> Api:

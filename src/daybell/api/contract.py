@@ -264,7 +264,7 @@ def _page(item: Example) -> Example:
     return {"items": [item], "next_cursor": None}
 
 
-# By the names of the models in shapes.py and sights.py.
+# By the names of the models in `api/responses.py`.
 SECRET: Final[Example] = {
     "name": "API_TOKEN",
     "tenant": "default",

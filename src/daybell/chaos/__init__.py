@@ -1,10 +1,9 @@
 """`daybell chaos`: real processes, real faults, and a checker that compares what was promised with
 what happened.
 
-`run.py` tells the story: a load that notes what was acknowledged (`load.py`, `submissions.py`),
-workers, schedulers and servers that are killed, frozen and drained (`fleet.py`) by a seeded plan
-(`plan.py`), on a way to the database that loses, delays and swallows what is sent (`proxy.py`). The
-tasks (`app.py`) write down what they do (`effects.py`), also those that schedules fire beside the
-load (`ticks.py`), and those that are nodes of workflows (`nodes.py`, `flows.py`). `checker.py`,
-`flow_checker.py`, `recovery.py` and `service.py` judge it.
+`run.py` is the sequence of a run. `load.py` sends requests and notes the acknowledged ones.
+`fleet.py` kills, freezes and drains workers, schedulers and servers. `faults.py` draws the plan
+from a seed and has the proxy that breaks connections to the database. `tasks.py` is the app under
+test; its tasks write each effect to a file. `workflows.py` draws graphs. `checker.py`,
+`workflow_checker.py` and `recovery.py` judge the history.
 """

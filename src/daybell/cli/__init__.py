@@ -1,8 +1,8 @@
 """The command line: `daybell`, or `python -m daybell`.
 
-Only what is needed to understand the words typed is imported here; a command imports the rest
-when it runs, so that `--help` and completion are quick. Each module beside this one holds a group
-of commands: what can be typed, and, further down or in a module of its own, what it does.
+`COMMANDS` lists the commands and their modules. `LazyGroup` imports a module when its command is
+typed or its help is shown; the work of a command is imported when it runs (`daybell.cli.actions`).
+So `--help` and completion are quick.
 """
 
 from __future__ import annotations
@@ -10,33 +10,100 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from copy import copy
-from functools import partial
-from typing import Annotated, Any, Final
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.main import get_command
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 from typer.models import CommandInfo
 
-from daybell.cli import operations
-from daybell.cli.apply import command
-from daybell.cli.commands import (
-    admin,
-    dead_letters,
-    events,
-    executions,
-    jobs,
-    schedules,
-    secrets,
-    templates,
-    workers,
-)
-from daybell.cli.options import MISUSE, ApiUrl, DatabaseUrl, Json, database_flag, run, skip_adapters
-from daybell.cli.roles import commands
+from daybell import __version__
+from daybell.cli.options import MISUSE, ApiUrl, DatabaseUrl, skip_adapters
 from daybell.cli.runtime import DONE, MISUSED, guard, open_streams, print_stderr
-from daybell.errors import UsageError
+
+
+class Entry(NamedTuple):
+    """A command or a group: the module and the name that it has there, and its line of help."""
+
+    module: str
+    name: str
+    help: str
+
+
+COMMANDS: Final = {
+    "dev": Entry("roles", "dev", "Run everything on this machine, in one process."),
+    "worker": Entry("roles", "worker", "Run the executions of an app, or of jobs without code."),
+    "scheduler": Entry("roles", "scheduler", "Fire schedules, and look after the store."),
+    "server": Entry("roles", "server", "Serve the HTTP API."),
+    "apply": Entry("jobs", "apply", "Make the jobs be what files say, and show what that changes."),
+    "migrate": Entry("operations", "migrate", "Bring the store's schema up to date."),
+    "doctor": Entry("operations", "doctor", "Look for problems, and say what to do."),
+    "bench": Entry("operations", "bench", "Measure the store at hand with jobs that do nothing."),
+    "chaos": Entry(
+        "operations", "chaos", "Kill and freeze workers under load, and see what is lost."
+    ),
+    "top": Entry("operations", "top", "Watch queues, workers and rates; q or Ctrl-C quits."),
+    "progress": Entry(
+        "executions", "progress", "Report how far the command of a job is, from inside it."
+    ),
+    "jobs": Entry("jobs", "app", "Jobs: what there is to run."),
+    "templates": Entry(
+        "jobs", "templates_app", "Templates: jobs with blanks, from which others are made."
+    ),
+    "secrets": Entry("admin", "secrets_app", "Secrets: values that jobs use and nobody reads."),
+    "executions": Entry("executions", "app", "Executions: what runs, ran and will run."),
+    "events": Entry("executions", "events_app", "Events: what executions wait for."),
+    "dead-letters": Entry(
+        "executions", "dead_letters_app", "Dead letters: executions out of tries."
+    ),
+    "workers": Entry("workers", "workers_app", "Workers: processes that run executions."),
+    "queues": Entry("workers", "queues_app", "Queues: lanes that workers subscribe to."),
+    "cron": Entry("schedules", "app", "Schedules: what they mean, and when they fire."),
+    "keys": Entry("admin", "keys_app", "Keys: who may use the HTTP API, and for what."),
+    "tenants": Entry(
+        "admin", "tenants_app", "Tenants: isolated spaces, and how much each may use."
+    ),
+    "audit": Entry("admin", "audit_app", "The audit log: who changed what."),
+}
+
+
+class Stub(TyperCommand):
+    """A command of which only the name and the line of help are needed."""
+
+
+class LazyGroup(TyperGroup):
+    """The commands of the table. One that is not typed stays a stub with its line of help."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        stubs = {name: Stub(name, help=entry.help) for name, entry in COMMANDS.items()}
+        self.commands.update(stubs)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Load the command that the first word names."""
+        name, *words = args
+        if isinstance(self.commands.get(name), Stub):
+            return name, self.load(name, words), words
+        return super().resolve_command(ctx, args)
+
+    def load(self, name: str, words: Sequence[str] = ()) -> Any:
+        """Import a command or a group; of a group, build only the command that `words` name."""
+        entry = COMMANDS[name]
+        found = getattr(import_module(f"daybell.cli.commands.{entry.module}"), entry.name)
+        outer = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+        if isinstance(found, typer.Typer):
+            outer.add_typer(_narrow(found, words), name=name)
+        else:
+            outer.command(name)(found)
+        command = get_group(outer).commands[name]
+        skip_adapters(command)
+        return command
+
 
 app = typer.Typer(
     name="daybell",
+    cls=LazyGroup,
     help="A distributed task scheduler that keeps every job in SQLite or PostgreSQL.",
     no_args_is_help=True,
     # Rich help looks nicer and takes three times as long to appear.
@@ -48,8 +115,6 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from daybell import __version__
-
         typer.echo(f"daybell {__version__}")
         raise typer.Exit
 
@@ -65,81 +130,6 @@ def read_settings(
     ] = False,
 ) -> None:
     context.obj = {"database_url": database_url, "api_url": api_url}
-
-
-app.command()(commands.dev)
-app.command()(commands.worker)
-app.command()(commands.scheduler)
-app.command()(commands.server)
-app.add_typer(jobs.app, name="jobs")
-app.command()(command.apply)
-app.add_typer(templates.app, name="templates")
-app.add_typer(secrets.app, name="secrets")
-app.add_typer(executions.app, name="executions")
-app.add_typer(events.app, name="events")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(workers.workers_app, name="workers")
-app.add_typer(workers.queues_app, name="queues")
-app.add_typer(schedules.app, name="cron")
-app.add_typer(admin.keys_app, name="keys")
-app.add_typer(admin.tenants_app, name="tenants")
-app.add_typer(admin.audit_app, name="audit")
-
-
-@app.command()
-def migrate(
-    context: typer.Context,
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with 1 if a step is pending.")
-    ] = False,
-    grant: Annotated[
-        str | None,
-        typer.Option(
-            "--grant",
-            metavar="ROLE",
-            help="PostgreSQL: give this role what running needs, without rights on the schema.",
-            show_default=False,
-        ),
-    ] = None,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Bring the store's schema up to date."""
-    from daybell.cli.migration import migrate
-
-    flag = database_flag(context, database_url)
-    run(context, partial(migrate, check=check, grant=grant, flag=flag), database_url)
-
-
-@app.command()
-def doctor(
-    context: typer.Context,
-    app: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="APP",
-            help="An app to compare with the store: module:app, or a file.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Look for problems, and say what to do."""
-    from daybell.cli.doctor.report import doctor, refuse
-
-    flag = database_flag(context, database_url)
-    try:
-        run(context, partial(doctor, as_json=as_json, flag=flag, spec=app), database_url)
-    except UsageError as error:
-        if as_json:
-            refuse(error)
-        raise
-
-
-app.command()(operations.bench)
-app.command()(operations.chaos)
-app.command()(operations.top)
-app.command()(executions.progress)
 
 
 MISPLACED: Final = "No such option: --api-url"
@@ -166,8 +156,8 @@ def _run() -> None:
 
 
 def _command() -> Any:
-    """The command that Typer makes of the app, without those that were not typed."""
-    return app if hasattr(app, "commands") else get_command(_narrow(app, sys.argv[1:]))
+    """The command that Typer makes of the app."""
+    return app if hasattr(app, "commands") else get_command(app)
 
 
 def _narrow(group: typer.Typer, words: Sequence[str]) -> typer.Typer:
@@ -209,5 +199,6 @@ def _typed_path() -> str:
     for word in sys.argv[1:]:
         inner = getattr(command, "commands", {}).get(word)
         if inner is not None:
-            command, path = inner, f"{path} {word}"
+            command = command.load(word) if isinstance(inner, Stub) else inner
+            path = f"{path} {word}"
     return path

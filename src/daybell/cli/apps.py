@@ -202,7 +202,7 @@ async def connect_app(app: App, *, migrate: bool = False) -> AsyncGenerator[Stor
     """Connect the app, define its jobs, and yield the store that it uses.
 
     The worker has to use that very store: what is in memory is nowhere else. Definitions that the
-    store does not go by are told by `going_back`.
+    store does not follow are reported by `commands.definitions.restore_superseded`.
     """
     use_store(app.url)
     if migrate and app.url.startswith("postgres"):

@@ -10,7 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from daybell.cli import output
-from daybell.cli.terminal import StopSignals
+from daybell.cli.roles import logs
+from daybell.cli.runtime import DONE, FAILED, with_flag
+from daybell.cli.terminal import StartInterrupted, StopSignals
 from daybell.client import Client
 from daybell.core.ids import mint
 from daybell.core.limits import ENQUEUE_BATCH_MAX
@@ -19,6 +21,7 @@ from daybell.engine.events import Ended
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import Conflict, SchemaError
 from daybell.sdk.app import App
+from daybell.settings import Settings, masked_url
 
 TENANT: Final = "daybell-bench"
 QUEUE: Final = "daybell-bench"
@@ -171,3 +174,32 @@ async def _run(worker: Worker, counter: Counter, stop: StopSignals, clock: Clock
             stopping.cancel()
             await worker.stop()
     return took
+
+
+async def bench(
+    settings: Settings, *, asked: dict[str, Any], flag: str | None, as_json: bool
+) -> int:
+    """Measure the store of the settings and print the rates."""
+    logs.configure()
+    with StopSignals() as stop:
+        try:
+            measured = await measure(settings.database_url, stop=stop, **asked)
+        except StartInterrupted:
+            return stop.code
+        except LeftoverWork as error:
+            raise Conflict(with_flag(str(error), flag)) from error
+    jobs, concurrency = asked["jobs"], asked["concurrency"]
+    if as_json:
+        output.echo_json(measured.as_json())
+    else:
+        output.echo_fields(
+            {
+                "store": masked_url(settings.database_url),
+                "enqueue": f"{measured.enqueue_rate:,.0f} jobs a second",
+                "run": f"{measured.run_rate:,.0f} jobs a second, {concurrency} at a time,"
+                " one process",
+                "finished": f"{measured.finished:,} of {jobs:,}",
+                "left behind": measured.left_behind,
+            }
+        )
+    return DONE if measured.finished == jobs else FAILED

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Final, cast, get_args
 
 import typer
 from typer.core import TyperCommand
 
+from daybell.cli import actions
 from daybell.cli.runtime import Command, run_command
 from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
 
@@ -88,7 +89,6 @@ Cursor = Annotated[
     ),
 ]
 Flags = Mapping[str, str | None]
-Lists = Callable[..., Coroutine[object, object, int]]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 Timeout = Annotated[
     str | None,
@@ -150,40 +150,17 @@ ON_STORE = frozenset({"migrate", "doctor", "scheduler", "server", "bench", "chao
 
 def statuses(incomplete: str) -> list[str]:
     """What `--status` may be, for completion."""
-    from daybell.core.execution import State
-
-    return [word for word in ("pending", *State) if word.startswith(incomplete)]
+    return actions.completion.statuses(incomplete)
 
 
 def priorities(incomplete: str) -> list[str]:
     """What `--priority` may be, for completion."""
-    from daybell.core.execution import Priority
-
-    return [one.label for one in Priority if one.label.startswith(incomplete)]
+    return actions.completion.priorities(incomplete)
 
 
 def group(help: str) -> typer.Typer:
     """A group of commands."""
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
-
-
-def list_of(app: typer.Typer) -> Callable[[Lists], Lists]:
-    """Makes a function the `list` of a group: of all that a tenant has, without further options."""
-
-    def add(command: Lists) -> Lists:
-        def list_all(
-            context: typer.Context,
-            tenant: Tenant = None,
-            as_json: Json = False,
-            database_url: DatabaseUrl = None,
-        ) -> None:
-            run(context, partial(command, tenant=tenant, as_json=as_json), database_url)
-
-        list_all.__doc__ = command.__doc__
-        app.command("list")(list_all)
-        return command
-
-    return add
 
 
 def skip_adapters(command: Any) -> None:
@@ -305,87 +282,3 @@ class CommandWithWords(TyperCommand):
 def words_after(context: typer.Context) -> list[str]:
     """The words that came after `--`."""
     return list(context.meta.get(DASHES, []))
-
-
-# Short ways of writing at a terminal: a secret within a text, a file's text, a name and a value.
-#
-# Imported for `--help` too: nothing heavy here.
-
-# What a terminal's user writes for {"secret": "NAME"}, anywhere in a text.
-SECRET: Final = re.compile(r"@secret:([A-Za-z_][A-Za-z0-9_]*)")
-MARK: Final = "@secret:"
-
-
-def parse_reference(text: str) -> Any:
-    """The text, or what stands for it if a secret is named in it."""
-    parts: list[Any] = []
-    end = 0
-    for found in SECRET.finditer(text):
-        parts += [text[end : found.start()], {"secret": found[1]}]
-        end = found.end()
-    if not parts:
-        return text
-    said = [part for part in (*parts, text[end:]) if part != ""]
-    return said[0] if len(said) == 1 else {"join": said}
-
-
-def parse_nested_references(value: Any) -> Any:
-    """The same for all texts in a value."""
-    if isinstance(value, str):
-        return parse_reference(value)
-    if isinstance(value, list):
-        return [parse_nested_references(one) for one in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {name: parse_nested_references(one) for name, one in fields.items()}
-    return value
-
-
-def format_references(value: Any) -> str:
-    """The other way round, for people: a text with its secrets by name."""
-    from daybell.core.references import JOIN, is_reference, reference
-
-    named = reference(value, "secret")
-    if named is not None:
-        return f"{MARK}{named}"
-    if is_reference(value):
-        return "".join(map(format_references, value[JOIN]))
-    if isinstance(value, str):
-        return value
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
-
-
-def read_text_value(text: str, *, what: str) -> str:
-    """The text itself, or that of a file which is named as @FILE; @- is what comes in. Text that
-    begins with @ is written with two of them.
-    """
-    if not text.startswith("@") or text.startswith(MARK):
-        return text
-    if text.startswith("@@"):
-        return text[1:]
-    from daybell.cli.apply.files import read_text
-    from daybell.errors import UsageError
-
-    try:
-        return read_text(text[1:], what=f"{what} {text}")
-    except UsageError as error:
-        raise UsageError(f"{error}; text that begins with @ is written @@") from None
-
-
-def parse_pairs(given: Sequence[str], flag: str, mark: str) -> dict[str, str]:
-    """What was given by name; a name that comes twice is refused."""
-    said: dict[str, str] = {}
-    for one in given:
-        name, found, value = one.partition(mark)
-        name = name.strip()
-        if not found or not name:
-            from daybell.errors import shown
-
-            form = "NAME=VALUE" if mark == "=" else "'NAME: VALUE'"
-            raise typer.BadParameter(f"{flag} {shown(one)} is not of the form {form}")
-        if name in said:
-            raise typer.BadParameter(f"{flag} {name} is given twice")
-        said[name] = value
-    return said

@@ -6,18 +6,18 @@ import errno
 import logging
 import os
 import re
+import shlex
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import replace
+from typing import NoReturn
 
 from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError
+from daybell.settings import Settings, masked_url
 
-if TYPE_CHECKING:
-    from daybell.settings import Settings
-
-
-Command = Callable[["Settings"], Awaitable[int]]
+Command = Callable[[Settings], Awaitable[int]]
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -35,10 +35,6 @@ def run_command(
     `on_store` names a command that cannot do its work by way of a server.
     """
     global _flags, _mask, _store
-    from dataclasses import replace
-
-    from daybell.settings import Settings, masked_url
-
     settings = Settings.load(flags)
     if flags.get("database_url") is not None:
         settings = replace(settings, api_url=None)  # who names a store means that one
@@ -76,8 +72,6 @@ def _source(flags: Mapping[str, object]) -> str:
 
 def require_store(settings: Settings, command: str, *, url: str | None = None) -> None:
     """Refuse a command that needs a store where only a server is named. `url` is the app's own."""
-    from daybell.settings import Settings
-
     given = Settings.given()
     if settings.api_url is None or "database_url" in given:
         return
@@ -95,8 +89,6 @@ def use_server() -> None:
     Raises UsageError if a file in this folder would decide where the key of the user is sent.
     """
     global _store
-    from daybell.settings import Settings
-
     if Settings.is_key_misdirected(_flags):
         raise UsageError(
             "only daybell.toml in this folder names the server, and DAYBELL_API_KEY is not sent to"
@@ -110,8 +102,6 @@ def use_server() -> None:
 def use_store(url: str) -> None:
     """Have errors name this store, the one that the app's code asks for, and hide its password."""
     global _mask, _store
-    from daybell.settings import Settings
-
     before, own = _mask, Settings(database_url=url).mask
 
     def mask(text: str) -> str:
@@ -138,10 +128,6 @@ def with_flag(
     advice = re.sub(r"(`daybell migrate) --database-url [^`]+`, or .*", r"\1`", advice)
     if flag is None:
         return advice
-    import shlex
-
-    from daybell.settings import masked_url
-
     is_plain = masked_url(flag) == flag
     given = f" --database-url {shlex.quote(flag)}" if is_plain else ""
     after = "" if is_plain else f" {otherwise}"
@@ -155,7 +141,7 @@ def with_flag(
 
 def run_async(work: Awaitable[int]) -> int:
     """Run to the end on the fastest event loop there is."""
-    import asyncio
+    import asyncio  # takes longer than all that `--help` needs
 
     async def whole() -> int:
         return await work
@@ -254,8 +240,6 @@ def _write_stderr(message: str) -> None:
         spoken.log(level or logging.INFO, "%s", rest if level else text)
         return
     if os.environ.get("DAYBELL_DEBUG") == "1" and message.startswith("error:"):
-        import traceback
-
         sys.stderr.write(_mask(traceback.format_exc()))
     # One line, whatever the message contains.
     sys.stderr.write(" ".join(_mask(message).split()) + "\n")

@@ -120,7 +120,7 @@ class Filters(TypedDict, total=False):
     nodes: bool  # also those that are nodes of a workflow's run, whichever
     since: Time | None  # created; a length of time such as "1h" means so long ago
     until: Time | None
-    # By content: see `core.search`.
+    # By content: see `core.views.Content`.
     args: Mapping[str, Any] | None  # by name, or by a dotted path
     unique_key: str | None
     error: str | None  # the name of a class, or a part of the text

@@ -474,7 +474,7 @@ def build_schedule(
     )
 
 
-# What a job depends on: other jobs, by name. `core.dependencies` says when they let it run.
+# Dependencies of a job: other jobs, by name. `core.schedule.may_begin` decides when it may run.
 
 
 class Dependencies:

@@ -42,7 +42,8 @@ class Event(StrEnum):
 
 # What has lost so many workers is suspected of killing them. Its start is on record before it
 # begins, so that of all suspects in a worker only those are counted as lost that had begun; and
-# whether it was the only one, because otherwise another may be to blame (`engine.suspects`).
+# whether it was the only one, because otherwise another may be to blame: see
+# `engine.execute.Suspects`.
 SUSPECT_CRASHES: Final = 2
 COMPANY_CRASHES_MAX: Final = 4  # beyond `max_crashes`, that other suspects may be to blame for
 FOR_SLEEP: Final = "sleep"  # why something is scheduled: a `sleep` step asked for it
@@ -289,7 +290,7 @@ def is_expired(claimed: Claimed, *, now: Instant) -> bool:
 
 
 def _loss_error(message: str) -> str:
-    """The error that a lost worker leaves behind, in the form of `core.failure.Failure`."""
+    """The error that a lost worker leaves behind, in the form of `core.execution.Failure`."""
     return msgspec.json.encode({"type": "WorkerLost", "message": message}).decode()
 
 

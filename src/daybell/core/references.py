@@ -20,7 +20,8 @@ LITERAL: Final = "as_is"
 # What a text has in it if a value that it was made of refers to a secret: quick to look for.
 SECRET_MARK: Final = '"secret"'
 _LITERAL_MARK: Final = f'"{LITERAL}"'
-# What stands for a text, also in workflows (see `core.outputs`), and what may be said beside it.
+# Objects that stand for a text, also in workflows (see `core.workflow.expressions`), and the keys
+# that may stand beside them.
 _BESIDE: Final = {
     **{noun: () for noun in (*NOUNS, JOIN)},
     **{noun: ("path",) for noun in ("output", "param", "item")},

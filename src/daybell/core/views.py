@@ -264,7 +264,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     # Also executions that have a `node`: parts of a workflow's run. They are left out otherwise,
     # unless `parent` names their run, or `ids` names them.
     with_nodes: bool = False
-    content: Content | None = None  # compared with one execution after the other: see `core.search`
+    content: Content | None = None  # compared with one execution after the other, by `scan`
 
     @property
     def shows_nodes(self) -> bool:

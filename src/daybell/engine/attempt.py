@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
@@ -175,6 +175,8 @@ logger = logging.getLogger("daybell.worker")
 
 T = TypeVar("T")
 
+Fence = tuple[UUID, int]  # the execution's id, and the attempt
+
 GROUP_CHARS_MAX: Final = 8 * 1024 * 1024  # of results; each may be large
 
 Answer = list[Step] | None  # None: the execution is somebody else's
@@ -184,13 +186,20 @@ PendingSteps = tuple[list[NewStep], "asyncio.Future[Answer]"]
 class Recorder:
     """Steps of one worker's executions on their way to the store."""
 
-    def __init__(self, store: Store, *, tenant: str, worker: UUID, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant: str,
+        worker: UUID,
+        clock: Clock,
+        stop_stale: Callable[[Fence], object],
+    ) -> None:
         self._store = store
         self._tenant = tenant
         self._worker = worker
         self.clock = clock
-        # Set by who knows how: stops runs, by id and attempt, for a reason.
-        self.stop: Callable[[Collection[tuple[UUID, int]], Any], object] = _stop_nothing
+        self.stop_stale = stop_stale  # stops an attempt that this worker no longer holds
         self._waiting: list[PendingSteps] = []
         self._on_its_way: list[PendingSteps] = []
         self._writer: asyncio.Task[None] | None = None
@@ -311,12 +320,6 @@ def _all_or_none(found: list[Step | None]) -> Answer:
     return steps if len(steps) == len(found) else None
 
 
-def _stop_nothing(fences: Collection[tuple[UUID, int]], why: Any) -> None:
-    del fences, why
-
-
-Fence = tuple[UUID, int]
-
 # What others answer to a job of another kind may be anything, and is never a setting of its worker.
 SHOWS_SETTINGS: Final = frozenset({"task", "command"})
 GRACE_SECONDS: Final = 5.0  # for what was stopped to end
@@ -362,7 +365,7 @@ class Attempt(msgspec.Struct, eq=False):
     is_watchful: bool = False
     has_news: bool = False
     is_shown: bool = False
-    durable: Any = None  # what it has done durably, if it has: `runners.durable.Durable`
+    durable: Any = None  # what it has done durably, if it has: `runners.python.DurableState`
     masks: ExecutionMask | None = None  # None: it has opened nothing and said nothing
     is_reported: bool = False  # a line of its output was withheld
 
@@ -582,7 +585,7 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 class StepLedger:
-    """Where a run writes down its steps: see `runners.durable.Ledger`, which this must fit."""
+    """Where a run writes down its steps: see `runners.python.StepLedger`, which this must fit."""
 
     def __init__(self, run: Attempt, recorder: Recorder) -> None:
         self._run = run
@@ -612,7 +615,7 @@ class StepLedger:
     async def record(self, steps: Sequence[NewStep]) -> list[Step]:
         found = await self._recorder.record(steps)
         if found is None:
-            self._recorder.stop({self._run.fence}, Stop.STALE)
+            self._recorder.stop_stale(self._run.fence)
             raise asyncio.CancelledError
         return self._given(found)
 

@@ -203,6 +203,10 @@ class Dispatcher:
         events: Events,
         elsewhere: TaskRouting,
         ahead: Seconds = 0.0,
+        wake: Callable[[], None],  # the loop around `tick`
+        room: Callable[[], int],  # how many more ends can be reported
+        give_back: Callable[[Claimed, Seconds], None],  # an execution that was not started
+        lose: Callable[[], None],  # the lease may be over
     ) -> None:
         self._store = store
         self._executor = executor
@@ -216,7 +220,7 @@ class Dispatcher:
         self._clock = clock
         self._mint = mint
         self._events = events
-        self.elsewhere = elsewhere
+        self._elsewhere = elsewhere
         self._buffer: deque[Claimed] = deque()
         self._suspects = Suspects(executor, clock)
         self._asked: tuple[UUID, int] | None = None  # a claim without an answer: lease and limit
@@ -230,15 +234,15 @@ class Dispatcher:
         self._limited_seconds = LIMITED_SECONDS  # how long to wait for a quota the next time
         self._moved_at = clock.monotonic()  # when something was started last
         self.is_open = True
-        self.wake: Callable[[], None] = _do_nothing  # set by whoever runs the loop
-        self.room: Callable[[], int] = _no_bound  # likewise: how many more ends can be reported
-        self.give_back: Callable[[Claimed, Seconds], None] = _refuse_return  # likewise
-        self.lose: Callable[[], None] = _do_nothing  # likewise: the lease may be over
+        self._wake = wake
+        self._room = room
+        self._give_back = give_back
+        self._lose = lose
 
     async def tick(self) -> Seconds | None:
         self._return_stranded()
         is_repeated = self._asked is not None
-        if not is_repeated and (pause := self.elsewhere.pause) > 0:
+        if not is_repeated and (pause := self._elsewhere.pause) > 0:
             return pause
         asking = self._ask()
         if asking is None:
@@ -272,7 +276,7 @@ class Dispatcher:
             return self._wait_for_quota()
         if claim.next_due is None:
             return POLL_SECONDS
-        patience = max(self._suspects.patience, self.elsewhere.patience(claim.next_due))
+        patience = max(self._suspects.patience, self._elsewhere.patience(claim.next_due))
         seconds = max(0.0, claim.next_due - claim.now) + patience
         return min(POLL_SECONDS, seconds)
 
@@ -315,7 +319,7 @@ class Dispatcher:
         self._is_filling = False
         self._start()
         if not self._is_dry and self._wanted() > 0:
-            self.wake()
+            self._wake()
 
     def _start(self) -> None:
         if not self.is_open:
@@ -325,7 +329,7 @@ class Dispatcher:
             return
         now = self._clock.monotonic()
         if now >= self._executor.held_until:
-            self.lose()  # the answer had to wait for a process that stood still
+            self._lose()  # the answer had to wait for a process that stood still
             return
         slots -= self._start_suspects(slots)
         if self._buffer and slots > 0:
@@ -336,7 +340,7 @@ class Dispatcher:
             if is_suspect(claimed):
                 delay = self._suspects.add(claimed)
                 if delay is not None:
-                    self.give_back(claimed, delay)
+                    self._give_back(claimed, delay)
                 continue
             slots -= 1
             self._started += 1
@@ -370,12 +374,12 @@ class Dispatcher:
         other workers may be idle.
         """
         for claimed, delay in self._suspects.stranded():
-            self.give_back(claimed, delay)
+            self._give_back(claimed, delay)
         now = self._clock.monotonic()
         if not self._buffer or now - self._moved_at < STRANDED_SECONDS:
             return
         for claimed in self._buffer:
-            self.give_back(claimed, 0.0)
+            self._give_back(claimed, 0.0)
         self._buffer.clear()
         self._rate, self._started, self._rated_at = 0.0, 0, now
 
@@ -384,7 +388,7 @@ class Dispatcher:
         buffered = len(self._buffer)
         ahead = self._ahead()
         free = self._concurrency + ahead - len(self._executor) - buffered
-        wanted = min(free, room := self.room() - buffered)
+        wanted = min(free, room := self._room() - buffered)
         self._is_held_up = room < free
         # Not one at a time when many pass: wait until half of what may be ahead is used up.
         return min(wanted, CLAIM_MAX) if wanted > ahead // 2 else 0
@@ -405,15 +409,3 @@ class Dispatcher:
             self._rate += RATE_SMOOTHING * (self._started / elapsed - self._rate)
             self._started, self._rated_at = 0, now
         self._claim_seconds += RATE_SMOOTHING * (claim_seconds - self._claim_seconds)
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def _no_bound() -> int:
-    return AHEAD_MAX + CLAIM_MAX
-
-
-def _refuse_return(claimed: Claimed, delay: Seconds) -> None:
-    raise AssertionError("nobody takes back what was claimed")

@@ -141,7 +141,7 @@ class RunEndObserver:
         self._heard: dict[_RunKey, Instant] = {}  # when they began, or a node of theirs ended here
         self._only_begun: set[_RunKey] = set()  # those of which no node has ended here
         self._ended: dict[_RunKey, set[UUID]] = {}  # nodes that ended here
-        self.wake: Callable[[], None] = lambda: None  # set by whoever runs the loop
+        self.loop = Loop("run ends", self.tick, interval=IDLE_SECONDS, clock=clock)
 
     def __call__(self, event: object) -> None:
         if isinstance(event, RunBegun):
@@ -171,7 +171,7 @@ class RunEndObserver:
         is_first = not self._heard
         self._heard[key] = self._clock.now()
         if is_first:
-            self.wake()
+            self.loop.wake()
 
     async def tick(self, *, quiet: Seconds = QUIET_SECONDS) -> Seconds | None:
         """Look at the runs of which nothing was heard for so long."""
@@ -241,14 +241,12 @@ def _finished_at(run: Execution) -> Instant:
 async def observe_run_ends(store: Store, *, events: Events, clock: Clock) -> AsyncGenerator[None]:
     """Tell the observers of this process how runs end, as long as this lasts."""
     ends = RunEndObserver(store, events=events, clock=clock)
-    loop = Loop("run ends", ends.tick, interval=IDLE_SECONDS, clock=clock)
-    ends.wake = loop.wake
     events.observe(ends, only_trouble=True)
-    loop.start()
+    ends.loop.start()
     try:
         yield
     finally:
-        await loop.stop()
+        await ends.loop.stop()
         with suppress(Unavailable):
             while ends.has_heard:  # an inner run leads on to the one around it
                 await ends.tick(quiet=0.0)

@@ -22,35 +22,54 @@ from daybell.core.lifecycle import SUSPECT_CRASHES, Transition
 from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
 from daybell.core.retry import Retry, read_retry_time
 from daybell.core.units import Seconds
-from daybell.engine.attempt import GRACE_SECONDS, Attempt, AttemptHost, Fence, Handlers, Stop
+from daybell.engine.attempt import (
+    GRACE_SECONDS,
+    Attempt,
+    AttemptHost,
+    Fence,
+    Handler,
+    Handlers,
+    Stop,
+)
 from daybell.engine.clock import Clock
 from daybell.errors import RetryLater, Suspended, Unavailable, UsageError, is_permanent
 
-# What runs lead to: from what happened to a decision of `core.lifecycle`.
-
 logger = logging.getLogger("daybell.worker")
+
+T = TypeVar("T")
+
+# Puts on record that a suspect begins, and whether it is the only one here, which is asked for.
+# Answers how long its probation is; None: it is not this worker's any more.
+Announce: TypeAlias = Callable[[Attempt, Callable[[], bool]], Awaitable[Seconds | None]]
+# Answers after how long another worker can have an execution that lacks something here; None: no
+# other worker is known to offer it.
+Route: TypeAlias = Callable[[Claimed, str], Awaitable[Seconds | None]]
+
+UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
+COMMIT_SECONDS: Final = 1.0  # until an attempt that was not committed runs again
+SUSPECT_SECONDS: Final = 1.0  # until a suspect that had to go back is looked at again
+PROVEN_SECONDS: Final = 0.01  # after its probation, until others are started: timers are coarse
 
 
 class OutcomeRules:
-    """What the runs of a worker lead to."""
+    """The transition that each way to end an attempt leads to, by `core.lifecycle`."""
 
-    def __init__(self, host: AttemptHost, clock: Clock) -> None:
-        self._host = host
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def stopped(
+    def after_stop(
         self, run: Attempt, error: BaseException | None = None, *, hands_back: bool = False
     ) -> Transition | None:
-        """It has ended because it was told to; None: nobody wants to hear of it."""
+        """It ended because it was stopped; None: nothing is reported."""
         assert run.stop is not None
-        ran = None if run.started is None else run.ran(self._clock)
+        ran = self._ran(run)
         match run.stop:
             case Stop.TIMEOUT:
                 late = TimeoutError(f"it did not end within its timeout of {self.timeout(run):g} s")
                 late.__cause__ = error  # which shows where it was
                 if isinstance(error, DescribedError):
                     error.__traceback__ = None  # not where it was, but where we were
-                return self.failed(run, late, timed_out=True)
+                return self.after_error(run, late, timed_out=True)
             case Stop.CANCEL:
                 return lifecycle.after_cancel(run.claimed, ran=ran)
             case Stop.RELEASE | Stop.STALE if self._is_used_up(run):
@@ -63,15 +82,15 @@ class OutcomeRules:
 
     @staticmethod
     def _is_used_up(run: Attempt) -> bool:
-        """Whether it has begun, and must not begin again."""
+        """True if it has begun, and must not begin again."""
         return run.started is not None and run.handler is not None and run.handler.starts_once
 
-    def put_off(self, run: Attempt, asked: RetryLater) -> Transition:
-        """It has asked for another time."""
+    def after_retry_later(self, run: Attempt, asked: RetryLater) -> Transition:
+        """It asked for another time."""
         try:
             delay, at = read_retry_time(asked)
         except UsageError as error:
-            return self.failed(run, error)
+            return self.after_error(run, error)
         ran = run.ran(self._clock)
         return lifecycle.after_retry_later(
             run.claimed,
@@ -82,11 +101,11 @@ class OutcomeRules:
             checkpoint=run.checkpoint,
         )
 
-    def suspended(self, run: Attempt, asked: Suspended) -> Transition:
+    def after_suspension(self, run: Attempt, asked: Suspended) -> Transition:
         """It waits for a time or an event, without a worker.
 
-        What has come so far in good order is not what kills its workers. It may go on for months,
-        and each of them may lose some.
+        A function that got so far is not the cause of lost workers. It may go on for months, and
+        lose some in each of them, so its crashes are forgotten.
         """
         ran = run.ran(self._clock)
         claimed = msgspec.structs.replace(run.claimed, crashes=0)
@@ -101,8 +120,10 @@ class OutcomeRules:
             checkpoint=run.checkpoint,
         )
 
-    def failed(self, run: Attempt, error: BaseException, *, timed_out: bool = False) -> Transition:
-        """It has raised this."""
+    def after_error(
+        self, run: Attempt, error: BaseException, *, timed_out: bool = False
+    ) -> Transition:
+        """It raised this."""
         failure = Failure.from_exception(error, mask=run.mask)
         return lifecycle.after_failure(
             run.claimed,
@@ -118,6 +139,13 @@ class OutcomeRules:
             exception=error,
             report=partial(self._report_mistake, run),
         )
+
+    def after_return(self, run: Attempt, delay: Seconds) -> Transition:
+        """Another worker can run it."""
+        return lifecycle.after_release(run.claimed, delay=delay, ran=self._ran(run))
+
+    def _ran(self, run: Attempt) -> Seconds | None:
+        return None if run.started is None else run.ran(self._clock)
 
     def _report_mistake(self, run: Attempt, mistake: Exception) -> None:
         """Log that a retry function failed. The execution's own log has it, too, unless the task
@@ -143,23 +171,8 @@ class OutcomeRules:
         return msgspec.structs.replace(policy, retries=run.claimed.retries)
 
 
-T = TypeVar("T")
-
-# Puts on record that a suspect begins, and whether it is the only one here, which is asked for.
-# Answers how long its probation is; None: it is not this worker's any more.
-Announce: TypeAlias = Callable[[Attempt, Callable[[], bool]], Awaitable[Seconds | None]]
-
-UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
-COMMIT_SECONDS: Final = 1.0  # until what was not committed is run again
-SUSPECT_SECONDS: Final = 1.0  # until a suspect that had to go back is looked at again
-PROVEN_SECONDS: Final = 0.01  # after its probation, until others are started: timers are coarse
-
-
 class Executor:
-    """Starts, stops and concludes runs.
-
-    `finish` is given what each led to, `freed` is told of every end.
-    """
+    """Starts, stops and concludes attempts."""
 
     def __init__(
         self,
@@ -168,8 +181,12 @@ class Executor:
         worker: UUID,
         host: AttemptHost,
         clock: Clock,
-        finish: Callable[[Claimed, Transition, Attempt], None],
-        freed: Callable[[], None],
+        finish: Callable[[Claimed, Transition, Attempt], None],  # writes an end
+        freed: Callable[[], None],  # a slot is free
+        write: Callable[[list[Attempt]], Awaitable[None]],  # reports of attempts
+        announce: Announce,
+        route: Route,
+        lose: Callable[[], None],  # it is later than `held_until`
     ) -> None:
         self._handlers = handlers
         self._worker = worker
@@ -177,15 +194,12 @@ class Executor:
         self._finish = finish
         self._freed = freed
         self._host = host
-        self._endings = OutcomeRules(host, clock)
-        self.write: Callable[[list[Attempt]], Awaitable[None]] = (
-            _discard_reports  # set by who knows how
-        )
-        self.announce: Announce = _skip_announcement  # likewise
-        # After how long somebody else can have what lacks something here; None: nobody can.
-        self.elsewhere: Callable[[Claimed, str], Awaitable[Seconds | None]] = _route_nowhere
+        self._outcomes = OutcomeRules(clock)
+        self._write = write
+        self._announce = announce
+        self._route = route
+        self._lose = lose
         self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
-        self.lose: Callable[[], None] = _do_nothing  # told when it is later than that
         self.hands_back = False  # what is abandoned, when the store can be told
         self._runs: dict[Attempt, None] = {}  # in the order of their starts
         self._detached: dict[Attempt, None] = {}  # go on without a lease
@@ -245,10 +259,10 @@ class Executor:
             if not self._stop(run, why) and why is Stop.ABANDON:
                 run.stop = why  # whatever it was stopped for before, nobody wants to hear of it
 
-    def let_go(self) -> bool:
-        """Have what may go on without a lease do so, apart from the rest; False: there is none.
+    def detach_lease_free(self) -> bool:
+        """Let attempts that need no lease go on, apart from the rest; False: there are none.
 
-        It holds no slot any more. What it leads to is still told, for what that is worth.
+        They hold no slots any more. Their ends are still reported, and may come too late.
         """
         for run in self:
             if run.stop is None and run.handler is not None and run.handler.goes_on:
@@ -272,12 +286,8 @@ class Executor:
         claimed = run.claimed
         logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
         try:
-            # What was abandoned and is at work here is nobody else's before the lease has ended.
-            move = (
-                None
-                if run.stop is Stop.ABANDON
-                else self._endings.stopped(run, hands_back=self.hands_back)
-            )
+            # An abandoned attempt that goes on here keeps its execution until the lease ends.
+            move = None if run.stop is Stop.ABANDON else self._classify_stop(run)
         except BaseException as error:
             move = self._internal_error(run, error)
         self._conclude(run, move)
@@ -298,49 +308,29 @@ class Executor:
         while self._detached:
             await asyncio.wait([run.task for run in self._detached if run.task is not None])
 
+    # --- the stages of an attempt: resolve, begin, perform, classify, conclude ----------------
+
     async def _execute(self, run: Attempt) -> None:
+        """Take an attempt through its stages."""
         try:
             handler = self._handlers.find(run.claimed)
             if handler is None:
                 handler = await self._handlers.ask(run.claimed)
             self._check_lease()
-            if run.stop is None:
-                run.handler = handler
-                back = await self._pass_on(run) if handler is None else None
-                move = back or self._begin(run) or await self._perform(run)
+            if run.stop is not None:
+                move = self._classify_stop(run)
+            elif handler is None:
+                move = await self._classify_unknown(run)
             else:
-                move = self._endings.stopped(run, hands_back=self.hands_back)
+                run.handler = handler
+                move = self._begin(run) or await self._perform(run, handler)
         except BaseException as error:
-            # The task's own errors are dealt with in _perform: this one is ours.
+            # `_perform` has classified the errors of the task: this is an error of the worker.
             move = self._internal_error(run, error)
         run.is_over = True
         if run.transaction is not None:
             await _await_despite_cancellation(run.undo())
         self._conclude(run, move)
-
-    async def _pass_on(self, run: Attempt) -> Transition:
-        """A job unknown here goes back for others; if nobody has it, later and later."""
-        run.lacking = self._handlers.lacking(run.claimed)
-        if (back := await self._return_for_others(run)) is not None:
-            return back
-        delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)
-        claimed = run.claimed
-        if claimed.node is None:
-            lacking = f"no task here is called {claimed.job!r}"
-        else:
-            lacking = f"no task here is what node {claimed.node} of {claimed.job!r} runs"
-        logger.warning("%s; execution %s goes back for %.0f s", lacking, claimed.id, delay)
-        return lifecycle.after_unknown(claimed, delay=delay)
-
-    async def _return_for_others(self, run: Attempt) -> Transition | None:
-        """Give back what somebody else can run; None: nobody is known to, or nothing is lacking."""
-        if run.lacking is None:
-            return None
-        delay = await self.elsewhere(run.claimed, run.lacking)
-        if delay is None:
-            return None
-        ran = None if run.started is None else run.ran(self._clock)
-        return lifecycle.after_release(run.claimed, delay=delay, ran=ran)
 
     def _begin(self, run: Attempt) -> Transition | None:
         """Start the clock, unless it is too late or no longer wanted."""
@@ -350,7 +340,7 @@ class Executor:
         if claimed.expires_at is not None and lifecycle.is_expired(claimed, now=self._clock.now()):
             return lifecycle.after_expiry(claimed)
         run.started = self._clock.monotonic()
-        if (timeout := self._endings.timeout(run)) is not None:
+        if (timeout := self._outcomes.timeout(run)) is not None:
             loop = asyncio.get_running_loop()
             run.timer = loop.call_later(timeout, self._stop, run, Stop.TIMEOUT)
         return None
@@ -360,12 +350,14 @@ class Executor:
         anything is begun, and stops all that is here.
         """
         if self._clock.monotonic() >= self.held_until:
-            self.lose()
+            self._lose()
 
-    async def _put_on_record(self, run: Attempt) -> Transition | None:
-        """Should its worker be lost, it is known that this one had begun, and others had not."""
+    async def _record_suspect(self, run: Attempt) -> Transition | None:
+        """Record that a suspect begins: if its worker is lost, the others are known to be innocent.
+        Answers a transition if it cannot begin.
+        """
         try:
-            probation = await self.announce(run, lambda: self._is_alone(run))
+            probation = await self._announce(run, lambda: self._is_alone(run))
         except Unavailable:
             probation = None
         self._check_lease()
@@ -383,50 +375,85 @@ class Executor:
         """Whether it is the only suspect here."""
         return not any(is_suspect(other.claimed) for other in self._runs if other is not run)
 
-    async def _perform(self, run: Attempt) -> Transition | None:
-        assert run.handler is not None
+    async def _perform(self, run: Attempt, handler: Handler) -> Transition | None:
+        """Run the handler, and classify the way it ended."""
         try:
             # Written out, as a call would cost more than the comparison: see `is_suspect`.
             is_suspected = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES
-            if is_suspected and (back := await self._put_on_record(run)):
+            if is_suspected and (back := await self._record_suspect(run)):
                 return back
-            result = await run.handler.run(run)
+            result = await handler.run(run)
             if result is not None:
                 result = run.mask_json(result)
-        except RetryLater as asked:
-            return self._endings.put_off(run, asked)
-        except BaseException as error:
-            # SystemExit and KeyboardInterrupt too: a task does not end its worker. What was stopped
-            # may raise anything on its way out, and means the stop by it.
-            if run.stop is None and isinstance(error, Suspended):
-                return self._endings.suspended(run, error)
-            back = (
-                await _await_despite_cancellation(self._return_for_others(run))
-                if run.lacking is not None
-                else None
-            )
-            if run.stop is None:
-                return back or self._endings.failed(run, error)
-            return self._endings.stopped(run, error, hands_back=self.hands_back)
+        except BaseException as error:  # SystemExit too: a task does not end its worker
+            return await self._classify_error(run, error)
         if run.stop is not None:
-            # It may have returned because it was told to, with half of its work done.
-            return self._endings.stopped(run, hands_back=self.hands_back)
+            # It may have returned because it was stopped, with half of its work done.
+            return self._classify_stop(run)
         log = None if run.log is None else run.last_words()
         move = lifecycle.after_success(
             run.claimed, result=result, ran=run.ran(self._clock), log=log
         )
         return move if run.transaction is None else await self._commit(run, move)
 
-    async def _tell(self, run: Attempt) -> None:
-        """What it has shown and said goes before its end, as in the completer."""
+    async def _classify_error(self, run: Attempt, error: BaseException) -> Transition | None:
+        """Decide after an error. The first row that fits counts:
+
+        - `RetryLater`: put off, even if the attempt was stopped;
+        - `Suspended`, not stopped: waits without a worker;
+        - any error, stopped: as the stop says, since a task may raise anything on its way out;
+        - any error, lacking something that another worker has: returned for that worker;
+        - any other error: failed.
+        """
+        if isinstance(error, RetryLater):
+            return self._outcomes.after_retry_later(run, error)
+        if run.stop is None and isinstance(error, Suspended):
+            return self._outcomes.after_suspension(run, error)
+        back = None
+        if run.lacking is not None:
+            back = await _await_despite_cancellation(self._return_to_others(run))
+        if run.stop is not None:  # perhaps meanwhile
+            return self._classify_stop(run, error)
+        return back or self._outcomes.after_error(run, error)
+
+    def _classify_stop(self, run: Attempt, error: BaseException | None = None) -> Transition | None:
+        return self._outcomes.after_stop(run, error, hands_back=self.hands_back)
+
+    async def _classify_unknown(self, run: Attempt) -> Transition:
+        """Return a job that is unknown here: to another worker, or to the queue for longer and
+        longer.
+        """
+        run.lacking = self._handlers.lacking(run.claimed)
+        if (back := await self._return_to_others(run)) is not None:
+            return back
+        delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)
+        claimed = run.claimed
+        if claimed.node is None:
+            lacking = f"no task here is called {claimed.job!r}"
+        else:
+            lacking = f"no task here is what node {claimed.node} of {claimed.job!r} runs"
+        logger.warning("%s; execution %s goes back for %.0f s", lacking, claimed.id, delay)
+        return lifecycle.after_unknown(claimed, delay=delay)
+
+    async def _return_to_others(self, run: Attempt) -> Transition | None:
+        """Return an execution that another worker can run; None: none is known, or nothing is
+        lacking.
+        """
+        if run.lacking is None:
+            return None
+        delay = await self._route(run.claimed, run.lacking)
+        return None if delay is None else self._outcomes.after_return(run, delay)
+
+    async def _write_reports(self, run: Attempt) -> None:
+        """Write what it has shown and said before its end, as the completer does."""
         if run.has_news or (run.log is not None and run.log.unwritten):
             with suppress(Unavailable):  # then the commit will not be made, either
-                await self.write([run])
+                await self._write([run])
 
     async def _commit(self, run: Attempt, move: Transition) -> Transition:
         """Make the end in the task's own transaction. What cannot be made there is run again."""
         assert run.transaction is not None
-        await self._tell(run)
+        await self._write_reports(run)
         ending = run.transaction.finish(run.claimed.tenant, worker=self._worker, move=move)
         try:
             # A stop comes too late now. Not to hear the answer would be the worst of all.
@@ -436,7 +463,7 @@ class Executor:
         except Exception as error:
             # The server has answered, so nothing was committed: a constraint, a trigger, a result
             # that is too large, a statement of the task's own that has broken the transaction.
-            return msgspec.structs.replace(self._endings.failed(run, error), log=move.log)
+            return msgspec.structs.replace(self._outcomes.after_error(run, error), log=move.log)
         if run.is_written:
             return move
         # If it was made after all, or is in other hands, this comes too late and says so; if
@@ -447,7 +474,7 @@ class Executor:
     def _internal_error(self, run: Attempt, error: BaseException) -> Transition:
         logger.exception("running %s failed in the worker itself", run.claimed.job)
         run.handler = None  # so that its policy, which may be what failed, is not asked again
-        return self._endings.failed(run, error)
+        return self._outcomes.after_error(run, error)
 
     def _conclude(self, run: Attempt, move: Transition | None) -> None:
         if run.timer is not None:
@@ -473,27 +500,9 @@ async def _await_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _discard_reports(runs: list[Attempt]) -> None:
-    del runs
-
-
 def is_suspect(claimed: Claimed) -> bool:
     """Whether it may be what kills its workers."""
     return claimed.crashes >= lifecycle.SUSPECT_CRASHES
-
-
-async def _skip_announcement(run: Attempt, is_alone: Callable[[], bool]) -> Seconds | None:
-    del run, is_alone
-    return 0.0
-
-
-async def _route_nowhere(claimed: Claimed, lacking: str) -> Seconds | None:
-    del claimed, lacking
-    return None
-
-
-def _do_nothing() -> None:
-    pass
 
 
 # Suspects in a worker's hands: executions that have lost their workers time and again.
@@ -510,8 +519,8 @@ def _do_nothing() -> None:
 # end dead. That record is made before it begins, and withdrawn before another one begins beside
 # it. - A suspect is on probation until it has run for longer than it had when its workers were
 # lost. Then it blocks no others any more; for their record, it still counts as company. If the
-# worker is lost, the loss counts for those that were still on probation (`engine.reaper`). - The
-# one with the most crashes goes first: it is the most likely culprit. Among equals the order
+# worker is lost, the loss counts for those that were still on probation (`engine.upkeep.Reaper`).
+# - The one with the most crashes goes first: it is the most likely culprit. Among equals the order
 # changes with every attempt, so that none is always preceded by the same one.
 #
 # What waits here is invisible to other workers, which may be idle. So it goes back after a while,

@@ -36,12 +36,12 @@ class Leases:
     another thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_named: Callable[[], object]) -> None:
         self._lock = threading.Lock()
         self._is_naming = False
         self._is_awaited = False  # somebody wanted to claim meanwhile
         self._open: dict[UUID, int] = {}  # executions left; -1 while the claim is under way
-        self.named: Callable[[], object] = _do_nothing  # told when claims can be asked for again
+        self._on_named = on_named  # called when claims can be made again
 
     @contextmanager
     def naming(self) -> Generator[list[UUID]]:
@@ -56,10 +56,10 @@ class Leases:
                 self._is_naming = False
                 is_awaited, self._is_awaited = self._is_awaited, False
             if is_awaited:
-                self.named()
+                self._on_named()
 
     def ask(self, lease: UUID) -> bool:
-        """A claim under this lease is about to be sent. False: not before `named` is told."""
+        """A claim under this lease is about to be sent. False: not before `on_named` is called."""
         with self._lock:
             if self._is_naming:
                 self._is_awaited = True
@@ -87,10 +87,6 @@ class Leases:
         return list(self._open)
 
 
-def _do_nothing() -> None:
-    pass
-
-
 # Renewing the worker's lease: one write for all that it runs.
 
 logger = logging.getLogger("daybell.worker")
@@ -99,12 +95,18 @@ logger = logging.getLogger("daybell.worker")
 LEASE_MARGIN: Final = 0.2
 STOP_SECONDS: Final = 0.5  # for what runs to end, at least: a frozen process wakes up too late
 
+Call = Callable[..., object]  # calls a function with arguments, at once or soon
+
+
+def _call_directly(function: Callable[..., Any], *args: Any) -> None:
+    function(*args)
+
 
 class Heartbeat:
     """Prolongs the lease, and hears what the store has to say to this worker.
 
-    Its ticks may be made in another thread, on a store opened there (`engine.pacemaker`); then
-    `call` has the worker's event loop do what concerns it.
+    A `Pacemaker` makes the ticks in another thread. It passes the store that it has opened there,
+    and a `call` that runs a function in the worker's event loop.
 
     A lease that cannot be renewed is given up in time. Its executions are charged with a crash
     unless the store is to blame, which is the case if
@@ -131,8 +133,7 @@ class Heartbeat:
         on_lost: Callable[..., None],
         on_end: Callable[[], None],
     ) -> None:
-        self.store = store
-        self.call: Callable[..., Any] = _call_directly
+        self._store = store
         self.lease = lease
         self._executor = executor
         self._tenant = tenant
@@ -158,15 +159,15 @@ class Heartbeat:
         self._renewed_at = sent
         self._executor.held_until = sent + self.lease * (1 - LEASE_MARGIN)
 
-    async def tick(self) -> Seconds | None:
+    async def tick(self, store: Store | None = None, call: Call = _call_directly) -> Seconds | None:
         try:
             with self._leases.naming() as leases:
                 sent = self._sent_at = self._clock.monotonic()
-                renewal = await self.store.renew(
+                renewal = await (store or self._store).renew(
                     self._tenant, worker=self._worker, lease=self.lease, leases=leases
                 )
         except LeaseLost:
-            self.call(self._on_lost)
+            call(self._on_lost)
             return None
         except Unavailable:
             self._is_store_away = True
@@ -176,10 +177,10 @@ class Heartbeat:
         self._is_store_away = False
         self.renewed(sent)
         self._clock.correct(renewal.now, sent)
-        self.call(self._hear, renewal)
+        call(self._hear, renewal)
         return max(0.0, sent + self.lease / 3 - self._clock.monotonic())
 
-    async def watch(self) -> Seconds | None:
+    async def watch(self, call: Call = _call_directly) -> Seconds | None:
         """Give the lease up in time before it can end, also while a renewal has no answer yet."""
         now = self._clock.monotonic()
         silent = now - self._renewed_at
@@ -190,7 +191,7 @@ class Heartbeat:
         if not self._is_given_up:
             self._is_given_up = True
             logger.error("no renewal for %.1f s; stopping before the lease ends", silent)
-            self.call(partial(self._on_lost, is_store_away=self.is_store_late()))
+            call(partial(self._on_lost, is_store_away=self.is_store_late()))
             return max(STOP_SECONDS, self.lease - silent)
         self._on_end()
         return None
@@ -207,10 +208,6 @@ class Heartbeat:
             self._executor.stop(set(renewal.cancel), Stop.CANCEL)
         if renewal.state is WorkerState.DRAINING:
             self._on_drain()
-
-
-def _call_directly(function: Callable[..., Any], *args: Any) -> None:
-    function(*args)
 
 
 # A thread with a connection of its own, where the heartbeat goes on whatever the event loop does.
@@ -252,8 +249,11 @@ class Pacemaker:
 
     def start(self, heartbeat: Heartbeat) -> None:
         """Beat from now on, for the worker of the running event loop."""
-        heartbeat.call = asyncio.get_running_loop().call_soon_threadsafe
-        self._do(partial(self._begin, heartbeat))
+        self._do(partial(self._begin, heartbeat, self._calls_to_worker()))
+
+    def _calls_to_worker(self) -> Call:
+        """Return the way from the thread into the running event loop."""
+        return asyncio.get_running_loop().call_soon_threadsafe
 
     def wake(self) -> None:
         """Beat now rather than later."""
@@ -320,12 +320,12 @@ class Pacemaker:
         with suppress(DaybellError):
             await store.renew(self._tenant, worker=NO_WORKER, lease=1.0, leases=[])
 
-    async def _begin(self, heartbeat: Heartbeat) -> None:
+    async def _begin(self, heartbeat: Heartbeat, call: Call) -> None:
         assert self._store is not None, "open() comes first"
-        heartbeat.store = self._store
         lease, clock = heartbeat.lease, self._clock
-        self._renewals = Loop("renew", heartbeat.tick, interval=lease / 3, clock=clock)
-        self._loops = self._renewals, Loop("watch", heartbeat.watch, interval=lease, clock=clock)
+        beat, watch = partial(heartbeat.tick, self._store, call), partial(heartbeat.watch, call)
+        self._renewals = Loop("renew", beat, interval=lease / 3, clock=clock)
+        self._loops = self._renewals, Loop("watch", watch, interval=lease, clock=clock)
         for loop in self._loops:
             loop.start()
 

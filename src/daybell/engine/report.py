@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, cast
 from uuid import UUID
 
 import msgspec
 
 from daybell.core.execution import TERMINAL, Claimed, Failure, NewLogPart, State
-from daybell.core.lifecycle import Ruling, Transition, Verdict, after_failure
+from daybell.core.lifecycle import Ruling, Transition, Verdict, after_failure, after_release
 from daybell.core.limits import APPLY_BATCH_MAX
 from daybell.core.retry import Retry
 from daybell.core.units import Seconds
@@ -21,7 +21,7 @@ from daybell.core.worker import Report
 from daybell.engine.attempt import Attempt
 from daybell.engine.clock import Clock
 from daybell.engine.events import Ended, Events, RunBegun
-from daybell.engine.execute import Executor, probation_seconds
+from daybell.engine.execute import probation_seconds
 from daybell.engine.lease import Leases
 from daybell.engine.loop import AGAIN
 from daybell.errors import ExecutionNotFound, Unavailable, UsageError
@@ -39,11 +39,53 @@ End = tuple[Claimed, Transition]
 Verdicts = Mapping[tuple[UUID, int], Verdict]  # those that were not simply made
 
 
+class PoisonBisector:
+    """Tells ends that break the store from ends that wait behind them.
+
+    A group that breaks the store is tried in halves, from the front, until one end is left. If
+    nothing of that one can be written, it is proven to be the cause once others were written.
+    """
+
+    def __init__(self) -> None:
+        self.suspects = 0  # so many at the front have broken the store together
+        self._writes = 0
+        self._unwritable: dict[UUID, int] = {}  # the count of writes when each was found
+
+    def __len__(self) -> int:
+        return len(self._unwritable)
+
+    def count_written(self, count: int) -> None:
+        """So many ends at the front were written."""
+        self.suspects = max(0, self.suspects - count)
+        self._writes += 1
+
+    def is_proven(self, id: UUID) -> bool:
+        """Take note that nothing of this end can be written; True if others were written since the
+        first time.
+        """
+        return self._writes != self._unwritable.setdefault(id, self._writes)
+
+    def forget(self, ids: Iterable[UUID]) -> None:
+        """These were written or dropped."""
+        for id in ids:
+            self._unwritable.pop(id, None)
+
+
 class Completer:
     """Ends on their way to the store."""
 
     def __init__(
-        self, store: Store, *, tenant: str, worker: UUID, leases: Leases, events: Events
+        self,
+        store: Store,
+        *,
+        tenant: str,
+        worker: UUID,
+        leases: Leases,
+        events: Events,
+        write: Callable[[list[Attempt]], Awaitable[None]],  # reports of attempts
+        wake: Callable[[], None],  # the loop around `tick`
+        on_returned: Callable[[], None],  # an execution can be claimed again, now or later
+        on_written: Callable[[], None],  # there is more room
     ) -> None:
         self._store = store
         self._tenant = tenant
@@ -51,25 +93,15 @@ class Completer:
         self._leases = leases
         self._events = events
         self._waiting: list[End] = []
-        self._unwritten_attempts: list[
-            Attempt
-        ] = []  # ended with something to say that is not written yet
-        self._suspects = 0  # so many at the front have broken the store together
-        self._writes = 0
-        self._broken: dict[
-            UUID, int
-        ] = {}  # ends of which nothing can be written, since which write
+        self._unwritten_attempts: list[Attempt] = []  # ended, with reports that are not written
+        self._poison = PoisonBisector()
         self._refusals: set[UUID] = set()  # on their way as failed attempts
         self._unwritten_max = APPLY_BATCH_MAX  # as the last writes were
         self.stale = 0  # reports that came too late
-        self.write: Callable[[list[Attempt]], Awaitable[None]] = (
-            _discard_reports  # set by who knows how
-        )
-        self.wake: Callable[[], None] = _do_nothing  # set by whoever runs the loop
-        self.returned: Callable[[], None] = (
-            _do_nothing  # told of what can be claimed again, some time
-        )
-        self.written: Callable[[], None] = _do_nothing  # told that there is more room
+        self._write = write
+        self._wake = wake
+        self._on_returned = on_returned
+        self._on_written = on_written
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -77,14 +109,14 @@ class Completer:
     @property
     def room(self) -> int:
         """How many more ends may come; not positive: too many wait already."""
-        return self._unwritten_max - len(self._waiting) + len(self._broken)
+        return self._unwritten_max - len(self._waiting) + len(self._poison)
 
     def add(self, claimed: Claimed, move: Transition, run: Attempt | None = None) -> None:
         """Have an end written; before it, what the run has last said and shown."""
         if run is not None and run.is_expanded:
             # It goes on without us, and its first nodes can be claimed.
             self._leases.leave([claimed.lease])
-            self.returned()
+            self._on_returned()
             self._events.emit(RunBegun, claimed)
             return
         if run is not None and run.is_written:
@@ -95,7 +127,11 @@ class Completer:
         waiting = self._waiting
         waiting.append((claimed, move))
         if len(waiting) == 1:  # else it is awake, or will look once more after this group
-            self.wake()
+            self._wake()
+
+    def give_back(self, claimed: Claimed, delay: Seconds = 0.0) -> None:
+        """Have an execution returned to its queue that was not started."""
+        self.add(claimed, after_release(claimed, delay=delay))
 
     def _last_words(self, run: Attempt, move: Transition) -> Transition:
         """What was last said goes with the end; what else is not written yet, before it."""
@@ -116,11 +152,11 @@ class Completer:
         errors = [one for one in made if isinstance(one, BaseException)]
         if errors:
             # What was written all the same is found to be so when it is sent again.
-            return await self._deal_with(count, errors)
+            return await self._after_errors(count, errors)
         self._learn(count, asyncio.get_running_loop().time() - begun)
         for group, verdicts in zip(groups, made, strict=True):
             self._take_in(group, cast("list[Verdict]", verdicts))
-        self.written()
+        self._on_written()
         return AGAIN if self._waiting else None
 
     def _learn(self, count: int, seconds: Seconds) -> None:
@@ -130,20 +166,20 @@ class Completer:
 
     def _groups(self) -> list[list[End]]:
         """What is written next: if many wait, one group is on its way while another is written."""
-        if self._suspects:
-            return [self._waiting[: max(1, self._suspects // 2)]]
+        if self._poison.suspects:
+            return [self._waiting[: max(1, self._poison.suspects // 2)]]
         count = max(1, min(GROUPS_MAX, len(self._waiting) // APPLY_BATCH_MAX))
         starts = range(0, min(len(self._waiting), count * APPLY_BATCH_MAX), APPLY_BATCH_MAX)
         return [self._waiting[start : start + APPLY_BATCH_MAX] for start in starts]
 
-    async def _deal_with(self, count: int, errors: list[BaseException]) -> Seconds:
-        """So many ends could not be written together."""
+    async def _after_errors(self, count: int, errors: list[BaseException]) -> Seconds:
+        """So many ends could not be written together: try fewer, until one is left."""
         known = (Unavailable, asyncio.CancelledError)
         first = next((one for one in errors if isinstance(one, known)), errors[0])
         if isinstance(first, known) or not isinstance(first, Exception):
             raise first
-        self._suspects = count
-        if count == 1 and not await self._is_dealt_with(*self._waiting[0], first):
+        self._poison.suspects = count
+        if count == 1 and not (await self._write_poison(first) or self._drop_poison(first)):
             raise first
         return AGAIN
 
@@ -151,7 +187,7 @@ class Completer:
         """Who sees that something has ended sees all that it said."""
         speakers, self._unwritten_attempts = self._unwritten_attempts, []
         try:
-            await self.write(speakers)
+            await self._write(speakers)
         except BaseException:
             self._unwritten_attempts = speakers + self._unwritten_attempts
             raise
@@ -165,16 +201,14 @@ class Completer:
         """These were written: the first ones that wait, or what was sent in their place."""
         # Only now: had this raised, they would still be here to be sent again.
         del self._waiting[: len(group)]
-        self._suspects = max(0, self._suspects - len(group))
-        self._writes += 1
+        self._poison.count_written(len(group))
         judged = {(verdict.id, verdict.attempt): verdict for verdict in verdicts}
         if judged:
             group = [end for end in group if not self._is_resent(*end, judged)]
         if self._refusals:
             self._refusals.difference_update(move.id for _, move in group)
-        if self._broken:
-            for _, move in group:
-                self._broken.pop(move.id, None)
+        if self._poison:
+            self._poison.forget(move.id for _, move in group)
         self._settle(group, judged)
 
     def _settle(self, group: list[End], judged: Verdicts) -> None:
@@ -182,7 +216,7 @@ class Completer:
         self._leases.leave([move.lease for _, move in group])
         # What went back can be claimed again, and after a node, perhaps the next.
         if any(move.target not in TERMINAL or move.node is not None for _, move in group):
-            self.returned()
+            self._on_returned()
         self._tell(group, judged)
 
     def _tell(self, group: list[End], judged: Verdicts) -> None:
@@ -191,11 +225,11 @@ class Completer:
             is_plain = verdict is None and move.target is State.SUCCEEDED and move.run is None
             self._events.emit(Ended, claimed, move, verdict, is_plain=is_plain)
 
-    async def _is_dealt_with(self, claimed: Claimed, move: Transition, error: Exception) -> bool:
-        """Get the first end, which has broken the store all by itself, out of the others' way.
-
-        False if nothing of it can be written, and nothing says that another could be.
+    async def _write_poison(self, error: Exception) -> bool:
+        """Write the first end, which breaks the store by itself: again as it is, because the cause
+        may have passed, and at last as a failed attempt. False: neither can be written.
         """
+        claimed, move = self._waiting[0]
         failure = Failure.from_exception(error)
         failed = _fail_unstorable(claimed, move, f"{failure.type}: {failure.message}")
         for sent in (*(move,) * (TRIES - 1), failed):
@@ -212,17 +246,20 @@ class Completer:
                 )
             self._take_in([(claimed, sent)], verdicts)
             return True
-        return self._is_given_up(claimed, move, error)
+        return False
 
-    def _is_given_up(self, claimed: Claimed, move: Transition, error: Exception) -> bool:
-        """Let others go first; if some have since the last time, leave this end to the lease."""
-        end = self._waiting.pop(0)
-        if self._writes == self._broken.setdefault(move.id, self._writes):
+    def _drop_poison(self, error: Exception) -> bool:
+        """Drop the first end, and leave its execution to the end of the lease, if the store has
+        written others since it was tried before. Else False: the others come first, and the store
+        itself may be broken.
+        """
+        claimed, move = end = self._waiting.pop(0)
+        if not self._poison.is_proven(move.id):
             self._waiting.append(end)
             return False
-        del self._broken[move.id]
+        self._poison.forget([move.id])
+        self._poison.suspects = 0
         self._refusals.discard(move.id)
-        self._suspects = 0
         self._leases.leave([move.lease])
         logger.error(
             "the end of %s (%s) breaks the store, even as a failed attempt, and is given up",
@@ -272,14 +309,6 @@ def _fail_unstorable(claimed: Claimed, move: Transition, why: str | None) -> Tra
     )
 
 
-def _do_nothing() -> None:
-    pass
-
-
-async def _discard_reports(runs: list[Attempt]) -> None:
-    del runs
-
-
 # Showing what runs. Short tasks never pay for it: only what has run for a while is written.
 
 SHOWN_AFTER_SECONDS: Final = 0.5
@@ -289,20 +318,13 @@ _UNKNOWN: Final = object()
 class Reporter:
     """Writes start marks, progress, checkpoints and logs of what runs, in batches."""
 
-    def __init__(
-        self, store: Store, executor: Executor, *, tenant: str, worker: UUID, clock: Clock
-    ) -> None:
+    def __init__(self, store: Store, *, tenant: str, worker: UUID, clock: Clock) -> None:
         self._store = store
-        self._executor = executor
         self._tenant = tenant
         self._worker = worker
         self._clock = clock
         self._sole: UUID | object | None = None  # the suspect that is on record as the only one
         self._recording = asyncio.Lock()
-
-    async def tick(self) -> Seconds | None:
-        await self.write([run for run in self._executor if run.started is not None])
-        return None
 
     async def announce(self, run: Attempt, is_alone: Callable[[], bool]) -> Seconds | None:
         """Put on record that this suspect begins, and whether it is the only one here. Answers how

@@ -51,7 +51,7 @@ from daybell.store.protocol import Store
 # Firing and letting go what depends on other jobs. Any number of schedulers do this at once.
 #
 # A look at the store says which schedules fire after others, and which executions wait for
-# dependencies; another one, how those stand; `core.dependencies` decides. What is decided is made
+# dependencies; another one, how those stand; `core.schedule` decides. What is decided is made
 # by compare-and-set: a round is fired by whoever moves the schedule's cursor, and an execution
 # begins or is skipped only while it still waits. Nobody is told of the ends of dependencies, so
 # nothing is lost if nobody listened: the next look finds them.

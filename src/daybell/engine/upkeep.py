@@ -31,9 +31,9 @@ class Reaper:
 
     While the store was away nobody could renew. So after that the living are given a lease's time
     to be heard of before anybody is declared dead; and likewise when the store's clock has jumped,
-    which ends all leases at once without anybody having been silent. Of what was before its own
-    first look a node knows only what others have recorded in the store (`core.watch`): where no
-    process lives for a whole lease, they add up.
+    which ends all leases at once without anybody having been silent. About the time
+    before its own first look a process knows only the record of other processes in the store
+    (`core.worker.Watch`): where no process lives for a whole lease, their times add up.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """A worker: dispatcher, executor, completer, reporter and heartbeat under one lease.
 
-When the lease is lost, everything in this worker's hands is somebody else's: it stops its own work
-and begins anew under a new id. What it still has to tell is fenced, as every report.
+An `Incarnation` is all of that under one id and one lease. When the lease is lost, other workers
+may run its executions: it stops its own work, and `Worker` replaces it by another one. The ends
+that the old one still reports are fenced, as every report.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from daybell.core.execution import Claimed
 from daybell.core.job import DEFAULT_TENANT
-from daybell.core.lifecycle import after_release
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS, NewWorker
-from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Handlers, Recorder, Stop
+from daybell.core.workflow.run import Plan
+from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Fence, Handlers, Recorder, Stop
 from daybell.engine.claim import POLL_SECONDS, Dispatcher, Queues, TaskRouting
 from daybell.engine.clock import Clock
 from daybell.engine.events import Events
@@ -169,11 +170,11 @@ def _user_frames(frame: FrameType | None) -> list[traceback.FrameSummary]:
 PARTING_SECONDS: Final = 0.5  # for what a lost lease has left to tell, when the worker stops
 
 
-class Worker:
-    """Claims and runs executions until it is told to stop.
+class Incarnation:
+    """A worker under one id and one lease, from its registration until the lease is lost or left.
 
-    Without a pacemaker the lease is renewed by the event loop itself. `on_stuck` ends the process,
-    where it may, if work goes on that is not this worker's any more. `announce` is told every id.
+    Parts are made in the order of their needs. Where two need each other, the earlier one is given
+    a method of this class that calls the later one.
     """
 
     def __init__(
@@ -182,126 +183,116 @@ class Worker:
         handlers: Handlers,
         options: WorkerOptions,
         *,
+        queues: Queues,
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
-        pacemaker: Pacemaker | None = None,
-        on_stuck: Callable[[], None] | None = None,
-        announce: Callable[[UUID], None] | None = None,
+        pacemaker: Pacemaker | None,
+        replaces: UUID | None,  # an id whose lease was given up because of the store
+        announce: Callable[[UUID], None] | None,  # called before the store knows the id
+        on_registered: Callable[[], Awaitable[None]],
+        on_drain: Callable[[], None],
+        on_lost: Callable[[Incarnation, asyncio.Task[None]], None],
+        on_stuck: Callable[[], None] | None,  # ends the process
     ) -> None:
-        self._announce = announce
-        self._announced: UUID | None = None
-        self._pacemaker = pacemaker
-        self._on_stuck = on_stuck
+        self.id = worker = mint()
+        self.is_registered = self.is_lost = False
+        self._is_announced = self._is_over = self._is_excused = False
         self._store = store
         self._options = options
+        self._queues = queues
         self._clock = clock
-        self._mint = mint
-        self._events = events
-        self._handlers = handlers
-        self._queues = Queues.parse(options.queues)
-        self.is_draining = asyncio.Event()
-        self._restart: asyncio.Task[None] | None = None
-        self._seeing_off: dict[asyncio.Task[None], Executor] = {}  # of leases that were lost
-        self._is_stopping = False
-        self._ending: set[asyncio.Task[None]] = set()  # loops of leases that were lost
-        self._replaces: UUID | None = None  # the id whose lease was given up because of the store
-        self._stop_listening: Callable[[], Awaitable[None]] | None = None
-        self._loop_watch: LoopWatch | None = None
-        self._assemble()
-
-    def _assemble(self) -> None:
-        """Make the parts, under a new id."""
-        options, clock, store = self._options, self._clock, self._store
-        self.id = self._mint()
-        self._is_registered = self._is_lost = False
-        self._leases = Leases()
-        tenant, worker = options.tenant, self.id
-        self.recorder = Recorder(store, tenant=tenant, worker=worker, clock=clock)
-        host = AttemptHost(
-            clock,
-            mask=self._handlers.mask,
-            settings=lambda: self._handlers.settings,
-            begin=partial(store.begin, worker),
-            recorder=self.recorder,
-            expand=lambda claimed, plan: store.expand(
-                tenant, worker=worker, claimed=claimed, plan=plan
-            ),
+        self._pacemaker = pacemaker
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._replaces = replaces
+        self._announce = announce
+        self._on_registered = on_registered
+        self._on_lost = on_lost
+        self._on_stuck = on_stuck
+        tenant = options.tenant
+        self.leases = Leases(on_named=self._claim_again)
+        self.recorder = Recorder(
+            store, tenant=tenant, worker=worker, clock=clock, stop_stale=self._stop_stale
         )
+        self.reporter = Reporter(store, clock=clock, tenant=tenant, worker=worker)
         self.completer = Completer(
-            store, leases=self._leases, events=self._events, tenant=tenant, worker=worker
-        )
-        self.executor = Executor(
-            self._handlers,
+            store,
+            leases=self.leases,
+            events=events,
+            tenant=tenant,
             worker=worker,
-            host=host,
+            write=self.reporter.write,
+            wake=self._finish_soon,
+            on_returned=self.claim_soon,  # to learn when it is due
+            on_written=self._make_room,
+        )
+        routing = TaskRouting(store, tenant=tenant, clock=clock)
+        self.executor = Executor(
+            handlers,
+            worker=worker,
+            host=AttemptHost(
+                clock,
+                mask=handlers.mask,
+                settings=lambda: handlers.settings,
+                begin=partial(store.begin, worker),
+                recorder=self.recorder,
+                expand=partial(_expand, store, tenant, worker),
+            ),
             clock=clock,
             finish=self.completer.add,
-            freed=self._freed,
+            freed=self._fill,
+            write=self.reporter.write,
+            announce=self.reporter.announce,
+            route=routing.delay,
+            lose=self._lose_late,
         )
         self.dispatcher = Dispatcher(
             store,
             self.executor,
-            queues=self._queues,
+            queues=queues,
             kinds=options.kinds,
             concurrency=options.concurrency,
             ahead=options.ahead,
-            leases=self._leases,
+            leases=self.leases,
             clock=clock,
-            mint=self._mint,
-            events=self._events,
-            elsewhere=TaskRouting(store, tenant=tenant, clock=clock),
+            mint=mint,
+            events=events,
+            elsewhere=routing,
             tenant=tenant,
             worker=worker,
+            wake=self.claim_soon,
+            room=lambda: self.completer.room,
+            give_back=self.completer.give_back,
+            lose=self._lose_late,
         )
         self.heartbeat = Heartbeat(
             store,
             self.executor,
             lease=options.lease,
-            leases=self._leases,
+            leases=self.leases,
             clock=clock,
-            on_drain=self.is_draining.set,
-            on_lost=partial(self._lost, worker),
-            on_end=partial(self._at_the_end, worker),
+            on_drain=on_drain,
+            on_lost=self.lose,
+            on_end=self._end_process,
             tenant=tenant,
             worker=worker,
         )
-        self.reporter = Reporter(store, self.executor, clock=clock, tenant=tenant, worker=worker)
-        self._connect()
-
-    def _connect(self) -> None:
-        """Put a loop around each part, and have them wake each other."""
-        options, clock = self._options, self._clock
-        # Each is of one lease: it may still have a call under way when the next lease begins.
-        claim, beat = partial(self._claim, self.id, self.dispatcher), partial(self._beat, self.id)
-        self._claims = Loop("claim", claim, interval=POLL_SECONDS, clock=clock)
+        self._claims = Loop("claim", self._claim, interval=POLL_SECONDS, clock=clock)
         self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
-        self._renewals = Loop("renew", beat, interval=options.lease / 3, clock=clock)
-        self._reports = Loop(
-            "report", self.reporter.tick, interval=SHOWN_AFTER_SECONDS, clock=clock
-        )
-        self._loops = [self._renewals, self._finishes, self._reports, self._claims]
-        if self._pacemaker is None:
+        self._renewals = Loop("renew", self._beat, interval=options.lease / 3, clock=clock)
+        reports = Loop("report", self._report, interval=SHOWN_AFTER_SECONDS, clock=clock)
+        self._loops = [self._renewals, self._finishes, reports, self._claims]
+        if pacemaker is None:
             watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
             self._loops.append(watch)
-        self._leases.named = self._claims.wake
-        self.dispatcher.wake = self._claims.wake
-        self.dispatcher.room = lambda completer=self.completer: completer.room
-        self.dispatcher.give_back = self._give_back
-        self.dispatcher.lose = self.executor.lose = partial(self._run_late, self.id)
-        self.completer.wake = self._finishes.wake
-        self.completer.written = self.dispatcher.make_room
-        self.completer.write = self.executor.write = self.reporter.write
-        self.executor.announce = self.reporter.announce
-        self.executor.elsewhere = self.dispatcher.elsewhere.delay
-        self.recorder.stop = self.executor.stop
-        self.completer.returned = self._claims.wake  # to learn when it is due
+
+    # --- from the registration to the end -----------------------------------------------------
 
     async def start(self) -> None:
         """Register and begin to claim. Raises Unavailable if the store is away."""
         options = self._options
-        if self._announce is not None and self._announced != self.id:
-            self._announced = self.id
+        if self._announce is not None and not self._is_announced:
+            self._is_announced = True
             self._announce(self.id)  # before the store knows of it: it may be over at any moment
         if self._pacemaker is not None:
             await self._pacemaker.open()  # before there is a lease to renew
@@ -323,21 +314,281 @@ class Worker:
             lease=options.lease,
             replaces=self._replaces,
         )
-        self._is_registered, self._replaces = True, None
+        self.is_registered = True
         self._clock.correct(renewal.now, sent)
         self.heartbeat.registered(sent)
         for loop in self._loops:
             loop.start()
         if self._pacemaker is not None:
-            loop = asyncio.get_running_loop()
-            self._leases.named = partial(loop.call_soon_threadsafe, self._claims.wake)
+            self._event_loop = asyncio.get_running_loop()
             self._pacemaker.start(self.heartbeat)
-        if self._loop_watch is None:
-            self._loop_watch = LoopWatch(
-                clock=self._clock, claimed_of=self._claimed_of, on_stuck=self._on_stuck
-            )
-            self._loop_watch.start()
-        await self._listen()
+        await self._on_registered()
+
+    def start_soon(self) -> None:
+        """Start as soon as the store is there."""
+        self._renewals.start()  # registers, then starts the rest
+
+    async def drain(self) -> None:
+        """Claim no more, let running attempts end, return the rest, and report all ends."""
+        self.claim_no_more()
+        await self._claims.stop()
+        self.claim_no_more()  # and what the last claim brought
+        await self._return_unanswered()
+        if not await self._wait(within=self._options.drain_timeout):
+            left = len(self.executor)
+            what = "execution" if left == 1 else "executions"
+            logger.warning("%d %s did not end in time: back to the queue", left, what)
+            self.executor.stop_all(Stop.RELEASE)
+            # Not for ever: a thread deep in C does not notice a stop.
+            if not await self._wait(within=GRACE_SECONDS):
+                self.executor.abandon()
+        await self._flush()
+
+    def claim_no_more(self) -> None:
+        """Let running attempts go on, and return executions that have not started."""
+        for claimed in self.dispatcher.close():
+            self.completer.give_back(claimed)
+
+    async def stop_loops(self) -> None:
+        """Let calls that are under way end, on the store and in the pacemaker; make no others."""
+        beating = [] if self._pacemaker is None else [self._pacemaker.stop()]
+        await asyncio.gather(*(loop.stop() for loop in self._loops), *beating)
+
+    async def leave(self) -> None:
+        """Retire from the store, so that no process waits for the lease to end."""
+        if not self.is_registered or self.is_lost:
+            return
+        tenant, leases = self._options.tenant, self.leases.known()
+        try:
+            if leases:  # claims without an answer
+                await self._store.release(tenant, worker=self.id, leases=leases)
+            await self._store.retire(tenant, self.id)
+        except Unavailable as error:
+            logger.warning("could not say goodbye, the lease will end by itself: %s", error)
+
+    async def _return_unanswered(self) -> None:
+        """Return the executions of the last claim, if only its answer was lost. The claim may still
+        be under way, so `leave` does this once more.
+        """
+        leases = self.dispatcher.unanswered
+        if leases and self.is_registered and not self.is_lost:
+            with suppress(Unavailable):
+                await self._store.release(self._options.tenant, worker=self.id, leases=leases)
+
+    async def _wait(self, *, within: Seconds) -> bool:
+        """Wait for running attempts; False if they take longer than that."""
+        try:
+            await asyncio.wait_for(self.executor.wait(), within)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _flush(self) -> None:
+        """Report all ends; while the lease can still hold, also through a store's absence.
+
+        Where a task has ended the event loop with `sys.exit()`, nothing is sent any more.
+        """
+        deadline = self._clock.monotonic() + self._options.lease
+        while len(self.completer) and not self.is_lost and self._clock.monotonic() < deadline:
+            if not self._finishes.is_running:
+                return
+            await self._finishes.pass_once()
+
+    # --- a lost lease -------------------------------------------------------------------------
+
+    def lose(self, *, is_store_away: bool = False) -> None:
+        """Stop all work: the lease is gone, or as good as gone.
+
+        Ends of attempts are still reported, and may come too late. If the store was away, no task
+        is to blame: stopped attempts go back uncharged when the store is there. The registration
+        of the next incarnation names this id, so that a reaper that comes first does not charge
+        them, either.
+        """
+        if self.is_lost:
+            return
+        self.is_lost = True
+        why = "the store is away" if is_store_away else "what it ran is given to others"
+        logger.error("worker %s lost its lease; %s", self.id, why)
+        unstarted = self.dispatcher.close()
+        self.recorder.close()
+        if is_store_away:
+            self._is_excused = self.executor.hands_back = True
+            for claimed in unstarted:
+                self.completer.give_back(claimed)
+        self.executor.detach_lease_free()
+        self._loops.remove(self._finishes)
+        draining = asyncio.get_running_loop().create_task(self._drain_old_lease())
+        self.executor.stop_all(Stop.ABANDON)
+        self._on_lost(self, draining)
+
+    @property
+    def excused(self) -> UUID | None:
+        """The id that the registration of the next incarnation names."""
+        if not self.is_registered:  # it held nothing
+            return self._replaces
+        return self.id if self._is_excused else None
+
+    async def wait_for_stopped(self) -> None:
+        """Wait for the attempts of a lost lease; abandon those that do not end."""
+        if not await self._wait(within=GRACE_SECONDS):
+            self._end_process()
+            self.executor.abandon()
+
+    async def _drain_old_lease(self) -> None:
+        """Report the ends of attempts of a lost lease: no other worker may have them yet."""
+        await self.executor.wait()
+        await self.executor.wait_for_detached()
+        while len(self.completer) and self._finishes.is_running:
+            await self._finishes.pass_once()
+        await self._finishes.stop()
+
+    def end(self) -> Coroutine[Any, Any, None]:
+        """Beat no more from now on; answers the rest of the work, which may take long."""
+        self._is_over = True
+        return self.stop_loops()
+
+    def _end_process(self) -> None:
+        """The lease can end any moment; called in the thread of the pacemaker, if there is one."""
+        if len(self.executor) and self._on_stuck is not None:
+            logger.error("%d executions cannot be stopped; the process ends", len(self.executor))
+            self._on_stuck()
+
+    # --- calls between the parts --------------------------------------------------------------
+
+    def claim_soon(self) -> None:
+        """Claim now rather than later."""
+        self._claims.wake()
+
+    def renew_soon(self) -> None:
+        """Renew now rather than later."""
+        if self._pacemaker is None:
+            self._renewals.wake()
+        else:
+            self._pacemaker.wake()
+
+    def _claim_again(self) -> None:
+        """The renewal has an answer; called in the thread of the pacemaker, if there is one."""
+        if self._event_loop is None:
+            self._claims.wake()
+        else:
+            self._event_loop.call_soon_threadsafe(self._claims.wake)
+
+    def _finish_soon(self) -> None:
+        self._finishes.wake()
+
+    def _make_room(self) -> None:
+        self.dispatcher.make_room()
+
+    def _fill(self) -> None:
+        self.dispatcher.fill()
+
+    def _stop_stale(self, fence: Fence) -> None:
+        self.executor.stop({fence}, Stop.STALE)
+
+    def _lose_late(self) -> None:
+        """The time of the lease is over, and the watch has not said so yet."""
+        self.lose(is_store_away=self.heartbeat.is_store_late())
+
+    async def _claim(self) -> Seconds | None:
+        try:
+            return await self.dispatcher.tick()
+        except LeaseLost:
+            self.lose()
+            return None
+
+    async def _report(self) -> Seconds | None:
+        await self.reporter.write([run for run in self.executor if run.started is not None])
+        return None
+
+    async def _beat(self) -> Seconds | None:
+        if self._is_over:
+            return None
+        if self.is_registered:
+            return None if self._pacemaker is not None else await self.heartbeat.tick()
+        try:
+            await self.start()
+        except LeaseLost:  # registered before, but the answer was lost, and much time with it
+            self.lose()
+        return None
+
+
+def _expand(
+    store: Store, tenant: str, worker: UUID, claimed: Claimed, plan: Plan
+) -> Awaitable[bool]:
+    return store.expand(tenant, worker=worker, claimed=claimed, plan=plan)
+
+
+class Worker:
+    """Claims and runs executions until it is stopped: one incarnation after the other.
+
+    Without a pacemaker the lease is renewed by the event loop itself. `on_stuck` ends the process,
+    where it may, if attempts go on that are not this worker's any more. `announce` is called with
+    every id.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: Handlers,
+        options: WorkerOptions,
+        *,
+        clock: Clock,
+        mint: Callable[[], UUID],
+        events: Events,
+        pacemaker: Pacemaker | None = None,
+        on_stuck: Callable[[], None] | None = None,
+        announce: Callable[[UUID], None] | None = None,
+    ) -> None:
+        self._announce = announce
+        self._pacemaker = pacemaker
+        self._on_stuck = on_stuck
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._mint = mint
+        self._events = events
+        self._handlers = handlers
+        self._queues = Queues.parse(options.queues)
+        self.is_draining = asyncio.Event()
+        self._restart: asyncio.Task[None] | None = None
+        self._draining: dict[asyncio.Task[None], Incarnation] = {}  # after a lost lease
+        self._is_stopping = False
+        self._ending: set[asyncio.Task[None]] = set()  # loops of lost leases
+        self._stop_listening: Callable[[], Awaitable[None]] | None = None
+        self._loop_watch: LoopWatch | None = None
+        self.current = self._incarnate()
+
+    def _incarnate(self, *, replaces: UUID | None = None) -> Incarnation:
+        return Incarnation(
+            self._store,
+            self._handlers,
+            self._options,
+            queues=self._queues,
+            clock=self._clock,
+            mint=self._mint,
+            events=self._events,
+            pacemaker=self._pacemaker,
+            replaces=replaces,
+            announce=self._announce,
+            on_registered=self._listen,
+            on_drain=self.is_draining.set,
+            on_lost=self._lost,
+            on_stuck=self._on_stuck,
+        )
+
+    @property
+    def id(self) -> UUID:
+        """The id under which it is registered now."""
+        return self.current.id
+
+    @property
+    def executor(self) -> Executor:
+        """The attempts that run under the current lease."""
+        return self.current.executor
+
+    async def start(self) -> None:
+        """Register and begin to claim. Raises Unavailable if the store is away."""
+        await self.current.start()
 
     async def start_patiently(self) -> None:
         """The same; if the store is away, as soon as it is there."""
@@ -345,50 +596,49 @@ class Worker:
             await self.start()
         except Unavailable as error:
             logger.warning("cannot register yet; trying again: %s", error)
-            self._renewals.start()  # registers, then starts the rest
+            self.current.start_soon()
+
+    def claim_no_more(self) -> None:
+        """Let running attempts go on, and return executions that have not started."""
+        self.current.claim_no_more()
 
     def wake(self) -> None:
         """Something may be there to claim."""
-        self._claims.wake()
+        self.current.claim_soon()
 
-    def _ask(self) -> None:
+    def _renew_soon(self) -> None:
         """A renewal may have news."""
-        if self._pacemaker is None:
-            self._renewals.wake()
-        else:
-            self._pacemaker.wake()
+        self.current.renew_soon()
 
     def _claimed_of(self, task: asyncio.Task[object]) -> Claimed | None:
         return next((run.claimed for run in self.executor if run.task is task), None)
 
     async def _listen(self) -> None:
-        """Be woken by news; without them, polling finds what there is a little later."""
+        """Watch the event loop, and be woken by news; without them, polling finds executions a
+        little later.
+        """
+        if self._loop_watch is None:
+            self._loop_watch = LoopWatch(
+                clock=self._clock, claimed_of=self._claimed_of, on_stuck=self._on_stuck
+            )
+            self._loop_watch.start()
         if self._stop_listening is None:
             try:
                 self._stop_listening = await self._store.listen(
-                    self._options.tenant, self._queues.names, self.wake, ask=self._ask
+                    self._options.tenant, self._queues.names, self.wake, ask=self._renew_soon
                 )
             except Unavailable as error:
                 logger.warning("cannot hear of new executions, asking every second: %s", error)
 
     async def stop(self) -> None:
-        """Drain: claim no more, let what runs end, give the rest back, and say goodbye."""
+        """Drain: claim no more, let running attempts end, return the rest, and retire."""
         self._is_stopping = True
         if self._restart is not None:
             await asyncio.gather(self._restart, return_exceptions=True)
-        self.claim_no_more()
-        await self._claims.stop()
-        self.claim_no_more()  # and what the last claim brought
-        await self._give_back_unanswered()
-        if not await self._ended(within=self._options.drain_timeout):
-            left = len(self.executor)
-            what = "execution" if left == 1 else "executions"
-            logger.warning("%d %s did not end in time: back to the queue", left, what)
-            self.executor.stop_all(Stop.RELEASE)
-            await self._end_of_stopped()
-        await self._flush()
-        await self._end_of_seen_off()
-        await self._stop_loops(self._loops)
+        last = self.current
+        await last.drain()
+        await self._wait_for_old_leases()
+        await last.stop_loops()
         await asyncio.gather(*self._ending)
         if self._pacemaker is not None:
             await self._pacemaker.close()
@@ -398,155 +648,33 @@ class Worker:
         if self._loop_watch is not None:
             self._loop_watch.stop()
             self._loop_watch = None
-        await self._leave()
+        await last.leave()
 
-    async def _end_of_seen_off(self) -> None:
-        """Wait for what goes on without a lease, and a moment for what is still to be told."""
-        if not self._seeing_off:
+    async def _wait_for_old_leases(self) -> None:
+        """Wait for attempts that go on without a lease, and a moment for ends to be reported."""
+        if not self._draining:
             return
-        is_detached = any(executor.is_detached for executor in self._seeing_off.values())
+        is_detached = any(old.executor.is_detached for old in self._draining.values())
         timeout = self._options.drain_timeout if is_detached else PARTING_SECONDS
-        await asyncio.wait(self._seeing_off, timeout=timeout)
-        for task in list(self._seeing_off):
+        await asyncio.wait(self._draining, timeout=timeout)
+        for task in list(self._draining):
             task.cancel()
 
-    async def _stop_loops(self, loops: Sequence[Loop]) -> None:
-        """Let what is under way end, on the store and in the pacemaker, and begin nothing more."""
-        beating = [] if self._pacemaker is None else [self._pacemaker.stop()]
-        await asyncio.gather(*(loop.stop() for loop in loops), *beating)
-
-    async def _give_back_unanswered(self) -> None:
-        """What the last claim has taken, if only its answer was lost, does not wait for the rest.
-        The claim may still be under way, so it is looked for once more in the end.
-        """
-        leases = self.dispatcher.unanswered
-        if leases and self._is_registered and not self._is_lost:
-            with suppress(Unavailable):
-                await self._store.release(self._options.tenant, worker=self.id, leases=leases)
-
-    async def _leave(self) -> None:
-        """Say goodbye, so that nobody has to wait for the lease to end."""
-        if not self._is_registered or self._is_lost:
-            return
-        tenant, leases = self._options.tenant, self._leases.known()
-        try:
-            if leases:  # claims without an answer
-                await self._store.release(tenant, worker=self.id, leases=leases)
-            await self._store.retire(tenant, self.id)
-        except Unavailable as error:
-            logger.warning("could not say goodbye, the lease will end by itself: %s", error)
-
-    async def _flush(self) -> None:
-        """Send what has ended; while the lease can still hold, also through a store's absence.
-
-        Where a task has ended the event loop with `sys.exit()`, nothing sends any more.
-        """
-        deadline = self._clock.monotonic() + self._options.lease
-        while len(self.completer) and not self._is_lost and self._clock.monotonic() < deadline:
-            if not self._finishes.is_running:
-                return
-            await self._finishes.pass_once()
-
-    def claim_no_more(self) -> None:
-        """Let what runs go on, and give back what has not started."""
-        for claimed in self.dispatcher.close():
-            self._give_back(claimed)
-
-    def _give_back(self, claimed: Claimed, delay: Seconds = 0.0) -> None:
-        self.completer.add(claimed, after_release(claimed, delay=delay))
-
-    async def _ended(self, *, within: Seconds) -> bool:
-        """Wait for what runs; False if it takes longer than that."""
-        try:
-            await asyncio.wait_for(self.executor.wait(), within)
-        except TimeoutError:
-            return False
-        return True
-
-    async def _end_of_stopped(self) -> None:
-        """Wait for what was stopped, but not for ever: a thread deep in C hears of nothing."""
-        if not await self._ended(within=GRACE_SECONDS):
-            self.executor.abandon()
-
-    def _freed(self) -> None:
-        self.dispatcher.fill()
-
-    async def _claim(self, worker: UUID, dispatcher: Dispatcher) -> Seconds | None:
-        try:
-            return await dispatcher.tick()
-        except LeaseLost:
-            self._lost(worker)
-            return None
-
-    async def _beat(self, worker: UUID) -> Seconds | None:
-        if worker != self.id:
-            return None
-        if self._is_registered:
-            return None if self._pacemaker is not None else await self.heartbeat.tick()
-        try:
-            await self.start()
-        except LeaseLost:  # registered before, but the answer was lost, and much time with it
-            self._lost(worker)
-        return None
-
-    def _run_late(self, worker: UUID) -> None:
-        """The time of the lease is over, and the watch has not said so yet."""
-        self._lost(worker, is_store_away=self.heartbeat.is_store_late())
-
-    def _lost(self, worker: UUID, *, is_store_away: bool = False) -> None:
-        """The lease is gone or as good as gone: stop what runs, and begin anew.
-
-        What had ended before is still told, for what that is worth. If it was the store that was
-        away, no task is to blame: what was stopped here goes back uncharged when it is there. The
-        next registration names this id, so that a reaper that comes first charges nothing, either.
-        """
-        if self._is_lost or worker != self.id:
-            return
-        self._is_lost = True
-        why = "the store is away" if is_store_away else "what it ran is given to others"
-        logger.error("worker %s lost its lease; %s", self.id, why)
-        unstarted = self.dispatcher.close()
-        self.recorder.close()
-        if self._is_registered:  # else it held nothing, and another id may still be named
-            self._replaces = self.id if is_store_away else None
-        if is_store_away:
-            self.executor.hands_back = True
-            for claimed in unstarted:
-                self._give_back(claimed)
-        loop = asyncio.get_running_loop()
-        self.executor.let_go()
-        self._loops.remove(self._finishes)
-        seeing_off = loop.create_task(self._see_off(self.executor, self.completer, self._finishes))
-        self._seeing_off[seeing_off] = self.executor
-        seeing_off.add_done_callback(self._seeing_off.pop)
-        self.executor.stop_all(Stop.ABANDON)
+    def _lost(self, old: Incarnation, draining: asyncio.Task[None]) -> None:
+        """Replace an incarnation that has lost its lease, and is draining."""
+        self._draining[draining] = old
+        draining.add_done_callback(self._draining.pop)
         if not self._is_stopping:
-            self._restart = loop.create_task(self._begin_anew())
+            self._restart = asyncio.get_running_loop().create_task(self._replace(old))
 
-    async def _see_off(self, executor: Executor, completer: Completer, finishes: Loop) -> None:
-        """Have told what the executions of a lost lease lead to: nobody may have them yet."""
-        await executor.wait()
-        await executor.wait_for_detached()
-        while len(completer) and finishes.is_running:
-            await finishes.pass_once()
-        await finishes.stop()
-
-    def _at_the_end(self, worker: UUID) -> None:
-        """The lease can end any moment; in the thread of the pacemaker, if there is one."""
-        if worker == self.id and len(self.executor) and self._on_stuck is not None:
-            logger.error("%d executions cannot be stopped; the process ends", len(self.executor))
-            self._on_stuck()
-
-    async def _begin_anew(self) -> None:
-        if not await self._ended(within=GRACE_SECONDS):
-            self._at_the_end(self.id)
-            self.executor.abandon()
+    async def _replace(self, old: Incarnation) -> None:
+        await old.wait_for_stopped()
         # Not waited for: a call without an answer would delay the registration, and with it the
         # news that no task is to blame.
-        ending = asyncio.get_running_loop().create_task(self._stop_loops(self._loops))
+        ending = asyncio.get_running_loop().create_task(old.end())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
         self._restart = None
         if not self._is_stopping:
-            self._assemble()
-            self._renewals.start()  # registers as soon as the store is there, then starts the rest
+            self.current = self._incarnate(replaces=old.excused)
+            self.current.start_soon()

@@ -47,7 +47,7 @@ from daybell.runners.python import wait_for_first
 class ProgramSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be run."""
 
-    mark: str  # is in `env`, too, as `trees.py` looks for it
+    mark: str  # is in `env`, too, as `process_tree.py` looks for it
     argv: list[str]
     env: dict[str, str]
     directory: str | None = None

@@ -66,7 +66,7 @@ class KindHandler(ABC):
 
 
 class WrappedHandler(Protocol):
-    """How a job is run: see `engine.handlers.Handler`, which this must fit."""
+    """How a job is run: see `engine.attempt.Handler`, which this must fit."""
 
     @property
     def retry(self) -> Retry: ...

@@ -260,7 +260,7 @@ def _read(path: str, bytes_max: int) -> bytes:
 # this tick -MARK it is gone, and all that it has started @FOLDER where the worker keeps the pipes
 # of its commands; to be removed in the end
 #
-# It is started by `commands.py`, imports next to nothing, and says nothing.
+# It is started by `command_processes.py`, imports next to nothing, and says nothing.
 
 LINE: Final = 0  # its standard input: a socket whose other end is the worker's
 CHUNK_BYTES: Final = 65536

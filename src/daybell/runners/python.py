@@ -283,7 +283,7 @@ GRACE_SECONDS: Final = 2.5
 
 
 class RunningAttempt(Protocol):
-    """What a handler is given: see `engine.handlers.Running`, which this must fit."""
+    """What a handler is given: see `engine.attempt.RunningAttempt`, which this must fit."""
 
     claimed: Claimed
     is_hopeless: bool

@@ -339,7 +339,7 @@ class Durable:
             self._chance = Random(self._running.claimed.id.int)
         return self._chance.random()
 
-    # For who runs the function: see `runners.durable.Durable`.
+    # For the runner of the function: see `runners.python.DurableState`.
 
     async def rewind(self) -> None:
         await self._load()

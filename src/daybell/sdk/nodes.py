@@ -1,6 +1,6 @@
 """Nodes and parameters of a workflow while its block is open: the results of `>>`, `when`, `bind`
 and `map`. They are valid only in that block and become the JSON that `POST /jobs` takes;
-`core.graph` checks it.
+`core.workflow.graph` checks it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What stores have in common about runs of workflows: who asks, who answers, what is written.
 
-`core.progress.advance` decides how a run goes on. A store answers what it asks, in the transaction
-that has the run's lock, and writes what it says.
+`core.workflow.progress.advance` decides how a run continues. A store answers its queries in the
+transaction that has the run's lock, and writes the changes that it returns.
 """
 
 from __future__ import annotations

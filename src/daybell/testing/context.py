@@ -82,7 +82,7 @@ def context(
 
 
 class CalledExecution:
-    """An execution that only the test knows of: see `runners.python.Running`."""
+    """An execution that only the test knows of: see `runners.python.RunningAttempt`."""
 
     def __init__(self, claimed: Claimed, *, is_cancelled: bool, now: Instant) -> None:
         self.claimed = claimed

@@ -374,7 +374,7 @@ class BenchWorker:
 
         def on_cancel() -> None:
             # In production the next renewal brings the news.
-            asyncio.run_coroutine_threadsafe(worker.heartbeat.tick(), loop)
+            asyncio.run_coroutine_threadsafe(worker.current.heartbeat.tick(), loop)
 
         self._store.serve(worker.id, self._crew.wanted, on_cancel=on_cancel)
         new = NewWorker(id=worker.id, name="bench")
@@ -383,7 +383,7 @@ class BenchWorker:
     async def turn(self) -> bool:
         """Claim one execution, if one is due, and see it through to its end; False: none is."""
         done = len(self._crew.runs)
-        await self._worker.dispatcher.tick()
+        await self._worker.current.dispatcher.tick()
         is_any = len(self._worker.executor) > 0
         await self._worker.executor.wait()
         await self._report()
@@ -408,8 +408,9 @@ class BenchWorker:
         await self._store.retire(self._tenant, self._worker.id)
 
     async def _report(self) -> None:
-        while len(self._worker.completer):
-            await self._worker.completer.tick()
+        completer = self._worker.current.completer
+        while len(completer):
+            await completer.tick()
 
 
 class EventTap(Events):

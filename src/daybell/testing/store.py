@@ -76,7 +76,7 @@ async def begin_transaction(
 
 
 class BenchTransaction:
-    """See `store.protocol.TaskTransaction`."""
+    """See `store.protocol.queue.TaskTransaction`."""
 
     def __init__(
         self, connection: Any, transaction: Any, store: BenchStore | None, *, is_own: bool

@@ -16,6 +16,7 @@ from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import Unavailable
 from daybell.store.postgres import PostgresStore
+from daybell.store.postgres import schedules as schedules_room
 from tests.builders import TENANT, a_firing, a_schedule, an_execution, defined, put, registered
 
 MINUTELY = cron("* * * * *").to_json()
@@ -114,14 +115,14 @@ async def test_one_row_that_is_locked_keeps_one_schedule_of_a_batch_from_firing(
     schedules = [a_schedule(f"job{n}", next_at=clock.now()) for n in range(40)]
     await put(warm, *schedules)
     stuck = schedules[17]
-    real = warm.advance_cursors
+    real = schedules_room.advance_cursors
 
-    async def advance(link, specs, firings, **options):
+    async def advance(pg, link, specs, firings, **options):
         if stuck.id in {one.schedule for one in firings}:
             await link.execute("SELECT pg_advisory_xact_lock(17)")
-        return await real(link, specs, firings, **options)
+        return await real(pg, link, specs, firings, **options)
 
-    monkeypatch.setattr(warm, "advance_cursors", advance)
+    monkeypatch.setattr(schedules_room, "advance_cursors", advance)
     async with sql.transaction():
         await sql.execute("SELECT pg_advisory_xact_lock(17)")
 
@@ -137,12 +138,12 @@ async def test_a_row_that_all_schedules_need_is_not_asked_for_by_each_of_them(
     await put(warm, *schedules)
     asked = 0
 
-    async def advance(link, *_args, **_options):
+    async def advance(_pg, link, *_args, **_options):
         nonlocal asked
         asked += 1
         await link.execute("SELECT pg_advisory_xact_lock(17)")
 
-    monkeypatch.setattr(warm, "advance_cursors", advance)
+    monkeypatch.setattr(schedules_room, "advance_cursors", advance)
     async with sql.transaction():
         await sql.execute("SELECT pg_advisory_xact_lock(17)")
 
@@ -152,12 +153,14 @@ async def test_a_row_that_all_schedules_need_is_not_asked_for_by_each_of_them(
     assert asked < 10
 
 
-async def test_a_scheduler_that_was_cut_off_for_being_slow_fires_at_its_next_try(warm, clock):
+async def test_a_scheduler_that_was_cut_off_for_being_slow_fires_at_its_next_try(
+    warm, clock, monkeypatch
+):
     schedule = a_schedule(next_at=clock.now())
     await put(warm, schedule)
-    real, tries = warm.advance_cursors, 0
+    real, tries = schedules_room.advance_cursors, 0
 
-    async def slowly(link, *args, **options):
+    async def slowly(pg, link, *args, **options):
         nonlocal tries
         tries += 1
         if tries == 1:
@@ -165,9 +168,9 @@ async def test_a_scheduler_that_was_cut_off_for_being_slow_fires_at_its_next_try
             other = await asyncpg.connect(warm.db.url)
             await other.execute("SELECT pg_terminate_backend($1, 5000)", pid)
             await other.close()
-        return await real(link, *args, **options)
+        return await real(pg, link, *args, **options)
 
-    warm.advance_cursors = slowly
+    monkeypatch.setattr(schedules_room, "advance_cursors", slowly)
 
     assert await warm.fire([a_firing(schedule)]) == [True]
     assert tries == 2

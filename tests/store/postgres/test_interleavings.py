@@ -61,15 +61,15 @@ class Lab:
         self.stores = stores
         self.world = world
         self.before: dict[Any, int] = {}
-        self.open_leases = deepcopy(stores[0].open_leases)  # as if each had claimed them
+        self.open_leases = deepcopy(stores[0].context.open_leases)  # as if each had claimed them
 
     async def restore(self, *, is_pooled: bool = False) -> World:
         await self.sql.execute("SELECT world.restore()")
         for store in self.stores:
             store.db.is_pooled = is_pooled
             store.pace.stop = Stop()
-            store.open_leases = deepcopy(self.open_leases)
-            store.done_leases = []
+            store.context.open_leases = deepcopy(self.open_leases)
+            store.context.done_leases = []
         return msgspec.structs.replace(self.world, mine={})
 
     async def statements(self, operation: Operation) -> int:
@@ -106,7 +106,7 @@ class Lab:
         raised = [f"{name} raised {answer!r}" for name, answer in said if is_bad(answer)]
         # What a store believes to be over, it clears away with its next statement.
         for store in self.stores:
-            if store.done_leases:
+            if store.context.done_leases:
                 await outcome(
                     store.claim(TENANT, worker=world.ada, lease=mint(), queues=["none"], limit=1)
                 )

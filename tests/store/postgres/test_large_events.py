@@ -5,7 +5,6 @@ from typing import Any, cast
 import msgspec
 
 from daybell.store.postgres import steps
-from daybell.store.postgres.steps import Finding
 from tests.builders import TENANT, a_step, an_event, claimed
 
 
@@ -26,18 +25,18 @@ async def test_each_event_is_read_once_for_all_who_want_it(store, clock, monkeyp
     hands = await claimed(store, 30)
     for size in range(3):
         await store.publish(TENANT, an_event(data=f'{{"size": {size}}}'))
-    choose, seen = Finding._choose, []
-    written, put = [], steps.Stepping._put_steps
+    choose, seen = steps._choose, []
+    written, put = [], steps._put_steps
 
-    async def counted(self, link, choices, found):
-        return await choose(self, cast("Any", Reader(link, seen)), choices, found)
+    async def counted(pg, link, choices, found):
+        return await choose(pg, cast("Any", Reader(link, seen)), choices, found)
 
-    async def noted(self, link, owner, some, events):
+    async def noted(pg, link, owner, some, events):
         written.append(len(some))
-        await put(self, link, owner, some, events)
+        await put(pg, link, owner, some, events)
 
-    monkeypatch.setattr(Finding, "_choose", counted)
-    monkeypatch.setattr(steps.Stepping, "_put_steps", noted)
+    monkeypatch.setattr(steps, "_choose", counted)
+    monkeypatch.setattr(steps, "_put_steps", noted)
     monkeypatch.setattr(steps, "PART_CHARS_MAX", 2_000)
     waits = [a_step(one, event="paid", match='{"size": 1}') for one in hands.executions[:15]]
     waits += [a_step(one, event="paid") for one in hands.executions[15:]]

@@ -8,6 +8,7 @@ import pytest
 from daybell import Client
 from daybell.core.limits import REPEAT_SECONDS_KEPT
 from daybell.core.views import Retention
+from daybell.store.postgres import enqueue
 from daybell.store.postgres.enqueue import MARKS_EXIST
 from tests.builders import (
     TENANT,
@@ -142,7 +143,7 @@ async def test_the_search_for_marks_goes_on_while_a_repeat_is_under_way(store, p
     await clock.advance(REPEAT_SECONDS_KEPT + 1.0)
     other = await asyncpg.connect(place.url)
     async with other.transaction():
-        await other.execute(store.MARK_REPEATED, 1, [an_execution().id])
+        await other.execute(enqueue.MARK_REPEATED, 1, [an_execution().id])
 
         await store.retain(Retention())
 
@@ -150,10 +151,11 @@ async def test_the_search_for_marks_goes_on_while_a_repeat_is_under_way(store, p
     await other.close()
 
 
-async def test_a_repeat_that_is_rolled_back_leaves_no_mark(slow, store, sql):
+async def test_a_repeat_that_is_rolled_back_leaves_no_mark(slow, store, sql, monkeypatch):
     await defined(store)
     await slow.enqueue(TENANT, [an_execution(delay=3600.0)])
-    slow.MARK_REPEATED = slow.MARK_REPEATED.replace("RETURNING 1", "RETURNING 1 / 0")
+    broken = enqueue.MARK_REPEATED.replace("RETURNING 1", "RETURNING 1 / 0")
+    monkeypatch.setattr(enqueue, "MARK_REPEATED", broken)
 
     with pytest.raises(Exception, match="division"):
         await slow.enqueue(TENANT, [an_execution()], repeat=True)

@@ -122,11 +122,11 @@ async def roles(admin):
 
 async def migrate_to(admin, version):
     """Make the first steps by hand, as an older program did."""
-    await admin.execute(PostgresStore.CREATE)
+    await admin.execute(upkeep.CREATE)
     for step in known_migrations("daybell.store.postgres")[:version]:
         await admin.execute(step.sql)
         fields = (step.version, step.name, step.checksum, step.is_breaking)
-        await admin.execute(PostgresStore.RECORD_MIGRATION, *fields)
+        await admin.execute(upkeep.RECORD_MIGRATION, *fields)
 
 
 async def test_run_time_schedules_from_before_get_gates_of_their_own(fresh, admin):

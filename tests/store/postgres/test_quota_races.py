@@ -8,7 +8,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.errors import QuotaExceeded
-from daybell.store.postgres.gates import Metering
+from daybell.store.postgres.gates import LOCK_RUNNING, LOCK_TENANT
 from daybell.store.postgres.transactions import Call, send
 from tests.builders import TENANT, a_job, an_execution, claim, defined, enqueued
 from tests.store.runs import a_plan, begun, end, labels, state, take
@@ -75,7 +75,7 @@ async def test_a_definition_counts_what_another_is_about_to_commit(store, other,
 async def test_a_claim_waits_for_the_one_before_it(store, other, sql):
     await enqueued(store, 3)
     await store.set_quotas(TENANT, running=2)
-    await other.execute(Metering.LOCK_RUNNING, 1)
+    await other.execute(LOCK_RUNNING, 1)
 
     task = await waits(sql, claim(store))
     await other.execute("COMMIT")
@@ -88,7 +88,7 @@ async def test_a_nodes_end_does_not_wait_for_who_has_the_tenant(store, other):
     run = await begun(store, a_plan({"a": [], "b": [], "c": [], "d": []}))
     hands = await take(store)
     assert labels(hands) == ["a", "b"]
-    await other.execute(Metering.LOCK_TENANT, 1)
+    await other.execute(LOCK_TENANT, 1)
 
     await end(store, hands)
 
@@ -141,12 +141,12 @@ async def test_a_borrowed_connection_hears_of_the_quota_in_our_words(store, sql)
 async def test_quotas_are_not_looked_up_each_time(store):
     await enqueued(store)
     await store.define_jobs(TENANT, [a_job("other")])  # which learns them on the way
-    before = store.names.known_quotas(1)
+    before = store.context.names.known_quotas(1)
 
     await enqueued(store, 3)
     await claim(store)
 
-    assert before is not None and store.names.known_quotas(1) is before
+    assert before is not None and store.context.names.known_quotas(1) is before
 
 
 async def test_a_role_that_may_enqueue_cannot_get_past_the_quotas(store, sql):

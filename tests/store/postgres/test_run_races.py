@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from daybell.core.execution import TERMINAL, State
 from daybell.core.schedule import Overlap
 from daybell.core.workflow.run import Spec
-from daybell.store.postgres import connection
+from daybell.store.postgres import connection, progress, runs
 from tests.builders import TENANT, a_job, an_execution, apply, claim, death, look, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import Fate, Stop, settle
@@ -280,15 +280,15 @@ async def test_a_run_that_cannot_go_on_does_not_keep_others_from_it(store, sql, 
     bad, good = await begun(store, a_plan({"a": []})), await begun(store, a_plan({"a": []}))
     await sql.execute("UPDATE daybell.run SET is_todo = true")
     went_on = []
-    advance_run = store.advance_run
+    advance_run = runs.advance_run
 
-    async def advance_some(tenant, run, *, wait=True):
+    async def advance_some(pg, tenant, run, *, wait=True):
         if run == bad:
             raise RuntimeError("a mistake")
         went_on.append(run)
-        return await advance_run(tenant, run, wait=wait)
+        return await advance_run(pg, tenant, run, wait=wait)
 
-    monkeypatch.setattr(store, "advance_run", advance_some)
+    monkeypatch.setattr(runs, "advance_run", advance_some)
 
     assert await store.advance_runs() == 1
     assert went_on == [good]
@@ -344,7 +344,7 @@ async def test_a_cancelled_run_whose_nodes_succeeded_all_the_same_begins_again_a
 
     run = await begun(store, a_plan({"a": []}))
     hands = await take(store)
-    monkeypatch.setattr(store, "_started", lose)
+    monkeypatch.setattr(progress, "_uncancelled_nodes", lose)
     await store.cancel(TENANT, [run])
     await end(store, hands, results={"a": 7})
     assert await state(store, run) is State.CANCELLED
@@ -380,10 +380,10 @@ async def test_nobody_else_in_the_process_says_too_early_that_a_node_was_started
     hands = await take(store)
     heard = []
     stop = await store.listen(TENANT, ["default"], lambda: heard.append(True))
-    start_nodes = store.start_nodes
+    start_nodes = progress.start_nodes
 
     async def notify_after_commit():
-        store.notify_after_commit()
+        progress.notify_after_commit(store.context)
 
     async def interrupted(*args):
         gone = await start_nodes(*args)
@@ -393,7 +393,7 @@ async def test_nobody_else_in_the_process_says_too_early_that_a_node_was_started
         heard.clear()
         return gone
 
-    monkeypatch.setattr(store, "start_nodes", interrupted)
+    monkeypatch.setattr(progress, "start_nodes", interrupted)
 
     await apply(store, hands, success(hands.one))
 

@@ -12,6 +12,7 @@ from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import BATCH_MAX, Scheduler
 from daybell.errors import JobNotFound
+from daybell.store.postgres import schedules as schedules_room
 from tests.builders import TENANT, a_firing, a_schedule, defined, put, shown
 from tests.store.postgres.steps import Stop, settle
 
@@ -105,7 +106,7 @@ async def test_a_schedule_that_has_lost_its_job_keeps_no_other_from_firing(store
     orphan, sound = (a_schedule(job, next_at=clock.now()) for job in ("orphan", "sound"))
     await put(store, orphan, sound)
     await sql.execute("UPDATE daybell.job SET deleted_at = 1 WHERE name = 'orphan'")
-    store.names.forget_job(1, "orphan")
+    store.context.names.forget_job(1, "orphan")
 
     assert [one.id for one in (await store.due_schedules()).schedules] == [sound.id]
     assert await store.fire([a_firing(orphan), a_firing(sound)]) == [False, True]
@@ -135,13 +136,13 @@ async def test_plain_ticks_fire_by_the_short_way_and_step_over_what_is_locked(
 ):
     schedules = [a_schedule(next_at=clock.now()) for _ in range(4)]
     await put(store, *schedules, overlap="allow")
-    longer, fire_free = [], store._fire_free
+    longer, fire_free = [], schedules_room._fire_free
 
-    async def seen(tenant, firings):
+    async def seen(pg, tenant, firings):
         longer.append([firing.schedule for firing in firings])
-        return await fire_free(tenant, firings)
+        return await fire_free(pg, tenant, firings)
 
-    monkeypatch.setattr(store, "_fire_free", seen)
+    monkeypatch.setattr(schedules_room, "_fire_free", seen)
     async with frozen(sql, "id = $1", schedules[1].id):
         answers = await store.fire([a_firing(one) for one in schedules])
 

@@ -1,1 +1,1 @@
-"""Routes."""
+"""Routes, one module per resource: the client's operations under URLs."""

@@ -1,1 +1,1 @@
-"""Apply."""
+"""`daybell apply`: read job files, plan the changes, and make them."""

@@ -1,89 +1,31 @@
-"""`daybell apply`: create, change and delete jobs so that they match their files."""
+"""The work of `daybell apply`: create, change and delete jobs so that they match their files."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
-from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, run
-from daybell.cli.runtime import DONE, FAILED, MISUSED, print_stderr
-from daybell.errors import listed
-
-if TYPE_CHECKING:
-    from daybell.cli.apply.declarations import Declarations
-    from daybell.cli.apply.plan import Plan
-    from daybell.client.remote.client import AnyClient
-    from daybell.settings import Settings
-
+from daybell.cli import output
+from daybell.cli.apply.declarations import Declarations
+from daybell.cli.apply.files import ENDINGS, Document, find_files, read_file
+from daybell.cli.apply.plan import PRUNED, SOURCE, Plan, apply_step, echo_change, make_plan
+from daybell.cli.connection import client_for
+from daybell.cli.runtime import DONE, FAILED, MISUSED, describe_error, print_stderr
+from daybell.cli.terminal import confirm
+from daybell.client import wire
+from daybell.client.remote.client import AnyClient
+from daybell.core.limits import check_name
+from daybell.errors import DaybellError, UsageError, listed
+from daybell.settings import Settings
 
 FAULTS_MAX: Final = 50  # that are told at once
 PRUNED_MAX: Final = 100  # deleted jobs of which is asked who needs them: each takes a look at all
 
 
-def apply(
-    context: typer.Context,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="More files and folders.", show_default=False),
-    ] = None,
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="PATH",
-            help="A file, a folder of files (.yaml, .yml, .json, .toml), or - for YAML on stdin;"
-            " repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Delete jobs of this set that are in no file.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
-    ] = False,
-    set_name: Annotated[
-        str | None,
-        typer.Option(
-            "--set",
-            metavar="NAME",
-            help="Which set of jobs the files are; --prune looks at no other.",
-            show_default=False,
-        ),
-    ] = None,
-    yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Make the jobs be what files say, and show what that changes.
-
-    A file has documents, each a job with the fields of POST /jobs, or a template with its job, or
-    lists of both as jobs and templates. A job without a schedule runs when it is triggered. All
-    files are read and checked before anything is changed; applying them again changes nothing.
-    """
-    named = [*(files or []), *(paths or [])]
-    if not named:
-        raise typer.BadParameter("say which files: -f FILE, or -f FOLDER")
-    command = partial(
-        _apply,
-        named=named,
-        prune=prune,
-        dry_run=dry_run,
-        set_name=set_name,
-        yes=yes,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
-
-
-async def _apply(
+async def apply(
     settings: Settings,
     *,
     named: Sequence[str],
@@ -94,10 +36,6 @@ async def _apply(
     tenant: str | None,
     as_json: bool,
 ) -> int:
-    from daybell.cli.apply.plan import SOURCE, make_plan
-    from daybell.cli.connection import client_for
-    from daybell.core.limits import check_name
-
     source = SOURCE if set_name is None else f"{SOURCE}:{check_name(set_name, what='set')}"
     found = _read(named, prune=prune, is_empty_meant=prune and (yes or dry_run))
     async with client_for(settings, tenant=tenant) as client:
@@ -120,10 +58,6 @@ async def _apply(
 
 
 def _read(named: Sequence[str], *, prune: bool, is_empty_meant: bool) -> Declarations:
-    from daybell.cli.apply.declarations import Declarations
-    from daybell.cli.apply.files import ENDINGS, Document, find_files, read_file
-    from daybell.errors import UsageError
-
     documents: list[Document] = []
     faults: list[str] = []
     for file in find_files(named):
@@ -143,8 +77,6 @@ def _read(named: Sequence[str], *, prune: bool, is_empty_meant: bool) -> Declara
 
 
 def _refuse(faults: Sequence[str]) -> int:
-    from daybell.cli import output
-
     for fault in faults[:FAULTS_MAX]:
         print_stderr(f"error: {output.printable(fault)}")
     if len(faults) > FAULTS_MAX:
@@ -155,8 +87,6 @@ def _refuse(faults: Sequence[str]) -> int:
 
 def _warn(plan: Plan) -> None:
     """What looks wrong, each thing once, with the jobs that it is said of."""
-    from daybell.cli import output
-
     said: defaultdict[str, list[str]] = defaultdict(list)
     for step in plan.steps:
         if step.action in ("created", "changed"):
@@ -167,9 +97,6 @@ def _warn(plan: Plan) -> None:
 
 
 def _show(plan: Plan, *, is_pruned: bool) -> None:
-    from daybell.cli import output
-    from daybell.cli.apply.plan import PRUNED, echo_change
-
     marks = {"created": "+", "changed": "~", PRUNED: "-"}
     for step in plan.steps:
         if step.action in marks:
@@ -189,10 +116,6 @@ def _show(plan: Plan, *, is_pruned: bool) -> None:
 
 
 def _ask(plan: Plan, *, yes: bool) -> None:
-    from daybell.cli import output
-    from daybell.cli.apply.plan import PRUNED
-    from daybell.cli.terminal import confirm
-
     names = [step.name for step in plan.steps if step.action == PRUNED]
     if names:
         confirm(
@@ -205,10 +128,6 @@ def _ask(plan: Plan, *, yes: bool) -> None:
 
 async def _carry_out(client: AnyClient, plan: Plan) -> int:
     """Take the steps. If one fails, say which were taken: repeating it is safe."""
-    from daybell.cli.apply.plan import apply_step
-    from daybell.cli.runtime import describe_error
-    from daybell.errors import DaybellError
-
     for step in plan.steps:
         try:
             await apply_step(client, step, source=plan.source)
@@ -222,11 +141,6 @@ async def _carry_out(client: AnyClient, plan: Plan) -> int:
 
 async def _warn_of_pruned(client: AnyClient, plan: Plan) -> None:
     """Say who needs what was deleted. Only now: what was deleted along with it needs nothing."""
-    from daybell.cli import output
-    from daybell.cli.apply.plan import PRUNED
-    from daybell.cli.runtime import describe_error
-    from daybell.errors import DaybellError
-
     pruned = [step for step in plan.steps if step.action == PRUNED]
     for step in pruned[:PRUNED_MAX]:
         try:
@@ -241,8 +155,6 @@ async def _warn_of_pruned(client: AnyClient, plan: Plan) -> None:
 
 
 def _sum_up(plan: Plan, *, dry_run: bool) -> None:
-    from daybell.cli.apply.plan import PRUNED
-
     words = {"created": "created", "changed": "changed", PRUNED: "deleted"}
     wanted = {word: plan.count(action) for action, word in words.items()}
     said = ", ".join(f"{number:,} {word}" for word, number in wanted.items() if number)
@@ -260,10 +172,6 @@ def _sum_up(plan: Plan, *, dry_run: bool) -> None:
 
 
 def _show_json(plan: Plan, *, dry_run: bool, is_pruned: bool) -> None:
-    from daybell.cli import output
-    from daybell.cli.apply.plan import PRUNED
-    from daybell.client import wire
-
     items: list[dict[str, Any]] = [
         {
             "kind": step.noun,

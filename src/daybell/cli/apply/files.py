@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Any, Final, NoReturn, cast
 import yaml
 
 from daybell.cli import output
+from daybell.cli.references import STDIN, read_text
 from daybell.core.limits import INTEGER_DIGITS_MAX, PAYLOAD_DEPTH_MAX
 from daybell.errors import UsageError, shown
 
@@ -61,9 +61,7 @@ def too_deep(line: int | None) -> Fault:
     return Fault(f"nested deeper than {PAYLOAD_DEPTH_MAX} levels", line)
 
 
-FILE_BYTES_MAX: Final = 1024 * 1024  # of one file; what people write by hand is far smaller
 FILES_MAX: Final = 10_000
-STDIN: Final = "-"
 
 _JSON_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|\n')
 _TOML_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
@@ -105,25 +103,6 @@ def read_file(path: FilePath) -> list[Document]:
         where = name if fault.line is None else f"{name}:{fault.line}"
         raise UsageError(f"{where}: {fault}") from None
     return [replace(one, file=name) for one in documents]
-
-
-def read_text(path: str, *, what: str) -> str:
-    """A file's text; `-` is what comes in."""
-    try:
-        if path == STDIN:
-            raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        else:
-            with open(path, "rb") as file:
-                raw = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"{what} cannot be read: {error.strerror}") from None
-    if len(raw) > FILE_BYTES_MAX:
-        raise UsageError(f"{what} is too large; the limit is {FILE_BYTES_MAX:,} bytes")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{what}:{line}: not UTF-8 text") from None
 
 
 def _in_folder(folder: FilePath) -> list[FilePath]:

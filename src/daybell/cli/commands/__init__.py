@@ -1,1 +1,1 @@
-"""Commands."""
+"""Commands, one module per room; `daybell.cli` imports a module only when it is used."""

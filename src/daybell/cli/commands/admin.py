@@ -1,25 +1,17 @@
-"""`daybell tenants`, `keys` and `audit`: quotas, API keys, and the audit log."""
+"""`daybell tenants`, `keys`, `audit` and `secrets`: the options of each command."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
 import typer
 
-from daybell.cli.options import Cursor, DatabaseUrl, Json, KeyTenant, Limit, Tenant, group, run
-from daybell.cli.runtime import DONE, FAILED
-
-if TYPE_CHECKING:
-    from daybell.client.remote.client import AnyClient
-    from daybell.core.access import Key, Quotas
-    from daybell.core.units import Instant
-    from daybell.settings import Settings
-
+from daybell.cli import actions
+from daybell.cli.options import Cursor, DatabaseUrl, Json, KeyTenant, Limit, Tenant, Yes, group, run
+from daybell.errors import UsageError
 
 tenants_app = group("Tenants: isolated spaces, and how much each may use.")
-
-NO_LIMIT: Final = "none"
 
 TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.")]
 
@@ -46,7 +38,7 @@ def create_tenant(
 ) -> None:
     """Create a tenant."""
     quotas = {"jobs": jobs, "queued": queued, "per_minute": per_minute, "running": running}
-    run(context, partial(_create_tenant, name=name, words=quotas), database_url)
+    run(context, partial(actions.admin.create_tenant, name=name, words=quotas), database_url)
 
 
 @tenants_app.command("list")
@@ -54,7 +46,7 @@ def list_tenants(
     context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None
 ) -> None:
     """List tenants with their quotas."""
-    run(context, partial(_list_tenants, as_json=as_json), database_url)
+    run(context, partial(actions.admin.list_tenants, as_json=as_json), database_url)
 
 
 @tenants_app.command("update")
@@ -69,92 +61,7 @@ def update_tenant(
 ) -> None:
     """Change a tenant's quotas; those that are not named stay."""
     quotas = {"jobs": jobs, "queued": queued, "per_minute": per_minute, "running": running}
-    run(context, partial(_update_tenant, name=name, words=quotas), database_url)
-
-
-async def _create_tenant(settings: Settings, *, name: str, words: dict[str, str | None]) -> int:
-    from daybell.cli.connection import audit_entry, client_for
-
-    quotas = _read_quotas(words)
-    async with client_for(settings) as client:
-        with audit_entry(client, "tenant.create", name, after=quotas):
-            tenant = await client.add_tenant(name, **quotas)
-    typer.echo(f"tenant {tenant.name} is created: {_describe_quotas(tenant.quotas)}")
-    return DONE
-
-
-async def _list_tenants(settings: Settings, *, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.output import Column
-    from daybell.client import wire
-    from daybell.core.views import Page
-
-    async with client_for(settings) as client:
-        tenants = await client.tenants()
-        now = (await client.health()).now
-    if as_json:
-        output.echo_json(wire.page(Page(items=tuple(tenants)), wire.tenant))
-        return DONE
-    rows = [
-        (one.name, *_limits(one.quotas).values(), output.format_relative(one.created_at, now=now))
-        for one in tenants
-    ]
-    name = Column("name", least=20, rank=0)
-    columns = (name, "jobs", "queued", "per minute", "running", "created")
-    output.echo_table(columns, rows, empty="no tenants")
-    return DONE
-
-
-async def _update_tenant(settings: Settings, *, name: str, words: dict[str, str | None]) -> int:
-    from msgspec.structs import asdict
-
-    from daybell.cli.connection import audit_entry, client_for
-    from daybell.errors import UsageError
-
-    quotas = _read_quotas(words)
-    if not quotas:
-        raise UsageError("nothing to change; name a quota, such as --queued 1000 or --jobs none")
-    async with client_for(settings) as client:
-        before = asdict((await client.tenant_record(name)).quotas)
-        with audit_entry(client, "tenant.update", name, before=before, after={**before, **quotas}):
-            tenant = await client.update_tenant(name, **quotas)
-    typer.echo(f"tenant {tenant.name}: {_describe_quotas(tenant.quotas)}")
-    return DONE
-
-
-def _read_quotas(words: dict[str, str | None]) -> dict[str, int | None]:
-    """The quotas that were named."""
-    from daybell.errors import UsageError, shown
-
-    quotas: dict[str, int | None] = {}
-    for name, word in words.items():
-        if word is None:
-            continue
-        if word == NO_LIMIT:
-            quotas[name] = None
-        elif word.isascii() and word.isdecimal() and len(word) <= len("1000000000"):
-            quotas[name] = int(word)
-        else:
-            flag = name.replace("_", "-")
-            if word.startswith("-") and word[1:].isdecimal():
-                raise UsageError(f"--{flag} {shown(word)} is not a limit; it is not below 0")
-            raise UsageError(f"--{flag} {shown(word)} is neither a number nor {NO_LIMIT!r}")
-    return quotas
-
-
-def _limits(quotas: Quotas) -> dict[str, str]:
-    """Quotas as a table shows them."""
-    from msgspec.structs import asdict
-
-    return {name: "-" if most is None else f"{most:,}" for name, most in asdict(quotas).items()}
-
-
-def _describe_quotas(quotas: Quotas) -> str:
-    """Quotas in words."""
-    limits = {name: most for name, most in _limits(quotas).items() if most != "-"}
-    words = [f"{name.replace('_', ' ')} {most}" for name, most in limits.items()]
-    return f"at most {', '.join(words)}" if words else "no limits"
+    run(context, partial(actions.admin.update_tenant, name=name, words=quotas), database_url)
 
 
 # `daybell keys`: tokens that open the HTTP API.
@@ -164,16 +71,12 @@ keys_app = group("Keys: who may use the HTTP API, and for what.")
 
 def complete_roles(incomplete: str) -> list[str]:
     """What `--role` may be, for completion."""
-    from daybell.core.access import Role
-
-    return [role for role in Role if role.startswith(incomplete)]
+    return actions.completion.roles(incomplete)
 
 
 def complete_actions(incomplete: str) -> list[str]:
     """What `--action` may be, for completion."""
-    from daybell.core.access import Action
-
-    return [action for action in Action if action.startswith(incomplete)]
+    return actions.completion.actions(incomplete)
 
 
 @keys_app.command("create")
@@ -217,7 +120,7 @@ def create_key(
             show_default=False,
         ),
     ] = None,
-    actions: Annotated[
+    only_actions: Annotated[
         list[str] | None,
         typer.Option(
             "--action",
@@ -233,8 +136,12 @@ def create_key(
 ) -> None:
     """Make a key, and show its token this once."""
     options = {"name": name, "role": role, "expires": expires}
-    options |= {"jobs": jobs or None, "queues": queues or None, "actions": actions or None}
-    run(context, partial(_create_key, **options, tenant=tenant, as_json=as_json), database_url)
+    options |= {"jobs": jobs or None, "queues": queues or None, "actions": only_actions or None}
+    run(
+        context,
+        partial(actions.admin.create_key, **options, tenant=tenant, as_json=as_json),
+        database_url,
+    )
 
 
 @keys_app.command("list")
@@ -245,7 +152,7 @@ def list_keys(
     database_url: DatabaseUrl = None,
 ) -> None:
     """List keys, newest first; expired and revoked ones too."""
-    run(context, partial(_list_keys, tenant=tenant, as_json=as_json), database_url)
+    run(context, partial(actions.admin.list_keys, tenant=tenant, as_json=as_json), database_url)
 
 
 @keys_app.command("revoke")
@@ -261,140 +168,7 @@ def revoke_key(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a key open nothing any more, within 5 seconds."""
-    run(context, partial(_revoke_key, wanted=key, tenant=tenant), database_url)
-
-
-async def _create_key(
-    settings: Settings,
-    *,
-    name: str,
-    role: str,
-    expires: str | None,
-    jobs: list[str] | None,
-    queues: list[str] | None,
-    actions: list[str] | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import audit_entry, client_for, current_actor
-    from daybell.client import wire
-    from daybell.client.admin import read_role, read_scope
-    from daybell.core.access import Action
-
-    limits = {"jobs": jobs, "queues": queues, "actions": actions}
-    read_scope(role, **limits)
-    asked = {"name": name, "role": str(read_role(role)), "expires": expires}
-    asked |= {name: value for name, value in limits.items() if value is not None}
-    async with client_for(settings, tenant=tenant) as client:
-        with audit_entry(client, "key.create", name, after=asked):
-            key, token = await client.create_key(
-                name, role=role, expires=expires, created_by=current_actor(), **limits
-            )
-    if as_json:
-        output.echo_json({**wire.key(key), "token": token})
-        return DONE
-    until = "" if key.expires_at is None else f", until {output.format_moment(key.expires_at)}"
-    limited = "" if key.scope is None else f", limited to {key.scope.describe()}"
-    typer.echo(
-        f"key {key.name} opens tenant {key.tenant} as {key.role}{limited}{until}. This is its"
-        " token; keep"
-        " it, it cannot be shown again:",
-        err=True,
-    )
-    typer.echo(token)
-    if key.scope is not None and not key.scope.allows(Action.READ):
-        typer.echo(
-            "note: without the action read, commands that list, show or wait are refused to it, and"
-            " so are those that look for executions by a filter",
-            err=True,
-        )
-    return DONE
-
-
-async def _list_keys(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.output import Column
-    from daybell.client import wire
-    from daybell.core.views import Page
-
-    async with client_for(settings, tenant=tenant) as client:
-        keys = await client.keys()
-        now = (await client.health()).now
-    if as_json:
-        output.echo_json(wire.page(Page(items=tuple(keys)), wire.key))
-        return DONE
-    rows = [
-        (
-            one.id,
-            one.name,
-            one.role,
-            "" if one.scope is None else output.printable(one.scope.describe()),
-            f"{one.hint}…",
-            _key_state(one, now),
-            output.format_relative(one.created_at, now=now),
-            output.format_relative(one.expires_at, now=now),
-            output.format_relative(one.used_at, now=now) or "never",
-        )
-        for one in keys
-    ]
-    name = Column("name", least=20, rank=0)
-    scope = Column("scope", least=8, rank=5)
-    columns = ("id", name, "role", scope, "token", "state", "created", "expires", "used")
-    output.echo_table(
-        columns, rows, empty="no keys; daybell keys create NAME --role ROLE makes one"
-    )
-    return DONE
-
-
-async def _revoke_key(settings: Settings, *, wanted: str, tenant: str | None) -> int:
-    from daybell.cli.connection import audit_entry, client_for
-
-    async with client_for(settings, tenant=tenant) as client:
-        key = await _find_key(client, wanted)
-        if key.revoked_at is None:
-            with audit_entry(client, "key.revoke", str(key.id), before={"name": key.name}):
-                await client.revoke_key(key.id)
-    done = "is revoked" if key.revoked_at is None else "was revoked already"
-    typer.echo(f"key {key.name} ({key.hint}…) {done}")
-    return DONE
-
-
-async def _find_key(client: AnyClient, wanted: str) -> Key:
-    """The only key that is meant. One that was revoked is meant only by its id."""
-    from daybell.cli import output
-    from daybell.errors import NotFound, UsageError
-
-    keys = await client.keys()
-    exact = [key for key in keys if str(key.id) == wanted.lower()]
-    valid = [key for key in keys if key.revoked_at is None]
-    named = [key for key in valid if key.name == wanted]
-    begun = [key for key in valid if _begins(key, wanted)]
-    for found in (exact, named, begun):
-        if len(found) == 1:
-            return found[0]
-        if found:
-            which = ", ".join(f"{key.name} {key.hint}… {key.id}" for key in found)
-            raise UsageError(f"{output.printable(wanted)!r} may be any of {which}; give the id")
-    raise NotFound(f"no key {output.printable(wanted)!r}; see daybell keys list")
-
-
-def _begins(key: Key, wanted: str) -> bool:
-    if not wanted:
-        return False
-    # Of a token only how it begins is known, and whoever has all of it may paste that.
-    return key.name.startswith(wanted) or (
-        wanted.startswith("dbk_")
-        and len(wanted) > len("dbk_")
-        and (key.hint.startswith(wanted) or wanted.startswith(key.hint))
-    )
-
-
-def _key_state(key: Key, now: Instant) -> str:
-    if key.revoked_at is not None:
-        return "revoked"
-    return "valid" if key.is_valid(now) else "expired"
+    run(context, partial(actions.admin.revoke_key, wanted=key, tenant=tenant), database_url)
 
 
 # `daybell audit`: who changed what.
@@ -432,7 +206,7 @@ def list_entries(
     """List what was changed, newest first."""
     asked = {"actor": actor, "action": action, "target": target}
     command = partial(
-        _list_entries,
+        actions.admin.list_entries,
         asked=asked,
         span=(since, until),
         limit=limit,
@@ -462,82 +236,100 @@ def verify_entries(
     """Check that no entry was altered or removed.
 
     Exit status 1: the log is broken."""
-    command = partial(_verify_entries, after=after, tenant=tenant, as_json=as_json)
+    command = partial(actions.admin.verify_entries, after=after, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
 
-async def _verify_entries(settings: Settings, *, after: Text, tenant: Text, as_json: bool) -> int:
-    from msgspec.structs import replace
+# `daybell secrets`: encrypted values that jobs refer to by name.
 
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.client import wire
+secrets_app = group("Secrets: values that jobs use and nobody reads.")
 
-    async with client_for(settings, tenant=tenant) as client:
-        check = await client.verify_audit(cursor=after)
-        while check.next_cursor is not None:
-            more = await client.verify_audit(cursor=check.next_cursor)
-            entries = check.entries + more.entries
-            check = replace(more, entries=entries, unchained=check.unchained)
-    broken = check.broken
-    if as_json:
-        output.echo_json(wire.audit_check(check))
-        return DONE if broken is None else FAILED
-    older = f", {check.unchained} older than the chain not checked" if check.unchained else ""
-    if broken is None:
-        typer.echo(f"{check.entries} entries checked{older}; head {check.head}")
-        return DONE
-    place = f"entry {broken.number}" + ("" if broken.id is None else f" ({broken.id})")
-    typer.echo(f"the audit log is broken: {place} {broken.problem}", err=True)
-    return FAILED
+SecretName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="As jobs refer to it: letters, digits and _, such as API_TOKEN."
+    ),
+]
 
 
-async def _list_entries(
-    settings: Settings,
-    *,
-    asked: dict[str, Text],
-    span: tuple[Text, Text],
-    limit: int,
-    cursor: Text,
-    tenant: Text,
-    as_json: bool,
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.output import Column
-    from daybell.client import wire
+@secrets_app.command("list")
+def list_secrets(
+    context: typer.Context,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List secrets by name, without their values."""
+    command = partial(actions.admin.list_secrets, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
 
-    since, until = span
-    async with client_for(settings, tenant=tenant) as client:
-        page = await client.audit(
-            **asked,
-            since=since,
-            until=until,
-            limit=limit,
-            cursor=cursor,
-        )
-    if as_json:
-        output.echo_json(wire.page(page, wire.entry))
-        return DONE
-    rows = [
-        (
-            output.format_moment(one.at),
-            one.actor,
-            one.action,
-            one.target,
-            one.after or "",
-            one.source,
-        )
-        for one in page.items
-    ]
-    columns = (
-        Column("at"),
-        Column("actor", least=16, rank=1),
-        Column("action"),
-        Column("target", least=20, rank=0),
-        Column("after", least=16, rank=2),
-        Column("from", least=8, rank=3),
+
+# Words that are too many are taken here, to be refused without being repeated.
+@secrets_app.command("set", context_settings={"allow_extra_args": True})
+def set_secret(
+    context: typer.Context,
+    name: SecretName,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Keep a secret; one of the same name is replaced.
+
+    The value comes from standard input, of which a line break at the end is left out; at a terminal
+    it is asked for, twice, and not shown. It is sealed with the key in DAYBELL_SECRETS_KEY, over
+    HTTP with the server's. Workers use a new value within 5 seconds.
+    """
+    _refuse_value(name, context.args)
+    run(
+        context,
+        partial(actions.admin.set_secret, name=name, tenant=tenant, as_json=as_json),
+        database_url,
     )
-    output.echo_table(columns, rows, empty="no entries")
-    output.echo_more(page.next_cursor)
-    return DONE
+
+
+@secrets_app.command("delete")
+def delete_secret(
+    context: typer.Context,
+    name: SecretName,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Forget a secret; jobs that refer to it fail from then on."""
+    run(
+        context,
+        partial(actions.admin.delete_secret, name=name, yes=yes, tenant=tenant, as_json=as_json),
+        database_url,
+    )
+
+
+@secrets_app.command("rotate")
+def rotate_secrets(
+    context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None
+) -> None:
+    """Seal all secrets again, with the first key.
+
+    Set DAYBELL_SECRETS_KEY=new,old for servers, workers and this command first, and drop the old
+    key afterwards. Each secret is a transaction of its own: if the command was interrupted, run it
+    again. It needs a connection to the database.
+    """
+    run(context, partial(actions.admin.rotate_secrets, as_json=as_json), database_url)
+
+
+@secrets_app.command("key")
+def make_key() -> None:
+    """Print a new key for DAYBELL_SECRETS_KEY."""
+    actions.admin.make_key()
+
+
+def _refuse_value(name: str, words: list[str]) -> None:
+    """Other users of a machine see the words of a command, and the shell keeps them. So does a
+    message: it shows none of them.
+    """
+    if words or "=" in name:
+        raise UsageError(
+            "a secret's value is not given as an argument, which others can see and the shell"
+            " keeps; it comes from standard input: daybell secrets set NAME < file",
+            field="value",
+        )

@@ -1,4 +1,4 @@
-"""`daybell executions` and `progress`: list, show, follow, cancel and retry executions."""
+"""`daybell executions`, `progress`, `events` and `dead-letters`: the options of each command."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from daybell.cli import actions
 from daybell.cli.options import (
     Args,
     Cursor,
@@ -33,12 +34,10 @@ from daybell.cli.options import (
     run,
     statuses,
 )
-from daybell.cli.runtime import DONE, FAILED, print_stderr
+from daybell.cli.runtime import FAILED, print_stderr
 
 if TYPE_CHECKING:
     from daybell.client.requests import Filters
-    from daybell.settings import Settings
-
 
 app = group("Executions: what runs, ran and will run.")
 
@@ -121,7 +120,12 @@ def list_executions(
         "ended_until": ended_until,
     }
     command = partial(
-        _list, filters=filters, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
+        actions.executions.list_executions,
+        filters=filters,
+        limit=limit,
+        cursor=cursor,
+        tenant=tenant,
+        as_json=as_json,
     )
     run(context, command, database_url)
 
@@ -138,7 +142,12 @@ def show_execution(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show an execution: its attempts, its steps or its nodes."""
-    command = partial(_timeline if timeline else _show, id=id, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.executions.show_timeline if timeline else actions.executions.show_execution,
+        id=id,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
 
 
@@ -157,7 +166,14 @@ def show_log(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show what an execution said: its log, and what it printed."""
-    command = partial(_log, id=id, follow=follow, attempt=attempt, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.executions.show_log,
+        id=id,
+        follow=follow,
+        attempt=attempt,
+        tenant=tenant,
+        as_json=as_json,
+    )
     run(context, command, database_url)
 
 
@@ -183,9 +199,7 @@ def cancel_executions(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Cancel executions; those that run are asked to stop."""
-    from daybell.cli.commands.selection import Decision, apply_decision
-
-    decision = Decision(
+    decision = actions.selection.Decision(
         verb="cancel",
         ids=ids,
         filters={
@@ -206,7 +220,8 @@ def cancel_executions(
         as_json=as_json,
     )
     decision.check()
-    run(context, partial(apply_decision, decision=decision, tenant=tenant), database_url)
+    command = partial(actions.selection.apply_decision, decision=decision, tenant=tenant)
+    run(context, command, database_url)
 
 
 @app.command("retry")
@@ -238,9 +253,7 @@ def retry_executions(
 
     Of workflows, what has not succeeded.
     """
-    from daybell.cli.commands.selection import Decision, apply_decision
-
-    decision = Decision(
+    decision = actions.selection.Decision(
         verb="retry",
         ids=ids,
         filters={
@@ -263,7 +276,8 @@ def retry_executions(
         as_json=as_json,
     )
     decision.check()
-    run(context, partial(apply_decision, decision=decision, tenant=tenant), database_url)
+    command = partial(actions.selection.apply_decision, decision=decision, tenant=tenant)
+    run(context, command, database_url)
 
 
 @app.command("wait")
@@ -276,7 +290,9 @@ def wait_for_execution(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Wait for its end; exit with 0 if it succeeded."""
-    command = partial(_wait, id=id, within=timeout, tenant=tenant, as_json=as_json)
+    command = partial(
+        actions.executions.wait_for_execution, id=id, within=timeout, tenant=tenant, as_json=as_json
+    )
     run(context, command, database_url)
 
 
@@ -289,117 +305,61 @@ def explain_execution(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Say why an execution has not run, or has not ended."""
-    run(context, partial(_why, id=id, tenant=tenant, as_json=as_json), database_url)
+    run(
+        context,
+        partial(actions.executions.explain_execution, id=id, tenant=tenant, as_json=as_json),
+        database_url,
+    )
 
 
-async def _list(
-    settings: Settings,
-    *,
-    filters: Filters,
-    limit: int,
-    cursor: str | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.executions import Search, echo_found
-
-    async with client_for(settings, tenant=tenant) as client:
-        if (run := filters.get("parent")) is not None:
-            filters["parent"] = await find_execution(client, str(run))
-        search = Search(client.executions, filters, limit=limit, cursor=cursor, quiet=as_json)
-        return await echo_found(client, search, empty="no executions", as_json=as_json)
-
-
-async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.executions import echo_detail, echo_nodes, echo_steps
-    from daybell.client import wire
-    from daybell.core.execution import State
-    from daybell.core.lifecycle import FOR_EVENT
-    from daybell.core.schedule import DEPENDENCIES
-
-    async with client_for(settings, tenant=tenant) as client:
-        found = await client.story(await find_execution(client, id))
-        one, run = found.detail.execution, found.run
-        now = (await client.health()).now
-        is_dependent = one.state is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
-        because = (await client.why(one.id)).detail if is_dependent and not as_json else None
-    if as_json:
-        said = {"timeline": found.timeline, "steps": found.told_steps}
-        nodes = None if run is None else wire.run(run)
-        output.echo_json({**wire.detail(found.detail), **said, "workflow": nodes})
-    else:
-        echo_detail(found.detail, now=now, because=because, steps=found.steps)
-        echo_steps(found.steps, one)
-        echo_nodes(run, now=now, id=one.id, state=one.state)
-    return DONE
+@app.command("signal")
+def signal_execution(
+    context: typer.Context,
+    id: Id,
+    name: EventName,
+    data: Data = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Send an event to one execution, now or before it waits."""
+    command = partial(
+        actions.executions.signal_execution,
+        id=id,
+        name=name,
+        data=data,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
 
 
-async def _timeline(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.executions import echo_timeline
-
-    async with client_for(settings, tenant=tenant) as client:
-        told = (await client.story(await find_execution(client, id))).timeline
-    if as_json:
-        output.echo_json(told)
-    else:
-        echo_timeline(told)
-    return DONE
-
-
-async def _log(
-    settings: Settings,
-    *,
-    id: str,
-    follow: bool,
-    attempt: int | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.transcripts import print_log
-
-    async with client_for(settings, tenant=tenant) as client:
-        found = await find_execution(client, id)
-        return await print_log(client, found, follow=follow, attempt=attempt, as_json=as_json)
-
-
-async def _wait(
-    settings: Settings, *, id: str, within: str | None, tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.transcripts import wait_for_end
-    from daybell.core.units import parse_duration
-
-    seconds = None if within is None else parse_duration(within, what="timeout")
-    async with client_for(settings, tenant=tenant) as client:
-        found = await find_execution(client, id)
-        return await wait_for_end(client, found, seconds=seconds, as_json=as_json)
-
-
-async def _why(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import find_execution
-    from daybell.cli.connection import client_for
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        found = await client.why(await find_execution(client, id))
-    if as_json:
-        output.echo_json(wire.reason(found))
-    else:
-        one = found.execution
-        typer.echo(output.printable(f"{one.id} is {one.state}: {found.detail}"))
-    return DONE
+@app.command("approve")
+def approve_execution(
+    context: typer.Context,
+    id: Id,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What is decided on.")
+    ] = "approval",
+    reject: Annotated[bool, typer.Option("--reject", help="Say no.")] = False,
+    note: Annotated[
+        Text, typer.Option("--note", metavar="TEXT", help="Why, for the execution.")
+    ] = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Approve what an execution waits for, or reject it."""
+    command = partial(
+        actions.executions.approve_execution,
+        id=id,
+        name=name,
+        approved=not reject,
+        note=note,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
 
 
 # `daybell progress`: for commands that a worker runs, to report how far they are.
@@ -462,3 +422,223 @@ def _write(pipe: int, line: bytes) -> bool:
         else:
             return True
     return False
+
+
+# `daybell events`: publish events, and list them.
+
+events_app = group("Events: what executions wait for.")
+
+Data = Annotated[Text, typer.Option("--data", metavar="JSON", help='Such as {"order_id": 42}.')]
+EventName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The event's name, as it is waited for.")
+]
+
+
+@events_app.command("publish")
+def publish_event(
+    context: typer.Context,
+    name: EventName,
+    data: Data = None,
+    source: Annotated[
+        Text,
+        typer.Option("--source", metavar="TEXT", help="Where it comes from; daybell, if left out."),
+    ] = None,
+    id: Annotated[
+        Text, typer.Option("--id", metavar="TEXT", help="What it counts once by; a new one.")
+    ] = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Tell of an event: what waits for it goes on."""
+    command = partial(
+        actions.executions.publish_event,
+        name=name,
+        data=data,
+        source=source,
+        id=id,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@events_app.command("list")
+def list_events(
+    context: typer.Context,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List events that are on record, those that came last first."""
+    command = partial(
+        actions.executions.list_events, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
+    )
+    run(context, command, database_url)
+
+
+# `daybell dead-letters`: executions that failed for good and need a decision.
+
+dead_letters_app = group("Dead letters: executions out of tries.")
+
+DeadIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The executions' ids.")]
+
+
+@dead_letters_app.command("list")
+def list_dead_letters(
+    context: typer.Context,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
+    grouped: Annotated[
+        bool,
+        typer.Option("--group", help="Count them by job and class of error; reads all of them."),
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            min=1,
+            max=1000,
+            help="How many, at most: 50 if left out. With --group, how many groups, the largest"
+            " first: all if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List dead letters, newest first."""
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": read_args(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    command = partial(
+        actions.executions.list_dead_letters,
+        filters=filters,
+        grouped=grouped,
+        limit=limit,
+        cursor=cursor,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@dead_letters_app.command("retry")
+def retry_dead_letters(
+    context: typer.Context,
+    ids: DeadIds = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
+    all_of_them: All = False,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Run dead letters again, their tries counted anew."""
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": read_args(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    _check_choice("retry", ids, filters, everything=all_of_them)
+    command = partial(
+        actions.executions.decide_dead_letters,
+        verb="retry",
+        ids=ids or None,
+        filters=filters,
+        yes=yes,
+        tenant=tenant,
+    )
+    run(context, command, database_url)
+
+
+@dead_letters_app.command("discard")
+def discard_dead_letters(
+    context: typer.Context,
+    ids: DeadIds = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    worker: OfWorker = None,
+    since: Since = None,
+    until: Until = None,
+    arg: Args = None,
+    unique_key: OfKey = None,
+    error: OfError = None,
+    ended_since: EndedSince = None,
+    ended_until: EndedUntil = None,
+    all_of_them: All = False,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Take dead letters off the list; history keeps them."""
+    filters: Filters = {
+        "job": job,
+        "queue": queue,
+        "worker": worker,
+        "since": since,
+        "until": until,
+        "args": read_args(arg),
+        "unique_key": unique_key,
+        "error": error,
+        "ended_since": ended_since,
+        "ended_until": ended_until,
+    }
+    _check_choice("discard", ids, filters, everything=all_of_them)
+    command = partial(
+        actions.executions.decide_dead_letters,
+        verb="discard",
+        ids=ids or None,
+        filters=filters,
+        yes=yes,
+        tenant=tenant,
+    )
+    run(context, command, database_url)
+
+
+def _check_choice(verb: str, ids: list[str] | None, filters: Filters, *, everything: bool) -> None:
+    ways = bool(ids) + any(one is not None for one in filters.values()) + everything
+    if ways > 1:
+        raise typer.BadParameter(
+            "ids, filters such as --job and --error, and --all exclude each other; give one"
+        )
+    if ways == 0:
+        raise typer.BadParameter(
+            f"say what to {verb}: ids, or filters such as --job NAME and --error TEXT, or --all"
+        )

@@ -1,22 +1,25 @@
-"""`daybell jobs`: list, show, pause, resume and trigger jobs."""
+"""`daybell jobs`, `templates` and `apply`: the options of each command."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from daybell.cli.commands.definitions import (
-    create_job,
-    declare_jobs,
-    delete_job,
-    diff_versions,
-    list_versions,
-    rollback_job,
-    update_job,
+from daybell.cli import actions
+from daybell.cli.commands.job_options import (
+    KINDS,
+    PARTS,
+    REST,
+    TIMES,
+    Args,
+    Expires,
+    Manual,
+    NoDependencies,
+    Retries,
+    with_options,
 )
-from daybell.cli.commands.job_options import Expires, Retries
 from daybell.cli.commands.schedules import backfill_job
 from daybell.cli.options import (
     CommandWithWords,
@@ -26,40 +29,244 @@ from daybell.cli.options import (
     Limit,
     Tenant,
     Timeout,
+    Yes,
+    database_flag,
     group,
     priorities,
     run,
-    statuses,
+    words_after,
 )
-from daybell.cli.runtime import DONE
-
-if TYPE_CHECKING:
-    from daybell.settings import Settings
-
 
 app = group("Jobs: what there is to run.")
 
-app.command("create", cls=CommandWithWords)(create_job)
-app.command("update", cls=CommandWithWords)(update_job)
-app.command("delete")(delete_job)
-app.command("versions")(list_versions)
-app.command("diff")(diff_versions)
-app.command("rollback")(rollback_job)
-app.command("declare")(declare_jobs)
-app.command("backfill")(backfill_job)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
+NewName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="The job's name; a file may say it instead.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("create", cls=CommandWithWords)
+@with_options({**KINDS, **PARTS, "args": Args, **TIMES, **REST})
+def create_job(
+    context: typer.Context,
+    said: dict[str, Any],
+    name: NewName = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a job that runs something, at times of its own.
+
+    Say what it runs by one of --task, --command (or the command itself after --), --http, --sql,
+    --notify, --template and --from-file. Without a time it runs when it is triggered. What is not
+    said of a task is as the task says. @secret:NAME stands for the value of a secret, in what is
+    run, sent or passed, and @FILE for the text of a file.
+    """
+    work = actions.job_options.take_work(said, words_after(context))
+    if work.choice is None:
+        raise typer.BadParameter(
+            "say what it runs: --task NAME, --command LINE, --http URL, --sql STATEMENT,"
+            " --notify ADDRESS, --template NAME, --from-file FILE, or a command after --"
+        )
+    if name is None and work.choice != "from_file":
+        raise typer.BadParameter("say how it is called: daybell jobs create NAME")
+    command = partial(
+        actions.definitions.create_job,
+        name=name,
+        work=work,
+        said=said,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@app.command("update", cls=CommandWithWords)
+@with_options(
+    {
+        **KINDS,
+        **PARTS,
+        "args": Args,
+        **TIMES,
+        "manual": Manual,
+        **REST,
+        "no_dependencies": NoDependencies,
+    }
+)
+def update_job(
+    context: typer.Context,
+    name: JobName,
+    said: dict[str, Any],
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Change a job; what is not said stays as it is.
+
+    Times take the place of those that it had, by the same clock unless --tz says another. So do
+    variables, headers and parameters: say all that it shall have.
+    """
+    work = actions.job_options.take_work(said, words_after(context))
+    command = partial(
+        actions.definitions.update_job,
+        name=name,
+        work=work,
+        said=said,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+# `daybell jobs delete`, `versions`, `diff` and `rollback`: what becomes of a job's definitions.
+
+JobNameOrId = Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")]
+
+
+@app.command("delete")
+def delete_job(
+    context: typer.Context,
+    name: JobNameOrId,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Even if the code of a live worker declares it."),
+    ] = False,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Let a job run no more, and cancel what has not ended.
+
+    Its versions and its history stay.
+    """
+    command = partial(
+        actions.definitions.delete_job,
+        name=name,
+        force=force,
+        yes=yes,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@app.command("versions")
+def list_versions(
+    context: typer.Context,
+    name: JobNameOrId,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List a job's versions, newest first; of a deleted one, too."""
+    asked = {"limit": limit, "cursor": cursor}
+    command = partial(
+        actions.definitions.list_versions, name=name, asked=asked, tenant=tenant, as_json=as_json
+    )
+    run(context, command, database_url)
+
+
+@app.command("diff")
+def diff_versions(
+    context: typer.Context,
+    name: JobNameOrId,
+    old: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="FROM",
+            min=1,
+            help="Which version. Default: the one before.",
+            show_default=False,
+        ),
+    ] = None,
+    new: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="TO", min=1, help="And which. Default: the newest.", show_default=False
+        ),
+    ] = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show what differs between two versions of a job."""
+    command = partial(
+        actions.definitions.compare_versions,
+        name=name,
+        old=old,
+        new=new,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@app.command("rollback")
+def rollback_job(
+    context: typer.Context,
+    name: JobNameOrId,
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Which one.")],
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make an older version of a job current again.
+
+    It becomes a new version, with its schedules.
+    """
+    command = partial(
+        actions.definitions.rollback_job, name=name, version=version, tenant=tenant, as_json=as_json
+    )
+    run(context, command, database_url)
+
+
+@app.command("declare")
+def declare_jobs(
+    context: typer.Context,
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="APP",
+            help="module:app, module or path/to/file.py. Default: DAYBELL_APP.",
+            show_default=False,
+        ),
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="Default: the app's.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make what an app's code says of its jobs current.
+
+    Also where that goes back to an older version, which a worker leaves alone.
+    """
+    flag = database_flag(context, database_url)
+    command = partial(
+        actions.definitions.declare_jobs, spec=app, tenant=tenant, as_json=as_json, flag=flag
+    )
+    run(context, command, database_url)
+
+
+app.command("backfill")(backfill_job)
 
 
 def job_statuses(incomplete: str) -> list[str]:
     """What `--status` may be, for completion."""
-    from daybell.core.job import MANUAL, PAUSED
-
-    words = [*statuses(""), PAUSED, MANUAL]
-    return [word for word in words if word.startswith(incomplete)]
+    return actions.completion.job_statuses(incomplete)
 
 
-Args = Annotated[
+TriggerArgs = Annotated[
     str | None,
     typer.Option(
         "--args",
@@ -117,7 +324,11 @@ def list_jobs(
         "limit": limit,
         "cursor": cursor,
     }
-    run(context, partial(_list, asked=asked, tenant=tenant, as_json=as_json), database_url)
+    run(
+        context,
+        partial(actions.jobs.list_jobs, asked=asked, tenant=tenant, as_json=as_json),
+        database_url,
+    )
 
 
 @app.command("show")
@@ -135,14 +346,18 @@ def show_job(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show a job, and how its executions stand."""
-    show = _show_yaml if as_yaml else partial(_show, as_json=as_json)
+    show = (
+        actions.definitions.print_job_file
+        if as_yaml
+        else partial(actions.jobs.show_job, as_json=as_json)
+    )
     run(context, partial(show, name=name, version=version, tenant=tenant), database_url)
 
 
 @app.command("pause")
 def pause_job(
     context: typer.Context,
-    name: Name,
+    name: JobName,
     note: Annotated[
         str, typer.Option("--note", metavar="TEXT", help="Why, for others.", show_default=False)
     ] = "",
@@ -150,18 +365,18 @@ def pause_job(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a job's schedules fire no more."""
-    run(context, partial(_pause, name=name, note=note, tenant=tenant), database_url)
+    run(context, partial(actions.jobs.pause_job, name=name, note=note, tenant=tenant), database_url)
 
 
 @app.command("resume")
 def resume_job(
     context: typer.Context,
-    name: Name,
+    name: JobName,
     tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a paused job's schedules fire again, from now on."""
-    run(context, partial(_resume, name=name, tenant=tenant), database_url)
+    run(context, partial(actions.jobs.resume_job, name=name, tenant=tenant), database_url)
 
 
 Delay = Annotated[
@@ -186,8 +401,8 @@ Word = Annotated[
 @app.command("trigger")
 def trigger_job(
     context: typer.Context,
-    name: Name,
-    args: Args = None,
+    name: JobName,
+    args: TriggerArgs = None,
     delay: Delay = None,
     at: At = None,
     priority: Word = None,
@@ -223,7 +438,7 @@ def trigger_job(
         "force": force,
     }
     command = partial(
-        _trigger,
+        actions.jobs.trigger_job,
         name=name,
         args=args,
         options=options,
@@ -235,167 +450,157 @@ def trigger_job(
     run(context, command, database_url)
 
 
-async def _list(
-    settings: Settings, *, asked: dict[str, Any], tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import echo_jobs, find_workflow_users
-    from daybell.client import wire
+# `daybell templates`: job definitions with parameters.
 
-    async with client_for(settings, tenant=tenant) as client:
-        page = await client.standings_page(**asked)
-        now = (await client.health()).now
-        is_all = page.next_cursor is None and not any(
-            asked[name] for name in asked if name != "limit"
-        )
-        users = None if as_json else await find_workflow_users(client, page.items, is_all=is_all)
-    if as_json:
-        output.echo_json(wire.page(page, partial(wire.standing, listed=True)))
-        return DONE
-    none = _none(asked, is_over=page.next_cursor is None)
-    echo_jobs(page.items, now=now, empty=none, users=users)
-    output.echo_more(page.next_cursor)
-    return DONE
+templates_app = group("Templates: jobs with blanks, from which others are made.")
+
+TemplateName = Annotated[str, typer.Argument(metavar="NAME", help="The template's name.")]
+Yaml = Annotated[bool, typer.Option("--yaml", help="Print it as a file has it.")]
 
 
-def _none(asked: dict[str, Any], *, is_over: bool) -> str:
-    """Why a list is empty."""
-    if not is_over:
-        return "none so far"
-    if any(asked[name] for name in ("status", "user_id", "queue", "text")):
-        return "no jobs like that"
-    prefix = asked["prefix"]
-    none = f"no job's name begins with {prefix!r}" if prefix else "no jobs"
-    return f"{none}; a worker defines those of its app"
+@templates_app.command("list")
+def list_templates(
+    context: typer.Context,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List the templates, by name."""
+    command = partial(actions.definitions.list_templates, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
 
 
-async def _show(
-    settings: Settings, *, name: str, version: int | None, tenant: str | None, as_json: bool
-) -> int:
-    from msgspec.structs import replace
-
-    from daybell.cli import output
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import echo_job
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            standing = await client.standing(name)
-        found = standing.job.name
-        if version is not None:
-            standing = replace(standing, job=await client.job(found, version=version))
-        counts = await client.count(job=found)
-        now = (await client.health()).now
-    if as_json:
-        said = wire.standing(standing) | wire.counts(counts)
-        if not standing.job.is_current:
-            said["schedules"] = wire.job(standing.job)["schedules"]
-        output.echo_json(said)
-    else:
-        echo_job(standing, counts, now=now)
-    return DONE
+@templates_app.command("show")
+def show_template(
+    context: typer.Context,
+    name: TemplateName,
+    as_yaml: Yaml = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show a template: its parameters, and its job."""
+    command = partial(
+        actions.definitions.show_template,
+        name=name,
+        as_yaml=as_yaml,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
 
 
-async def _show_yaml(
-    settings: Settings, *, name: str, version: int | None, tenant: str | None
-) -> int:
-    from daybell.cli.apply.files import write_yaml
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.client.declarations import build_request
+@templates_app.command("create")
+def create_template(
+    context: typer.Context,
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="An object with name, parameters and job: .yaml, .json, .toml, or - for YAML.",
+            show_default=False,
+        ),
+    ],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="In the place of one that has this name.")
+    ] = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Keep a template that a file has.
 
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            job = await client.job_named(name)
-        if version is not None:
-            job = await client.job(job.name, version=version)
-    said = build_request(job.definition)
-    said.pop("source", None)  # whoever applies it says that
-    typer.echo(write_yaml(said), nl=False)
-    return DONE
-
-
-async def _pause(settings: Settings, *, name: str, note: str, tenant: str | None) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import explain_missing_job, none_if_denied
-    from daybell.cli.connection import client_for
-
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            before = await none_if_denied(client.job(name))
-            await client.pause(name, note)
-        found = await none_if_denied(client.schedules(name))
-    if before is not None and before.paused_at is not None and not note:
-        kept = f" ({output.printable(before.pause_note)})" if before.pause_note else ""
-        typer.echo(f"{name} was paused already{kept}; daybell jobs resume {name}")
-        return DONE
-    then = "it has no schedules" if found == [] else "its schedules do not fire"
-    typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
-    return DONE
+    `daybell apply` takes such files, too. Jobs that were made from one that is replaced stay what
+    they are.
+    """
+    command = partial(
+        actions.definitions.create_template,
+        file=file,
+        replace=replace,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
 
 
-async def _resume(settings: Settings, *, name: str, tenant: str | None) -> int:
-    from daybell.cli.commands.selection import explain_missing_job, none_if_denied
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import next_run
+@templates_app.command("delete")
+def delete_template(
+    context: typer.Context,
+    name: TemplateName,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Remove a template. Jobs that were made from it stay."""
+    run(
+        context,
+        partial(
+            actions.definitions.delete_template, name=name, yes=yes, tenant=tenant, as_json=as_json
+        ),
+        database_url,
+    )
 
-    async with client_for(settings, tenant=tenant) as client:
-        async with explain_missing_job(client, name):
-            before = await none_if_denied(client.job(name))
-            await client.resume(name)
-        standing = await none_if_denied(client.standing(name))
-    is_paused = before is None or before.paused_at is not None
-    if standing is None:
-        typer.echo(f"{name} is not paused any more")
-        return DONE
-    runs = f"runs next {next_run(standing)}" if standing.next_run_at else "has no next time"
-    typer.echo(f"{name} {'goes on' if is_paused else 'was not paused'} and {runs}")
-    return DONE
+
+# `daybell apply`: jobs as files say.
 
 
-async def _trigger(
-    settings: Settings,
-    *,
-    name: str,
-    args: str | None,
-    options: dict[str, Any],
-    wait: bool,
-    within: str | None,
-    tenant: str | None,
-    as_json: bool,
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.job_options import rephrase_errors, rephrase_trigger_error
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.transcripts import wait_for_end
-    from daybell.core import payload
-    from daybell.core.units import parse_duration
-    from daybell.errors import AccessDenied
+def apply(
+    context: typer.Context,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="More files and folders.", show_default=False),
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="PATH",
+            help="A file, a folder of files (.yaml, .yml, .json, .toml), or - for YAML on stdin;"
+            " repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete jobs of this set that are in no file.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    ] = False,
+    set_name: Annotated[
+        str | None,
+        typer.Option(
+            "--set",
+            metavar="NAME",
+            help="Which set of jobs the files are; --prune looks at no other.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make the jobs be what files say, and show what that changes.
 
-    seconds = None if within is None else parse_duration(within, what="timeout")
-    arguments = None if args is None else payload.decode(args, what="--args")
-    async with client_for(settings, tenant=tenant) as client:
-        with rephrase_errors(rephrase_trigger_error):
-            async with explain_missing_job(client, name):
-                answer = await client.trigger(name, arguments, **options)
-        status = answer.state
-        try:
-            if wait:
-                return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
-            status = status or (await client.execution(answer.id)).execution.state
-        except AccessDenied as error:
-            raise AccessDenied(
-                f"execution {answer.id} is {status} and goes on; it cannot be waited for: {error}"
-            ) from None
-    if as_json:
-        said = {"execution_id": str(answer.id), "status": status, "created": answer.created}
-        output.echo_json(said)
-    elif answer.created:
-        typer.echo(f"{answer.id} is {status}")
-    else:
-        typer.echo(f"{answer.id} has that unique key already and is {status}; nothing was added")
-    return DONE
+    A file has documents, each a job with the fields of POST /jobs, or a template with its job, or
+    lists of both as jobs and templates. A job without a schedule runs when it is triggered. All
+    files are read and checked before anything is changed; applying them again changes nothing.
+    """
+    named = [*(files or []), *(paths or [])]
+    if not named:
+        raise typer.BadParameter("say which files: -f FILE, or -f FOLDER")
+    command = partial(
+        actions.apply.apply,
+        named=named,
+        prune=prune,
+        dry_run=dry_run,
+        set_name=set_name,
+        yes=yes,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)

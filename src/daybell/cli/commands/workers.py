@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, list_of, run
-from daybell.cli.runtime import DONE
-
-if TYPE_CHECKING:
-    from daybell.client.remote.client import AnyClient
-    from daybell.settings import Settings
-
+from daybell.cli import actions
+from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
 
 workers_app = group("Workers: processes that run executions.")
 
@@ -31,8 +26,10 @@ def list_workers(
 ) -> None:
     """List workers, oldest first, and say which scheduler leads."""
     if leaders:
-        return run(context, partial(_list_leaders, as_json=as_json), database_url)
-    command = partial(_list_workers, include_dead=include_dead, tenant=tenant, as_json=as_json)
+        return run(context, partial(actions.workers.list_leaders, as_json=as_json), database_url)
+    command = partial(
+        actions.workers.list_workers, include_dead=include_dead, tenant=tenant, as_json=as_json
+    )
     run(context, command, database_url)
 
 
@@ -44,85 +41,7 @@ def drain_worker(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a worker finish what it has, and end."""
-    run(context, partial(_drain_worker, id=id, tenant=tenant), database_url)
-
-
-async def _list_workers(
-    settings: Settings, *, include_dead: bool, tenant: str | None, as_json: bool
-) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.output import Column
-    from daybell.client import wire
-    from daybell.core.worker import SCHEDULER
-
-    async with client_for(settings, tenant=tenant) as client:
-        workers = await client.workers(include_dead=include_dead)
-        now = (await client.health()).now
-        leaders = await client.leaders()
-    if as_json:
-        output.echo_json([wire.worker(one) for one in workers])
-        return DONE
-    rows = [
-        (
-            one.id,
-            one.name,
-            one.state,
-            f"{one.running} of {one.capacity}",
-            ", ".join(one.queues),
-            ", ".join(one.kinds),
-            f"{one.host} {one.pid}",
-            output.format_relative(one.started_at, now=now),
-            output.format_relative(one.renewed_at, now=now),
-        )
-        for one in workers
-    ]
-    columns = (
-        Column("id", rank=0),
-        Column("name", least=10, rank=2),
-        Column("state"),
-        Column("running", rank=3),
-        Column("queues", least=10, rank=4),
-        Column("kinds", least=10, rank=5),
-        Column("host and pid", least=12, rank=8),
-        Column("started", rank=7),
-        Column("renewed", rank=6),
-    )
-    output.echo_table(columns, rows, empty="no workers; start one: daybell worker module:app")
-    for one in leaders:
-        if one.name == SCHEDULER:
-            typer.echo(f"scheduler {one.holder} leads")
-    if not any(one.name == SCHEDULER for one in leaders):
-        typer.echo("no scheduler: schedules do not fire; run daybell scheduler")
-    return DONE
-
-
-async def _list_leaders(settings: Settings, *, as_json: bool) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.client import wire
-
-    async with client_for(settings) as client:
-        leaders = await client.leaders()
-        now = (await client.health()).now
-    if as_json:
-        output.echo_json([wire.leader(one) for one in leaders])
-        return DONE
-    rows = [
-        (one.name, one.holder, one.epoch, output.format_relative(one.until, now=now))
-        for one in leaders
-    ]
-    output.echo_table(("role", "holder", "epoch", "until"), rows, empty="nobody leads")
-    return DONE
-
-
-async def _drain_worker(settings: Settings, *, id: str, tenant: str | None) -> int:
-    from daybell.cli.connection import client_for
-
-    async with client_for(settings, tenant=tenant) as client:
-        await client.drain_worker(id)
-    typer.echo(f"worker {id} finishes what it has, and ends")
-    return DONE
+    run(context, partial(actions.workers.drain_worker, id=id, tenant=tenant), database_url)
 
 
 # `daybell queues`: lanes, how full they are, and stopping them.
@@ -132,33 +51,16 @@ queues_app = group("Queues: lanes that workers subscribe to.")
 QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 
 
-@list_of(queues_app)
-async def _list_queues(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
+@queues_app.command("list")
+def list_queues(
+    context: typer.Context,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
     """List queues with their numbers."""
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.output import Column
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        queues = await client.queues()
-        now = (await client.health()).now
-    if as_json:
-        output.echo_json([wire.queue(one) for one in queues])
-        return DONE
-    rows = [
-        (
-            one.name,
-            "paused" if one.is_paused else "open",
-            *(f"{one.number(name):,}" for name in ("queued", "running", "scheduled", "waiting")),
-            output.format_relative(one.oldest_run_at, now=now),
-        )
-        for one in queues
-    ]
-    name = Column("name", least=20, rank=0)
-    columns = (name, "state", "queued", "running", "scheduled", "waiting", "oldest due")
-    output.echo_table(columns, rows, empty="no queues; the first job makes one")
-    return DONE
+    command = partial(actions.workers.list_queues, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
 
 
 @queues_app.command("pause")
@@ -166,7 +68,11 @@ def pause_queue(
     context: typer.Context, name: QueueName, tenant: Tenant = None, database_url: DatabaseUrl = None
 ) -> None:
     """Give out nothing from a queue; what runs goes on."""
-    run(context, partial(_pause_queue, name=name, paused=True, tenant=tenant), database_url)
+    run(
+        context,
+        partial(actions.workers.pause_queue, name=name, paused=True, tenant=tenant),
+        database_url,
+    )
 
 
 @queues_app.command("resume")
@@ -174,7 +80,11 @@ def resume_queue(
     context: typer.Context, name: QueueName, tenant: Tenant = None, database_url: DatabaseUrl = None
 ) -> None:
     """Give out work from a queue again."""
-    run(context, partial(_pause_queue, name=name, paused=False, tenant=tenant), database_url)
+    run(
+        context,
+        partial(actions.workers.pause_queue, name=name, paused=False, tenant=tenant),
+        database_url,
+    )
 
 
 @queues_app.command("purge")
@@ -186,51 +96,8 @@ def purge_queue(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Cancel everything that waits in a queue."""
-    run(context, partial(_purge_queue, name=name, yes=yes, tenant=tenant), database_url)
-
-
-async def _pause_queue(settings: Settings, *, name: str, paused: bool, tenant: str | None) -> int:
-    from daybell.cli.connection import client_for
-
-    async with client_for(settings, tenant=tenant) as client:
-        await (client.pause_queue(name) if paused else client.resume_queue(name))
-        is_used = await _is_used(client, name)
-    note = "" if is_used else "; no job uses that queue yet"
-    typer.echo(f"queue {name} is {'paused' if paused else 'open'}{note}")
-    return DONE
-
-
-async def _is_used(client: AnyClient, name: str) -> bool:
-    """Whether there is a job for a queue, or something in it: a name may be mistyped."""
-    from daybell.core.limits import PAGE_ITEMS_MAX
-
-    for queue in await client.queues():
-        if queue.name == name and queue.queued + queue.running + queue.scheduled + queue.waiting:
-            return True
-    cursor = None
-    while True:
-        page = await client.jobs(limit=PAGE_ITEMS_MAX, cursor=cursor)
-        if any(job.definition.queue == name for job in page.items):
-            return True
-        cursor = page.next_cursor
-        if cursor is None:
-            return False
-
-
-async def _purge_queue(settings: Settings, *, name: str, yes: bool, tenant: str | None) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.terminal import confirm
-    from daybell.core.limits import check_name
-
-    queue = check_name(name, what="queue")
-    async with client_for(settings, tenant=tenant) as client:
-        total = (await client.count(queue=queue, status="pending", nodes=True)).total
-        if not total:
-            typer.echo(f"nothing waits in queue {queue}")
-            return DONE
-        confirm(f"cancel {output.format_count(total, 'execution')} in queue {queue}?", yes=yes)
-        with output.show_progress("cancel", total=total if total.is_exact else None) as advance:
-            cancelled = await client.purge_queue(queue, on_step=advance)
-    typer.echo(f"{output.format_count(cancelled, 'execution')} cancelled")
-    return DONE
+    run(
+        context,
+        partial(actions.workers.purge_queue, name=name, yes=yes, tenant=tenant),
+        database_url,
+    )

@@ -1,1 +1,1 @@
-"""Doctor."""
+"""`daybell doctor`: checks of settings, store and workers, and their report."""

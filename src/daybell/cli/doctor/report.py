@@ -14,9 +14,12 @@ from typing import Final
 
 import msgspec
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from daybell.cli.actions.definitions import check_app_code
 from daybell.cli.apps import check_missing_jobs, find_app
-from daybell.cli.commands.definitions import check_app_code
 from daybell.cli.doctor.checks import (
     check_kinds,
     check_schedules,
@@ -282,10 +285,6 @@ def advised(check: Check) -> Check:
 
 def render_checks(found: Sequence[Check]) -> str:
     """Lines for people, in colour on a terminal."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for check in map(advised, found):
         word = Text("ok", "green") if check.is_ok else Text("problem", "bold red")

@@ -22,6 +22,7 @@ import typer
 
 from daybell import __version__
 from daybell.cli import output, runtime
+from daybell.cli.actions.definitions import is_private_store, restore_superseded
 from daybell.cli.apps import (
     connect_app,
     find_app,
@@ -31,7 +32,6 @@ from daybell.cli.apps import (
     select_queues,
     warn_about_app,
 )
-from daybell.cli.commands.definitions import is_private_store, restore_superseded
 from daybell.cli.output import printable
 from daybell.cli.roles import logs
 from daybell.cli.roles.narration import Narrator

@@ -15,6 +15,7 @@ import msgspec
 
 from daybell import __version__
 from daybell.cli import output
+from daybell.cli.actions.definitions import restore_superseded
 from daybell.cli.apps import (
     connect_app,
     find_app,
@@ -24,7 +25,6 @@ from daybell.cli.apps import (
     select_queues,
     warn_about_app,
 )
-from daybell.cli.commands.definitions import restore_superseded
 from daybell.cli.roles import logs
 from daybell.cli.roles.narration import Narrator
 from daybell.cli.roles.startup import (

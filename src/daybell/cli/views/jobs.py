@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from daybell.cli import output
-from daybell.cli.options import format_references
 from daybell.cli.output import Column
+from daybell.cli.references import format_references
 from daybell.client import Client
 from daybell.client.remote.client import AnyClient
 from daybell.core import payload

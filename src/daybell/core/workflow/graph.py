@@ -5,7 +5,7 @@
 
 An edge may have a condition: {"from": "extract", "to": "load", "when": "result.rows > 0"}. A node
 that refers to the result of another one depends on it; that edge need not be written. What a run
-may be given is in `params`: see `core.params`.
+may be given is in `params`: see `Param`.
 
 All of this takes time in proportion to nodes and edges.
 """
@@ -109,7 +109,7 @@ def _circle(left: set[str], edges: Iterable[Edge]) -> list[str]:
 # "params": [{"name": "day"}, {"name": "limit", "default": 10}]
 #
 # One without a default must be given; a plain text is the name of such a one. Nodes refer to them
-# as {"param": "day"}: see `core.outputs`. What is given is data, whatever it looks like.
+# as {"param": "day"}: see `core.workflow.expressions`. A given value is always data.
 
 _FIELDS: Final = ("name", "default")
 

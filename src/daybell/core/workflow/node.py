@@ -4,7 +4,7 @@
 
 What it runs is one of task, command, http, sql, notify and job, with the fields that a job of that
 kind has; `job` names another job. Its values may refer to results, and to parameters of the run:
-see `core.outputs`.
+see `core.workflow.expressions`.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     rule: Rule = Rule.ALL_SUCCESS
     map: Any = None  # a list, or a reference to one
     max_items: int = MAP_ITEMS_DEFAULT  # of that list
-    branch: tuple[str, ...] = ()  # nodes that its task chooses among: see core.branching
+    branch: tuple[str, ...] = ()  # nodes that its task chooses among
 
     @classmethod
     def parse(cls, value: Any, *, field: str) -> GraphNode:

@@ -1,11 +1,11 @@
-"""How a run goes on: what the end of nodes leads to, decided under the run's lock.
+"""Progress of a run after nodes have ended, decided under the run's lock.
 
-`advance` is a generator, so that it can be driven by any store: it yields what it has to know
-(`run.AnyAsk`), is sent the answer, and returns what is to be written. It reads the store as it was
-before its own changes, and keeps those in mind.
+`advance` is a generator, so that it can be driven by any store: it yields queries
+(`run.AnyRunQuery`), is sent the answers, and returns the changes to write. It reads the store as it
+was before its own changes, and keeps those in a `RunState`, which plain functions pass on.
 
-One call touches about `limit` rows. What is left then is marked as todo, in the rows and in the
-run, and made by the next call.
+One call touches about `limit` rows. The rest is marked as todo, in the rows and in the run, and
+done by the next call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -71,10 +71,6 @@ from daybell.core.workflow.run import (
 )
 from daybell.errors import UsageError
 
-# A run in hand: rows that were read, those that have changed, and the run's own counts.
-#
-# Reading is done by generators, which any store can drive: see `core.progress`.
-
 RunQueries: TypeAlias = Generator[AnyRunQuery, Any, None]
 Given: TypeAlias = tuple[Spec, str | None]  # what starting takes, and the item
 
@@ -82,7 +78,7 @@ OWN_FAILURES: Final = frozenset({NodeState.FAILED, NodeState.CANCELLED})
 
 
 class RunState:
-    """What is known of a run, and what is to be written."""
+    """A run in one call of `advance`: rows that were read, rows to write, and the run's counts."""
 
     def __init__(self, run: Run, mint: Callable[[], UUID], limit: int) -> None:
         self.run = run
@@ -102,17 +98,17 @@ class RunState:
         self.results: dict[str, str] = {}
         self.known: set[str] = set()  # results that came from the store
         self.starts: list[Start] = []
-        self.many: list[StartGroup] = []
+        self.start_groups: list[StartGroup] = []
         self.taken: set[str] = set()  # the nodes of these
         # Each by label, in the order of arrival.
-        self.telling: dict[str, int] = {}  # how many of its children know; written in the end
-        self.same: list[
-            SucceededGroup
-        ] = []  # that have ended alike, and whose children do not know
+        self.notifying: dict[str, int] = {}  # how many of its children know; written in the end
+        self.succeeded_groups: list[SucceededGroup] = []  # their children do not know yet
         self.readied: dict[str, None] = {}  # READY, and in hand
         self.spawning: dict[str, None] = {}
         self.were_ready = 0  # rows in hand that the store still takes for READY
         self.were_open = 0  # the same, for WAITING or READY
+        self.is_all_loaded = True  # no row is todo that is not in hand
+        self.is_stopped = False  # nothing is left that could be started
         self._values: dict[str, Any] = {}
         self._is_room_known = False
         self._quota = inf  # executions that the tenant may create in this call
@@ -223,9 +219,9 @@ class RunState:
             )
         self.put(ended)
         if told:
-            self.telling[node.label] = 0
+            self.notifying[node.label] = 0
 
-    def have_told(self, node: Node, count: int) -> None:
+    def mark_notified(self, node: Node, count: int) -> None:
         """So many children of a node know how it ended."""
         if node.told != count:
             self.put(replace(node, told=count))
@@ -324,104 +320,105 @@ def read_spec(text: str) -> Spec:
     return _decoder.decode(text)
 
 
-# How nodes of a run are started, and mapped ones make their items.
+# --- start of nodes, and items of mapped nodes -------------------------------------------------
 
 
-class Starter(RunState):
-    """Starts what is ready, in the order of the graph."""
+def start_ready(state: RunState) -> RunQueries:
+    """Start ready nodes in the order of the graph, as many as there is room for."""
+    yield from state.ask_room()
+    count = min(state.room, state.budget)
+    if not count:
+        return
+    if state.ready > len(state.readied):
+        rows: list[Node] = yield ReadReady(count + state.were_ready)
+        for row in rows:
+            state.meet(row)
+    order = sorted(state.readied, key=lambda label: state.nodes[label].order)
+    labels = order[:count]
+    assert labels, "rows that are READY were counted"
+    state.budget -= len(labels)
+    specs = yield from state.specs(labels)
+    yield from state.read_results(name for spec, _ in specs.values() for name in spec.outputs)
+    for label in labels:
+        node = state.nodes[label]
+        spec, given = specs[label]
+        try:
+            if node.is_map:
+                _start_map(state, node, spec)
+            else:
+                _start_node(state, node, spec, given)
+        except UsageError as error:
+            yield from _fail_start(state, node, str(error))
 
-    def start(self) -> RunQueries:
-        """As many as there is room for."""
-        yield from self.ask_room()
-        count = min(self.room, self.budget)
-        if not count:
-            return
-        if self.ready > len(self.readied):
-            rows: list[Node] = yield ReadReady(count + self.were_ready)
-            for row in rows:
-                self.meet(row)
-        order = sorted(self.readied, key=lambda label: self.nodes[label].order)
-        labels = order[:count]
-        assert labels, "rows that are READY were counted"
-        self.budget -= len(labels)
-        specs = yield from self.specs(labels)
-        yield from self.read_results(name for spec, _ in specs.values() for name in spec.outputs)
-        for label in labels:
-            node = self.nodes[label]
-            spec, given = specs[label]
-            try:
-                if node.is_map:
-                    self._begin_map(node, spec)
-                else:
-                    self._begin(node, spec, given)
-            except UsageError as error:
-                yield from self._fail(node, str(error))
 
-    def _fail(self, node: Node, why: str) -> RunQueries:
-        if node.group is None:
-            self.end(node, NodeState.FAILED, why)
-            return
-        self.not_ready(node.label)
-        self.put(replace(node, state=NodeState.FAILED, reason=why, told=1))
-        self.note(node.label, NodeState.FAILED)
-        yield from self.read([node.group])
-        yield from self.end_items({node.group: (1, 1)})
+def _fail_start(state: RunState, node: Node, why: str) -> RunQueries:
+    if node.group is None:
+        state.end(node, NodeState.FAILED, why)
+        return
+    state.not_ready(node.label)
+    state.put(replace(node, state=NodeState.FAILED, reason=why, told=1))
+    state.note(node.label, NodeState.FAILED)
+    yield from state.read([node.group])
+    yield from state.end_items({node.group: (1, 1)})
 
-    def _begin(self, node: Node, spec: Spec, given: str | None) -> None:
-        item = None if given is None else payload.decode(given)
-        args = fill_outputs(spec.args, self.value, item)
-        if len(args) > ARGS_BYTES_MAX // 4 and len(args.encode()) > ARGS_BYTES_MAX:
-            raise UsageError(
-                f"its arguments take more than {ARGS_BYTES_MAX:,} bytes with the results in them;"
-                " have large data kept elsewhere, and its address passed on"
-            )
-        start = make_start(spec, self.mint(), node.label, args)
-        self.starts.append(start)
-        self.not_ready(node.label)
-        self.put(replace(node, state=NodeState.STARTED, execution=start.id))
-        self.running += 1
 
-    def _begin_map(self, node: Node, spec: Spec) -> None:
-        assert spec.map is not None
-        count = len(items_of(spec.map, self.value))
-        if count > spec.max_items:
-            raise UsageError(
-                f"{count:,} items are too many; the limit is {spec.max_items:,}. Set max_items of"
-                f" the node to allow more, up to {MAP_ITEMS_MAX:,}"
-            )
-        if not count:
-            self.end(node, NodeState.SUCCEEDED, None, "[]")
-            return
-        self.not_ready(node.label)
-        self.put(replace(node, state=NodeState.STARTED, items=count))
-        self.spawning[node.label] = None
+def _start_node(state: RunState, node: Node, spec: Spec, given: str | None) -> None:
+    item = None if given is None else payload.decode(given)
+    args = fill_outputs(spec.args, state.value, item)
+    if len(args) > ARGS_BYTES_MAX // 4 and len(args.encode()) > ARGS_BYTES_MAX:
+        raise UsageError(
+            f"its arguments take more than {ARGS_BYTES_MAX:,} bytes with the results in them;"
+            " have large data kept elsewhere, and its address passed on"
+        )
+    start = make_start(spec, state.mint(), node.label, args)
+    state.starts.append(start)
+    state.not_ready(node.label)
+    state.put(replace(node, state=NodeState.STARTED, execution=start.id))
+    state.running += 1
 
-    def spawn(self) -> RunQueries:
-        """Make items of a mapped node; as many as can be started in the same transaction."""
-        label = next(iter(self.spawning))
-        specs = yield from self.specs([label])
-        spec, _ = specs[label]
-        yield from self.read_results(spec.outputs)
-        assert spec.map is not None
-        items = items_of(spec.map, self.value)
-        node = self.nodes[label]
-        text = _item_spec(spec)
-        until = min(node.items, node.spawned + max(1, self.budget // 2))
-        for index in range(node.spawned, until):
-            item = Node(
-                label=item_label(label, index),
-                order=node.order + 1 + index,
-                state=NodeState.WAITING,
-                is_wanted=node.is_wanted,
-                group=label,
-            )
-            self.new[item.label] = NewNode(item, text, payload.encode(items[index], what="item"))
-            self.make_ready(item, item.parents)
-        self.budget -= until - node.spawned
-        node = replace(node, spawned=until)
-        self.put(node)
-        if not node.has_to_spawn:
-            del self.spawning[label]
+
+def _start_map(state: RunState, node: Node, spec: Spec) -> None:
+    assert spec.map is not None
+    count = len(items_of(spec.map, state.value))
+    if count > spec.max_items:
+        raise UsageError(
+            f"{count:,} items are too many; the limit is {spec.max_items:,}. Set max_items of"
+            f" the node to allow more, up to {MAP_ITEMS_MAX:,}"
+        )
+    if not count:
+        state.end(node, NodeState.SUCCEEDED, None, "[]")
+        return
+    state.not_ready(node.label)
+    state.put(replace(node, state=NodeState.STARTED, items=count))
+    state.spawning[node.label] = None
+
+
+def spawn_items(state: RunState) -> RunQueries:
+    """Make items of a mapped node; as many as can be started in the same transaction."""
+    label = next(iter(state.spawning))
+    specs = yield from state.specs([label])
+    spec, _ = specs[label]
+    yield from state.read_results(spec.outputs)
+    assert spec.map is not None
+    items = items_of(spec.map, state.value)
+    node = state.nodes[label]
+    text = _item_spec(spec)
+    until = min(node.items, node.spawned + max(1, state.budget // 2))
+    for index in range(node.spawned, until):
+        item = Node(
+            label=item_label(label, index),
+            order=node.order + 1 + index,
+            state=NodeState.WAITING,
+            is_wanted=node.is_wanted,
+            group=label,
+        )
+        state.new[item.label] = NewNode(item, text, payload.encode(items[index], what="item"))
+        state.make_ready(item, item.parents)
+    state.budget -= until - node.spawned
+    node = replace(node, spawned=until)
+    state.put(node)
+    if not node.has_to_spawn:
+        del state.spawning[label]
 
 
 @lru_cache(maxsize=256)
@@ -429,48 +426,44 @@ def _item_spec(spec: Spec) -> str:
     return msgspec.json.encode(replace(spec, map=None)).decode()
 
 
-# How one node starts many that wait alike: decided about once, and started as one.
+# --- identical children ------------------------------------------------------------------------
 #
-# Thousands of nodes after one mostly run the same, under the same rule. Whatever is different
-# about one of them, it is told and started by itself.
+# Thousands of nodes after one mostly run the same, under the same rule. They are decided about
+# once, and started as one group. A node that differs is notified and started by itself.
 
 ALIKE_MIN: Final = 20  # children that are worth a look
 
 
-class GroupStarter(Starter):
-    """Starts nodes by the hundred."""
-
-    def start_identical_children(self, most: int) -> RunQueries:
-        """Of the children of the one node that has something to tell, start those that are like
-        others. They are `taken` from then on: their rows are not in hand, and nobody else has
-        anything to say about them.
-        """
-        ((name, first),) = self.telling.items()
-        parent = self.nodes[name]
-        edges = parent.edges[first : first + most]
-        if len(edges) < ALIKE_MIN or self.run.max_running is not None or self.stopping is not None:
-            return
-        if any(condition is not None for _, condition in edges):
-            return
-        known = self.nodes.keys() | self.taken
-        labels = tuple(label for label, _ in edges if label not in known)
-        if len(labels) < ALIKE_MIN:
-            return
-        yield from self.ask_room()
-        if self.is_limited:
-            return
-        found: Sequence[WaitingGroup] = yield ReadIdentical(labels)
-        for waiting in found:
-            spec = read_spec(waiting.spec)
-            parents = _with_one_more(waiting.parents, parent.fate())
-            if decide(waiting.rule, parents) is not Decision.RUN:
-                continue
-            is_short = len(spec.args) <= ARGS_BYTES_MAX // 4  # else it is looked at by itself
-            if spec.job is None and spec.map is None and is_short and not may_refer(spec.args):
-                self.many.append(StartGroup(waiting, parents, spec))
-                self.taken.update(waiting.labels)
-                self.running += len(waiting.labels)
-                self.budget -= len(waiting.labels)
+def _start_identical_children(state: RunState, most: int) -> RunQueries:
+    """Of the children of the only node that notifies, start those that are identical. They are
+    `taken` from then on: their rows are not in hand, and no other node decides about them.
+    """
+    ((name, first),) = state.notifying.items()
+    parent = state.nodes[name]
+    edges = parent.edges[first : first + most]
+    if len(edges) < ALIKE_MIN or state.run.max_running is not None or state.stopping is not None:
+        return
+    if any(condition is not None for _, condition in edges):
+        return
+    known = state.nodes.keys() | state.taken
+    labels = tuple(label for label, _ in edges if label not in known)
+    if len(labels) < ALIKE_MIN:
+        return
+    yield from state.ask_room()
+    if state.is_limited:
+        return
+    found: Sequence[WaitingGroup] = yield ReadIdentical(labels)
+    for waiting in found:
+        spec = read_spec(waiting.spec)
+        parents = _with_one_more(waiting.parents, parent.fate())
+        if decide(waiting.rule, parents) is not Decision.RUN:
+            continue
+        is_short = len(spec.args) <= ARGS_BYTES_MAX // 4  # else it is looked at by itself
+        if spec.job is None and spec.map is None and is_short and not may_refer(spec.args):
+            state.start_groups.append(StartGroup(waiting, parents, spec))
+            state.taken.update(waiting.labels)
+            state.running += len(waiting.labels)
+            state.budget -= len(waiting.labels)
 
 
 def _with_one_more(counts: Counts, fate: ParentOutcome) -> Counts:
@@ -491,18 +484,18 @@ def advance(
     mint: Callable[[], UUID],
     limit: int = PROGRESS_BATCH,
 ) -> Generator[AnyRunQuery, Any, Advance]:
-    """Take note of ends, tell children, start what can be started, and end the run if that was
-    all. Many that have ended alike need not be told one by one.
+    """Record ends, notify children, start nodes that are ready, and end the run after its last
+    node. Nodes that have succeeded alike come in groups.
     """
-    progress = _Progress(run, mint, limit)
-    yield from progress.take(ended, same)
+    state = RunState(run, mint, limit)
+    yield from take_ends(state, ended, same)
     if run.is_todo:
-        yield from progress.load()
-    yield from progress.go_on()
+        yield from load_todo(state)
+    yield from work_off(state)
     end = None
-    if progress.left == 0:
-        end = yield from progress.end_run()
-    return progress.advance(end)
+    if state.left == 0:
+        end = yield from end_run(state)
+    return collect_changes(state, end)
 
 
 def record_ends(
@@ -512,6 +505,14 @@ def record_ends(
     to the next call. It may be as many such nodes again.
     """
     return advance(run, ended, mint=mint, limit=0)
+
+
+class _Notice(NamedTuple):
+    """The edges of a parent whose children learn now how it ended."""
+
+    parent: Node
+    first: int
+    until: int
 
 
 class _Tally:
@@ -526,297 +527,320 @@ class _Tally:
         self.is_unmet = False  # a condition
 
 
-class _Progress(GroupStarter):
-    """Takes note, tells, stops, and ends."""
-
-    _is_all_loaded = True  # no row is todo that is not in hand
-    _is_stopped = False  # nothing is left that could be started
-
-    def take(self, ended: Sequence[NodeEnd], same: Sequence[SucceededGroup]) -> RunQueries:
-        """Executions of nodes have ended."""
-        if not ended and not same:
-            return
-        labels = [end.label for end in ended]
-        groups = [node_name(label) for label in labels if label[-1] == "]"]  # of items: their node
-        yield from self.read([*labels, *groups, *(one.group for one in same if one.group)])
-        items: dict[str, tuple[int, int]] = {}
-        for one in same:
-            self.running -= one.count
-            if one.group is None:
-                self.left -= one.count
-                self.same.append(one)
-            else:
-                items[one.group] = items.get(one.group, (0, 0))[0] + one.count, 0
-        for end in ended:
-            node = self.nodes.get(end.label)
-            # A node that was started anew is not ended by what it ran before.
-            if node is None or node.state is not NodeState.STARTED:
-                continue
-            if node.execution != end.execution:
-                continue
-            self.running -= 1
-            if not end.is_made:
-                node = replace(node, execution=None)
-            state = OF_EXECUTION[end.state]
-            if end.error is not None:
-                end = replace(end, reason=summarize_error(end.error))
-            if node.group is None:
-                self.end(node, state, end.reason, end.result, end)
-                continue
-            self._end_item(node, end, state)
-            count, lost = items.get(node.group, (0, 0))
-            items[node.group] = count + 1, lost + (state is not NodeState.SUCCEEDED)
-        yield from self.end_items(items)
-
-    def _end_item(self, node: Node, end: NodeEnd, state: NodeState) -> None:
-        self.note(node.label, state)
-        if end.result is not None and node.is_wanted:
-            self.results[node.label] = end.result
-        ended = replace(
-            node,
-            state=state,
-            reason=end.reason,
-            told=1,
-            started_at=end.started_at,
-            finished_at=end.finished_at,
-        )
-        self.put(ended)
-
-    def load(self) -> RunQueries:
-        """Take up what earlier calls have left."""
-        found: list[Node] = yield ReadTodo(self.limit)
-        self._is_all_loaded = len(found) < self.limit
-        for row in found:
-            node = self.meet(row)
-            if node.has_to_tell:
-                self.telling[node.label] = node.told
-            elif node.has_to_spawn:
-                self.spawning[node.label] = None
-            else:
-                self.put(node)  # it has nothing to do, and says so
-
-    def go_on(self) -> RunQueries:
-        """Until nothing is left to do, or enough was done for one transaction."""
-        while self.budget > 0:
-            if self.telling or self.same:
-                yield from self._tell()
-                # Those that are in hand now need not be read and written once more.
-                yield from self._start_if_possible()
-            elif self.stopping is not None:
-                if not (yield from self._stop()):
-                    break
-            elif self.spawning:
-                yield from self.spawn()
-                yield from self._start_if_possible()
-            elif self.ready and self.room:
-                yield from self.start()
-            else:
-                break
-
-    def _start_if_possible(self) -> RunQueries:
-        if self.readied and self.room and self.budget > 0 and self.stopping is None:
-            yield from self.start()
-
-    # --- telling ------------------------------------------------------------------------------
-
-    def _tell(self) -> RunQueries:
-        """Let children know how their parents ended: one look at all of those children."""
-        told: list[tuple[Node, int, int]] = []
-        same, self.same = self.same if self.stopping is None else [], []
-        labels = {label: None for one in same for label, _ in one.edges}
-        with_conditions: list[str] = []
-        edges = 0
-        share = max(1, self.budget // 2) if self.room else self.budget  # the rest is for starting
-        if len(self.telling) == 1 and not same:
-            yield from self.start_identical_children(share)
-        for label in list(self.telling):
-            if edges >= share:
-                break
-            node = self.nodes[label]
-            first = self.telling.pop(label)
-            if self.stopping is not None:
-                self.have_told(node, len(node.edges))  # nobody will be started
-                continue
-            until = min(len(node.edges), first + share - edges)
-            is_asked = False
-            for child, condition in node.edges[first:until]:
-                labels[child] = None
-                is_asked = is_asked or condition is not None
-            if is_asked and node.state is NodeState.SUCCEEDED:
-                with_conditions.append(node.label)
-            edges += until - first
-            told.append((node, first, until))
-        self.budget -= max(edges, 1)
-        yield from self.read(labels)
-        yield from self.read_results(with_conditions)
-        tallies: dict[str, _Tally] = {}
-        for one in same:
-            for label, _ in one.edges:
-                if label not in self.taken and self.nodes[label].state is NodeState.WAITING:
-                    tallies.setdefault(label, _Tally()).succeeded += one.count
-        for node, first, until in told:
-            self._count(node, first, until, tallies)
-            if until < len(node.edges):
-                self.telling[node.label] = until
-            else:
-                self.have_told(node, until)
-        for label, tally in tallies.items():
-            self._decide(self.nodes[label], tally)
-
-    def _count(self, parent: Node, first: int, until: int, tallies: dict[str, _Tally]) -> None:
-        fate = parent.fate()
-        for label, condition in parent.edges[first:until]:
-            if label in self.taken or self.nodes[label].state is not NodeState.WAITING:
-                continue  # it did not depend on this one any more
-            tally = tallies.get(label)
-            if tally is None:
-                tally = tallies[label] = _Tally()
-            if fate is ParentOutcome.FAILED:
-                tally.failed += 1
-            elif fate is ParentOutcome.SKIPPED:
-                tally.skipped += 1
-            elif condition is None or _condition(condition).holds(self.value(parent.label)):
-                tally.succeeded += 1
-            else:
-                tally.skipped += 1
-                tally.is_unmet = True
-
-    def _decide(self, child: Node, tally: _Tally) -> None:
-        before = child.parents
-        counts = Counts(
-            before.total,
-            before.succeeded + tally.succeeded,
-            before.failed + tally.failed,
-            before.skipped + tally.skipped,
-        )
-        decision = decide(child.rule, counts)
-        if decision is Decision.RUN:
-            self.make_ready(child, counts)
-            return
-        child = replace(child, parents=counts)
-        match decision:
-            case Decision.WAIT:
-                self.put(child)
-            case Decision.FAIL:
-                self.end(child, NodeState.UPSTREAM_FAILED, UPSTREAM_FAILED)
-            case _:
-                skipped = UPSTREAM_SKIPPED if counts.skipped else RULE
-                self.end(child, NodeState.SKIPPED, CONDITION if tally.is_unmet else skipped)
-
-    # --- stopping -----------------------------------------------------------------------------
-
-    def _stop(self) -> Generator[AnyRunQuery, Any, bool]:
-        """End what was not started; False: there is nothing of that kind."""
-        is_cancel = self.stopping is StopReason.CANCEL
-        state, reason = NodeState.SKIPPED, FAIL_FAST
-        if is_cancel:
-            state, reason = NodeState.CANCELLED, CANCELLED
-        limit = self.budget + self.were_open + len(self.taken)
-        found: list[Node] = yield ReadUnstarted(limit)
-        for row in found:
-            if row.label not in self.taken:
-                self.meet(row)
-        opened = [node for node in self.nodes.values() if node.state in UNSTARTED]
-        self._is_stopped = len(found) < limit and len(opened) <= self.budget
-        opened = opened[: self.budget]
-        self.budget -= len(opened)
-        yield from self.read(node.group for node in opened if node.group is not None)
-        items: dict[str, tuple[int, int]] = {}
-        for node in opened:
-            if node.group is None:
-                self.end(node, state, reason)
-                continue
-            self.not_ready(node.label)
-            self.put(replace(node, state=state, reason=reason, told=1))
-            count, lost = items.get(node.group, (0, 0))
-            items[node.group] = count + 1, lost + 1
-        yield from self._cut(reason)
-        yield from self.end_items(items)
-        return bool(opened or self.telling)
-
-    def _cut(self, reason: str) -> RunQueries:
-        """Mapped nodes make no more items."""
-        self.spawning.clear()
-        for node in [node for node in self.nodes.values() if node.has_to_spawn]:
-            cut = replace(node, reason=reason)
-            self.put(cut)
-            if cut.items_ended == cut.spawned:
-                yield from self.end_map(cut)
-
-    # --- the end of the run -------------------------------------------------------------------
-
-    def end_run(self) -> Generator[AnyRunQuery, Any, RunEnd]:
-        """All nodes have ended."""
-        if self.stopping is StopReason.CANCEL:
-            return RunEnd(State.CANCELLED)
-        if self.lost_leaves or self.stopping is StopReason.FAIL_FAST:
-            why = yield from self._why_failed()
-            error = Failure(type="NodesFailed", message=why)
-            return RunEnd(State.DEAD, reason=NODES_FAILED, error=error.to_json())
-        leaves: list[Node] = yield ReadLeaves()
-        ended = [self.nodes.get(leaf.label, leaf) for leaf in leaves]
-        succeeded = [leaf.label for leaf in ended if leaf.state is NodeState.SUCCEEDED]
-        yield from self.read_results(succeeded)
-        if len(leaves) == 1:
-            return RunEnd(State.SUCCEEDED, self.results.get(leaves[0].label))
-        kept = {
-            label: msgspec.Raw(self.results[label].encode())
-            for label in succeeded
-            if label in self.results
-        }
-        result = msgspec.json.encode(kept).decode() if kept else None
-        if result is not None and len(result.encode()) > RESULT_BYTES_MAX:
-            result = None  # each leaf still has its own
-        return RunEnd(State.SUCCEEDED, result)
-
-    def _why_failed(self) -> Generator[AnyRunQuery, Any, str]:
-        """What people are told: why the first node failed, and how many others did."""
-        found: list[Node] = yield ReadFailed(FAILED_MAX)
-        for row in found:
-            self.meet(row)
-        labels = {row.label for row in self.nodes.values() if _is_failed(row)}
-        if self.failed is None:
-            return "a node failed; see its execution"
-        of = node_name(self.failed)
-        yield from self.read([self.failed, of])
-        why = describe_failed_node(self.failed, self.nodes.get(self.failed))
-        return f"{why}{describe_other_failures(self.nodes.get(of), len(labels - {of}))}"
-
-    def advance(self, end: RunEnd | None) -> Advance:
-        """What is to be written."""
-        for label, told in self.telling.items():
-            self.have_told(self.nodes[label], told)
-        if end is not None:
-            is_todo = False
-        elif self.telling or self.spawning or not self._is_all_loaded:
-            is_todo = True
-        elif self.stopping is not None:
-            is_todo = not self._is_stopped
+def take_ends(
+    state: RunState, ended: Sequence[NodeEnd], same: Sequence[SucceededGroup]
+) -> RunQueries:
+    """Record that executions of nodes have ended."""
+    if not ended and not same:
+        return
+    labels = [end.label for end in ended]
+    groups = [node_name(label) for label in labels if label[-1] == "]"]  # of items: their node
+    yield from state.read([*labels, *groups, *(one.group for one in same if one.group)])
+    items: dict[str, tuple[int, int]] = {}
+    for one in same:
+        state.running -= one.count
+        if one.group is None:
+            state.left -= one.count
+            state.succeeded_groups.append(one)
         else:
-            is_todo = self.ready > 0 and self.room > 0
-        run = replace(
-            self.run,
-            left=self.left,
-            running=self.running,
-            ready=self.ready,
-            lost_leaves=self.lost_leaves,
-            failed=self.failed,
-            stopping=self.stopping,
-            is_todo=is_todo,
-            is_blocked=not is_todo and self.is_blocked,
-        )
-        changed = [self.nodes[label] for label in self.changed if label not in self.new]
-        return Advance(
-            run=run,
-            changed=tuple(changed),
-            results={
-                label: text for label, text in self.results.items() if label not in self.known
-            },
-            new=tuple(replace(new, node=self.nodes[label]) for label, new in self.new.items()),
-            starts=tuple(self.starts),
-            many=tuple(self.many),
-            end=end,
-        )
+            items[one.group] = items.get(one.group, (0, 0))[0] + one.count, 0
+    for end in ended:
+        node = state.nodes.get(end.label)
+        # A node that was started anew is not ended by what it ran before.
+        if node is None or node.state is not NodeState.STARTED:
+            continue
+        if node.execution != end.execution:
+            continue
+        state.running -= 1
+        if not end.is_made:
+            node = replace(node, execution=None)
+        outcome = OF_EXECUTION[end.state]
+        if end.error is not None:
+            end = replace(end, reason=summarize_error(end.error))
+        if node.group is None:
+            state.end(node, outcome, end.reason, end.result, end)
+            continue
+        _end_item(state, node, end, outcome)
+        count, lost = items.get(node.group, (0, 0))
+        items[node.group] = count + 1, lost + (outcome is not NodeState.SUCCEEDED)
+    yield from state.end_items(items)
+
+
+def _end_item(state: RunState, node: Node, end: NodeEnd, outcome: NodeState) -> None:
+    state.note(node.label, outcome)
+    if end.result is not None and node.is_wanted:
+        state.results[node.label] = end.result
+    ended = replace(
+        node,
+        state=outcome,
+        reason=end.reason,
+        told=1,
+        started_at=end.started_at,
+        finished_at=end.finished_at,
+    )
+    state.put(ended)
+
+
+def load_todo(state: RunState) -> RunQueries:
+    """Read the rows that earlier calls have left to do."""
+    found: list[Node] = yield ReadTodo(state.limit)
+    state.is_all_loaded = len(found) < state.limit
+    for row in found:
+        node = state.meet(row)
+        if node.has_to_tell:
+            state.notifying[node.label] = node.told
+        elif node.has_to_spawn:
+            state.spawning[node.label] = None
+        else:
+            state.put(node)  # it has nothing to do, and says so
+
+
+def work_off(state: RunState) -> RunQueries:
+    """Go on until nothing is left to do, or enough was done for one transaction."""
+    while state.budget > 0:
+        if state.notifying or state.succeeded_groups:
+            yield from notify_children(state)
+            # Those that are in hand now need not be read and written once more.
+            yield from _start_if_possible(state)
+        elif state.stopping is not None:
+            if not (yield from end_unstarted(state)):
+                break
+        elif state.spawning:
+            yield from spawn_items(state)
+            yield from _start_if_possible(state)
+        elif state.ready and state.room:
+            yield from start_ready(state)
+        else:
+            break
+
+
+def _start_if_possible(state: RunState) -> RunQueries:
+    if state.readied and state.room and state.budget > 0 and state.stopping is None:
+        yield from start_ready(state)
+
+
+# --- notices to children -----------------------------------------------------------------------
+
+
+def notify_children(state: RunState) -> RunQueries:
+    """Let children know how their parents ended: choose edges, read all of their children at once,
+    count the ends of parents for each child, and decide about each.
+    """
+    share = max(1, state.budget // 2) if state.room else state.budget  # the rest is for starting
+    groups, state.succeeded_groups = state.succeeded_groups if state.stopping is None else [], []
+    if len(state.notifying) == 1 and not groups:
+        yield from _start_identical_children(state, share)
+    notices = _choose_edges(state, share)
+    state.budget -= max(sum(until - first for _, first, until in notices), 1)
+    labels = {label: None for group in groups for label, _ in group.edges}
+    with_conditions: list[str] = []
+    for parent, first, until in notices:
+        is_asked = False
+        for child, condition in parent.edges[first:until]:
+            labels[child] = None
+            is_asked = is_asked or condition is not None
+        if is_asked and parent.state is NodeState.SUCCEEDED:
+            with_conditions.append(parent.label)
+    yield from state.read(labels)
+    yield from state.read_results(with_conditions)
+    tallies: dict[str, _Tally] = {}
+    for group in groups:
+        _tally_group(state, group, tallies)
+    for notice in notices:
+        _tally_edges(state, notice, tallies)
+    for label, tally in tallies.items():
+        _decide_child(state, state.nodes[label], tally)
+
+
+def _choose_edges(state: RunState, most: int) -> list[_Notice]:
+    """Take about so many edges to children that do not know how their parents ended."""
+    notices: list[_Notice] = []
+    left = most
+    for label in list(state.notifying):
+        if left <= 0:
+            break
+        parent = state.nodes[label]
+        first = state.notifying.pop(label)
+        if state.stopping is not None:
+            state.mark_notified(parent, len(parent.edges))  # no child will be started
+            continue
+        until = min(len(parent.edges), first + left)
+        left -= until - first
+        notices.append(_Notice(parent, first, until))
+    return notices
+
+
+def _tally_group(state: RunState, group: SucceededGroup, tallies: dict[str, _Tally]) -> None:
+    for label, _ in group.edges:
+        if label not in state.taken and state.nodes[label].state is NodeState.WAITING:
+            tallies.setdefault(label, _Tally()).succeeded += group.count
+
+
+def _tally_edges(state: RunState, notice: _Notice, tallies: dict[str, _Tally]) -> None:
+    parent, first, until = notice
+    fate = parent.fate()
+    for label, condition in parent.edges[first:until]:
+        if label in state.taken or state.nodes[label].state is not NodeState.WAITING:
+            continue  # it did not depend on this one any more
+        tally = tallies.get(label)
+        if tally is None:
+            tally = tallies[label] = _Tally()
+        if fate is ParentOutcome.FAILED:
+            tally.failed += 1
+        elif fate is ParentOutcome.SKIPPED:
+            tally.skipped += 1
+        elif condition is None or _condition(condition).holds(state.value(parent.label)):
+            tally.succeeded += 1
+        else:
+            tally.skipped += 1
+            tally.is_unmet = True
+    if until < len(parent.edges):
+        state.notifying[parent.label] = until
+    else:
+        state.mark_notified(parent, until)
+
+
+def _decide_child(state: RunState, child: Node, tally: _Tally) -> None:
+    before = child.parents
+    counts = Counts(
+        before.total,
+        before.succeeded + tally.succeeded,
+        before.failed + tally.failed,
+        before.skipped + tally.skipped,
+    )
+    decision = decide(child.rule, counts)
+    if decision is Decision.RUN:
+        state.make_ready(child, counts)
+        return
+    child = replace(child, parents=counts)
+    match decision:
+        case Decision.WAIT:
+            state.put(child)
+        case Decision.FAIL:
+            state.end(child, NodeState.UPSTREAM_FAILED, UPSTREAM_FAILED)
+        case _:
+            skipped = UPSTREAM_SKIPPED if counts.skipped else RULE
+            state.end(child, NodeState.SKIPPED, CONDITION if tally.is_unmet else skipped)
+
+
+# --- stop of a run -----------------------------------------------------------------------------
+
+
+def end_unstarted(state: RunState) -> Generator[AnyRunQuery, Any, bool]:
+    """End nodes that were not started; False: there are none."""
+    is_cancel = state.stopping is StopReason.CANCEL
+    outcome, reason = NodeState.SKIPPED, FAIL_FAST
+    if is_cancel:
+        outcome, reason = NodeState.CANCELLED, CANCELLED
+    limit = state.budget + state.were_open + len(state.taken)
+    found: list[Node] = yield ReadUnstarted(limit)
+    for row in found:
+        if row.label not in state.taken:
+            state.meet(row)
+    opened = [node for node in state.nodes.values() if node.state in UNSTARTED]
+    state.is_stopped = len(found) < limit and len(opened) <= state.budget
+    opened = opened[: state.budget]
+    state.budget -= len(opened)
+    yield from state.read(node.group for node in opened if node.group is not None)
+    items: dict[str, tuple[int, int]] = {}
+    for node in opened:
+        if node.group is None:
+            state.end(node, outcome, reason)
+            continue
+        state.not_ready(node.label)
+        state.put(replace(node, state=outcome, reason=reason, told=1))
+        count, lost = items.get(node.group, (0, 0))
+        items[node.group] = count + 1, lost + 1
+    yield from _cut_maps(state, reason)
+    yield from state.end_items(items)
+    return bool(opened or state.notifying)
+
+
+def _cut_maps(state: RunState, reason: str) -> RunQueries:
+    """Mapped nodes make no more items."""
+    state.spawning.clear()
+    for node in [node for node in state.nodes.values() if node.has_to_spawn]:
+        cut = replace(node, reason=reason)
+        state.put(cut)
+        if cut.items_ended == cut.spawned:
+            yield from state.end_map(cut)
+
+
+# --- end of a run ------------------------------------------------------------------------------
+
+
+def end_run(state: RunState) -> Generator[AnyRunQuery, Any, RunEnd]:
+    """Decide how the run ends: all of its nodes have."""
+    if state.stopping is StopReason.CANCEL:
+        return RunEnd(State.CANCELLED)
+    if state.lost_leaves or state.stopping is StopReason.FAIL_FAST:
+        why = yield from _explain_failure(state)
+        error = Failure(type="NodesFailed", message=why)
+        return RunEnd(State.DEAD, reason=NODES_FAILED, error=error.to_json())
+    leaves: list[Node] = yield ReadLeaves()
+    ended = [state.nodes.get(leaf.label, leaf) for leaf in leaves]
+    succeeded = [leaf.label for leaf in ended if leaf.state is NodeState.SUCCEEDED]
+    yield from state.read_results(succeeded)
+    if len(leaves) == 1:
+        return RunEnd(State.SUCCEEDED, state.results.get(leaves[0].label))
+    kept = {
+        label: msgspec.Raw(state.results[label].encode())
+        for label in succeeded
+        if label in state.results
+    }
+    result = msgspec.json.encode(kept).decode() if kept else None
+    if result is not None and len(result.encode()) > RESULT_BYTES_MAX:
+        result = None  # each leaf still has its own
+    return RunEnd(State.SUCCEEDED, result)
+
+
+def _explain_failure(state: RunState) -> Generator[AnyRunQuery, Any, str]:
+    """Explain to people why the first node failed, and how many others did."""
+    found: list[Node] = yield ReadFailed(FAILED_MAX)
+    for row in found:
+        state.meet(row)
+    labels = {row.label for row in state.nodes.values() if _is_failed(row)}
+    if state.failed is None:
+        return "a node failed; see its execution"
+    of = node_name(state.failed)
+    yield from state.read([state.failed, of])
+    why = describe_failed_node(state.failed, state.nodes.get(state.failed))
+    return f"{why}{describe_other_failures(state.nodes.get(of), len(labels - {of}))}"
+
+
+def collect_changes(state: RunState, end: RunEnd | None) -> Advance:
+    """Return the changes to write."""
+    for label, told in state.notifying.items():
+        state.mark_notified(state.nodes[label], told)
+    if end is not None:
+        is_todo = False
+    elif state.notifying or state.spawning or not state.is_all_loaded:
+        is_todo = True
+    elif state.stopping is not None:
+        is_todo = not state.is_stopped
+    else:
+        is_todo = state.ready > 0 and state.room > 0
+    run = replace(
+        state.run,
+        left=state.left,
+        running=state.running,
+        ready=state.ready,
+        lost_leaves=state.lost_leaves,
+        failed=state.failed,
+        stopping=state.stopping,
+        is_todo=is_todo,
+        is_blocked=not is_todo and state.is_blocked,
+    )
+    changed = [state.nodes[label] for label in state.changed if label not in state.new]
+    return Advance(
+        run=run,
+        changed=tuple(changed),
+        results={label: text for label, text in state.results.items() if label not in state.known},
+        new=tuple(replace(new, node=state.nodes[label]) for label, new in state.new.items()),
+        starts=tuple(state.starts),
+        many=tuple(state.start_groups),
+        end=end,
+    )
 
 
 def _is_failed(node: Node) -> bool:

@@ -34,36 +34,16 @@ def restart(
     """
     rows = {node.label: node for node in nodes}
     graph = {label: node for label, node in rows.items() if node.group is None}
+    named = set(labels or ())
     if labels is None:
-        seeds = {label for label, node in graph.items() if _is_lost(node)}
-        if not seeds and run.stopping is not StopReason.CANCEL:  # or its end came with its cancel
-            raise UsageError(
-                "all of its nodes have succeeded; name one to begin with", field="from"
-            )
-        named = set[str]()
+        seeds = _find_lost(run, graph)
     else:
-        named = set(labels)
         _check_labels(named, rows)
         seeds = {node_name(label) for label in named}
     below = _below(seeds, graph)
     again = seeds | below
-    changed: dict[str, Node] = {}
-    forgotten, dropped = set[str](), set[str]()
-    items = _items_by_group(rows, again)
-    for label in again:
-        node = graph[label]
-        is_whole = label in below or label in named
-        some = None if is_whole else _some_items(node, items.get(label, ()), named)
-        if some is None:
-            changed[label] = _reset_node(node)
-            forgotten.add(label)
-            dropped |= {label} if node.is_map else set()
-        else:
-            changed |= some
-            forgotten |= some.keys()
-    for label, node in graph.items():
-        if label not in again and any(child in again for child, _ in node.edges):
-            changed[label] = replace(node, told=0)
+    reset, dropped = _reset_nodes(rows, again, named, whole=below | named)
+    changed = reset | _parents_of(again, graph)
     kept = [
         node
         for label, node in rows.items()
@@ -73,9 +53,47 @@ def restart(
         run=_reset_run(run, [*kept, *changed.values()], id=id),
         kept=tuple(kept),
         changed=tuple(changed.values()),
-        forgotten=frozenset(forgotten),
+        forgotten=frozenset(reset),
         dropped=frozenset(dropped),
     )
+
+
+def _find_lost(run: Run, graph: Mapping[str, Node]) -> set[str]:
+    """The nodes that did not succeed."""
+    lost = {label for label, node in graph.items() if _is_lost(node)}
+    if not lost and run.stopping is not StopReason.CANCEL:  # or its end came with its cancel
+        raise UsageError("all of its nodes have succeeded; name one to begin with", field="from")
+    return lost
+
+
+def _reset_nodes(
+    rows: Mapping[str, Node], again: set[str], named: set[str], *, whole: set[str]
+) -> tuple[dict[str, Node], set[str]]:
+    """Nodes and items that run again, and the mapped nodes whose items are dropped. A mapped node
+    that is not in `whole` keeps the items that it can go on with.
+    """
+    items = _items_by_group(rows, again)
+    reset: dict[str, Node] = {}
+    dropped: set[str] = set()
+    for label in again:
+        node = rows[label]
+        some = None if label in whole else _some_items(node, items.get(label, ()), named)
+        if some is not None:
+            reset |= some
+            continue
+        reset[label] = _reset_node(node)
+        if node.is_map:
+            dropped.add(label)
+    return reset, dropped
+
+
+def _parents_of(again: set[str], graph: Mapping[str, Node]) -> dict[str, Node]:
+    """Nodes that are kept, and notify children that run again."""
+    return {
+        label: replace(node, told=0)
+        for label, node in graph.items()
+        if label not in again and any(child in again for child, _ in node.edges)
+    }
 
 
 def _is_lost(node: Node) -> bool:

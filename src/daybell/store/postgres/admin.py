@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Final
 from uuid import UUID
 
 from msgspec.structs import asdict
@@ -46,7 +47,7 @@ from daybell.errors import (
 )
 from daybell.store import admin
 from daybell.store.postgres.connection import Row, record_entries
-from daybell.store.postgres.gates import StoreBase
+from daybell.store.postgres.context import Context
 from daybell.store.postgres.names import read_quotas, within_page
 
 KEYS = """
@@ -57,68 +58,74 @@ TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, runnin
 TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
 
 
-class Admitting(StoreBase):
-    """Who may do what, and how much of it; the audit log is in `audit.py`."""
-
-    ADD_KEY = """
+ADD_KEY: Final = """
     INSERT INTO daybell.api_key (tenant, id, digest, role, scope, name, hint, created_by,
                                  created_at, expires_at)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, now, now + $9::float8 FROM daybell.now() t(now)
     ON CONFLICT DO NOTHING
     """
-    ONE_KEY = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
+ONE_KEY: Final = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
 
-    async def add_key(self, tenant: str, key: NewKey) -> Key:
-        checks.check_new_key(key)
-        limits = write_limits(key.role, key.scope)
-        about = (key.id, key.digest, *limits, key.name, key.hint, key.created_by)
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            await link.execute(self.ADD_KEY, owner, *about, key.expires_in)
-            row = await link.fetchrow(self.ONE_KEY, owner, key.id)
-            if row is None:
-                raise DuplicateKey("this token is that of another key already; make a new one")
-        return _key(row)
 
-    FIND_KEY = f"{KEYS} WHERE k.digest = $1"
+async def add_key(pg: Context, tenant: str, key: NewKey) -> Key:
+    checks.check_new_key(key)
+    limits = write_limits(key.role, key.scope)
+    about = (key.id, key.digest, *limits, key.name, key.hint, key.created_by)
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        await link.execute(ADD_KEY, owner, *about, key.expires_in)
+        row = await link.fetchrow(ONE_KEY, owner, key.id)
+        if row is None:
+            raise DuplicateKey("this token is that of another key already; make a new one")
+    return _key(row)
 
-    async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
-        async with self.db.link() as link:
-            row = await link.fetchrow(self.FIND_KEY, digest)
-        return None if row is None else (_key(row), row["now"])
 
-    HAS_KEYS = """
+FIND_KEY: Final = f"{KEYS} WHERE k.digest = $1"
+
+
+async def find_key(pg: Context, digest: bytes) -> tuple[Key, Instant] | None:
+    async with pg.db.link() as link:
+        row = await link.fetchrow(FIND_KEY, digest)
+    return None if row is None else (_key(row), row["now"])
+
+
+HAS_KEYS: Final = """
     SELECT EXISTS (SELECT FROM daybell.api_key
                     WHERE revoked_at IS NULL
                       AND (expires_at IS NULL OR expires_at > (SELECT daybell.now())))
     """
 
-    async def has_keys(self) -> bool:
-        async with self.db.link() as link:
-            return await link.fetchval(self.HAS_KEYS)
 
-    async def list_keys(self, tenant: str) -> list[Key]:
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            rows = await link.fetch(f"{KEYS} WHERE k.tenant = $1 ORDER BY k.id DESC", owner)
-        return [_key(row) for row in rows]
+async def has_keys(pg: Context) -> bool:
+    async with pg.db.link() as link:
+        return await link.fetchval(HAS_KEYS)
 
-    REVOKE = """
+
+async def list_keys(pg: Context, tenant: str) -> list[Key]:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(f"{KEYS} WHERE k.tenant = $1 ORDER BY k.id DESC", owner)
+    return [_key(row) for row in rows]
+
+
+REVOKE: Final = """
     UPDATE daybell.api_key SET revoked_at = daybell.now()
      WHERE tenant = $1 AND id = $2 AND revoked_at IS NULL
     """
 
-    async def revoke_key(self, tenant: str, id: UUID) -> Key:
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            await link.execute(self.REVOKE, owner, id)
-            row = await link.fetchrow(self.ONE_KEY, owner, id)
-        if row is None:
-            raise NotFound(f"no key {id}")
-        return _key(row)
 
-    # In one order, so that two who note the same keys do not wait for each other.
-    TOUCH = """
+async def revoke_key(pg: Context, tenant: str, id: UUID) -> Key:
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        await link.execute(REVOKE, owner, id)
+        row = await link.fetchrow(ONE_KEY, owner, id)
+    if row is None:
+        raise NotFound(f"no key {id}")
+    return _key(row)
+
+
+# In one order, so that two who note the same keys do not wait for each other.
+TOUCH: Final = """
     WITH k AS MATERIALIZED (
       SELECT k.id, k.tenant, daybell.now() - u.age AS at
         FROM daybell.api_key k JOIN unnest($1::uuid[], $2::float8[]) u(id, age) ON u.id = k.id
@@ -127,82 +134,93 @@ class Admitting(StoreBase):
       FROM k WHERE a.id = k.id AND a.tenant = k.tenant
     """
 
-    async def touch_keys(self, used: Mapping[UUID, Seconds]) -> None:
-        async with self.db.link() as link:
-            await link.execute(self.TOUCH, list(used), list(used.values()))
 
-    ADD_TENANT = f"""
+async def touch_keys(pg: Context, used: Mapping[UUID, Seconds]) -> None:
+    async with pg.db.link() as link:
+        await link.execute(TOUCH, list(used), list(used.values()))
+
+
+ADD_TENANT: Final = f"""
     INSERT INTO daybell.tenant (name, jobs_max, queued_max, per_minute_max, running_max)
     VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING {TENANT_COLUMNS}
     """
 
-    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
-        checks.check_quotas(asdict(quotas))
-        limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
-        async with self.db.link() as link:
-            checked = check_name(name, what="tenant")
-            row = await link.fetchrow(self.ADD_TENANT, checked, *limits)
-            if row is None:
-                raise checks.duplicate_tenant(name)  # in here: what is refused is not on record
-        return _tenant(row)
 
-    async def get_tenant(self, name: str) -> Tenant:
-        async with self.db.link() as link:
-            row = await link.fetchrow(f"{TENANTS} WHERE name = $1", name)
+async def add_tenant(pg: Context, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+    checks.check_quotas(asdict(quotas))
+    limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
+    async with pg.db.link() as link:
+        checked = check_name(name, what="tenant")
+        row = await link.fetchrow(ADD_TENANT, checked, *limits)
         if row is None:
-            raise TenantNotFound(f"no tenant named {shown(name)}")
-        return _tenant(row)
+            raise checks.duplicate_tenant(name)  # in here: what is refused is not on record
+    return _tenant(row)
 
-    async def list_tenant_records(self) -> list[Tenant]:
-        async with self.db.link() as link:
-            return [_tenant(row) for row in await link.fetch(f"{TENANTS} ORDER BY name")]
 
-    # One that has this quota already is not written, and nothing of it is on record.
-    SET_QUOTA = """
+async def get_tenant(pg: Context, name: str) -> Tenant:
+    async with pg.db.link() as link:
+        row = await link.fetchrow(f"{TENANTS} WHERE name = $1", name)
+    if row is None:
+        raise TenantNotFound(f"no tenant named {shown(name)}")
+    return _tenant(row)
+
+
+async def list_tenant_records(pg: Context) -> list[Tenant]:
+    async with pg.db.link() as link:
+        return [_tenant(row) for row in await link.fetch(f"{TENANTS} ORDER BY name")]
+
+
+# One that has this quota already is not written, and nothing of it is on record.
+SET_QUOTA: Final = """
     UPDATE daybell.tenant SET {0} = $2 WHERE key = $1 AND {0} IS DISTINCT FROM $2
     """
 
-    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
-        checks.check_quotas(changes)
-        async with self.db.transaction() as link:
-            key = await self.names.tenant(link, tenant)
-            for name, most in changes.items():
-                await link.execute(self.SET_QUOTA.format(f"{name}_max"), key, most)
-            row = await link.fetchrow(f"{TENANTS} WHERE key = $1", key)
-        self.names.forget_quotas(key)
-        return _tenant(row)
 
-    # An old one is taken over as if it had not been there.
-    BEGIN_REQUEST = f"""
+async def set_quotas(pg: Context, tenant: str, **changes: int | None) -> Tenant:
+    checks.check_quotas(changes)
+    async with pg.db.transaction() as link:
+        key = await pg.names.tenant(link, tenant)
+        for name, most in changes.items():
+            await link.execute(SET_QUOTA.format(f"{name}_max"), key, most)
+        row = await link.fetchrow(f"{TENANTS} WHERE key = $1", key)
+    pg.names.forget_quotas(key)
+    return _tenant(row)
+
+
+# An old one is taken over as if it had not been there.
+BEGIN_REQUEST: Final = f"""
     INSERT INTO daybell.idempotency AS i (tenant, key, id, digest) VALUES ($1, $2, $3, $4)
     ON CONFLICT (tenant, key) DO UPDATE
        SET at = excluded.at, id = excluded.id, digest = excluded.digest, status = NULL,
            answer = NULL
      WHERE i.at <= excluded.at - {REPEAT_SECONDS_KEPT}
     """
-    KNOWN_REQUEST = """
+KNOWN_REQUEST: Final = """
     SELECT key, digest, id, status, answer FROM daybell.idempotency WHERE tenant = $1 AND key = $2
     """
 
-    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
-        checks.check_request(request)
-        new = (request.key, request.id, request.digest)
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            is_new = await link.execute(self.BEGIN_REQUEST, owner, *new) == "INSERT 0 1"
-            row = await link.fetchrow(self.KNOWN_REQUEST, owner, request.key)
-        assert row is not None, "it was there, or is now"
-        return Request(**row, is_new=is_new)
 
-    ANSWER_REQUEST = """
+async def begin_request(pg: Context, tenant: str, request: NewRequest) -> Request:
+    checks.check_request(request)
+    new = (request.key, request.id, request.digest)
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        is_new = await link.execute(BEGIN_REQUEST, owner, *new) == "INSERT 0 1"
+        row = await link.fetchrow(KNOWN_REQUEST, owner, request.key)
+    assert row is not None, "it was there, or is now"
+    return Request(**row, is_new=is_new)
+
+
+ANSWER_REQUEST: Final = """
     UPDATE daybell.idempotency SET status = $3, answer = $4
      WHERE tenant = $1 AND key = $2 AND status IS NULL
     """
 
-    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            await link.execute(self.ANSWER_REQUEST, owner, key, status, answer)
+
+async def answer_request(pg: Context, tenant: str, key: str, *, status: int, answer: str) -> None:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        await link.execute(ANSWER_REQUEST, owner, key, status, answer)
 
 
 def _key(row: Row) -> Key:
@@ -229,22 +247,21 @@ def _tenant(row: Row) -> Tenant:
 # The audit log.
 
 
-class Auditing(StoreBase):
-    """Who did what."""
+def auditing(pg: Context, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
+    return admin.auditing(pg.db, tenant, entry)
 
-    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
-        return admin.auditing(self.db, tenant, entry)
 
-    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
-        for entry in entries:
-            checks.check_entry(entry)
-        async with self.db.link() as link:
-            await record_entries(link, await self.names.tenant(link, tenant), entries)
+async def write_audit(pg: Context, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+    for entry in entries:
+        checks.check_entry(entry)
+    async with pg.db.link() as link:
+        await record_entries(link, await pg.names.tenant(link, tenant), entries)
 
-    # The planner cannot know how many entries an actor has; in this order it reads from the newest
-    # on until the page is full. `+ 0` keeps it from finding one entry among all of a tenant's.
-    LIST_AUDIT = within_page(
-        """
+
+# The planner cannot know how many entries an actor has; in this order it reads from the newest
+# on until the page is full. `+ 0` keeps it from finding one entry among all of a tenant's.
+LIST_AUDIT: Final = within_page(
+    """
     SELECT a.id, a.at, a.actor, a.action, a.target, a.before, a.after, a.source
       FROM daybell.audit a
      WHERE a.tenant = $1
@@ -257,35 +274,37 @@ class Auditing(StoreBase):
                                 WHERE b.id = $7 AND b.tenant + 0 = $1))
      ORDER BY a.at DESC, a.id DESC LIMIT $8
     """,
-        "coalesce(octet_length(before), 0) + coalesce(octet_length(after), 0)",
-        "at DESC, id DESC",
+    "coalesce(octet_length(before), 0) + coalesce(octet_length(after), 0)",
+    "at DESC, id DESC",
+)
+
+
+async def list_audit(
+    pg: Context,
+    tenant: str,
+    where: AuditFilter = ALL_ENTRIES,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[AuditEntry]:
+    checks.check_limit(limit)
+    last = checks.check_cursor(cursor)
+    wanted = (where.actor, where.action, where.target, where.since, where.until)
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(LIST_AUDIT, owner, *wanted, last, limit + 1)
+    columns = ({k: v for k, v in row.items() if k != "bytes_before"} for row in rows)
+    found = (AuditEntry(tenant=tenant, **one) for one in columns)
+    return cut_page(
+        found,
+        limit,
+        size=lambda one: bytes_of(one.before, one.after),
+        cursor=lambda one: str(one.id),
     )
 
-    async def list_audit(
-        self,
-        tenant: str,
-        where: AuditFilter = ALL_ENTRIES,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[AuditEntry]:
-        checks.check_limit(limit)
-        last = checks.check_cursor(cursor)
-        wanted = (where.actor, where.action, where.target, where.since, where.until)
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.LIST_AUDIT, owner, *wanted, last, limit + 1)
-        columns = ({k: v for k, v in row.items() if k != "bytes_before"} for row in rows)
-        found = (AuditEntry(tenant=tenant, **one) for one in columns)
-        return cut_page(
-            found,
-            limit,
-            size=lambda one: bytes_of(one.before, one.after),
-            cursor=lambda one: str(one.id),
-        )
 
-    # One statement, so that the head and the entries are of one snapshot.
-    READ_CHAIN = """
+# One statement, so that the head and the entries are of one snapshot.
+READ_CHAIN: Final = """
     SELECT t.name AS tenant, h.number AS head, h.hash AS head_hash, h.removed, h.anchor, a.*
       FROM daybell.tenant t
       LEFT JOIN daybell.audit_head h ON h.tenant = t.key
@@ -296,32 +315,33 @@ class Auditing(StoreBase):
          ORDER BY a.number NULLS FIRST LIMIT $3) a ON true
      WHERE t.key = $1 ORDER BY a.number
     """
-    # Younger than the chain is what was inserted while its trigger was disabled.
-    UNCHAINED = """
+# Younger than the chain is what was inserted while its trigger was disabled.
+UNCHAINED: Final = """
     SELECT count(*) AS unchained, min(a.id::text) FILTER (WHERE a.at >= h.since)::uuid AS stray
       FROM daybell.audit a LEFT JOIN daybell.audit_head h ON h.tenant = a.tenant
      WHERE a.tenant = $1 AND a.number IS NULL
     """
 
-    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            older = None if after else await link.fetchrow(self.UNCHAINED, owner)
-            rows = await link.fetch(self.READ_CHAIN, owner, after, limit)
-        first = rows[0]
-        head = ChainHead()
-        if first["head"] is not None:
-            head = ChainHead(
-                number=first["head"],
-                hash=first["head_hash"],
-                removed=first["removed"],
-                anchor=first["anchor"],
-            )
-        return ChainSegment(
-            head=head,
-            links=tuple(_link(row) for row in rows if row["number"] is not None),
-            **({} if older is None else dict(older)),
+
+async def read_audit_chain(pg: Context, tenant: str, *, after: int, limit: int) -> ChainSegment:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        older = None if after else await link.fetchrow(UNCHAINED, owner)
+        rows = await link.fetch(READ_CHAIN, owner, after, limit)
+    first = rows[0]
+    head = ChainHead()
+    if first["head"] is not None:
+        head = ChainHead(
+            number=first["head"],
+            hash=first["head_hash"],
+            removed=first["removed"],
+            anchor=first["anchor"],
         )
+    return ChainSegment(
+        head=head,
+        links=tuple(_link(row) for row in rows if row["number"] is not None),
+        **({} if older is None else dict(older)),
+    )
 
 
 def _link(row: Row) -> ChainLink:
@@ -336,10 +356,7 @@ SECRET_COLUMNS = "name, key_id, version, created_at, updated_at, author"
 TEMPLATE_COLUMNS = "name, definition, version, created_at, updated_at, author"
 
 
-class Keeping(StoreBase):
-    """What jobs are made of besides their own definitions."""
-
-    SET_SECRET = f"""
+SET_SECRET: Final = f"""
     INSERT INTO daybell.secret AS s (tenant, name, key_id, sealed, author)
     VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (tenant, name) DO UPDATE
@@ -349,31 +366,33 @@ class Keeping(StoreBase):
     RETURNING {SECRET_COLUMNS}
     """
 
-    async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
-        checks.check_secret(secret)
-        new = (secret.name, secret.key_id, secret.sealed, secret.author)
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.SET_SECRET, owner, *new)
-            assert row is not None, "it was there, or is now"
-            if secret.version not in (None, at := row["version"]):  # and so nothing is written
-                raise version_conflict(
-                    secret.name, at=at - 1, expect=secret.version - 1, what="secret"
-                )
-        return Secret(tenant=tenant, **row)
 
-    LIST_SECRETS = f"""
+async def set_secret(pg: Context, tenant: str, secret: NewSecret) -> Secret:
+    checks.check_secret(secret)
+    new = (secret.name, secret.key_id, secret.sealed, secret.author)
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(SET_SECRET, owner, *new)
+        assert row is not None, "it was there, or is now"
+        if secret.version not in (None, at := row["version"]):  # and so nothing is written
+            raise version_conflict(secret.name, at=at - 1, expect=secret.version - 1, what="secret")
+    return Secret(tenant=tenant, **row)
+
+
+LIST_SECRETS: Final = f"""
     SELECT {SECRET_COLUMNS} FROM daybell.secret WHERE tenant = $1 AND sealed <> '' ORDER BY name
     """
 
-    async def list_secrets(self, tenant: str) -> list[Secret]:
-        async with self.db.link() as link:
-            rows = await link.fetch(self.LIST_SECRETS, await self.names.tenant(link, tenant))
-        return [Secret(tenant=tenant, **row) for row in rows]
 
-    # The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
-    # without a version can be put there.
-    DELETE_SECRET = f"""
+async def list_secrets(pg: Context, tenant: str) -> list[Secret]:
+    async with pg.db.link() as link:
+        rows = await link.fetch(LIST_SECRETS, await pg.names.tenant(link, tenant))
+    return [Secret(tenant=tenant, **row) for row in rows]
+
+
+# The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
+# without a version can be put there.
+DELETE_SECRET: Final = f"""
     UPDATE daybell.secret
        SET sealed = '', version = version + 1,
            key_id = CASE WHEN starts_with(key_id, '{BOUND}') THEN key_id
@@ -381,108 +400,123 @@ class Keeping(StoreBase):
      WHERE tenant = $1 AND name = $2 AND sealed <> '' RETURNING version
     """
 
-    async def delete_secret(self, tenant: str, name: str) -> None:
-        check_secret_name(name)
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            if await link.fetchval(self.DELETE_SECRET, owner, name) is None:
-                raise SecretNotFound(f"no secret named {shown(name)}")
 
-    FETCH_SECRETS = """
+async def delete_secret(pg: Context, tenant: str, name: str) -> None:
+    check_secret_name(name)
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        if await link.fetchval(DELETE_SECRET, owner, name) is None:
+            raise SecretNotFound(f"no secret named {shown(name)}")
+
+
+FETCH_SECRETS: Final = """
     SELECT name, key_id, version, sealed FROM daybell.secret
      WHERE tenant = $1 AND name = ANY($2::text[]) AND sealed <> ''
     """
 
-    async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.FETCH_SECRETS, owner, checks.secret_names(names))
-        return {row["name"]: SealedSecret(**row) for row in rows}
 
-    # The update that changes nothing takes the row's lock, whoever was first.
-    TAKE_TEMPLATE = f"""
+async def fetch_secrets(
+    pg: Context, tenant: str, names: Collection[str]
+) -> dict[str, SealedSecret]:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(FETCH_SECRETS, owner, checks.secret_names(names))
+    return {row["name"]: SealedSecret(**row) for row in rows}
+
+
+# The update that changes nothing takes the row's lock, whoever was first.
+TAKE_TEMPLATE: Final = f"""
     INSERT INTO daybell.template AS t (tenant, name, version, author, definition)
     VALUES ($1, $2, 0, '', '')
     ON CONFLICT (tenant, name) DO UPDATE SET name = t.name
     RETURNING {TEMPLATE_COLUMNS}
     """
-    SET_TEMPLATE = f"""
+SET_TEMPLATE: Final = f"""
     UPDATE daybell.template
        SET version = $3, author = $4, definition = $5, updated_at = daybell.now()
      WHERE tenant = $1 AND name = $2 RETURNING {TEMPLATE_COLUMNS}
     """
 
-    async def set_template(
-        self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
-    ) -> Template:
-        text = checks.check_template(template, author)
-        name = template.name
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.TAKE_TEMPLATE, owner, name)
-            assert row is not None, "it was there, or is now"
-            at = row["version"]
-            kept = row["definition"] if at else None
-            version = next_template_version(name, at=at, kept=kept, text=text, expect=expect)
-            if version == at:
-                admin.skip_entry(self.db)
-            else:
-                row = await link.fetchrow(self.SET_TEMPLATE, owner, name, version, author, text)
-        return _template(tenant, row)
 
-    ONE_TEMPLATE = f"""
+async def set_template(
+    pg: Context, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
+) -> Template:
+    text = checks.check_template(template, author)
+    name = template.name
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(TAKE_TEMPLATE, owner, name)
+        assert row is not None, "it was there, or is now"
+        at = row["version"]
+        kept = row["definition"] if at else None
+        version = next_template_version(name, at=at, kept=kept, text=text, expect=expect)
+        if version == at:
+            admin.skip_entry(pg.db)
+        else:
+            row = await link.fetchrow(SET_TEMPLATE, owner, name, version, author, text)
+    return _template(tenant, row)
+
+
+ONE_TEMPLATE: Final = f"""
     SELECT {TEMPLATE_COLUMNS} FROM daybell.template WHERE tenant = $1 AND name = $2
     """
 
-    async def get_template(self, tenant: str, name: str) -> Template:
-        check_name(name, what="template")
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.ONE_TEMPLATE, owner, name)
-        if row is None:
-            raise TemplateNotFound(f"no template named {shown(name)}")
-        return _template(tenant, row)
 
-    LIST_TEMPLATES = within_page(
-        f"""SELECT {TEMPLATE_COLUMNS} FROM daybell.template
+async def get_template(pg: Context, tenant: str, name: str) -> Template:
+    check_name(name, what="template")
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(ONE_TEMPLATE, owner, name)
+    if row is None:
+        raise TemplateNotFound(f"no template named {shown(name)}")
+    return _template(tenant, row)
+
+
+LIST_TEMPLATES: Final = within_page(
+    f"""SELECT {TEMPLATE_COLUMNS} FROM daybell.template
          WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3""",
-        "octet_length(definition)",
-        "name",
+    "octet_length(definition)",
+    "name",
+)
+
+
+async def list_templates(
+    pg: Context, tenant: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[Template]:
+    checks.check_limit(limit)
+    after = checks.check_name_cursor(cursor)
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(LIST_TEMPLATES, owner, after, limit + 1)
+    page = cut_page(
+        rows,
+        limit,
+        size=lambda row: bytes_of(row["definition"]),
+        cursor=lambda row: row["name"],
+    )
+    return Page(
+        items=tuple(_template(tenant, row) for row in page.items), next_cursor=page.next_cursor
     )
 
-    async def list_templates(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Template]:
-        checks.check_limit(limit)
-        after = checks.check_name_cursor(cursor)
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.LIST_TEMPLATES, owner, after, limit + 1)
-        page = cut_page(
-            rows,
-            limit,
-            size=lambda row: bytes_of(row["definition"]),
-            cursor=lambda row: row["name"],
-        )
-        return Page(
-            items=tuple(_template(tenant, row) for row in page.items), next_cursor=page.next_cursor
-        )
 
-    DELETE_TEMPLATE = """
+DELETE_TEMPLATE: Final = """
     DELETE FROM daybell.template
      WHERE tenant = $1 AND name = $2 AND version = coalesce($3, version) RETURNING version
     """
 
-    async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        check_name(name, what="template")
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            if await link.fetchval(self.DELETE_TEMPLATE, owner, name, expect) is not None:
-                return
-            row = await link.fetchrow(self.ONE_TEMPLATE, owner, name)
-            if row is None or expect is None:
-                raise TemplateNotFound(f"no template named {shown(name)}")
-            raise version_conflict(name, at=row["version"], expect=expect, what="template")
+
+async def delete_template(
+    pg: Context, tenant: str, name: str, *, expect: int | None = None
+) -> None:
+    check_name(name, what="template")
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        if await link.fetchval(DELETE_TEMPLATE, owner, name, expect) is not None:
+            return
+        row = await link.fetchrow(ONE_TEMPLATE, owner, name)
+        if row is None or expect is None:
+            raise TemplateNotFound(f"no template named {shown(name)}")
+        raise version_conflict(name, at=row["version"], expect=expect, what="template")
 
 
 def _template(tenant: str, row: Row) -> Template:

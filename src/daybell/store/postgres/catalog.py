@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.checks import (
@@ -22,11 +22,12 @@ from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store import admin
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.enqueue import STALE_TRIES
-from daybell.store.postgres.gates import MAKE_JOB_GATES
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued
+from daybell.store.postgres.gates import MAKE_JOB_GATES, charge, charge_jobs, count_new_jobs
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.names import Outdated, Spec, Specs, within_page
-from daybell.store.postgres.schedules import Scheduling
+from daybell.store.postgres.schedules import write_schedules
 
 COLUMNS = """
     SELECT j.id, j.name, j.version AS current, v.version, v.definition, v.author, v.created_at,
@@ -51,101 +52,103 @@ class StoredDefinition(NamedTuple):
     lane: tuple[str, str, int] | None
 
 
-class Defining(Scheduling):
-    """What there is to run."""
+async def add_tenants(pg: Context, names: Sequence[str]) -> tuple[str, ...]:
+    checked = sorted({check_name(name, what="tenant") for name in names})
+    async with pg.db.link() as link:
+        rows = await link.fetch(
+            "INSERT INTO daybell.tenant (name) SELECT unnest($1::text[])"
+            " ON CONFLICT DO NOTHING RETURNING name",
+            checked,
+        )
+    return tuple(sorted(row["name"] for row in rows))
 
-    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
-        checked = sorted({check_name(name, what="tenant") for name in names})
-        async with self.db.link() as link:
-            rows = await link.fetch(
-                "INSERT INTO daybell.tenant (name) SELECT unnest($1::text[])"
-                " ON CONFLICT DO NOTHING RETURNING name",
-                checked,
-            )
-        return tuple(sorted(row["name"] for row in rows))
 
-    async def list_tenants(self) -> tuple[str, ...]:
-        async with self.db.link() as link:
-            rows = await link.fetch("SELECT name FROM daybell.tenant ORDER BY name")
-        return tuple(row["name"] for row in rows)
+async def list_tenants(pg: Context) -> tuple[str, ...]:
+    async with pg.db.link() as link:
+        rows = await link.fetch("SELECT name FROM daybell.tenant ORDER BY name")
+    return tuple(row["name"] for row in rows)
 
-    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
-        texts = [check_definition(job.definition) for job in jobs]
-        # Nearly every start of a process finds what it left: one statement, and nothing is locked.
-        async with self.db.link() as link:
-            rows = await self._standing(link, tenant, jobs, texts)
-            admin.skip_entry(self.db)
-        self.names.learn(tenant, rows)
-        if rows and all(map(_is_settled, jobs, texts, rows)):
-            return [_job(row, tenant) for row in rows]
 
-        async def work() -> list[Job]:
-            async with self.db.transaction() as link:
-                key = await self.names.tenant(link, tenant)
-                names = {job.definition.name for job in jobs}
-                new = await self.count_new_jobs(link, key, names)
-                # Together, unless one is there twice: then the last one counts.
-                order = range(len(jobs))
-                groups = [order] if len(names) == len(jobs) else [[index] for index in order]
-                made: dict[int, StoredDefinition] = {}
-                for group in groups:
-                    some = [jobs[index] for index in group], [texts[index] for index in group]
-                    done = await self._define(link, key, tenant, *some)
-                    made |= dict(zip(group, done, strict=True))
-                if not any(one.is_changed for one in made.values()):
-                    admin.skip_entry(self.db)
-                await self.charge_jobs(link, key, new)
-            self.names.learn_lanes(key, [one.lane for one in made.values() if one.lane])
-            for job in jobs:
-                self.names.forget_job(key, job.definition.name)
-            if any(job.schedules for job in jobs):
-                self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-            return [made[index].job for index in range(len(jobs))]
+async def define_jobs(pg: Context, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+    texts = [check_definition(job.definition) for job in jobs]
+    # Nearly every start of a process finds what it left: one statement, and nothing is locked.
+    async with pg.db.link() as link:
+        rows = await _standing(pg, link, tenant, jobs, texts)
+        admin.skip_entry(pg.db)
+    pg.names.learn(tenant, rows)
+    if rows and all(map(_is_settled, jobs, texts, rows)):
+        return [_job(row, tenant) for row in rows]
 
-        return await self.db.settled(work)
+    async def work() -> list[Job]:
+        async with pg.db.transaction() as link:
+            key = await pg.names.tenant(link, tenant)
+            names = {job.definition.name for job in jobs}
+            new = await count_new_jobs(pg, link, key, names)
+            # Together, unless one is there twice: then the last one counts.
+            order = range(len(jobs))
+            groups = [order] if len(names) == len(jobs) else [[index] for index in order]
+            made: dict[int, StoredDefinition] = {}
+            for group in groups:
+                some = [jobs[index] for index in group], [texts[index] for index in group]
+                done = await _define(pg, link, key, tenant, *some)
+                made |= dict(zip(group, done, strict=True))
+            if not any(one.is_changed for one in made.values()):
+                admin.skip_entry(pg.db)
+            await charge_jobs(pg, link, key, new)
+        pg.names.learn_lanes(key, [one.lane for one in made.values() if one.lane])
+        for job in jobs:
+            pg.names.forget_job(key, job.definition.name)
+        if any(job.schedules for job in jobs):
+            pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
+        return [made[index].job for index in range(len(jobs))]
 
-    async def launch(
-        self, tenant: str, job: NewJob, execution: NewExecution
-    ) -> tuple[Job, Enqueued]:
-        check_batch([execution])
-        text = check_definition(job.definition)
+    return await pg.db.settled(work)
 
-        async def work() -> tuple[Job, Enqueued]:
-            for _ in range(STALE_TRIES):
-                with suppress(Outdated):
-                    return await self._launch(tenant, job, text, execution)
-            raise Unavailable("this job changes faster than it can be enqueued; try again")
 
-        return await self.db.settled(work)
+async def launch(
+    pg: Context, tenant: str, job: NewJob, execution: NewExecution
+) -> tuple[Job, Enqueued]:
+    check_batch([execution])
+    text = check_definition(job.definition)
 
-    async def _launch(
-        self, tenant: str, job: NewJob, text: str, execution: NewExecution
-    ) -> tuple[Job, Enqueued]:
-        name, needs = job.definition.name, job.definition.needs
-        queues = [execution.queue or job.definition.queue, job.definition.queue]
-        # Before, and whatever becomes of the rest: see there.
-        key, lanes = await self.names.lanes(tenant, queues, [needs])
-        try:
-            async with self.db.transaction() as link:
-                new = await self.count_new_jobs(link, key, {name})
-                (made,) = await self._define(link, key, tenant, [job], [text])
-                found = await self.names.current_jobs(link, key, {name}, fresh=True)
-                spec = Spec(key, found[name], lanes[0])
-                specs = Specs(key, True, {(name, execution.queue): spec})
-                (answer,) = await self.enqueue_on(link, specs, [execution], repeat=True)
-                await self.charge_jobs(link, key, new)
-                if (await self.names.quotas(link, key)).limits_enqueues:
-                    await self.charge(link, key, len(specs.made))
-        finally:
-            self.names.forget_job(key, name)  # it was read before it was committed
-        await self.announce(specs)
-        if job.schedules:
-            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-        return made.job, answer
+    async def work() -> tuple[Job, Enqueued]:
+        for _ in range(STALE_TRIES):
+            with suppress(Outdated):
+                return await _launch(pg, tenant, job, text, execution)
+        raise Unavailable("this job changes faster than it can be enqueued; try again")
 
-    # Of each definition: the current version of its job, if there is one, and whether the job has
-    # had this very definition before.
-    STANDING = """
+    return await pg.db.settled(work)
+
+
+async def _launch(
+    pg: Context, tenant: str, job: NewJob, text: str, execution: NewExecution
+) -> tuple[Job, Enqueued]:
+    name, needs = job.definition.name, job.definition.needs
+    queues = [execution.queue or job.definition.queue, job.definition.queue]
+    # Before, and whatever becomes of the rest: see there.
+    key, lanes = await pg.names.lanes(tenant, queues, [needs])
+    try:
+        async with pg.db.transaction() as link:
+            new = await count_new_jobs(pg, link, key, {name})
+            (made,) = await _define(pg, link, key, tenant, [job], [text])
+            found = await pg.names.current_jobs(link, key, {name}, fresh=True)
+            spec = Spec(key, found[name], lanes[0])
+            specs = Specs(key, True, {(name, execution.queue): spec})
+            (answer,) = await enqueue_on(pg, link, specs, [execution], repeat=True)
+            await charge_jobs(pg, link, key, new)
+            if (await pg.names.quotas(link, key)).limits_enqueues:
+                await charge(pg, link, key, len(specs.made))
+    finally:
+        pg.names.forget_job(key, name)  # it was read before it was committed
+    await notify_enqueued(pg, specs)
+    if job.schedules:
+        pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
+    return made.job, answer
+
+
+# Of each definition: the current version of its job, if there is one, and whether the job has
+# had this very definition before.
+STANDING: Final = """
     SELECT t.key AS tenant, t.jobs_max, t.queued_max, t.per_minute_max, t.running_max,
            j.key, j.id, j.name, j.version AS current, j.deleted_at IS NOT NULL AS is_deleted,
            v.version, v.definition, v.author, v.created_at, j.paused_at, j.pause_note,
@@ -161,10 +164,10 @@ class Defining(Scheduling):
       LEFT JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
      WHERE t.name = $1 ORDER BY u.place
     """
-    # The update that changes nothing takes the row's lock, whoever was first. Sorted, so that two
-    # who define the same jobs meet in the same order. Lanes that are there need not be made in the
-    # transaction of somebody who enqueues, where others would wait for his commit.
-    TAKE = """
+# The update that changes nothing takes the row's lock, whoever was first. Sorted, so that two
+# who define the same jobs meet in the same order. Lanes that are there need not be made in the
+# transaction of somebody who enqueues, where others would wait for his commit.
+TAKE: Final = """
     WITH l AS (
       INSERT INTO daybell.lane (tenant, queue, needs)
       SELECT DISTINCT $1::int, u.* FROM unnest($4::text[], $5::text[]) u ORDER BY 2, 3
@@ -174,9 +177,9 @@ class Defining(Scheduling):
     ON CONFLICT (tenant, name) DO UPDATE SET name = j.name
     RETURNING j.key, j.name, j.version, j.deleted_at IS NOT NULL AS is_deleted
     """
-    # Schedules that the definitions still declare are replaced, and keep their counts; those that
-    # say the same as before keep their cursor, which may be at a tick that has not fired yet.
-    ADOPT = """
+# Schedules that the definitions still declare are replaced, and keep their counts; those that
+# say the same as before keep their cursor, which may be at a tick that has not fired yet.
+ADOPT: Final = """
     WITH n AS MATERIALIZED (
       SELECT *, daybell.now() AS now
         FROM unnest($1::int[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[],
@@ -199,222 +202,232 @@ class Defining(Scheduling):
                 WHERE l.tenant = j.tenant AND l.queue = n.queue AND l.needs = n.needs) AS lane
     """
 
-    async def _standing(
-        self, link: Link, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
-    ) -> list[Row]:
-        return await link.fetch(
-            self.STANDING,
-            tenant,
-            [job.definition.name for job in jobs],
-            list(texts),
-            [job.definition.queue for job in jobs],
-            [job.definition.needs for job in jobs],
+
+async def _standing(
+    pg: Context, link: Link, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
+) -> list[Row]:
+    return await link.fetch(
+        STANDING,
+        tenant,
+        [job.definition.name for job in jobs],
+        list(texts),
+        [job.definition.queue for job in jobs],
+        [job.definition.needs for job in jobs],
+    )
+
+
+async def _define(
+    pg: Context, link: Link, key: int, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
+) -> list[StoredDefinition]:
+    """Store definitions of different jobs, in as many statements as it takes for one."""
+    names = [job.definition.name for job in jobs]
+    queues = [job.definition.queue for job in jobs]
+    needs = [job.definition.needs for job in jobs]
+    rows = await link.fetch(TAKE, key, [job.id for job in jobs], names, queues, needs)
+    taken = {row["name"]: row for row in rows}
+    for job in jobs:
+        at = taken[job.definition.name]["version"]
+        if job.expect is not None and job.expect != at:
+            raise version_conflict(job.definition.name, at=at, expect=job.expect)
+    made: dict[str, StoredDefinition] = {}
+    if any(row["version"] for row in rows):  # else all of them are new
+        for job, text, row in zip(
+            jobs, texts, await _standing(pg, link, tenant, jobs, texts), strict=True
+        ):
+            if row["version"] is not None:
+                is_same = row["definition"] == text
+                is_back = row["is_deleted"] and is_same
+                # A deleted job has no version that old code could turn back.
+                is_old = row["is_known"] and not job.promote and not row["is_deleted"]
+                if is_same or is_old:
+                    made[row["name"]] = StoredDefinition(_job(row, tenant), is_back, None)
+    changed = [
+        (job, text, made.get(job.definition.name)) for job, text in zip(jobs, texts, strict=True)
+    ]
+    changed = [one for one in changed if one[2] is None or one[2].is_changed]
+    if changed:
+        made |= await _adopt(pg, link, key, tenant, changed, taken)
+    gates = [
+        gate_of(name)
+        for name, one in made.items()
+        if one.job.definition.overlap_rule() is not Overlap.ALLOW
+    ]
+    if gates:
+        await link.execute(MAKE_JOB_GATES, key, gates)
+    return [made[name] for name in names]
+
+
+async def _adopt(
+    pg: Context,
+    link: Link,
+    key: int,
+    tenant: str,
+    changed: Sequence[tuple[NewJob, str, StoredDefinition | None]],
+    taken: Mapping[str, Row],
+) -> dict[str, StoredDefinition]:
+    """Make definitions current: those that are new, and those of jobs that were deleted."""
+    jobs = {job.definition.name: taken[job.definition.name]["key"] for job, _, _ in changed}
+    schedules = [schedule for job, _, _ in changed for schedule in job.schedules]
+    definitions = [job.definition for job, _, _ in changed]
+    rows = await link.fetch(
+        ADOPT,
+        list(jobs.values()),
+        [taken[job.definition.name]["version"] + (back is None) for job, _, back in changed],
+        [text for _, text, _ in changed],
+        [job.author for job, _, _ in changed],
+        [definition.queue for definition in definitions],
+        [definition.needs for definition in definitions],
+        [definition.user_id for definition in definitions],
+        [definition.words for definition in definitions],
+        [back is None for _, _, back in changed],
+        [schedule.id for schedule in schedules],
+        [definition.once for definition in definitions],
+    )
+    if schedules:
+        scheduled = {job.definition.name for job, _, _ in changed if job.schedules}
+        numbers = {name: number for name, number in jobs.items() if name in scheduled}
+        await write_schedules(pg, link, key, schedules, numbers, keeps_cursors=True)
+    backs = {job.definition.name: back for job, _, back in changed}
+    return {
+        row["name"]: StoredDefinition(
+            back.job if (back := backs[row["name"]]) is not None else _job(row, tenant),
+            True,
+            (row["queue"], row["needs"], row["lane"]),
         )
+        for row in rows
+    }
 
-    async def _define(
-        self, link: Link, key: int, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
-    ) -> list[StoredDefinition]:
-        """Store definitions of different jobs, in as many statements as it takes for one."""
-        names = [job.definition.name for job in jobs]
-        queues = [job.definition.queue for job in jobs]
-        needs = [job.definition.needs for job in jobs]
-        rows = await link.fetch(self.TAKE, key, [job.id for job in jobs], names, queues, needs)
-        taken = {row["name"]: row for row in rows}
-        for job in jobs:
-            at = taken[job.definition.name]["version"]
-            if job.expect is not None and job.expect != at:
-                raise version_conflict(job.definition.name, at=at, expect=job.expect)
-        made: dict[str, StoredDefinition] = {}
-        if any(row["version"] for row in rows):  # else all of them are new
-            for job, text, row in zip(
-                jobs, texts, await self._standing(link, tenant, jobs, texts), strict=True
-            ):
-                if row["version"] is not None:
-                    is_same = row["definition"] == text
-                    is_back = row["is_deleted"] and is_same
-                    # A deleted job has no version that old code could turn back.
-                    is_old = row["is_known"] and not job.promote and not row["is_deleted"]
-                    if is_same or is_old:
-                        made[row["name"]] = StoredDefinition(_job(row, tenant), is_back, None)
-        changed = [
-            (job, text, made.get(job.definition.name))
-            for job, text in zip(jobs, texts, strict=True)
-        ]
-        changed = [one for one in changed if one[2] is None or one[2].is_changed]
-        if changed:
-            made |= await self._adopt(link, key, tenant, changed, taken)
-        gates = [
-            gate_of(name)
-            for name, one in made.items()
-            if one.job.definition.overlap_rule() is not Overlap.ALLOW
-        ]
-        if gates:
-            await link.execute(MAKE_JOB_GATES, key, gates)
-        return [made[name] for name in names]
 
-    async def _adopt(
-        self,
-        link: Link,
-        key: int,
-        tenant: str,
-        changed: Sequence[tuple[NewJob, str, StoredDefinition | None]],
-        taken: Mapping[str, Row],
-    ) -> dict[str, StoredDefinition]:
-        """Make definitions current: those that are new, and those of jobs that were deleted."""
-        jobs = {job.definition.name: taken[job.definition.name]["key"] for job, _, _ in changed}
-        schedules = [schedule for job, _, _ in changed for schedule in job.schedules]
-        definitions = [job.definition for job, _, _ in changed]
-        rows = await link.fetch(
-            self.ADOPT,
-            list(jobs.values()),
-            [taken[job.definition.name]["version"] + (back is None) for job, _, back in changed],
-            [text for _, text, _ in changed],
-            [job.author for job, _, _ in changed],
-            [definition.queue for definition in definitions],
-            [definition.needs for definition in definitions],
-            [definition.user_id for definition in definitions],
-            [definition.words for definition in definitions],
-            [back is None for _, _, back in changed],
-            [schedule.id for schedule in schedules],
-            [definition.once for definition in definitions],
-        )
-        if schedules:
-            scheduled = {job.definition.name for job, _, _ in changed if job.schedules}
-            numbers = {name: number for name, number in jobs.items() if name in scheduled}
-            await self.write_schedules(link, key, schedules, numbers, keeps_cursors=True)
-        backs = {job.definition.name: back for job, _, back in changed}
-        return {
-            row["name"]: StoredDefinition(
-                back.job if (back := backs[row["name"]]) is not None else _job(row, tenant),
-                True,
-                (row["queue"], row["needs"], row["lane"]),
-            )
-            for row in rows
-        }
-
-    GET = f"""{COLUMNS}
+GET: Final = f"""{COLUMNS}
      WHERE j.tenant = $1 AND j.name = $2 AND v.version = coalesce($3, j.version)
        AND ($3::int IS NOT NULL OR j.deleted_at IS NULL)
     """
 
-    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.GET, key, name, version)
-        if row is None:
-            which = "" if version is None else f" with version {version}"
-            raise JobNotFound(f"no job named {shown(name)}{which}")
-        return _job(row, tenant)
 
-    FIND = f"""{COLUMNS}
+async def get_job(pg: Context, tenant: str, name: str, *, version: int | None = None) -> Job:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(GET, key, name, version)
+    if row is None:
+        which = "" if version is None else f" with version {version}"
+        raise JobNotFound(f"no job named {shown(name)}{which}")
+    return _job(row, tenant)
+
+
+FIND: Final = f"""{COLUMNS}
      WHERE j.id = $2 AND j.tenant = $1 AND v.version = j.version
        AND ($3 OR j.deleted_at IS NULL)
     """
 
-    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.FIND, key, id, or_deleted)
-        if row is None:
-            raise JobNotFound(f"no job with the id {id}")
-        return _job(row, tenant)
 
-    async def list_jobs(
-        self,
-        tenant: str,
-        where: JobFilter = ALL_JOBS,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[Job]:
-        check_limit(limit)
-        check_job_filter(where, cursor)
-        conditions = [
-            ("starts_with(j.name, {})", where.prefix or None),
-            ("strpos(j.words, {}) > 0", None if where.text is None else fold_case(where.text)),
-            ("j.user_id = {}", where.user_id),
-            ("j.queue = {}", where.queue),
-            (FITS_QUEUES, where.queues or None),
-            ("strpos(v.definition, {}) > 0", where.mentions),
-            ("j.name > {}", cursor),
-        ]
-        bound = [(condition, value) for condition, value in conditions if value is not None]
-        texts = [one.format(f"${number}") for number, (one, _) in enumerate(bound, start=3)]
-        async with self.db.link() as link:
-            listed = (
-                f"{COLUMNS} WHERE j.tenant = $1 AND v.version = j.version"
-                f" AND {' AND '.join(['j.deleted_at IS NULL', *texts])} ORDER BY j.name LIMIT $2"
-            )
-            rows = await link.fetch(
-                within_page(listed, SIZE, "name"),
-                await self.names.tenant(link, tenant),
-                limit + 1,
-                *(value for _, value in bound),
-            )
-        return _page(rows, tenant, limit, "name")
+async def find_job(pg: Context, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(FIND, key, id, or_deleted)
+    if row is None:
+        raise JobNotFound(f"no job with the id {id}")
+    return _job(row, tenant)
 
-    VERSIONS = within_page(
-        f"""{COLUMNS} WHERE j.tenant = $1 AND j.name = $2 AND v.version < $3
+
+async def list_jobs(
+    pg: Context,
+    tenant: str,
+    where: JobFilter = ALL_JOBS,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[Job]:
+    check_limit(limit)
+    check_job_filter(where, cursor)
+    conditions = [
+        ("starts_with(j.name, {})", where.prefix or None),
+        ("strpos(j.words, {}) > 0", None if where.text is None else fold_case(where.text)),
+        ("j.user_id = {}", where.user_id),
+        ("j.queue = {}", where.queue),
+        (FITS_QUEUES, where.queues or None),
+        ("strpos(v.definition, {}) > 0", where.mentions),
+        ("j.name > {}", cursor),
+    ]
+    bound = [(condition, value) for condition, value in conditions if value is not None]
+    texts = [one.format(f"${number}") for number, (one, _) in enumerate(bound, start=3)]
+    async with pg.db.link() as link:
+        listed = (
+            f"{COLUMNS} WHERE j.tenant = $1 AND v.version = j.version"
+            f" AND {' AND '.join(['j.deleted_at IS NULL', *texts])} ORDER BY j.name LIMIT $2"
+        )
+        rows = await link.fetch(
+            within_page(listed, SIZE, "name"),
+            await pg.names.tenant(link, tenant),
+            limit + 1,
+            *(value for _, value in bound),
+        )
+    return _page(rows, tenant, limit, "name")
+
+
+VERSIONS: Final = within_page(
+    f"""{COLUMNS} WHERE j.tenant = $1 AND j.name = $2 AND v.version < $3
          ORDER BY v.version DESC LIMIT $4""",
-        SIZE,
-        "version DESC",
-    )
-    EXISTS = "SELECT EXISTS (SELECT FROM daybell.job WHERE tenant = $1 AND name = $2)"
+    SIZE,
+    "version DESC",
+)
+EXISTS: Final = "SELECT EXISTS (SELECT FROM daybell.job WHERE tenant = $1 AND name = $2)"
 
-    async def list_versions(
-        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Job]:
-        check_limit(limit)
-        before = check_version(cursor)
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.VERSIONS, key, name, before, limit + 1)
-            if not rows and not await link.fetchval(self.EXISTS, key, name):
-                raise JobNotFound(f"no job named {shown(name)}")
-        return _page(rows, tenant, limit, "version")
 
-    DELETE = """
+async def list_versions(
+    pg: Context, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[Job]:
+    check_limit(limit)
+    before = check_version(cursor)
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(VERSIONS, key, name, before, limit + 1)
+        if not rows and not await link.fetchval(EXISTS, key, name):
+            raise JobNotFound(f"no job named {shown(name)}")
+    return _page(rows, tenant, limit, "version")
+
+
+DELETE: Final = """
     UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = '',
            over_at = daybell.now(), unused_at = NULL
      WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL AND version = coalesce($3, version)
     RETURNING key
     """
-    AT = "SELECT version FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL"
+AT: Final = "SELECT version FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL"
 
-    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        async def work() -> int | None:
-            async with self.db.transaction() as link:
-                key = await self.names.tenant(link, tenant)
-                job = await link.fetchval(self.DELETE, key, name, expect)
-                if job is None and expect is not None:
-                    at = await link.fetchval(self.AT, key, name)
-                    if at is not None:
-                        raise version_conflict(name, at=at, expect=expect)
-                # A statement of its own: one that waited for the job saw its schedules before.
-                await link.execute("DELETE FROM daybell.schedule WHERE job = $1", job)
-            self.names.forget_job(key, name)
-            return job
 
-        if await self.db.settled(work) is None:
-            raise JobNotFound(f"no job named {shown(name)}")
+async def delete_job(pg: Context, tenant: str, name: str, *, expect: int | None = None) -> None:
+    async def work() -> int | None:
+        async with pg.db.transaction() as link:
+            key = await pg.names.tenant(link, tenant)
+            job = await link.fetchval(DELETE, key, name, expect)
+            if job is None and expect is not None:
+                at = await link.fetchval(AT, key, name)
+                if at is not None:
+                    raise version_conflict(name, at=at, expect=expect)
+            # A statement of its own: one that waited for the job saw its schedules before.
+            await link.execute("DELETE FROM daybell.schedule WHERE job = $1", job)
+        pg.names.forget_job(key, name)
+        return job
 
-    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
-        check_name(queue, what="queue")
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            if paused:
-                statement = (
-                    "INSERT INTO daybell.paused_queue VALUES ($1, $2) ON CONFLICT DO NOTHING"
-                )
-            else:
-                statement = "DELETE FROM daybell.paused_queue WHERE tenant = $1 AND queue = $2"
-            await link.execute(statement, key, queue)
-        if not paused:
-            self.notifier.touch(key, [queue], here=True)
+    if await pg.db.settled(work) is None:
+        raise JobNotFound(f"no job named {shown(name)}")
+
+
+async def pause_queue(pg: Context, tenant: str, queue: str, *, paused: bool) -> None:
+    check_name(queue, what="queue")
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        if paused:
+            statement = "INSERT INTO daybell.paused_queue VALUES ($1, $2) ON CONFLICT DO NOTHING"
+        else:
+            statement = "DELETE FROM daybell.paused_queue WHERE tenant = $1 AND queue = $2"
+        await link.execute(statement, key, queue)
+    if not paused:
+        pg.notifier.touch(key, [queue], here=True)
 
 
 def _is_settled(job: NewJob, text: str, row: Row) -> bool:
-    """True if there is nothing to do for a definition; see `Defining.STANDING`."""
+    """True if there is nothing to do for a definition; see `STANDING`."""
     if row["version"] is None or row["is_deleted"] or row["lane"] is None:
         return False
     is_settled = row["definition"] == text or (row["is_known"] and not job.promote)

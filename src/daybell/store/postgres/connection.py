@@ -230,7 +230,7 @@ def _server_address(link: Any) -> str:
 # Changes that bring an entry of the audit log with them.
 
 # A transaction has an id once it has written something, or locked it. Those that lock what they
-# may leave as it is say so themselves; see `recording.idle`.
+# may leave unchanged call `store.admin.skip_entry`.
 HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 TENANT: Final = "SELECT key FROM daybell.tenant WHERE name = $1"
 ADD: Final = "SELECT daybell.record_audit($1, $2, $3, $4, $5, $6, $7, $8)"

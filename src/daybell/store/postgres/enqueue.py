@@ -30,17 +30,27 @@ from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageEr
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES
 from daybell.store.postgres.connection import Link, Row, entry_columns, record_entries
-from daybell.store.postgres.gates import GateRoom
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.gates import (
+    GateRoom,
+    admit_gates,
+    charge,
+    lock_gates,
+    notify_claimable,
+    read_gate_rooms,
+    read_quotas,
+    take_slots,
+)
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.names import IN_HISTORY, Outdated, Repeated, Spec, Specs
-from daybell.store.postgres.progress import Continuing, fetch_ids
+from daybell.store.postgres.progress import after_commit, end_pending, fetch_ids, request_cancel
 from daybell.store.postgres.timeouts import Pace, pace_of
 
 # At the gates: which new executions take a slot, which wait, and which do not run.
 #
-# Decided under the locks of the gates, by `core.overlap`, one execution after the other. A rule
-# that may be out of date is good enough to let somebody in, because the row is written only if
-# the job still has that version; it is looked up again before it turns anybody away.
+# Decided under the locks of the gates, by `core.schedule.decide_entry`, one execution after the
+# other. A rule that may be out of date is good enough to admit an execution, because the row is
+# written only if the job still has that version; the rule is read again before it refuses one.
 
 
 class GateAnswers(msgspec.Struct):
@@ -59,114 +69,117 @@ class GateAnswers(msgspec.Struct):
         self.executions = [e for e in self.executions if e.id not in answers]
 
 
-class Entering(Continuing):
-    """Admission of what is new."""
-
-    async def pass_gates(
-        self,
-        link: Link,
-        specs: Specs,
-        executions: Sequence[NewExecution],
-        *,
-        repeat: bool,
-        are_locked: bool,
-    ) -> GateAnswers:
-        """Decide about each execution that has a gate. Raises ExecutionInTheWay."""
-        passing = GateAnswers(list(executions), {}, {}, {})
-        gates = {e.id: gate for e in executions if (gate := specs.of(e).gate(e)) is not None}
-        if not gates:
-            return passing
-        keys = set(gates.values())
-        unlocked = {key for key in keys if not is_job_gate(key)} if are_locked else keys
-        if unlocked:
-            await self.lock_gates(link, specs.tenant, unlocked)
-        rooms = passing.rooms = await self.read_gate_rooms(link, specs.tenant, keys)
-        # What is being fired is new, or it would not come here.
-        minding = [
-            e
-            for e in executions
-            if e.gate is None and e.id in gates and (not are_locked or e.unique_key is not None)
-        ]
-        passing.answer(await self._known(link, specs, minding, repeat=repeat))
-        skipped: list[NewExecution] = []
-        taken: set[tuple[str, str]] = set()
-        for execution in passing.executions:
-            gate, key = gates.get(execution.id), (execution.job, execution.unique_key or "")
-            if gate is None or key in taken:
-                continue  # with the second of one key, nothing will be created
-            entry = await self._entry(link, specs, execution, gate, rooms)
-            if entry is GateDecision.SKIP:
-                skipped.append(execution)
-                continue
-            passing.entries[execution.id] = entry
-            if execution.unique_key is not None:
-                taken.add(key)
-        if skipped:
-            await self._skip(link, specs, skipped)
-            passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
+async def pass_gates(
+    pg: Context,
+    link: Link,
+    specs: Specs,
+    executions: Sequence[NewExecution],
+    *,
+    repeat: bool,
+    are_locked: bool,
+) -> GateAnswers:
+    """Decide about each execution that has a gate. Raises ExecutionInTheWay."""
+    passing = GateAnswers(list(executions), {}, {}, {})
+    gates = {e.id: gate for e in executions if (gate := specs.of(e).gate(e)) is not None}
+    if not gates:
         return passing
-
-    async def _entry(
-        self,
-        link: Link,
-        specs: Specs,
-        execution: NewExecution,
-        gate: str,
-        rooms: dict[str, GateRoom],
-    ) -> GateDecision:
-        rule = specs.of(execution).rule(execution)
-        if rule is Overlap.REPLACE and _is_asked(execution, rooms[gate]):
-            rooms[gate] = await self._replace(link, specs, execution, gate, rooms[gate])
-        entry = _enter(execution, rule, rooms[gate])
+    keys = set(gates.values())
+    unlocked = {key for key in keys if not is_job_gate(key)} if are_locked else keys
+    if unlocked:
+        await lock_gates(pg, link, specs.tenant, unlocked)
+    rooms = passing.rooms = await read_gate_rooms(pg, link, specs.tenant, keys)
+    # What is being fired is new, or it would not come here.
+    minding = [
+        e
+        for e in executions
+        if e.gate is None and e.id in gates and (not are_locked or e.unique_key is not None)
+    ]
+    passing.answer(await _known(pg, link, specs, minding, repeat=repeat))
+    skipped: list[NewExecution] = []
+    taken: set[tuple[str, str]] = set()
+    for execution in passing.executions:
+        gate, key = gates.get(execution.id), (execution.job, execution.unique_key or "")
+        if gate is None or key in taken:
+            continue  # with the second of one key, nothing will be created
+        entry = await _entry(pg, link, specs, execution, gate, rooms)
         if entry is GateDecision.SKIP:
-            if not specs.is_fresh:
-                raise Outdated
-            if execution.schedule is None:
-                await self._check_unfinished(link, specs, execution)
-                raise await self._in_the_way(link, specs, execution, gate)
-        return entry
+            skipped.append(execution)
+            continue
+        passing.entries[execution.id] = entry
+        if execution.unique_key is not None:
+            taken.add(key)
+    if skipped:
+        await _skip(pg, link, specs, skipped)
+        passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
+    return passing
 
-    async def _check_unfinished(self, link: Link, specs: Specs, execution: NewExecution) -> None:
-        """Raise Repeated if it has ended, before another execution is named or cancelled for it.
-        A tick is new.
-        """
-        if execution.schedule is None and await self.finished(link, specs, [execution]):
-            raise Repeated
 
-    async def announce(self, specs: Specs) -> None:
-        """Wake who waits for what is new, and stop the runs that it replaces. After the commit."""
-        self.notifier.touch(specs.tenant, specs.queues)
-        self.notify_claimable()
-        if self.cancelled:
-            await self.after_commit(specs.tenant)
+async def _entry(
+    pg: Context,
+    link: Link,
+    specs: Specs,
+    execution: NewExecution,
+    gate: str,
+    rooms: dict[str, GateRoom],
+) -> GateDecision:
+    rule = specs.of(execution).rule(execution)
+    if rule is Overlap.REPLACE and _is_asked(execution, rooms[gate]):
+        rooms[gate] = await _replace(pg, link, specs, execution, gate, rooms[gate])
+    entry = _enter(execution, rule, rooms[gate])
+    if entry is GateDecision.SKIP:
+        if not specs.is_fresh:
+            raise Outdated
+        if execution.schedule is None:
+            await _check_unfinished(pg, link, specs, execution)
+            raise await _in_the_way(pg, link, specs, execution, gate)
+    return entry
 
-    async def take(
-        self, link: Link, specs: Specs, passing: GateAnswers, made: Sequence[Row]
-    ) -> None:
-        """Count the slots of those that were created and let in."""
-        slots = Counter[str](row["taken"] for row in made if row["taken"] is not None)
-        await self.take_slots(link, specs.tenant, slots)
-        wanted = {key for key, room in passing.rooms.items() if room.has_room_for_waiting}
-        if len(made) < len(passing.executions):
-            # Not created, because its unique key is held: the slot is for who waits.
-            wanted |= {gate for e in passing.executions if (gate := specs.of(e).gate(e))}
-        await self.admit_gates(link, specs.tenant, wanted)
 
-    async def _known(
-        self, link: Link, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
-    ) -> dict[UUID, Enqueued]:
-        """Those that were sent before, which are not in their own way, and those whose unique key
-        is held.
-        """
-        if not executions:
-            return {}
-        known = await self.existing(link, specs, executions)
-        if repeat:
-            known |= {id: Enqueued(id) for id in await self.finished(link, specs, executions)}
-        return known
+async def _check_unfinished(pg: Context, link: Link, specs: Specs, execution: NewExecution) -> None:
+    """Raise Repeated if it has ended, before another execution is named or cancelled for it.
+    A tick is new.
+    """
+    if execution.schedule is None and await read_finished(pg, link, specs, [execution]):
+        raise Repeated
 
-    # Who is there already: the same id, or the holder of the same unique key.
-    EXISTING = """
+
+async def notify_enqueued(pg: Context, specs: Specs) -> None:
+    """Wake who waits for what is new, and stop the runs that it replaces. After the commit."""
+    pg.notifier.touch(specs.tenant, specs.queues)
+    notify_claimable(pg)
+    if pg.cancelled:
+        await after_commit(pg, specs.tenant)
+
+
+async def take_inserted(
+    pg: Context, link: Link, specs: Specs, passing: GateAnswers, made: Sequence[Row]
+) -> None:
+    """Count the slots of those that were created and let in."""
+    slots = Counter[str](row["taken"] for row in made if row["taken"] is not None)
+    await take_slots(pg, link, specs.tenant, slots)
+    wanted = {key for key, room in passing.rooms.items() if room.has_room_for_waiting}
+    if len(made) < len(passing.executions):
+        # Not created, because its unique key is held: the slot is for who waits.
+        wanted |= {gate for e in passing.executions if (gate := specs.of(e).gate(e))}
+    await admit_gates(pg, link, specs.tenant, wanted)
+
+
+async def _known(
+    pg: Context, link: Link, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
+) -> dict[UUID, Enqueued]:
+    """Those that were sent before, which are not in their own way, and those whose unique key
+    is held.
+    """
+    if not executions:
+        return {}
+    known = await read_existing(pg, link, specs, executions)
+    if repeat:
+        known |= {id: Enqueued(id) for id in await read_finished(pg, link, specs, executions)}
+    return known
+
+
+# Who is there already: the same id, or the holder of the same unique key.
+EXISTING: Final = """
     SELECT u.id, coalesce(same.id, holder.id) AS found
       FROM unnest($2::uuid[], $3::int[], $4::text[]) u(id, job, unique_key)
       LEFT JOIN daybell.live same ON same.tenant = $1 AND same.id = u.id
@@ -174,22 +187,24 @@ class Entering(Continuing):
      WHERE same.id IS NOT NULL OR holder.id IS NOT NULL
     """
 
-    async def existing(
-        self, link: Link, specs: Specs, executions: Sequence[NewExecution]
-    ) -> dict[UUID, Enqueued]:
-        """What to answer for those that need not be created."""
-        rows = await link.fetch(
-            self.EXISTING,
-            specs.tenant,
-            [execution.id for execution in executions],
-            [specs.of(execution).job.key for execution in executions],
-            [execution.unique_key for execution in executions],
-        )
-        return {row["id"]: Enqueued(row["found"], row["found"] == row["id"]) for row in rows}
 
-    # For a repetition. The rows are in `live` by now, or their gate is locked: either waited for a
-    # twin still being committed; so an id that was created before and ended is found for certain.
-    FINISHED = f"""
+async def read_existing(
+    pg: Context, link: Link, specs: Specs, executions: Sequence[NewExecution]
+) -> dict[UUID, Enqueued]:
+    """What to answer for those that need not be created."""
+    rows = await link.fetch(
+        EXISTING,
+        specs.tenant,
+        [execution.id for execution in executions],
+        [specs.of(execution).job.key for execution in executions],
+        [execution.unique_key for execution in executions],
+    )
+    return {row["id"]: Enqueued(row["found"], row["found"] == row["id"]) for row in rows}
+
+
+# For a repetition. The rows are in `live` by now, or their gate is locked: either waited for a
+# twin still being committed; so an id that was created before and ended is found for certain.
+FINISHED: Final = f"""
     SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     UNION ALL
     SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
@@ -197,15 +212,17 @@ class Entering(Continuing):
     SELECT id FROM daybell.repeated WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     """
 
-    async def finished(
-        self, link: Link, specs: Specs, executions: Iterable[NewExecution]
-    ) -> set[UUID]:
-        """Which of these have been created before, and have ended."""
-        sent = [execution.id for execution in executions]
-        return await fetch_ids(link, self.FINISHED, specs.tenant, sent)
 
-    # Not those whose time has not come: they are not before anybody.
-    AT_GATE = """
+async def read_finished(
+    pg: Context, link: Link, specs: Specs, executions: Iterable[NewExecution]
+) -> set[UUID]:
+    """Which of these have been created before, and have ended."""
+    sent = [execution.id for execution in executions]
+    return await fetch_ids(link, FINISHED, specs.tenant, sent)
+
+
+# Not those whose time has not come: they are not before anybody.
+AT_GATE: Final = """
     SELECT v.id FROM daybell.live v
      WHERE v.job = $1 AND v.gate = $2 AND NOT EXISTS (
              SELECT FROM daybell.parked p WHERE p.tenant = v.tenant AND p.gate = v.gate
@@ -214,33 +231,36 @@ class Entering(Continuing):
      ORDER BY v.id
     """
 
-    async def _replace(
-        self, link: Link, specs: Specs, execution: NewExecution, gate: str, room: GateRoom
-    ) -> GateRoom:
-        """Cancel whatever is before this one."""
-        if room.holders + room.waiting == 0:
-            return room
-        if not specs.is_fresh:
-            raise Outdated
-        await self._check_unfinished(link, specs, execution)
-        rows = await link.fetch(self.AT_GATE, specs.of(execution).job.key, gate)
-        others = [row["id"] for row in rows]
-        live, pending = await self.end_pending(link, specs.tenant, others, State.CANCELLED)
-        if live - pending:
-            runs = await self.ask_to_stop(link, specs.tenant, live - pending)
-            self.cancelled |= {(specs.tenant, run): None for run in runs}
-            specs.news.add(WORKERS)
-        return (await self.read_gate_rooms(link, specs.tenant, [gate]))[gate]
 
-    async def _in_the_way(
-        self, link: Link, specs: Specs, execution: NewExecution, gate: str
-    ) -> ExecutionInTheWay:
-        spec = specs.of(execution)
-        row = await link.fetchrow(f"{self.AT_GATE} LIMIT 1", spec.job.key, gate)
-        other: UUID | None = None if row is None else row["id"]
-        return overlap_error(execution.job, spec.rule(execution), other)
+async def _replace(
+    pg: Context, link: Link, specs: Specs, execution: NewExecution, gate: str, room: GateRoom
+) -> GateRoom:
+    """Cancel whatever is before this one."""
+    if room.holders + room.waiting == 0:
+        return room
+    if not specs.is_fresh:
+        raise Outdated
+    await _check_unfinished(pg, link, specs, execution)
+    rows = await link.fetch(AT_GATE, specs.of(execution).job.key, gate)
+    others = [row["id"] for row in rows]
+    live, pending = await end_pending(pg, link, specs.tenant, others, State.CANCELLED)
+    if live - pending:
+        runs = await request_cancel(pg, link, specs.tenant, live - pending)
+        pg.cancelled |= {(specs.tenant, run): None for run in runs}
+        specs.news.add(WORKERS)
+    return (await read_gate_rooms(pg, link, specs.tenant, [gate]))[gate]
 
-    SKIP_NEW = """
+
+async def _in_the_way(
+    pg: Context, link: Link, specs: Specs, execution: NewExecution, gate: str
+) -> ExecutionInTheWay:
+    spec = specs.of(execution)
+    row = await link.fetchrow(f"{AT_GATE} LIMIT 1", spec.job.key, gate)
+    other: UUID | None = None if row is None else row["id"]
+    return overlap_error(execution.job, spec.rule(execution), other)
+
+
+SKIP_NEW: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     u AS (
       SELECT u.*, greatest(t.now, coalesce(u.at, t.now + u.delay, t.now)) AS run_at
@@ -258,12 +278,13 @@ class Entering(Continuing):
       FROM u
     """
 
-    async def _skip(self, link: Link, specs: Specs, executions: Sequence[NewExecution]) -> None:
-        """Record that these did not run."""
-        rows = [_skipped(execution, specs.of(execution)) for execution in executions]
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        state = STATE_CODES[State.SKIPPED]
-        await link.execute(self.SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
+
+async def _skip(pg: Context, link: Link, specs: Specs, executions: Sequence[NewExecution]) -> None:
+    """Record that these did not run."""
+    rows = [_skipped(execution, specs.of(execution)) for execution in executions]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    state = STATE_CODES[State.SKIPPED]
+    await link.execute(SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
 
 
 def _skipped(execution: NewExecution, spec: Spec) -> tuple[object, ...]:
@@ -321,107 +342,108 @@ STALE_TRIES: Final = 5
 MARKS_EXIST: Final = "(pg_sequence_last_value('daybell.repeats') IS NOT NULL)"
 
 
-class Enqueueing(Entering):
-    """New executions."""
+async def enqueue(
+    pg: Context,
+    tenant: str,
+    executions: Sequence[NewExecution],
+    *,
+    repeat: bool = False,
+    entries: Sequence[NewAuditEntry] = (),
+) -> list[Enqueued]:
+    checks.check_batch(executions)
+    for entry in entries:
+        checks.check_entry(entry)
+    if not executions:
+        async with pg.db.link() as link:
+            await pg.names.tenant(link, tenant)
+        return []
+    with pg.db.at_pace(pace_of(len(executions))):
+        return await pg.db.settled(lambda: _enqueue(pg, tenant, executions, entries, repeat))
 
-    async def enqueue(
-        self,
-        tenant: str,
-        executions: Sequence[NewExecution],
-        *,
-        repeat: bool = False,
-        entries: Sequence[NewAuditEntry] = (),
-    ) -> list[Enqueued]:
-        checks.check_batch(executions)
-        for entry in entries:
-            checks.check_entry(entry)
-        if not executions:
-            async with self.db.link() as link:
-                await self.names.tenant(link, tenant)
-            return []
-        with self.db.at_pace(pace_of(len(executions))):
-            return await self.db.settled(lambda: self._enqueue(tenant, executions, entries, repeat))
 
-    async def _enqueue(
-        self,
-        tenant: str,
-        executions: Sequence[NewExecution],
-        entries: Sequence[NewAuditEntry],
-        repeat: bool,
-    ) -> list[Enqueued]:
-        specs = await self.resolve(tenant, executions)
-        is_limited = (await self.quotas(specs.tenant)).limits_enqueues
-        if not repeat:
-            try:
-                if not is_limited and await self._enqueue_alike(specs, executions, entries):
-                    return [Enqueued(execution.id) for execution in executions]
-                return await self._enqueue_any(tenant, specs, executions, entries, is_limited)
-            except Repeated:
-                pass
-            except UsageError as error:
-                if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
-                    raise
-            # Some ids exist, and may have ended: search the history, as for a repeat.
-            specs = await self.resolve(tenant, executions)
-        return await self._enqueue_any(tenant, specs, executions, entries, is_limited, repeat=True)
+async def _enqueue(
+    pg: Context,
+    tenant: str,
+    executions: Sequence[NewExecution],
+    entries: Sequence[NewAuditEntry],
+    repeat: bool,
+) -> list[Enqueued]:
+    specs = await resolve(pg, tenant, executions)
+    is_limited = (await read_quotas(pg, specs.tenant)).limits_enqueues
+    if not repeat:
+        try:
+            if not is_limited and await _enqueue_alike(pg, specs, executions, entries):
+                return [Enqueued(execution.id) for execution in executions]
+            return await _enqueue_any(pg, tenant, specs, executions, entries, is_limited)
+        except Repeated:
+            pass
+        except UsageError as error:
+            if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
+                raise
+        # Some ids exist, and may have ended: search the history, as for a repeat.
+        specs = await resolve(pg, tenant, executions)
+    return await _enqueue_any(pg, tenant, specs, executions, entries, is_limited, repeat=True)
 
-    async def _enqueue_any(
-        self,
-        tenant: str,
-        specs: Specs,
-        executions: Sequence[NewExecution],
-        entries: Sequence[NewAuditEntry],
-        is_limited: bool,
-        *,
-        repeat: bool = False,
-    ) -> list[Enqueued]:
-        """Create executions of any kind, in one transaction."""
-        for _ in range(STALE_TRIES):
-            try:
-                async with self.db.transaction() as link:
-                    answers = await self.enqueue_on(link, specs, executions, repeat=repeat)
-                    skipped = {answer.id for answer in answers if answer.skipped}
-                    if not specs.made and not skipped:
-                        admin.skip_entry(self.db)  # gates were locked, perhaps, and nothing else
-                    if repeat and (marked := specs.made | skipped):
-                        await link.execute(self.MARK_REPEATED, specs.tenant, list(marked))
-                    if is_limited:
-                        await self.charge(link, specs.tenant, len(specs.made))
-                    if entries:
-                        await record_entries(link, specs.tenant, entries)
-                await self.announce(specs)
-                return answers
-            except Outdated:
-                specs = await self.resolve(tenant, executions, fresh=True)
-        raise Unavailable("these jobs change faster than they can be enqueued; try again")
 
-    async def resolve(
-        self, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
-    ) -> Specs:
-        """Look up what these executions name, while no connection is held. Raises JobNotFound."""
-        wanted = {(execution.job, execution.queue) for execution in executions}
-        known = None if fresh else self.names.known(tenant, wanted)
-        key, found = known or await self.names.look_up(tenant, wanted)
-        return Specs(
-            key, known is None, {one: Spec(key, job, lane) for one, (job, lane) in found.items()}
-        )
+async def _enqueue_any(
+    pg: Context,
+    tenant: str,
+    specs: Specs,
+    executions: Sequence[NewExecution],
+    entries: Sequence[NewAuditEntry],
+    is_limited: bool,
+    *,
+    repeat: bool = False,
+) -> list[Enqueued]:
+    """Create executions of any kind, in one transaction."""
+    for _ in range(STALE_TRIES):
+        try:
+            async with pg.db.transaction() as link:
+                answers = await enqueue_on(pg, link, specs, executions, repeat=repeat)
+                skipped = {answer.id for answer in answers if answer.skipped}
+                if not specs.made and not skipped:
+                    admin.skip_entry(pg.db)  # gates were locked, perhaps, and nothing else
+                if repeat and (marked := specs.made | skipped):
+                    await link.execute(MARK_REPEATED, specs.tenant, list(marked))
+                if is_limited:
+                    await charge(pg, link, specs.tenant, len(specs.made))
+                if entries:
+                    await record_entries(link, specs.tenant, entries)
+            await notify_enqueued(pg, specs)
+            return answers
+        except Outdated:
+            specs = await resolve(pg, tenant, executions, fresh=True)
+    raise Unavailable("these jobs change faster than they can be enqueued; try again")
 
-    # For first requests that arrive after this repeat: see `daybell.refuse_repeated`. A repeat that
-    # meets these rows has found them in FINISHED.
-    MARK_REPEATED = """
+
+async def resolve(
+    pg: Context, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
+) -> Specs:
+    """Look up what these executions name, while no connection is held. Raises JobNotFound."""
+    wanted = {(execution.job, execution.queue) for execution in executions}
+    known = None if fresh else pg.names.known(tenant, wanted)
+    key, found = known or await pg.names.look_up(tenant, wanted)
+    return Specs(
+        key, known is None, {one: Spec(key, job, lane) for one, (job, lane) in found.items()}
+    )
+
+
+# For first requests that arrive after this repeat: see `daybell.refuse_repeated`. A repeat that
+# meets these rows has found them in FINISHED.
+MARK_REPEATED: Final = """
     WITH m AS (
       INSERT INTO daybell.repeated (tenant, id) SELECT $1, id FROM unnest($2::uuid[]) u(id)
       RETURNING 1)
     SELECT nextval('daybell.repeats') FROM (SELECT count(*) FROM m) n
     """
 
-    # Executions of one job that differ in nothing but id and arguments. None are created if the job
-    # changed under us. An id that exists breaks the statement: to expect it with ON CONFLICT would
-    # cost every row a quarter more.
-    # Rows come to the last part one by one, as they are inserted; with the last of them, all are
-    # checked for repeats. The sequence is asked first, which costs a tenth of the search and
-    # depends on no snapshot: it has a value as long as there are marks.
-    ALIKE = f"""
+# Executions of one job that differ in nothing but id and arguments. None are created if the job
+# changed under us. An id that exists breaks the statement: to expect it with ON CONFLICT would
+# cost every row a quarter more.
+# Rows come to the last part one by one, as they are inserted; with the last of them, all are
+# checked for repeats. The sequence is asked first, which costs a tenth of the search and
+# depends on no snapshot: it has a value as long as there are marks.
+ALIKE: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
@@ -435,95 +457,98 @@ class Enqueueing(Entering):
      WHERE CASE WHEN id = ($6::uuid[])[cardinality($6)] AND {MARKS_EXIST}
                 THEN daybell.refuse_repeated($1, $6, cardinality($6)) ELSE true END
     """
-    # The same for one, whose row is the last.
-    ALIKE_ONE = (
-        ALIKE[: ALIKE.rindex("WHERE CASE")]
-        + f"WHERE NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $6, 1)"
-    )
+# The same for one, whose row is the last.
+ALIKE_ONE: Final = (
+    ALIKE[: ALIKE.rindex("WHERE CASE")]
+    + f"WHERE NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $6, 1)"
+)
 
-    # The same with entries of the audit log, if anything is created: one statement is one round
-    # trip, where a transaction would take four. The entries come last, since they lock the head of
-    # the tenant's chain.
-    ALIKE_RECORDED = (
-        ALIKE.replace(
-            """
+# The same with entries of the audit log, if anything is created: one statement is one round
+# trip, where a transaction would take four. The entries come last, since they lock the head of
+# the tenant's chain.
+ALIKE_RECORDED: Final = (
+    ALIKE.replace(
+        """
     INSERT INTO daybell.agenda""",
-            """,
+        """,
     a AS (
     INSERT INTO daybell.agenda""",
-        )
-        + """
+    )
+    + """
     RETURNING 1)
     SELECT n, CASE WHEN n > 0 THEN daybell.record_audit($1, $8, $9, $10, $11, $12, $13, $14) END
       FROM (SELECT count(*) AS n FROM a) made
     """
+)
+
+
+async def _enqueue_alike(
+    pg: Context,
+    specs: Specs,
+    executions: Sequence[NewExecution],
+    entries: Sequence[NewAuditEntry],
+) -> bool:
+    """Create them if they are alike. False: nothing was created, they go the general way."""
+    first = executions[0]
+    spec = specs.of(first)
+    if spec.job.expires is not None or not all(_is_like(e, first) for e in executions):
+        return False
+    if spec.rule(first) is not Overlap.ALLOW:
+        return False
+    values = (
+        spec.tenant,
+        spec.job.key,
+        spec.job.version,
+        spec.lane,
+        spec.job.priority if first.priority is None else first.priority,
+        [execution.id for execution in executions],
+        [execution.args for execution in executions],
     )
+    async with pg.db.link() as link:
+        if entries:
+            made = await link.fetchval(ALIKE_RECORDED, *values, *entry_columns(entries))
+        else:
+            statement = ALIKE_ONE if len(executions) == 1 else ALIKE
+            made = int((await link.execute(statement, *values)).rpartition(" ")[2])
+    if made < len(executions):
+        return False
+    pg.notifier.touch(specs.tenant, specs.queues)
+    return True
 
-    async def _enqueue_alike(
-        self,
-        specs: Specs,
-        executions: Sequence[NewExecution],
-        entries: Sequence[NewAuditEntry],
-    ) -> bool:
-        """Create them if they are alike. False: nothing was created, they go the general way."""
-        first = executions[0]
-        spec = specs.of(first)
-        if spec.job.expires is not None or not all(_is_like(e, first) for e in executions):
-            return False
-        if spec.rule(first) is not Overlap.ALLOW:
-            return False
-        values = (
-            spec.tenant,
-            spec.job.key,
-            spec.job.version,
-            spec.lane,
-            spec.job.priority if first.priority is None else first.priority,
-            [execution.id for execution in executions],
-            [execution.args for execution in executions],
-        )
-        async with self.db.link() as link:
-            if entries:
-                made = await link.fetchval(self.ALIKE_RECORDED, *values, *entry_columns(entries))
-            else:
-                statement = self.ALIKE_ONE if len(executions) == 1 else self.ALIKE
-                made = int((await link.execute(statement, *values)).rpartition(" ")[2])
-        if made < len(executions):
-            return False
-        self.notifier.touch(specs.tenant, specs.queues)
-        return True
 
-    async def enqueue_on(
-        self,
-        link: Link,
-        specs: Specs,
-        executions: Sequence[NewExecution],
-        *,
-        repeat: bool = False,
-        are_locked: bool = False,
-    ) -> list[Enqueued]:
-        """Enqueue within the caller's transaction, whatever the executions ask for. He may have
-        locked the gates of their jobs. `repeat` searches the history for each id.
+async def enqueue_on(
+    pg: Context,
+    link: Link,
+    specs: Specs,
+    executions: Sequence[NewExecution],
+    *,
+    repeat: bool = False,
+    are_locked: bool = False,
+) -> list[Enqueued]:
+    """Enqueue within the caller's transaction, whatever the executions ask for. He may have
+    locked the gates of their jobs. `repeat` searches the history for each id.
 
-        Raises Outdated if what `resolve` found is not true any more; then the caller has to
-        roll back and begin again. Without `repeat`, an id that a repeat has created and that has
-        ended raises Repeated or a unique violation.
-        """
-        answers: dict[UUID, Enqueued] = {}
-        for some in _in_turns(specs, executions):
-            passing = await self.pass_gates(link, specs, some, repeat=repeat, are_locked=are_locked)
-            if repeat:
-                made = await self._insert_again(link, specs, passing)
-            else:
-                made = await self._insert(link, specs, passing, self.INSERT_FIRST)
-            answers |= passing.answers | await self._answer_made(link, specs, passing, made)
-            missing = [execution for execution in some if execution.id not in answers]
-            if missing:
-                answers |= await self.existing(link, specs, missing)
-                if any(execution.id not in answers for execution in missing):
-                    raise Outdated
-        return [answers[execution.id] for execution in executions]
+    Raises Outdated if what `resolve` found is not true any more; then the caller has to
+    roll back and begin again. Without `repeat`, an id that a repeat has created and that has
+    ended raises Repeated or a unique violation.
+    """
+    answers: dict[UUID, Enqueued] = {}
+    for some in _in_turns(specs, executions):
+        passing = await pass_gates(pg, link, specs, some, repeat=repeat, are_locked=are_locked)
+        if repeat:
+            made = await _insert_again(pg, link, specs, passing)
+        else:
+            made = await _insert(pg, link, specs, passing, INSERT_FIRST)
+        answers |= passing.answers | await _answer_made(pg, link, specs, passing, made)
+        missing = [execution for execution in some if execution.id not in answers]
+        if missing:
+            answers |= await read_existing(pg, link, specs, missing)
+            if any(execution.id not in answers for execution in missing):
+                raise Outdated
+    return [answers[execution.id] for execution in executions]
 
-    INSERT = """
+
+INSERT: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     u AS MATERIALIZED (
       SELECT u.*, greatest(t.now, coalesce(u.at, t.now + u.delay, t.now)) AS run_at, t.now
@@ -556,58 +581,65 @@ class Enqueueing(Entering):
     SELECT id, CASE WHEN state <> 4 OR id = ANY($19::uuid[]) THEN gate END AS taken FROM l
     """
 
-    # For a first request: the rows are counted, and with that inserted, before the check.
-    INSERT_FIRST = f"""{INSERT} WHERE (SELECT daybell.refuse_repeated($1, $2, count(*)) FROM l)"""
+# For a first request: the rows are counted, and with that inserted, before the check.
+INSERT_FIRST: Final = (
+    f"""{INSERT} WHERE (SELECT daybell.refuse_repeated($1, $2, count(*)) FROM l)"""
+)
 
-    async def _insert(
-        self, link: Link, specs: Specs, passing: GateAnswers, statement: str
-    ) -> Sequence[Row]:
-        """Insert what passed the gates; return the rows that were created."""
-        executions = passing.executions
-        if not executions:
-            return []
-        rows = [_insert_row(e, specs.of(e), passing.entries.get(e.id)) for e in executions]
-        # What nobody asks for is not sent: `unnest` fills a list that is missing with NULLs.
-        columns = [None if _is_unused(column) else column for column in zip(*rows, strict=True)]
-        # What waits for dependencies does so with a slot of its gate, if it was let in there.
-        inside = [
-            e.id
-            for e in executions
-            if e.wait_for_dependencies
-            and specs.of(e).wait_for_dependencies(e)
-            and passing.entries.get(e.id) is not GateDecision.WAIT
-        ]
-        return await link.fetch(statement, specs.tenant, *columns, inside)
 
-    async def _insert_again(self, link: Link, specs: Specs, passing: GateAnswers) -> Sequence[Row]:
-        """Insert executions that may have been created before; return the rows that were created.
+async def _insert(
+    pg: Context, link: Link, specs: Specs, passing: GateAnswers, statement: str
+) -> Sequence[Row]:
+    """Insert what passed the gates; return the rows that were created."""
+    executions = passing.executions
+    if not executions:
+        return []
+    rows = [_insert_row(e, specs.of(e), passing.entries.get(e.id)) for e in executions]
+    # What nobody asks for is not sent: `unnest` fills a list that is missing with NULLs.
+    columns = [None if _is_unused(column) else column for column in zip(*rows, strict=True)]
+    # What waits for dependencies does so with a slot of its gate, if it was let in there.
+    inside = [
+        e.id
+        for e in executions
+        if e.wait_for_dependencies
+        and specs.of(e).wait_for_dependencies(e)
+        and passing.entries.get(e.id) is not GateDecision.WAIT
+    ]
+    return await link.fetch(statement, specs.tenant, *columns, inside)
 
-        An id is free if its execution has ended, so the history is searched while the rows are
-        there: until the commit, no other transaction can create them. Those that have ended are
-        left out, and the others are inserted again under the same rule: one that existed before
-        may have ended meanwhile. Each round leaves out at least one.
-        """
-        while True:
-            savepoint = link.transaction()
-            await savepoint.start()
-            made = await self._insert(link, specs, passing, self.INSERT)
-            # Of all of them: one that ended may not be created because its key has a new holder.
-            finished = await self.finished(link, specs, passing.executions)
-            if not finished:
-                await savepoint.commit()
-                return made
-            await savepoint.rollback()
-            passing.answer({id: Enqueued(id) for id in finished})
 
-    async def _answer_made(
-        self, link: Link, specs: Specs, passing: GateAnswers, made: Sequence[Row]
-    ) -> dict[UUID, Enqueued]:
-        """Take the slots of those that were created, and answer for them."""
-        specs.made.update(row["id"] for row in made)
-        if passing.entries and passing.executions:
-            await self.take(link, specs, passing, made)
-        minded = {e.id for e in passing.executions if e.gate is None and e.id in passing.entries}
-        return {id: Enqueued(id, at_gate=id in minded) for id in (row["id"] for row in made)}
+async def _insert_again(
+    pg: Context, link: Link, specs: Specs, passing: GateAnswers
+) -> Sequence[Row]:
+    """Insert executions that may have been created before; return the rows that were created.
+
+    An id is free if its execution has ended, so the history is searched while the rows are
+    there: until the commit, no other transaction can create them. Those that have ended are
+    left out, and the others are inserted again under the same rule: one that existed before
+    may have ended meanwhile. Each round leaves out at least one.
+    """
+    while True:
+        savepoint = link.transaction()
+        await savepoint.start()
+        made = await _insert(pg, link, specs, passing, INSERT)
+        # Of all of them: one that ended may not be created because its key has a new holder.
+        finished = await read_finished(pg, link, specs, passing.executions)
+        if not finished:
+            await savepoint.commit()
+            return made
+        await savepoint.rollback()
+        passing.answer({id: Enqueued(id) for id in finished})
+
+
+async def _answer_made(
+    pg: Context, link: Link, specs: Specs, passing: GateAnswers, made: Sequence[Row]
+) -> dict[UUID, Enqueued]:
+    """Take the slots of those that were created, and answer for them."""
+    specs.made.update(row["id"] for row in made)
+    if passing.entries and passing.executions:
+        await take_inserted(pg, link, specs, passing, made)
+    minded = {e.id for e in passing.executions if e.gate is None and e.id in passing.entries}
+    return {id: Enqueued(id, at_gate=id in minded) for id in (row["id"] for row in made)}
 
 
 def _in_turns(specs: Specs, executions: Sequence[NewExecution]) -> Iterator[Sequence[NewExecution]]:
@@ -699,69 +731,67 @@ LOADED_BEFORE: Final = (
 AGENDA_COLUMNS: Final = ("run_at", "lane", "priority", "id")
 
 
-class Loading(Enqueueing):
-    """Loads."""
+async def load(pg: Context, tenant: str, executions: Iterable[NewExecution]) -> int:
+    with pg.db.at_pace(Pace.LOAD):
+        return await _load(pg, tenant, executions)
 
-    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
-        with self.db.at_pace(Pace.LOAD):
-            return await self._load(tenant, executions)
 
-    async def _load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
-        source = iter(executions)
-        loaded, heads = 0, list[NewExecution]()
-        chunk = list(islice(source, COPY_ROWS))
-        specs = await self.resolve(tenant, chunk)
-        is_limited = (await self.quotas(specs.tenant)).limits_enqueues
-        try:
-            async with self.db.transaction() as link:
-                while chunk:
-                    for position, execution in enumerate(chunk, loaded):
-                        rule = specs.of(execution).rule(execution)
-                        checks.check_loadable(execution, position, overlap=rule)
-                    await self._copy(link, specs, chunk)
-                    loaded += len(chunk)
-                    heads.append(chunk[0])
-                    chunk = list(islice(source, COPY_ROWS))
-                    if not specs.cover(chunk):
-                        specs = await self.resolve(tenant, chunk)
-                # A load is all or nothing, so the first of each chunk stands for the others.
-                if await self.finished(link, specs, heads):
-                    raise DuplicateKey(LOADED_BEFORE)
-                if is_limited:
-                    await self.charge(link, specs.tenant, loaded)
-        except UsageError as error:
-            if isinstance(error.__cause__, asyncpg.UniqueViolationError):
-                raise DuplicateKey(LOADED_BEFORE) from error
-            raise
-        self.notifier.touch(specs.tenant, specs.queues)
-        return loaded
+async def _load(pg: Context, tenant: str, executions: Iterable[NewExecution]) -> int:
+    source = iter(executions)
+    loaded, heads = 0, list[NewExecution]()
+    chunk = list(islice(source, COPY_ROWS))
+    specs = await resolve(pg, tenant, chunk)
+    is_limited = (await read_quotas(pg, specs.tenant)).limits_enqueues
+    try:
+        async with pg.db.transaction() as link:
+            while chunk:
+                for position, execution in enumerate(chunk, loaded):
+                    rule = specs.of(execution).rule(execution)
+                    checks.check_loadable(execution, position, overlap=rule)
+                await _copy(pg, link, specs, chunk)
+                loaded += len(chunk)
+                heads.append(chunk[0])
+                chunk = list(islice(source, COPY_ROWS))
+                if not specs.cover(chunk):
+                    specs = await resolve(pg, tenant, chunk)
+            # A load is all or nothing, so the first of each chunk stands for the others.
+            if await read_finished(pg, link, specs, heads):
+                raise DuplicateKey(LOADED_BEFORE)
+            if is_limited:
+                await charge(pg, link, specs.tenant, loaded)
+    except UsageError as error:
+        if isinstance(error.__cause__, asyncpg.UniqueViolationError):
+            raise DuplicateKey(LOADED_BEFORE) from error
+        raise
+    pg.notifier.touch(specs.tenant, specs.queues)
+    return loaded
 
-    # Locked, so that no new version comes in while the rows are on their way.
-    LOCK_VERSIONS = """
+
+# Locked, so that no new version comes in while the rows are on their way.
+LOCK_VERSIONS: Final = """
     SELECT daybell.now() AS now, count(*) AS current
       FROM (SELECT FROM daybell.job j JOIN unnest($1::int[], $2::int[]) u(key, version)
                 ON j.key = u.key AND j.version = u.version AND j.deleted_at IS NULL
                FOR SHARE OF j) j
     """
 
-    async def _copy(self, link: Link, specs: Specs, executions: list[NewExecution]) -> None:
-        jobs = {spec.job.key: spec.job.version for spec in specs.found.values()}
-        locked = await link.fetchrow(self.LOCK_VERSIONS, list(jobs), list(jobs.values()))
-        assert locked is not None
-        if locked["current"] != len(jobs):
-            raise Unavailable("a job was changed while its executions were loaded; try again")
-        rows = [
-            _load_row(execution, specs.of(execution), locked["now"]) for execution in executions
-        ]
-        await link.copy_records_to_table(
-            "live", schema_name="daybell", columns=LOAD_COLUMNS, records=rows
-        )
-        await link.copy_records_to_table(
-            "agenda",
-            schema_name="daybell",
-            columns=AGENDA_COLUMNS,
-            records=((row[8], row[4], row[5], row[1]) for row in rows),
-        )
+
+async def _copy(pg: Context, link: Link, specs: Specs, executions: list[NewExecution]) -> None:
+    jobs = {spec.job.key: spec.job.version for spec in specs.found.values()}
+    locked = await link.fetchrow(LOCK_VERSIONS, list(jobs), list(jobs.values()))
+    assert locked is not None
+    if locked["current"] != len(jobs):
+        raise Unavailable("a job was changed while its executions were loaded; try again")
+    rows = [_load_row(execution, specs.of(execution), locked["now"]) for execution in executions]
+    await link.copy_records_to_table(
+        "live", schema_name="daybell", columns=LOAD_COLUMNS, records=rows
+    )
+    await link.copy_records_to_table(
+        "agenda",
+        schema_name="daybell",
+        columns=AGENDA_COLUMNS,
+        records=((row[8], row[4], row[5], row[1]) for row in rows),
+    )
 
 
 def _load_row(execution: NewExecution, spec: Spec, now: Instant) -> tuple[object, ...]:

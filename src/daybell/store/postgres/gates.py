@@ -14,7 +14,6 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -29,9 +28,9 @@ from daybell.core.schedule import DEPENDENCIES, room_of
 from daybell.errors import UsageError, shown
 from daybell.store.admin import JOBS_WAIT_SECONDS, quota_error
 from daybell.store.codec import STATE_CODES, STEP_CODES
-from daybell.store.postgres.connection import Database, Link, Row
-from daybell.store.postgres.listener import Notifier
-from daybell.store.postgres.names import IN_LEASE, Names
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.names import IN_LEASE
 
 NO_LIMIT: Final = 2**31 - 1
 # One slot for each of these, for whoever defines a job or gives it a schedule.
@@ -42,33 +41,25 @@ MAKE_JOB_GATES: Final = """
     """
 
 
-class StoreBase:
-    """What every part of the store stands on."""
+def mark_claimable(pg: Context, tenant: int, queues: Iterable[str]) -> None:
+    """Note that something can be claimed from these queues, once this is committed."""
+    added = {(tenant, queue) for queue in queues}
+    if added:
+        pg.filled.setdefault(_task(), set()).update(added)
 
-    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
-        self.db = db
-        self.names = Names(apart=lambda: self.db.apart())
-        self.notifier = Notifier(self.db)
-        self.listen_url = listen_url  # a direct way to the server, past a pooler
-        # Queues to be told of after the commit, by who has filled them: another task that says its
-        # own news meanwhile would say these too early.
-        self._filled = WeakKeyDictionary[asyncio.Task[Any], set[tuple[int, str]]]()
 
-    def fill(self, tenant: int, queues: Iterable[str]) -> None:
-        """Note that something can be claimed from these queues, once this is committed."""
-        added = {(tenant, queue) for queue in queues}
-        if added:
-            self._filled.setdefault(_task(), set()).update(added)
+async def mark_lanes_claimable(
+    pg: Context, link: Link, tenant: int, lanes: Collection[int]
+) -> None:
+    """The same for lanes, which are known by their numbers to who has claimed from them."""
+    known = await pg.names.lane_rows(link, lanes)
+    mark_claimable(pg, tenant, (known[lane].queue for lane in lanes))
 
-    async def mark_lanes_claimable(self, link: Link, tenant: int, lanes: Collection[int]) -> None:
-        """The same for lanes, which are known by their numbers to who has claimed from them."""
-        known = await self.names.lane_rows(link, lanes)
-        self.fill(tenant, (known[lane].queue for lane in lanes))
 
-    def notify_claimable(self) -> None:
-        """Wake who waits for work, if there is any that there was not before. After the commit."""
-        for tenant, queue in self._filled.pop(_task(), ()):
-            self.notifier.touch(tenant, [queue], here=True)
+def notify_claimable(pg: Context) -> None:
+    """Wake who waits for work, if there is any that there was not before. After the commit."""
+    for tenant, queue in pg.filled.pop(_task(), ()):
+        pg.notifier.touch(tenant, [queue], here=True)
 
 
 class GateRoom(msgspec.Struct):
@@ -88,35 +79,34 @@ class GateRoom(msgspec.Struct):
         return self.holders < self.capacity and self.waiting > 0
 
 
-class Admission(StoreBase):
-    """Slots: who has one, and who gets the next."""
-
-    # Keys sorted: two who lock several gates meet in the same order.
-    LOCK_SLOTS = """
+# Keys sorted: two who lock several gates meet in the same order.
+LOCK_SLOTS: Final = """
     SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
     """
 
-    MAKE_GATES = """
+MAKE_GATES: Final = """
     INSERT INTO daybell.gate (tenant, key, capacity)
     SELECT $1, key, room FROM unnest($2::text[], $3::int[]) u(key, room) ORDER BY key
     ON CONFLICT DO NOTHING
     """
 
-    async def lock_gates(self, link: Link, tenant: int, keys: Collection[str]) -> None:
-        """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
-        found = {row["key"] for row in await link.fetch(self.LOCK_SLOTS, tenant, sorted(keys))}
-        missing = sorted(key for key in keys if key not in found)
-        if not missing:
-            return
-        rooms = {key: room_of(key) for key in missing}
-        for key, room in rooms.items():
-            if room is None:
-                raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
-        await link.execute(self.MAKE_GATES, tenant, missing, list(rooms.values()))
-        await self.lock_gates(link, tenant, missing)
 
-    # A statement of its own, after the lock: the one that waited for it saw the tables before.
-    LOOK = """
+async def lock_gates(pg: Context, link: Link, tenant: int, keys: Collection[str]) -> None:
+    """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
+    found = {row["key"] for row in await link.fetch(LOCK_SLOTS, tenant, sorted(keys))}
+    missing = sorted(key for key in keys if key not in found)
+    if not missing:
+        return
+    rooms = {key: room_of(key) for key in missing}
+    for key, room in rooms.items():
+        if room is None:
+            raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
+    await link.execute(MAKE_GATES, tenant, missing, list(rooms.values()))
+    await lock_gates(pg, link, tenant, missing)
+
+
+# A statement of its own, after the lock: the one that waited for it saw the tables before.
+READ_GATE_ROOMS: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     SELECT g.key, g.capacity, g.holders, (SELECT now FROM t) AS now,
            (SELECT count(*) FROM (SELECT FROM daybell.parked p
@@ -125,20 +115,22 @@ class Admission(StoreBase):
       FROM daybell.gate g WHERE g.tenant = $1 AND g.key = ANY($2::text[])
     """
 
-    async def read_gate_rooms(
-        self, link: Link, tenant: int, keys: Collection[str]
-    ) -> dict[str, GateRoom]:
-        """What there is room for at these gates, which the caller has locked."""
-        rows = await link.fetch(self.LOOK, tenant, list(keys))
-        return {
-            row["key"]: GateRoom(row["capacity"], row["holders"], row["waiting"], row["now"])
-            for row in rows
-        }
 
-    # The parked rows that fit go to the agenda. run_at is raised to now, because a claimer that
-    # keeps a lower bound must not miss a row that comes late. Who waits for dependencies as well
-    # waits on, with the slot in hand.
-    ADMIT = f"""
+async def read_gate_rooms(
+    pg: Context, link: Link, tenant: int, keys: Collection[str]
+) -> dict[str, GateRoom]:
+    """What there is room for at these gates, which the caller has locked."""
+    rows = await link.fetch(READ_GATE_ROOMS, tenant, list(keys))
+    return {
+        row["key"]: GateRoom(row["capacity"], row["holders"], row["waiting"], row["now"])
+        for row in rows
+    }
+
+
+# The parked rows that fit go to the agenda. run_at is raised to now, because a claimer that
+# keeps a lower bound must not miss a row that comes late. Who waits for dependencies as well
+# waits on, with the slot in hand.
+ADMIT: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     p AS (
       DELETE FROM daybell.parked WHERE ctid = ANY(ARRAY(
@@ -165,81 +157,90 @@ class Admission(StoreBase):
       FROM v JOIN daybell.lane l ON l.key = v.lane GROUP BY l.queue
     """
 
-    async def admit_gates(
-        self, link: Link, tenant: int, keys: Collection[str], *, limit: int = NO_LIMIT
-    ) -> int:
-        """Let in what fits through these gates, which the caller has locked, and note in which
-        queues it is: whoever commits this says so.
-        """
-        admitted = 0
-        for key in sorted(keys):
-            rows = await link.fetch(self.ADMIT, tenant, key, limit)
-            admitted += sum(row["n"] for row in rows)
-            self.fill(tenant, (row["queue"] for row in rows if row["is_claimable"]))
-        return admitted
 
-    # One statement for all of them: the executions of a thousand jobs have a thousand gates. As a
-    # scalar, the subquery is one probe for each, whatever the planner believes of who is parked.
-    CHANGE = """
+async def admit_gates(
+    pg: Context, link: Link, tenant: int, keys: Collection[str], *, limit: int = NO_LIMIT
+) -> int:
+    """Let in what fits through these gates, which the caller has locked, and note in which
+    queues it is: whoever commits this says so.
+    """
+    admitted = 0
+    for key in sorted(keys):
+        rows = await link.fetch(ADMIT, tenant, key, limit)
+        admitted += sum(row["n"] for row in rows)
+        mark_claimable(pg, tenant, (row["queue"] for row in rows if row["is_claimable"]))
+    return admitted
+
+
+# One statement for all of them: the executions of a thousand jobs have a thousand gates. As a
+# scalar, the subquery is one probe for each, whatever the planner believes of who is parked.
+CHANGE_SLOTS: Final = """
     UPDATE daybell.gate g SET holders = g.holders + $3
      WHERE g.tenant = $1 AND g.key = ANY($2::text[])
     RETURNING g.key, (SELECT true FROM daybell.parked p
                        WHERE p.tenant = $1 AND p.gate = g.key LIMIT 1) AS is_wanted
     """
 
-    async def take_slots(self, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
-        """Count those who were let in by the holder of the lock himself."""
-        for count, keys in _by_count(slots).items():
-            await link.execute(self.CHANGE, tenant, keys, count)
 
-    async def free_slots(self, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
-        """Give back slots of locked gates, and let the next ones in."""
-        for count, keys in _by_count(slots).items():
-            rows = await link.fetch(self.CHANGE, tenant, keys, -count)
-            await self.admit_gates(link, tenant, [row["key"] for row in rows if row["is_wanted"]])
+async def take_slots(pg: Context, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
+    """Count those who were let in by the holder of the lock himself."""
+    for count, keys in _by_count(slots).items():
+        await link.execute(CHANGE_SLOTS, tenant, keys, count)
 
-    SET = """
+
+async def free_slots(pg: Context, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
+    """Give back slots of locked gates, and let the next ones in."""
+    for count, keys in _by_count(slots).items():
+        rows = await link.fetch(CHANGE_SLOTS, tenant, keys, -count)
+        await admit_gates(pg, link, tenant, [row["key"] for row in rows if row["is_wanted"]])
+
+
+SET_GATES: Final = """
     INSERT INTO daybell.gate (tenant, key, capacity)
     SELECT $1, key, capacity FROM unnest($2::text[], $3::int[]) u(key, capacity) ORDER BY key
     ON CONFLICT (tenant, key) DO UPDATE SET capacity = excluded.capacity
     """
 
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        for key, capacity in capacities.items():
-            check_name(key, what="gate")
-            check_capacity(key, capacity)
 
-        async def work() -> None:
-            async with self.db.transaction() as link:
-                number = await self.names.tenant(link, tenant)
-                await link.execute(self.SET, number, list(capacities), list(capacities.values()))
-                await self.admit_gates(link, number, capacities)
+async def set_gates(pg: Context, tenant: str, capacities: dict[str, int]) -> None:
+    for key, capacity in capacities.items():
+        check_name(key, what="gate")
+        check_capacity(key, capacity)
 
-        await self.db.settled(work)
-        self.notify_claimable()
+    async def work() -> None:
+        async with pg.db.transaction() as link:
+            number = await pg.names.tenant(link, tenant)
+            await link.execute(SET_GATES, number, list(capacities), list(capacities.values()))
+            await admit_gates(pg, link, number, capacities)
 
-    # Gates where something waits that is due and there is room.
-    ADMITTABLE = """
+    await pg.db.settled(work)
+    notify_claimable(pg)
+
+
+# Gates where something waits that is due and there is room.
+ADMITTABLE: Final = """
     SELECT DISTINCT g.tenant, g.key FROM daybell.gate g
       JOIN daybell.parked p ON p.tenant = g.tenant AND p.gate = g.key
      WHERE g.holders < g.capacity AND p.run_at <= (SELECT daybell.now()) LIMIT $1
     """
 
-    async def admit(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        async with self.db.link() as link:
-            gates = await link.fetch(self.ADMITTABLE, limit)
-        admitted = 0
-        for gate in gates:
-            left = limit - admitted
-            admitted += await self.db.settled(lambda gate=gate, left=left: self._admit(gate, left))
-            self.notify_claimable()
-        return admitted
 
-    async def _admit(self, gate: Row, limit: int) -> int:
-        async with self.db.transaction() as link:
-            await self.lock_gates(link, gate["tenant"], [gate["key"]])
-            return await self.admit_gates(link, gate["tenant"], [gate["key"]], limit=limit)
+async def admit(pg: Context, *, limit: int = 1000) -> int:
+    check_limit(limit)
+    async with pg.db.link() as link:
+        gates = await link.fetch(ADMITTABLE, limit)
+    admitted = 0
+    for gate in gates:
+        left = limit - admitted
+        admitted += await pg.db.settled(lambda gate=gate, left=left: _admit(pg, gate, left))
+        notify_claimable(pg)
+    return admitted
+
+
+async def _admit(pg: Context, gate: Row, limit: int) -> int:
+    async with pg.db.transaction() as link:
+        await lock_gates(pg, link, gate["tenant"], [gate["key"]])
+        return await admit_gates(pg, link, gate["tenant"], [gate["key"]], limit=limit)
 
 
 def _task() -> asyncio.Task[Any]:
@@ -263,109 +264,120 @@ def _by_count(slots: Mapping[str, int]) -> dict[int, list[str]]:
 # For tenants without quotas nothing is asked, but for a look at the row every few seconds.
 
 
-class Metering(StoreBase):
-    """What is left of quotas."""
+async def read_quotas(pg: Context, tenant: int) -> Quotas:
+    """What a tenant may use, as of a few seconds ago; for who holds no connection."""
+    known = pg.names.known_quotas(tenant)
+    if known is None:
+        async with pg.db.link() as link:
+            known = await pg.names.quotas(link, tenant)
+    return known
 
-    async def quotas(self, tenant: int) -> Quotas:
-        """What a tenant may use, as of a few seconds ago; for who holds no connection."""
-        known = self.names.known_quotas(tenant)
-        if known is None:
-            async with self.db.link() as link:
-                known = await self.names.quotas(link, tenant)
-        return known
 
-    # The function that `daybell.enqueue` uses as well. It locks the tenant first.
-    CHARGE = "SELECT quota, most, wait FROM daybell.charge($1, $2)"
+# The function that `daybell.enqueue` uses as well. It locks the tenant first.
+CHARGE: Final = "SELECT quota, most, wait FROM daybell.charge($1, $2)"
 
-    async def charge(self, link: Link, tenant: int, made: int) -> None:
-        """Count executions that this transaction has made. Raises QuotaExceeded."""
-        if made == 0:
-            return
-        row = await link.fetchrow(self.CHARGE, tenant, made)
-        if row is not None and row["quota"] is not None:
-            name = await self.names.tenant_name(link, tenant)
-            raise quota_error(name, row["quota"], most=row["most"], wait=row["wait"])
 
-    LOCK_TENANT = "SELECT jobs_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
-    QUEUED_ROOM = """
+async def charge(pg: Context, link: Link, tenant: int, made: int) -> None:
+    """Count executions that this transaction has made. Raises QuotaExceeded."""
+    if made == 0:
+        return
+    row = await link.fetchrow(CHARGE, tenant, made)
+    if row is not None and row["quota"] is not None:
+        name = await pg.names.tenant_name(link, tenant)
+        raise quota_error(name, row["quota"], most=row["most"], wait=row["wait"])
+
+
+LOCK_TENANT: Final = "SELECT jobs_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
+QUEUED_ROOM: Final = """
     SELECT t.queued_max - (SELECT count(*) FROM (SELECT FROM daybell.live l WHERE l.tenant = t.key
                                                   LIMIT t.queued_max + 1) u)
       FROM daybell.tenant t WHERE t.key = $1
     """
 
-    async def queued_room(self, link: Link, tenant: int, *, lock: bool = False) -> int | None:
-        """How many more unfinished executions a tenant may have; None: as many as it likes. With
-        the tenant locked, it stays true until this transaction ends.
-        """
-        if (await self.names.quotas(link, tenant)).queued is None:
-            return None
-        if lock:
-            await link.execute(self.LOCK_TENANT, tenant)
-        return await link.fetchval(self.QUEUED_ROOM, tenant)
 
-    TRY_TENANT = f"{LOCK_TENANT} SKIP LOCKED"
+async def queued_room(pg: Context, link: Link, tenant: int, *, lock: bool = False) -> int | None:
+    """How many more unfinished executions a tenant may have; None: as many as it likes. With
+    the tenant locked, it stays true until this transaction ends.
+    """
+    if (await pg.names.quotas(link, tenant)).queued is None:
+        return None
+    if lock:
+        await link.execute(LOCK_TENANT, tenant)
+    return await link.fetchval(QUEUED_ROOM, tenant)
 
-    async def node_room(self, link: Link, tenant: int) -> float:
-        """How many executions of nodes this transaction may create; without a quota, infinite.
 
-        It never waits for the tenant's lock, which a caller's open transaction may have for long:
-        the ends of nodes are not to wait for that. Then there is no room for now, and the run is
-        driven again after the commit, or by upkeep.
-        """
-        if (await self.names.quotas(link, tenant)).queued is None:
-            return inf
-        if await link.fetchrow(self.TRY_TENANT, tenant) is None:
-            return 0
-        room: int | None = await link.fetchval(self.QUEUED_ROOM, tenant)
-        return inf if room is None else max(0, room)
+TRY_TENANT: Final = f"{LOCK_TENANT} SKIP LOCKED"
 
-    COUNT_TICKS = "SELECT daybell.count_enqueued($1, $2)"
 
-    async def count_ticks(self, link: Link, tenant: int, made: int) -> None:
-        """Count executions of schedules, which are never refused."""
-        if made and (await self.names.quotas(link, tenant)).per_minute is not None:
-            await link.execute(self.COUNT_TICKS, tenant, made)
+async def node_room(pg: Context, link: Link, tenant: int) -> float:
+    """How many executions of nodes this transaction may create; without a quota, infinite.
 
-    KNOWN_JOBS = """
+    It never waits for the tenant's lock, which a caller's open transaction may have for long:
+    the ends of nodes are not to wait for that. Then there is no room for now, and the run is
+    driven again after the commit, or by upkeep.
+    """
+    if (await pg.names.quotas(link, tenant)).queued is None:
+        return inf
+    if await link.fetchrow(TRY_TENANT, tenant) is None:
+        return 0
+    room: int | None = await link.fetchval(QUEUED_ROOM, tenant)
+    return inf if room is None else max(0, room)
+
+
+COUNT_TICKS: Final = "SELECT daybell.count_enqueued($1, $2)"
+
+
+async def count_ticks(pg: Context, link: Link, tenant: int, made: int) -> None:
+    """Count executions of schedules, which are never refused."""
+    if made and (await pg.names.quotas(link, tenant)).per_minute is not None:
+        await link.execute(COUNT_TICKS, tenant, made)
+
+
+KNOWN_JOBS: Final = """
     SELECT count(*) FROM daybell.job
      WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL
     """
-    COUNT_JOBS = "SELECT count(*) FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL"
+COUNT_JOBS: Final = "SELECT count(*) FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL"
 
-    async def count_new_jobs(self, link: Link, tenant: int, names: set[str]) -> int:
-        """How many of these are new, where that matters."""
-        if (await self.names.quotas(link, tenant)).jobs is None:
-            return 0
-        return len(names) - await link.fetchval(self.KNOWN_JOBS, tenant, list(names))
 
-    async def charge_jobs(self, link: Link, tenant: int, made: int) -> None:
-        """Refuse jobs that this transaction has made if they are too many."""
-        if made == 0:
-            return
-        most = await link.fetchval(self.LOCK_TENANT, tenant)
-        if most is not None and await link.fetchval(self.COUNT_JOBS, tenant) > most:
-            name = await self.names.tenant_name(link, tenant)
-            raise quota_error(name, "jobs", most=most, wait=JOBS_WAIT_SECONDS)
+async def count_new_jobs(pg: Context, link: Link, tenant: int, names: set[str]) -> int:
+    """How many of these are new, where that matters."""
+    if (await pg.names.quotas(link, tenant)).jobs is None:
+        return 0
+    return len(names) - await link.fetchval(KNOWN_JOBS, tenant, list(names))
 
-    # Whoever claims for a tenant with a quota waits here for the one before him, and then counts
-    # what he has taken.
-    LOCK_RUNNING = "SELECT running_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
-    COUNT_RUNNING = f"""
+
+async def charge_jobs(pg: Context, link: Link, tenant: int, made: int) -> None:
+    """Refuse jobs that this transaction has made if they are too many."""
+    if made == 0:
+        return
+    most = await link.fetchval(LOCK_TENANT, tenant)
+    if most is not None and await link.fetchval(COUNT_JOBS, tenant) > most:
+        name = await pg.names.tenant_name(link, tenant)
+        raise quota_error(name, "jobs", most=most, wait=JOBS_WAIT_SECONDS)
+
+
+# Whoever claims for a tenant with a quota waits here for the one before him, and then counts
+# what he has taken.
+LOCK_RUNNING: Final = "SELECT running_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
+COUNT_RUNNING: Final = f"""
     SELECT count(*) FROM (
       SELECT FROM daybell.worker w JOIN daybell.lease l ON l.worker = w.id AND l.tenant = w.tenant,
            {IN_LEASE}
        WHERE w.tenant = $1 LIMIT $2) r
     """
 
-    async def running_max(self, link: Link, tenant: int) -> int | None:
-        """How many executions of a tenant may run; nobody else claims any until this transaction
-        ends. None: as many as there are.
-        """
-        return await link.fetchval(self.LOCK_RUNNING, tenant)
 
-    async def room(self, link: Link, tenant: int, limit: int, most: int) -> int:
-        """How many of these may be claimed."""
-        return min(limit, most - await link.fetchval(self.COUNT_RUNNING, tenant, most))
+async def running_max(pg: Context, link: Link, tenant: int) -> int | None:
+    """How many executions of a tenant may run; nobody else claims any until this transaction
+    ends. None: as many as there are.
+    """
+    return await link.fetchval(LOCK_RUNNING, tenant)
+
+
+async def claim_room(pg: Context, link: Link, tenant: int, limit: int, most: int) -> int:
+    """How many of these may be claimed."""
+    return min(limit, most - await link.fetchval(COUNT_RUNNING, tenant, most))
 
 
 # Open waits: what ends them, and what becomes of their executions then.
@@ -383,45 +395,44 @@ ANY_TIMED_OUT: Final = """
 """
 
 
-class EventWaits(StoreBase):
-    """What waits for an event, and goes on."""
-
-    # Who is in somebody's hands or can be claimed may be about to wait. That none of its waits is
-    # open tells it that one has ended.
-    LOCK_LIVE_ONES = f"""
+# Who is in somebody's hands or can be claimed may be about to wait. That none of its waits is
+# open tells it that one has ended.
+LOCK_LIVE_ONES: Final = f"""
     SELECT id, state <> {WAITING} AND run_at <= daybell.now() AS may_run FROM daybell.live
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
      ORDER BY id FOR UPDATE
     """
-    # Statements of their own, after the lock: the one that waited for it saw the tables before.
-    HAVE_WAITS = (
-        "SELECT execution FROM daybell.wait WHERE tenant = $1 AND execution = ANY($2::uuid[])"
-    )
-    OPEN_WAITS = """
+# Statements of their own, after the lock: the one that waited for it saw the tables before.
+HAVE_WAITS: Final = (
+    "SELECT execution FROM daybell.wait WHERE tenant = $1 AND execution = ANY($2::uuid[])"
+)
+OPEN_WAITS: Final = """
     SELECT execution, n, event, match, timeout_at, daybell.now() AS now FROM daybell.wait
      WHERE tenant = $1 AND execution = ANY($2::uuid[]) ORDER BY execution, n
     """
 
-    async def unless_over(
-        self, link: Link, tenant: int, moves: list[Transition]
-    ) -> list[Transition]:
-        """Moves as they are made: what says that it waits for an event, which has come, is queued
-        instead.
-        """
-        ids = sorted(move.id for move in moves if is_for_event(move))
-        if not ids:
-            return moves
-        await link.execute(self.LOCK_LIVE_ONES, tenant, ids)
-        waiting = {row["execution"] for row in await link.fetch(self.HAVE_WAITS, tenant, ids)}
-        return [
-            replace(move, target=State.QUEUED, reason=None)
-            if is_for_event(move) and move.id not in waiting
-            else move
-            for move in moves
-        ]
 
-    # Each is found by itself, then changed where it lies: nobody else writes it under this lock.
-    END_STEPS = f"""
+async def requeue_ended_waits(
+    pg: Context, link: Link, tenant: int, moves: list[Transition]
+) -> list[Transition]:
+    """Moves as they are made: what says that it waits for an event, which has come, is queued
+    instead.
+    """
+    ids = sorted(move.id for move in moves if is_for_event(move))
+    if not ids:
+        return moves
+    await link.execute(LOCK_LIVE_ONES, tenant, ids)
+    waiting = {row["execution"] for row in await link.fetch(HAVE_WAITS, tenant, ids)}
+    return [
+        replace(move, target=State.QUEUED, reason=None)
+        if is_for_event(move) and move.id not in waiting
+        else move
+        for move in moves
+    ]
+
+
+# Each is found by itself, then changed where it lies: nobody else writes it under this lock.
+END_STEPS: Final = f"""
     WITH u AS MATERIALIZED (
       SELECT x.place FROM unnest($2::uuid[], $3::int[]) u(execution, n),
              LATERAL (SELECT s.ctid AS place FROM daybell.step s
@@ -431,9 +442,9 @@ class EventWaits(StoreBase):
        SET result = $4, event = $5, finished_at = daybell.now(), is_done = true
       FROM u WHERE s.ctid = u.place
     """
-    # run_at is raised to now, because a claimer that keeps a lower bound must not miss a row that
-    # comes late. Whoever does not wait is on its way anyway.
-    END_WAITS = f"""
+# run_at is raised to now, because a claimer that keeps a lower bound must not miss a row that
+# comes late. Whoever does not wait is on its way anyway.
+END_WAITS: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     w AS (
       DELETE FROM daybell.wait
@@ -450,71 +461,75 @@ class EventWaits(StoreBase):
     SELECT DISTINCT l.queue FROM v JOIN daybell.lane l ON l.key = v.lane
     """
 
-    async def end_waits(
-        self,
-        link: Link,
-        tenant: int,
-        ids: Sequence[UUID],
-        is_over: Callable[[Row], bool],
-        *,
-        result: str | None = None,
-        event: int | None = None,
-    ) -> tuple[int, list[str]]:
-        """End the first wait of each of these executions of which that is true. Answers how many,
-        and the queues in which something can be claimed now.
-        """
-        rows = await link.fetch(self.LOCK_LIVE_ONES, tenant, sorted(ids))
-        locked = {row["id"]: row["may_run"] for row in rows}
-        waits = await link.fetch(self.OPEN_WAITS, tenant, list(locked))
-        firsts: dict[UUID, int] = {}
-        for wait in waits:
-            if wait["execution"] not in firsts and is_over(wait):
-                firsts[wait["execution"]] = wait["n"]
-        if not firsts:
-            return 0, []
-        places = list(firsts), list(firsts.values())
-        await link.execute(self.END_STEPS, tenant, *places, result, event)
-        closed = [
-            (wait["execution"], wait["n"])
-            for wait in waits
-            if wait["n"] == firsts.get(wait["execution"])
-            or (wait["execution"] in firsts and locked[wait["execution"]])
-        ]
-        closing = [id for id, _ in closed], [n for _, n in closed]
-        rows = await link.fetch(self.END_WAITS, tenant, list(firsts), *closing)
-        return len(firsts), [row["queue"] for row in rows]
 
-    # The subselect, unlike the function itself, can be looked up in the index.
-    TIMED_OUT = """
+async def end_waits(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    ids: Sequence[UUID],
+    is_over: Callable[[Row], bool],
+    *,
+    result: str | None = None,
+    event: int | None = None,
+) -> tuple[int, list[str]]:
+    """End the first wait of each of these executions of which that is true. Answers how many,
+    and the queues in which something can be claimed now.
+    """
+    rows = await link.fetch(LOCK_LIVE_ONES, tenant, sorted(ids))
+    locked = {row["id"]: row["may_run"] for row in rows}
+    waits = await link.fetch(OPEN_WAITS, tenant, list(locked))
+    firsts: dict[UUID, int] = {}
+    for wait in waits:
+        if wait["execution"] not in firsts and is_over(wait):
+            firsts[wait["execution"]] = wait["n"]
+    if not firsts:
+        return 0, []
+    places = list(firsts), list(firsts.values())
+    await link.execute(END_STEPS, tenant, *places, result, event)
+    closed = [
+        (wait["execution"], wait["n"])
+        for wait in waits
+        if wait["n"] == firsts.get(wait["execution"])
+        or (wait["execution"] in firsts and locked[wait["execution"]])
+    ]
+    closing = [id for id, _ in closed], [n for _, n in closed]
+    rows = await link.fetch(END_WAITS, tenant, list(firsts), *closing)
+    return len(firsts), [row["queue"] for row in rows]
+
+
+# The subselect, unlike the function itself, can be looked up in the index.
+TIMED_OUT: Final = """
     SELECT tenant, execution FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now())
      ORDER BY timeout_at, execution, n LIMIT $1
     """
-    # Their executions have ended; one that came back in this moment would not wait any more.
-    REMOVE_TIMED_OUT = """
+# Their executions have ended; one that came back in this moment would not wait any more.
+REMOVE_TIMED_OUT: Final = """
     DELETE FROM daybell.wait w
      WHERE w.tenant = $1 AND w.execution = ANY($2::uuid[])
        AND w.timeout_at <= (SELECT daybell.now())
        AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.tenant = $1 AND v.id = w.execution)
     """
 
-    async def time_out_waits(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        async with self.db.link() as link:
-            rows = await link.fetch(self.TIMED_OUT, limit)
-        ended = 0
-        for tenant, some in groupby(sorted(rows), key=itemgetter("tenant")):
-            ids = list({row["execution"] for row in some})
-            ended += await self.db.settled(partial(self._time_out, tenant, ids))
-        return ended
 
-    async def _time_out(self, tenant: int, ids: list[UUID]) -> int:
-        async with self.db.transaction() as link:
-            ended, queues = await self.end_waits(link, tenant, ids, _is_timed_out)
-            if ended < len(ids):
-                await link.execute(self.REMOVE_TIMED_OUT, tenant, ids)
-        if queues:
-            self.notifier.touch(tenant, queues)
-        return ended
+async def time_out_waits(pg: Context, *, limit: int = 1000) -> int:
+    check_limit(limit)
+    async with pg.db.link() as link:
+        rows = await link.fetch(TIMED_OUT, limit)
+    ended = 0
+    for tenant, some in groupby(sorted(rows), key=itemgetter("tenant")):
+        ids = list({row["execution"] for row in some})
+        ended += await pg.db.settled(partial(_time_out, pg, tenant, ids))
+    return ended
+
+
+async def _time_out(pg: Context, tenant: int, ids: list[UUID]) -> int:
+    async with pg.db.transaction() as link:
+        ended, queues = await end_waits(pg, link, tenant, ids, _is_timed_out)
+        if ended < len(ids):
+            await link.execute(REMOVE_TIMED_OUT, tenant, ids)
+    if queues:
+        pg.notifier.touch(tenant, queues)
+    return ended
 
 
 def is_for_event(move: Transition) -> bool:

@@ -1,7 +1,7 @@
 """Ends that no worker makes: cancel, expire, discard; and the way back, revive.
 
 These take several statements and are not on the hot path; each is one transaction, with locks in
-the order that `progressing.py` says.
+the order that `progress.py` says.
 """
 
 from __future__ import annotations
@@ -18,14 +18,30 @@ from daybell.errors import Unavailable
 from daybell.store import admin
 from daybell.store.migrate import needs_of_stray
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.context import Context
 from daybell.store.postgres.enqueue import STALE_TRIES
-from daybell.store.postgres.gates import ANY_TIMED_OUT, EventWaits
+from daybell.store.postgres.gates import (
+    ANY_TIMED_OUT,
+    admit_gates,
+    mark_lanes_claimable,
+    notify_claimable,
+    queued_room,
+    time_out_waits,
+)
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.names import ENDED, IN_HISTORY, Outdated
-from daybell.store.postgres.progress import fetch_ids
-from daybell.store.postgres.workers import Leasing
+from daybell.store.postgres.progress import (
+    FIND_UNFINISHED,
+    after_commit,
+    end_pending,
+    fetch_ids,
+    lock_links_of,
+    request_cancel,
+    reset_runs,
+    stop_run,
+)
 
-# Moving executions out of lanes that no worker asks for; see `store.strays`.
+# Moving executions out of lanes that no worker asks for.
 
 MOVED_MAX: Final = 1000
 # As a scalar, the look into the agenda is one probe for each such lane, of which there are few.
@@ -35,57 +51,55 @@ STRAYS: Final = """
     """
 
 
-class Gathering(Leasing):
-    """Moving them to where they belong."""
-
-    STRAY_VERSIONS = """
+STRAY_VERSIONS: Final = """
     SELECT j.job, j.version, j.definition
       FROM (SELECT DISTINCT v.job, v.version FROM daybell.agenda a
               JOIN daybell.live v ON v.tenant + 0 = $1 AND v.id = a.id WHERE a.lane = $2) u
       JOIN daybell.job_version j ON j.job = u.job AND j.version = u.version
     """
-    # With those that still wait at a gate. Whoever ends one locks it here first, too.
-    LOCK_STRAYS = """
+# With those that still wait at a gate. Whoever ends one locks it here first, too.
+LOCK_STRAYS: Final = """
     SELECT id FROM daybell.live WHERE job = $1 AND version = $2 AND lane = $3 AND node IS NULL
      ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED
     """
-    MOVE_STRAYS = """
+MOVE_STRAYS: Final = """
     WITH v AS (
       UPDATE daybell.live SET lane = $4 WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
       RETURNING id)
     UPDATE daybell.agenda a SET lane = $4 FROM v WHERE a.lane = $3 AND a.id = v.id
     """
-    LANE = "SELECT key FROM daybell.lane WHERE tenant = $1 AND queue = $2 AND needs = $3"
+LANE: Final = "SELECT key FROM daybell.lane WHERE tenant = $1 AND queue = $2 AND needs = $3"
 
-    async def gather(self, tenant: int, lane: int, queue: str) -> int:
-        """Move what is in such a lane to the lane of what its job needs."""
-        async with self.db.link() as link:
-            versions = await link.fetch(self.STRAY_VERSIONS, tenant, lane)
-        moved = 0
-        for row in versions:
-            needs, count = needs_of_stray(row["definition"]), MOVED_MAX
-            while needs is not None and count >= MOVED_MAX:
-                count = await self.db.settled(
-                    lambda row=row, needs=needs: self._move(tenant, lane, (queue, needs), row)
-                )
-                moved += count
-        if moved:
-            self.notifier.touch(tenant, [queue])
-        return moved
 
-    async def _move(self, tenant: int, lane: int, to: tuple[str, str], version: Row) -> int:
-        async with self.db.transaction() as link:
-            target = await self._lane(link, tenant, to)
-            found = await link.fetch(
-                self.LOCK_STRAYS, version["job"], version["version"], lane, MOVED_MAX
+async def gather_strays(pg: Context, tenant: int, lane: int, queue: str) -> int:
+    """Move what is in such a lane to the lane of what its job needs."""
+    async with pg.db.link() as link:
+        versions = await link.fetch(STRAY_VERSIONS, tenant, lane)
+    moved = 0
+    for row in versions:
+        needs, count = needs_of_stray(row["definition"]), MOVED_MAX
+        while needs is not None and count >= MOVED_MAX:
+            count = await pg.db.settled(
+                lambda row=row, needs=needs: _move(pg, tenant, lane, (queue, needs), row)
             )
-            ids = [row["id"] for row in found]
-            await link.execute(self.MOVE_STRAYS, tenant, ids, lane, target)
-            return len(ids)
+            moved += count
+    if moved:
+        pg.notifier.touch(tenant, [queue])
+    return moved
 
-    async def _lane(self, link: Link, tenant: int, to: tuple[str, str]) -> int:
-        await self.names.make_lanes(link, tenant, [to])
-        return await link.fetchval(self.LANE, tenant, *to)
+
+async def _move(pg: Context, tenant: int, lane: int, to: tuple[str, str], version: Row) -> int:
+    async with pg.db.transaction() as link:
+        target = await _lane(pg, link, tenant, to)
+        found = await link.fetch(LOCK_STRAYS, version["job"], version["version"], lane, MOVED_MAX)
+        ids = [row["id"] for row in found]
+        await link.execute(MOVE_STRAYS, tenant, ids, lane, target)
+        return len(ids)
+
+
+async def _lane(pg: Context, link: Link, tenant: int, to: tuple[str, str]) -> int:
+    await pg.names.make_lanes(link, tenant, [to])
+    return await link.fetchval(LANE, tenant, *to)
 
 
 class CancelResult(NamedTuple):
@@ -98,60 +112,61 @@ class CancelResult(NamedTuple):
     runs: list[UUID]  # to be stopped after the commit
 
 
-class Intervening(Gathering, EventWaits):
-    """Cancel, expire, revive and discard."""
+async def cancel(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+    if not ids:
+        async with pg.db.link() as link:
+            await pg.names.tenant(link, tenant)
+        return []
+    wanted = sorted(set(ids))
+    done = await pg.db.settled(lambda: _cancel(pg, tenant, wanted))
+    await after_commit(pg, done.tenant)
+    if done.live - done.pending:
+        pg.notifier.touch(done.tenant, [WORKERS])
+    over = await _stop_runs(pg, done.tenant, done.runs) if done.runs else set[UUID]()
 
-    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        if not ids:
-            async with self.db.link() as link:
-                await self.names.tenant(link, tenant)
-            return []
-        wanted = sorted(set(ids))
-        done = await self.db.settled(lambda: self._cancel(tenant, wanted))
-        await self.after_commit(done.tenant)
-        if done.live - done.pending:
-            self.notifier.touch(done.tenant, [WORKERS])
-        over = await self._stop_runs(done.tenant, done.runs) if done.runs else set[UUID]()
+    def answer(id: UUID) -> Cancellation:
+        if id in done.pending or id in over:
+            return Cancellation.CANCELLED
+        if id in done.live:
+            return Cancellation.REQUESTED
+        return Cancellation.FINISHED if id in done.ended else Cancellation.UNKNOWN
 
-        def answer(id: UUID) -> Cancellation:
-            if id in done.pending or id in over:
-                return Cancellation.CANCELLED
-            if id in done.live:
-                return Cancellation.REQUESTED
-            return Cancellation.FINISHED if id in done.ended else Cancellation.UNKNOWN
+    return [answer(id) for id in ids]
 
-        return [answer(id) for id in ids]
 
-    ENDED_IDS = f"""
+ENDED_IDS: Final = f"""
     SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
     SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
-    async def _cancel(self, tenant: str, ids: list[UUID]) -> CancelResult:
-        """Cancel in one transaction. What follows its commit is not repeated with it: executions
-        that a first try has cancelled would be taken for finished.
-        """
-        async with self.db.transaction() as link:
-            key = await self.names.tenant(link, tenant)
-            live, pending = await self.end_pending(link, key, ids, State.CANCELLED)
-            runs = await self.ask_to_stop(link, key, live - pending)
-            ended = await fetch_ids(link, self.ENDED_IDS, key, [id for id in ids if id not in live])
-            if not live:
-                admin.skip_entry(self.db)
-        return CancelResult(key, live, pending, ended, runs)
 
-    async def _stop_runs(self, tenant: int, runs: list[UUID]) -> set[UUID]:
-        """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
-        for run in runs:
-            await self.stop_run(tenant, run)
-        await self.after_commit(tenant)
-        async with self.db.link() as link:
-            return {*runs} - await fetch_ids(link, self.FIND_UNFINISHED, tenant, runs)
+async def _cancel(pg: Context, tenant: str, ids: list[UUID]) -> CancelResult:
+    """Cancel in one transaction. What follows its commit is not repeated with it: executions
+    that a first try has cancelled would be taken for finished.
+    """
+    async with pg.db.transaction() as link:
+        key = await pg.names.tenant(link, tenant)
+        live, pending = await end_pending(pg, link, key, ids, State.CANCELLED)
+        runs = await request_cancel(pg, link, key, live - pending)
+        ended = await fetch_ids(link, ENDED_IDS, key, [id for id in ids if id not in live])
+        if not live:
+            admin.skip_entry(pg.db)
+    return CancelResult(key, live, pending, ended, runs)
 
-    # What is too late and not seen to have started. The subselect, unlike the function itself, can
-    # be looked up in the index. What is in the wrong place is asked for in passing.
-    EXPIRED = f"""
+
+async def _stop_runs(pg: Context, tenant: int, runs: list[UUID]) -> set[UUID]:
+    """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
+    for run in runs:
+        await stop_run(pg, tenant, run)
+    await after_commit(pg, tenant)
+    async with pg.db.link() as link:
+        return {*runs} - await fetch_ids(link, FIND_UNFINISHED, tenant, runs)
+
+
+# What is too late and not seen to have started. The subselect, unlike the function itself, can
+# be looked up in the index. What is in the wrong place is asked for in passing.
+EXPIRED_EXECUTIONS: Final = f"""
     SELECT tenant, array_agg(id ORDER BY id) AS ids, NULL::int AS lane, NULL AS queue
       FROM (SELECT tenant, id FROM daybell.live
              WHERE expires_at <= (SELECT daybell.now()) AND started_at IS NULL
@@ -161,27 +176,30 @@ class Intervening(Gathering, EventWaits):
      UNION ALL {ANY_TIMED_OUT}
     """
 
-    async def expire(self, *, limit: int = 1000) -> int:
-        async with self.db.link() as link:
-            rows = await link.fetch(self.EXPIRED, limit)
-        ended = 0
-        for tenant, ids, lane, queue in rows:
-            if tenant is None:
-                ended += await self.time_out_waits(limit=limit)
-            elif lane is not None:
-                await self.gather(tenant, lane, queue)
-            else:
-                ended += await self.db.settled(partial(self._expire, tenant, ids))
-        return ended
 
-    async def _expire(self, tenant: int, ids: Sequence[UUID]) -> int:
-        async with self.db.transaction() as link:
-            _, ended = await self.end_pending(link, tenant, ids, State.SKIPPED, EXPIRED)
-        await self.after_commit(tenant)
-        return len(ended)
+async def expire(pg: Context, *, limit: int = 1000) -> int:
+    async with pg.db.link() as link:
+        rows = await link.fetch(EXPIRED_EXECUTIONS, limit)
+    ended = 0
+    for tenant, ids, lane, queue in rows:
+        if tenant is None:
+            ended += await time_out_waits(pg, limit=limit)
+        elif lane is not None:
+            await gather_strays(pg, tenant, lane, queue)
+        else:
+            ended += await pg.db.settled(partial(_expire, pg, tenant, ids))
+    return ended
 
-    # In the order asked for: of two that want the same unique key, the first gets it.
-    REVIVE = """
+
+async def _expire(pg: Context, tenant: int, ids: Sequence[UUID]) -> int:
+    async with pg.db.transaction() as link:
+        _, ended = await end_pending(pg, link, tenant, ids, State.SKIPPED, EXPIRED)
+    await after_commit(pg, tenant)
+    return len(ended)
+
+
+# In the order asked for: of two that want the same unique key, the first gets it.
+REVIVE: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     k AS MATERIALIZED (
       SELECT d.* FROM unnest($2::uuid[]) WITH ORDINALITY u(id, place)
@@ -212,76 +230,82 @@ class Intervening(Gathering, EventWaits):
     DELETE FROM daybell.dead d USING l WHERE d.tenant + 0 = $1 AND d.id = l.id
     RETURNING d.id, CASE WHEN l.gate IS NULL THEN l.lane END AS filled
     """
-    LOCK_DEAD = """
+LOCK_DEAD: Final = """
     SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
      ORDER BY id FOR UPDATE
     """
 
-    async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
-        for _ in range(STALE_TRIES):
-            with suppress(Outdated):
-                return await self.db.settled(lambda: self._revive(tenant, ids))
-        raise Unavailable("others take the room in this tenant's quota faster; try again")
 
-    async def _revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
-        distinct = list(dict.fromkeys(ids))
-        async with self.db.transaction() as link:
-            key = await self.names.tenant(link, tenant)
-            gates, held = await self.lock_links_of(link, key, "dead", distinct, distinct)
-            dead = await fetch_ids(link, self.LOCK_DEAD, key, distinct)
-            wanted = [id for id in distinct if id in dead]
-            revived, over = await self._bring_back(link, key, wanted)
-            await self.reset_runs(link, key, held, revived)
-            await self.admit_gates(link, key, gates)
-            others = [id for id in distinct if id not in dead]
-            known = await fetch_ids(link, self.ENDED_IDS, key, others)
-            known |= await fetch_ids(link, self.FIND_UNFINISHED, key, others)
-            if not revived:
-                admin.skip_entry(self.db)
-            elif (await self.queued_room(link, key, lock=True) or 0) < 0:
-                raise Outdated  # somebody has taken the room that there was
-        self.notify_claimable()
+async def revive(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+    for _ in range(STALE_TRIES):
+        with suppress(Outdated):
+            return await pg.db.settled(lambda: _revive(pg, tenant, ids))
+    raise Unavailable("others take the room in this tenant's quota faster; try again")
 
-        def answer(id: UUID) -> Revival:
-            if id in revived:
-                return Revival.REVIVED
-            if id in over:
-                return Revival.OVER_QUOTA
-            if id in dead:
-                return Revival.KEY_HELD
-            return Revival.NOT_LISTED if id in known else Revival.UNKNOWN
 
-        return [answer(id) for id in ids]
+async def _revive(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+    distinct = list(dict.fromkeys(ids))
+    async with pg.db.transaction() as link:
+        key = await pg.names.tenant(link, tenant)
+        gates, held = await lock_links_of(pg, link, key, "dead", distinct, distinct)
+        dead = await fetch_ids(link, LOCK_DEAD, key, distinct)
+        wanted = [id for id in distinct if id in dead]
+        revived, over = await _bring_back(pg, link, key, wanted)
+        await reset_runs(pg, link, key, held, revived)
+        await admit_gates(pg, link, key, gates)
+        others = [id for id in distinct if id not in dead]
+        known = await fetch_ids(link, ENDED_IDS, key, others)
+        known |= await fetch_ids(link, FIND_UNFINISHED, key, others)
+        if not revived:
+            admin.skip_entry(pg.db)
+        elif (await queued_room(pg, link, key, lock=True) or 0) < 0:
+            raise Outdated  # somebody has taken the room that there was
+    notify_claimable(pg)
 
-    async def _bring_back(
-        self, link: Link, key: int, dead: list[UUID]
-    ) -> tuple[set[UUID], set[UUID]]:
-        """Revive as many of these as there is room for; answers them, and those without room.
-        Those whose key is held take none.
-        """
-        room = await self.queued_room(link, key)
-        if room is None:
-            return await self._revive_some(link, key, dead), set()
-        revived, left = set[UUID](), dead
-        while left and room > len(revived):
-            size = room - len(revived)
-            revived |= await self._revive_some(link, key, left[:size])
-            left = left[size:]
-        return revived, set(left)
+    def answer(id: UUID) -> Revival:
+        if id in revived:
+            return Revival.REVIVED
+        if id in over:
+            return Revival.OVER_QUOTA
+        if id in dead:
+            return Revival.KEY_HELD
+        return Revival.NOT_LISTED if id in known else Revival.UNKNOWN
 
-    async def _revive_some(self, link: Link, key: int, dead: list[UUID]) -> set[UUID]:
-        rows = await link.fetch(self.REVIVE, key, dead) if dead else []
-        lanes = {row["filled"] for row in rows if row["filled"] is not None}
-        await self.mark_lanes_claimable(link, key, lanes)
-        return {row["id"] for row in rows}
+    return [answer(id) for id in ids]
 
-    DISCARD = f"""
+
+async def _bring_back(
+    pg: Context, link: Link, key: int, dead: list[UUID]
+) -> tuple[set[UUID], set[UUID]]:
+    """Revive as many of these as there is room for; answers them, and those without room.
+    Those whose key is held take none.
+    """
+    room = await queued_room(pg, link, key)
+    if room is None:
+        return await _revive_some(pg, link, key, dead), set()
+    revived, left = set[UUID](), dead
+    while left and room > len(revived):
+        size = room - len(revived)
+        revived |= await _revive_some(pg, link, key, left[:size])
+        left = left[size:]
+    return revived, set(left)
+
+
+async def _revive_some(pg: Context, link: Link, key: int, dead: list[UUID]) -> set[UUID]:
+    rows = await link.fetch(REVIVE, key, dead) if dead else []
+    lanes = {row["filled"] for row in rows if row["filled"] is not None}
+    await mark_lanes_claimable(pg, link, key, lanes)
+    return {row["id"] for row in rows}
+
+
+DISCARD: Final = f"""
     WITH d AS (DELETE FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)
     INSERT INTO daybell.history ({ENDED}) SELECT {ENDED} FROM d RETURNING id
     """
 
-    async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            discarded = await fetch_ids(link, self.DISCARD, key, sorted(set(ids)))
-        return [id in discarded for id in ids]
+
+async def discard(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[bool]:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        discarded = await fetch_ids(link, DISCARD, key, sorted(set(ids)))
+    return [id in discarded for id in ids]

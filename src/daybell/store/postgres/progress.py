@@ -50,25 +50,34 @@ from daybell.core.workflow.run import (
 from daybell.errors import Unavailable
 from daybell.store import run_driver
 from daybell.store.codec import NODE_CODES, OUTCOME_CODES, STATE_CODES, STATES
-from daybell.store.postgres.connection import Database, Link, Row
-from daybell.store.postgres.gates import Admission, Metering, StoreBase
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.gates import (
+    free_slots,
+    lock_gates,
+    mark_claimable,
+    node_room,
+    notify_claimable,
+    read_quotas,
+)
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS
 from daybell.store.postgres.names import BEGAN, ENDED, KEPT, CurrentJob
 from daybell.store.postgres.run_rows import (
+    CHANGE_NODES,
     NO_PARENTS,
     NODE_COLUMNS,
     RUN_COLUMNS,
     Ctid,
     LockedRun,
-    NodeRows,
-    NodeWrites,
     RowCache,
+    answer_asks,
     changed_rows,
     collapse_constant,
     drop_if_all_null,
     read_node,
     read_run,
     transpose_rows,
+    write_steps,
 )
 from daybell.store.run_driver import OUTCOMES, id_source, is_run_over, missing_job_end
 
@@ -82,11 +91,8 @@ Starts = Sequence[tuple[LockedRun, Start, Node | None]]  # the node: if its row 
 Lane = tuple[str, str]  # queue, needs
 
 
-class Starting(StoreBase, NodeRows, NodeWrites):
-    """From nodes to executions."""
-
-    # What is the same for all is sent once, and filled in here.
-    NEW = """
+# What is the same for all is sent once, and filled in here.
+NEW: Final = """
     t AS MATERIALIZED (SELECT daybell.now() AS now),
     u AS MATERIALIZED (
       SELECT u.id, coalesce(u.job, ($3::int[])[1]) AS job,
@@ -110,13 +116,13 @@ class Starting(StoreBase, NodeRows, NodeWrites):
              t.now + u.expires_in, u.retries, u.timeout, u.parent, u.node, u.scheduled_for
         FROM t, u
       RETURNING run_at, lane, priority, id)"""
-    CLAIMABLE = """
+CLAIMABLE: Final = """
     INSERT INTO daybell.agenda (run_at, lane, priority, id)
     SELECT run_at, lane, priority, id FROM l
     """
-    START = f"WITH {NEW} {CLAIMABLE}"
-    # The same, with the rows of the nodes, each changed where it lies since it was read.
-    START_MARKED = f"""
+START: Final = f"WITH {NEW} {CLAIMABLE}"
+# The same, with the rows of the nodes, each changed where it lies since it was read.
+START_MARKED: Final = f"""
     WITH {NEW},
     m AS (
       UPDATE daybell.node n
@@ -126,79 +132,89 @@ class Starting(StoreBase, NodeRows, NodeWrites):
     {CLAIMABLE}
     """
 
-    async def start_nodes(
-        self, link: Link, tenant: int, starts: Starts, seen: RowCache
-    ) -> dict[UUID, list[NodeEnd]]:
-        """Create executions. Answers, by run, the ends of those whose job is gone."""
-        jobs = await self._named_jobs(link, tenant, starts)
-        gone: dict[UUID, list[NodeEnd]] = {}
-        lanes: list[tuple[LockedRun, Start, Node | None, Lane]] = []
-        runs = await self.names.lane_rows(link, {held.lane for held, _, _ in starts})
-        for held, start, node in starts:
-            if start.job is None:
-                own = runs[held.lane]
-                pair = start.queue or own.queue, start.needs or own.needs
-            elif (job := jobs.get(start.job)) is not None:
-                pair = start.queue or job.queue, start.needs or job.needs
-            else:
-                gone.setdefault(held.run.id, []).append(missing_job_end(start))
-                continue
-            lanes.append((held, start, node, pair))
-        numbers = await self._numbers(link, tenant, {pair for *_, pair in lanes})
-        rows: dict[str, list[tuple[object, ...]]] = {}
-        for held, start, node, pair in lanes:
-            place = None if node is None else seen.places[held.run.id][node.label]
-            row = _start_row(held, start, node, jobs.get(start.job or ""), numbers[pair], place)
-            query = self.START if node is None else self.START_MARKED
-            rows.setdefault(query, []).append(row)
-        for query, some in rows.items():
-            await link.execute(query, tenant, *_columns(some))
-        self.fill(tenant, (queue for queue, _ in numbers))
-        return gone
 
-    async def start_many(self, link: Link, tenant: int, held: LockedRun, many: StartGroup) -> None:
-        """Create executions of nodes that are alike, with their rows."""
-        spec, parents = many.spec, many.parents
-        own = (await self.names.lane_rows(link, {held.lane}))[held.lane]
-        pair = spec.queue or own.queue, spec.needs or own.needs
-        lane = (await self._numbers(link, tenant, {pair}))[pair]
-        count = len(many.nodes.labels)
-        await link.execute(
-            self.START_MARKED,
-            tenant,
-            mint_many(count),
-            [held.job],
-            [held.version],
-            [lane],
-            [held.priority if spec.priority is None else spec.priority],
-            [spec.args],
-            [held.run.id],
-            many.nodes.labels,
-            [],
-            [] if spec.retries is None else [spec.retries] * count,
-            [] if spec.timeout is None else [spec.timeout] * count,
-            [parents.succeeded],
-            [parents.failed],
-            [parents.skipped],
-            [] if held.scheduled_for is None else [held.scheduled_for] * count,
-            many.nodes.rows,
-        )
-        self.fill(tenant, pair[:1])
+async def start_nodes(
+    pg: Context, link: Link, tenant: int, starts: Starts, seen: RowCache
+) -> dict[UUID, list[NodeEnd]]:
+    """Create executions. Answers, by run, the ends of those whose job is gone."""
+    jobs = await _named_jobs(pg, link, tenant, starts)
+    gone: dict[UUID, list[NodeEnd]] = {}
+    lanes: list[tuple[LockedRun, Start, Node | None, Lane]] = []
+    runs = await pg.names.lane_rows(link, {held.lane for held, _, _ in starts})
+    for held, start, node in starts:
+        if start.job is None:
+            own = runs[held.lane]
+            pair = start.queue or own.queue, start.needs or own.needs
+        elif (job := jobs.get(start.job)) is not None:
+            pair = start.queue or job.queue, start.needs or job.needs
+        else:
+            gone.setdefault(held.run.id, []).append(missing_job_end(start))
+            continue
+        lanes.append((held, start, node, pair))
+    numbers = await _numbers(pg, link, tenant, {pair for *_, pair in lanes})
+    rows: dict[str, list[tuple[object, ...]]] = {}
+    for held, start, node, pair in lanes:
+        place = None if node is None else seen.places[held.run.id][node.label]
+        row = _start_row(held, start, node, jobs.get(start.job or ""), numbers[pair], place)
+        query = START if node is None else START_MARKED
+        rows.setdefault(query, []).append(row)
+    for query, some in rows.items():
+        await link.execute(query, tenant, *_columns(some))
+    mark_claimable(pg, tenant, (queue for queue, _ in numbers))
+    return gone
 
-    async def _named_jobs(self, link: Link, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
-        wanted = {start.job for _, start, _ in starts if start.job is not None}
-        return await self.names.existing_jobs(link, tenant, wanted) if wanted else {}
 
-    async def _numbers(self, link: Link, tenant: int, pairs: Collection[Lane]) -> dict[Lane, int]:
-        """The lanes of queues and needs. Those of a run's own nodes were made before it began; for
-        others see `Names.lanes`: what this transaction makes is not remembered.
-        """
-        found = {pair: self.names.known_lane(tenant, pair) for pair in pairs}
-        missing = sorted(pair for pair, lane in found.items() if lane is None)
-        if missing:
-            await self.names.make_lanes(link, tenant, missing)
-            found |= await self.names.lane_numbers(link, tenant, missing)
-        return {pair: lane for pair, lane in found.items() if lane is not None}
+async def start_group(
+    pg: Context, link: Link, tenant: int, held: LockedRun, many: StartGroup
+) -> None:
+    """Create executions of nodes that are alike, with their rows."""
+    spec, parents = many.spec, many.parents
+    own = (await pg.names.lane_rows(link, {held.lane}))[held.lane]
+    pair = spec.queue or own.queue, spec.needs or own.needs
+    lane = (await _numbers(pg, link, tenant, {pair}))[pair]
+    count = len(many.nodes.labels)
+    await link.execute(
+        START_MARKED,
+        tenant,
+        mint_many(count),
+        [held.job],
+        [held.version],
+        [lane],
+        [held.priority if spec.priority is None else spec.priority],
+        [spec.args],
+        [held.run.id],
+        many.nodes.labels,
+        [],
+        [] if spec.retries is None else [spec.retries] * count,
+        [] if spec.timeout is None else [spec.timeout] * count,
+        [parents.succeeded],
+        [parents.failed],
+        [parents.skipped],
+        [] if held.scheduled_for is None else [held.scheduled_for] * count,
+        many.nodes.rows,
+    )
+    mark_claimable(pg, tenant, pair[:1])
+
+
+async def _named_jobs(
+    pg: Context, link: Link, tenant: int, starts: Starts
+) -> dict[str, CurrentJob]:
+    wanted = {start.job for _, start, _ in starts if start.job is not None}
+    return await pg.names.existing_jobs(link, tenant, wanted) if wanted else {}
+
+
+async def _numbers(
+    pg: Context, link: Link, tenant: int, pairs: Collection[Lane]
+) -> dict[Lane, int]:
+    """The lanes of queues and needs. Those of a run's own nodes were made before it began; for
+    others see `Names.lanes`: what this transaction makes is not remembered.
+    """
+    found = {pair: pg.names.known_lane(tenant, pair) for pair in pairs}
+    missing = sorted(pair for pair, lane in found.items() if lane is None)
+    if missing:
+        await pg.names.make_lanes(link, tenant, missing)
+        found |= await pg.names.lane_numbers(link, tenant, missing)
+    return {pair: lane for pair, lane in found.items() if lane is not None}
 
 
 def nodes_written_with_start(step: Advance) -> dict[str, Node]:
@@ -273,18 +289,8 @@ HAS_RUN: Final = (
 )
 
 
-class Progressing(Admission, Starting, Metering):
-    """Runs whose locks this transaction has."""
-
-    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
-        super().__init__(db, listen_url=listen_url)
-        # Runs with more to do after the commit, and those to be stopped then.
-        self.unfinished: dict[tuple[int, UUID], None] = {}
-        self.cancelled: dict[tuple[int, UUID], None] = {}
-        self._fixed: dict[tuple[int, UUID], Row] = {}  # what never changes about runs
-
-    # These columns never change, so that it is known what to lock before anything is locked.
-    AROUND = """
+# These columns never change, so that it is known what to lock before anything is locked.
+AROUND: Final = """
     WITH RECURSIVE c AS (
       SELECT r.id, r.gate, r.schedule, r.parent FROM daybell.run r
        WHERE r.tenant + 0 = $1 AND r.id = ANY($2::uuid[])
@@ -295,23 +301,27 @@ class Progressing(Admission, Starting, Metering):
     SELECT id, gate, schedule, parent FROM c
     """
 
-    async def around(self, link: Link, tenant: int, runs: Collection[UUID]) -> list[Row]:
-        """These runs and those around them, with what their ends would concern."""
-        found: dict[UUID, Row] = {}
-        missing = set(runs)
-        while missing and all((tenant, run) in self._fixed for run in missing):
-            some = [self._fixed[tenant, run] for run in missing]
-            found |= {row["id"]: row for row in some}
-            missing = {row["parent"] for row in some} - {None}
-        if missing:
-            rows = await link.fetch(self.AROUND, tenant, list(missing))
-            if len(self._fixed) > KNOWN_MAX:
-                self._fixed.clear()
-            self._fixed |= {(tenant, row["id"]): row for row in rows}
-            found |= {row["id"]: row for row in rows}
-        return list(found.values())
 
-    LOCK_RUNS = f"""
+async def run_and_ancestors(
+    pg: Context, link: Link, tenant: int, runs: Collection[UUID]
+) -> list[Row]:
+    """These runs and those around them, with what their ends would concern."""
+    found: dict[UUID, Row] = {}
+    missing = set(runs)
+    while missing and all((tenant, run) in pg.run_ancestors for run in missing):
+        some = [pg.run_ancestors[tenant, run] for run in missing]
+        found |= {row["id"]: row for row in some}
+        missing = {row["parent"] for row in some} - {None}
+    if missing:
+        rows = await link.fetch(AROUND, tenant, list(missing))
+        if len(pg.run_ancestors) > KNOWN_MAX:
+            pg.run_ancestors.clear()
+        pg.run_ancestors |= {(tenant, row["id"]): row for row in rows}
+        found |= {row["id"]: row for row in rows}
+    return list(found.values())
+
+
+LOCK_RUNS: Final = f"""
     SELECT {RUN_COLUMNS}, daybell.now() AS now,
            (SELECT v.scheduled_for FROM daybell.live v
              WHERE v.id = r.id AND v.tenant = r.tenant) AS scheduled_for
@@ -320,119 +330,121 @@ class Progressing(Admission, Starting, Metering):
      ORDER BY r.depth DESC, r.id FOR UPDATE
     """
 
-    async def lock_runs(
-        self, link: Link, tenant: int, runs: Collection[UUID], *, wait: bool = True
-    ) -> dict[UUID, LockedRun]:
-        """Lock runs. Their gates and schedules, and the runs around them, are locked, too."""
-        if not runs:
-            return {}
-        query = self.LOCK_RUNS if wait else f"{self.LOCK_RUNS} SKIP LOCKED"
-        return {
-            row["id"]: _read_locked_run(row) for row in await link.fetch(query, tenant, list(runs))
-        }
 
-    async def go_on(
-        self,
-        link: Link,
-        tenant: int,
-        held: Mapping[UUID, LockedRun],
-        ended: EndsByRun,
-        parts: int = 1,
-        seen: RowCache | None = None,
-    ) -> list[Row]:
-        """Let runs go on, whose locks this transaction has, after the ends of nodes. Answers what
-        is to be told of those that ended with it. `parts`: so many times what is usual at once.
-        `seen`: what is known of their rows.
-        """
-        runs = dict(held)
-        waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
-        over: list[Row] = []
-        noting: set[UUID] = set()  # runs with nodes that could not be started
-        moved = {} if seen is None else seen.moved
-        while waiting:
-            depth = max(runs[run].depth for run in waiting)
-            some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
-            for run in some:
-                del waiting[run]
-            known, seen = seen or RowCache(), None
-            known.moved = {run: moved.pop(run) for run in some if run in moved}
-            steps = await self._drive(link, tenant, runs, some, parts, noting, known)
-            if not steps:
-                continue
-            rows_of = {run: nodes_written_with_start(step) for run, step in steps.items()}
-            await self.write(link, tenant, runs, steps, rows_of, known)
-            starts = [
-                (runs[run], start, rows_of[run].get(start.label))
-                for run, step in steps.items()
-                for start in step.starts
-            ]
-            gone = await self.start_nodes(link, tenant, starts, known) if starts else {}
-            for run, step in steps.items():
-                for many in step.many:
-                    await self.start_many(link, tenant, runs[run], many)
-            noting |= gone.keys()
-            rows = await self._end_runs(link, tenant, steps)
-            over += rows
-            for run, step in steps.items():
-                runs[run] = replace(runs[run], run=step.run, is_finished=step.end is not None)
-                if step.run.is_todo:
-                    self.unfinished[tenant, run] = None
-            for run, ends in (*gone.items(), *node_ends(rows).items()):
-                if run in runs:
-                    waiting.setdefault(run, []).extend(ends)
-        return over
+async def lock_runs(
+    pg: Context, link: Link, tenant: int, runs: Collection[UUID], *, wait: bool = True
+) -> dict[UUID, LockedRun]:
+    """Lock runs. Their gates and schedules, and the runs around them, are locked, too."""
+    if not runs:
+        return {}
+    query = LOCK_RUNS if wait else f"{LOCK_RUNS} SKIP LOCKED"
+    return {row["id"]: _read_locked_run(row) for row in await link.fetch(query, tenant, list(runs))}
 
-    async def _drive(
-        self,
-        link: Link,
-        tenant: int,
-        runs: dict[UUID, LockedRun],
-        ended: EndsByRun,
-        parts: int,
-        noting: Collection[UUID],
-        seen: RowCache,
-    ) -> dict[UUID, Advance]:
-        """Ask what each of these runs comes to, and answer what is asked on the way."""
-        going: dict[UUID, Generator[AnyRunQuery, Any, Advance]] = {}
-        limit = min(parts * PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
-        for run, ends in ended.items():
-            if runs[run].is_finished:
+
+async def advance_locked_runs(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    held: Mapping[UUID, LockedRun],
+    ended: EndsByRun,
+    parts: int = 1,
+    seen: RowCache | None = None,
+) -> list[Row]:
+    """Let runs go on, whose locks this transaction has, after the ends of nodes. Answers what
+    is to be told of those that ended with it. `parts`: so many times what is usual at once.
+    `seen`: what is known of their rows.
+    """
+    runs = dict(held)
+    waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
+    over: list[Row] = []
+    noting: set[UUID] = set()  # runs with nodes that could not be started
+    moved = {} if seen is None else seen.moved
+    while waiting:
+        depth = max(runs[run].depth for run in waiting)
+        some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
+        for run in some:
+            del waiting[run]
+        known, seen = seen or RowCache(), None
+        known.moved = {run: moved.pop(run) for run in some if run in moved}
+        steps = await _drive(pg, link, tenant, runs, some, parts, noting, known)
+        if not steps:
+            continue
+        rows_of = {run: nodes_written_with_start(step) for run, step in steps.items()}
+        await write_steps(pg, link, tenant, runs, steps, rows_of, known)
+        starts = [
+            (runs[run], start, rows_of[run].get(start.label))
+            for run, step in steps.items()
+            for start in step.starts
+        ]
+        gone = await start_nodes(pg, link, tenant, starts, known) if starts else {}
+        for run, step in steps.items():
+            for many in step.many:
+                await start_group(pg, link, tenant, runs[run], many)
+        noting |= gone.keys()
+        rows = await _end_runs(pg, link, tenant, steps)
+        over += rows
+        for run, step in steps.items():
+            runs[run] = replace(runs[run], run=step.run, is_finished=step.end is not None)
+            if step.run.is_todo:
+                pg.unfinished[tenant, run] = None
+        for run, ends in (*gone.items(), *node_ends(rows).items()):
+            if run in runs:
+                waiting.setdefault(run, []).extend(ends)
+    return over
+
+
+async def _drive(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    runs: dict[UUID, LockedRun],
+    ended: EndsByRun,
+    parts: int,
+    noting: Collection[UUID],
+    seen: RowCache,
+) -> dict[UUID, Advance]:
+    """Ask what each of these runs comes to, and answer what is asked on the way."""
+    going: dict[UUID, Generator[AnyRunQuery, Any, Advance]] = {}
+    limit = min(parts * PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
+    for run, ends in ended.items():
+        if runs[run].is_finished:
+            continue
+        moved = seen.moved.get(run, ())
+        times = [one.finished_at or 0.0 for one in (*ends, *moved)]
+        runs[run] = replace(runs[run], now=max([runs[run].now, *times]))
+        if run in noting:
+            going[run] = record_ends(runs[run].run, ends, mint=id_source())
+        else:
+            same = [one.same for one in moved]
+            going[run] = advance(runs[run].run, ends, same, mint=id_source(), limit=limit)
+    steps: dict[UUID, Advance] = {}
+    answers: dict[UUID, Any] = dict.fromkeys(going)
+    room: float | None = None  # of the tenant, for all of them
+    while answers:
+        asks: dict[UUID, RunQuery | ReadIdentical] = {}
+        starting: list[UUID] = []
+        for run, answer in answers.items():
+            try:
+                ask = going[run].send(answer)
+            except StopIteration as stop:
+                steps[run] = stop.value
                 continue
-            moved = seen.moved.get(run, ())
-            times = [one.finished_at or 0.0 for one in (*ends, *moved)]
-            runs[run] = replace(runs[run], now=max([runs[run].now, *times]))
-            if run in noting:
-                going[run] = record_ends(runs[run].run, ends, mint=id_source())
+            if isinstance(ask, ReadQuota):
+                starting.append(run)
             else:
-                same = [one.same for one in moved]
-                going[run] = advance(runs[run].run, ends, same, mint=id_source(), limit=limit)
-        steps: dict[UUID, Advance] = {}
-        answers: dict[UUID, Any] = dict.fromkeys(going)
-        room: float | None = None  # of the tenant, for all of them
-        while answers:
-            asks: dict[UUID, RunQuery | ReadIdentical] = {}
-            starting: list[UUID] = []
-            for run, answer in answers.items():
-                try:
-                    ask = going[run].send(answer)
-                except StopIteration as stop:
-                    steps[run] = stop.value
-                    continue
-                if isinstance(ask, ReadQuota):
-                    starting.append(run)
-                else:
-                    asks[run] = ask
-            answers = await self.answers(link, tenant, asks, seen) if asks else {}
-            if starting:
-                if room is None:
-                    room = await self.node_room(link, tenant)
-                shares = divide_room(room, len(starting))
-                answers |= dict(zip(starting, shares, strict=True))
-                room = room if room == inf else room - sum(shares)
-        return steps
+                asks[run] = ask
+        answers = await answer_asks(pg, link, tenant, asks, seen) if asks else {}
+        if starting:
+            if room is None:
+                room = await node_room(pg, link, tenant)
+            shares = divide_room(room, len(starting))
+            answers |= dict(zip(starting, shares, strict=True))
+            room = room if room == inf else room - sum(shares)
+    return steps
 
-    # An expanded run is in nobody's hands, and its row is changed under the run's lock only.
-    END_RUNS = f"""
+
+# An expanded run is in nobody's hands, and its row is changed under the run's lock only.
+END_RUNS: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     d AS (
       DELETE FROM daybell.live v
@@ -453,13 +465,16 @@ class Progressing(Admission, Starting, Metering):
     SELECT {TOLD} FROM e
     """
 
-    async def _end_runs(self, link: Link, tenant: int, steps: Mapping[UUID, Advance]) -> list[Row]:
-        ends = [(run, step.end) for run, step in steps.items() if step.end is not None]
-        if not ends:
-            return []
-        return await link.fetch(
-            self.END_RUNS, tenant, *transpose_rows([_run_end_row(run, end) for run, end in ends])
-        )
+
+async def _end_runs(
+    pg: Context, link: Link, tenant: int, steps: Mapping[UUID, Advance]
+) -> list[Row]:
+    ends = [(run, step.end) for run, step in steps.items() if step.end is not None]
+    if not ends:
+        return []
+    return await link.fetch(
+        END_RUNS, tenant, *transpose_rows([_run_end_row(run, end) for run, end in ends])
+    )
 
 
 def divide_room(room: float, count: int) -> list[float]:
@@ -539,109 +554,112 @@ COPIED: Final = (
 )  # fmt: skip
 
 
-class Resetting(Progressing):
-    """Rows of runs, put back."""
-
-    ALL_NODES = f"""
+ALL_NODES: Final = f"""
     SELECT {NODE_COLUMNS} FROM daybell.node n WHERE n.run = $2 AND n.tenant = $1
     """
 
-    async def all_nodes(self, link: Link, tenant: int, run: UUID) -> list[Node]:
-        """All that a run consists of, items as well."""
-        return [read_node(row) for row in await link.fetch(self.ALL_NODES, tenant, run)]
 
-    async def reset_runs(
-        self, link: Link, tenant: int, held: Mapping[UUID, LockedRun], runs: Collection[UUID]
-    ) -> None:
-        """Have dead runs begin again with what did not succeed, once they are claimed."""
-        for run in runs:
-            one = held.get(run)
-            if one is not None and is_run_over(one.run):
-                again = restart(one.run, await self.all_nodes(link, tenant, run))
-                await link.execute(self.DROP_ITEMS, tenant, run, list(again.dropped))
-                await self._put_back(link, tenant, again)
+async def all_nodes(pg: Context, link: Link, tenant: int, run: UUID) -> list[Node]:
+    """All that a run consists of, items as well."""
+    return [read_node(row) for row in await link.fetch(ALL_NODES, tenant, run)]
 
-    DROP_ITEMS = """
+
+async def reset_runs(
+    pg: Context, link: Link, tenant: int, held: Mapping[UUID, LockedRun], runs: Collection[UUID]
+) -> None:
+    """Have dead runs begin again with what did not succeed, once they are claimed."""
+    for run in runs:
+        one = held.get(run)
+        if one is not None and is_run_over(one.run):
+            again = restart(one.run, await all_nodes(pg, link, tenant, run))
+            await link.execute(DROP_ITEMS, tenant, run, list(again.dropped))
+            await _put_back(pg, link, tenant, again)
+
+
+DROP_ITEMS: Final = """
     DELETE FROM daybell.node WHERE run = $2 AND tenant = $1 AND of = ANY($3::text[])
     """
-    FORGET_RESULTS = """
+FORGET_RESULTS: Final = """
     UPDATE daybell.node SET result = NULL WHERE run = $2 AND tenant = $1 AND label = ANY($3::text[])
     """
-    RESET_RUN = """
+RESET_RUN: Final = """
     UPDATE daybell.run
        SET unended = $3, running = 0, ready = $4, lost_leaves = $5, failed = $6, stopping = NULL,
            is_todo = false
      WHERE id = $2 AND tenant = $1
     """
 
-    async def _put_back(self, link: Link, tenant: int, again: Restart) -> None:
-        run = again.run
-        if again.changed:
-            rows = changed_rows(run.id, again.changed)
-            await link.execute(self.CHANGE_NODES, tenant, *rows)
-        await link.execute(self.FORGET_RESULTS, tenant, run.id, list(again.forgotten))
-        await link.execute(
-            self.RESET_RUN, tenant, run.id, run.left, run.ready, run.lost_leaves, run.failed
-        )
 
-    COPY_NODES = f"""
+async def _put_back(pg: Context, link: Link, tenant: int, again: Restart) -> None:
+    run = again.run
+    if again.changed:
+        rows = changed_rows(run.id, again.changed)
+        await link.execute(CHANGE_NODES, tenant, *rows)
+    await link.execute(FORGET_RESULTS, tenant, run.id, list(again.forgotten))
+    await link.execute(RESET_RUN, tenant, run.id, run.left, run.ready, run.lost_leaves, run.failed)
+
+
+COPY_NODES: Final = f"""
     INSERT INTO daybell.node (run, {", ".join(COPIED)})
     SELECT $3, {", ".join(f"n.{column}" for column in COPIED)}
       FROM daybell.node n
      WHERE n.run = $2 AND n.tenant = $1 AND (n.of IS NULL OR n.of <> ALL($4::text[]))
     """
 
-    async def take_over(
-        self, link: Link, tenant: int, old: UUID, again: Restart, execution: Row
-    ) -> None:
-        """Keep a new run, whose execution was enqueued, with the nodes of an old one."""
-        run = again.run
-        await self.keep_run(link, tenant, run, execution, depth=0, parent=None)
-        await link.execute(self.COPY_NODES, tenant, old, run.id, list(again.dropped))
-        await self._put_back(link, tenant, again)
-        await link.execute(self.REST, tenant, run.id)
 
-    # It is not to be taken for one that goes on: nobody has begun it.
-    REST = "UPDATE daybell.run SET finished_at = daybell.now() WHERE id = $2 AND tenant = $1"
+async def take_over(
+    pg: Context, link: Link, tenant: int, old: UUID, again: Restart, execution: Row
+) -> None:
+    """Keep a new run, whose execution was enqueued, with the nodes of an old one."""
+    run = again.run
+    await keep_run(pg, link, tenant, run, execution, depth=0, parent=None)
+    await link.execute(COPY_NODES, tenant, old, run.id, list(again.dropped))
+    await _put_back(pg, link, tenant, again)
+    await link.execute(REST, tenant, run.id)
 
-    BEGIN = """
+
+# It is not to be taken for one that goes on: nobody has begun it.
+REST: Final = "UPDATE daybell.run SET finished_at = daybell.now() WHERE id = $2 AND tenant = $1"
+
+BEGIN: Final = """
     INSERT INTO daybell.run (id, tenant, total, unended, running, ready, max_running, fail_fast,
            is_todo, job, version, lane, priority, depth, gate, schedule, parent, node)
     VALUES ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
     """
 
-    async def keep_run(
-        self,
-        link: Link,
-        tenant: int,
-        run: Run,
-        execution: Row,
-        *,
-        depth: int,
-        parent: UUID | None,
-    ) -> None:
-        """Keep a run that was not there before, beside its execution."""
-        await link.execute(
-            self.BEGIN,
-            tenant,
-            run.id,
-            run.total,
-            run.left,
-            run.running,
-            run.ready,
-            run.max_running,
-            run.fail_fast,
-            run.is_todo,
-            execution["job"],
-            execution["version"],
-            execution["lane"],
-            execution["priority"],
-            depth,
-            execution["gate"],
-            execution["schedule"],
-            parent,
-            None if parent is None else execution["node"],
-        )
+
+async def keep_run(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    run: Run,
+    execution: Row,
+    *,
+    depth: int,
+    parent: UUID | None,
+) -> None:
+    """Keep a run that was not there before, beside its execution."""
+    await link.execute(
+        BEGIN,
+        tenant,
+        run.id,
+        run.total,
+        run.left,
+        run.running,
+        run.ready,
+        run.max_running,
+        run.fail_fast,
+        run.is_todo,
+        execution["job"],
+        execution["version"],
+        execution["lane"],
+        execution["priority"],
+        depth,
+        execution["gate"],
+        execution["schedule"],
+        parent,
+        None if parent is None else execution["node"],
+    )
 
 
 # What an end means to others: the slot it hands on, the schedule and the run that wait for it.
@@ -674,113 +692,115 @@ class ScheduleNews(msgspec.Struct):
             self.failures += 1
 
 
-class Ending(Resetting):
-    """Locks of what ends concern; then, when the rows have gone, what follows."""
+def notify_after_commit(pg: Context) -> None:
+    """Wake who waits for schedules or for work, if ends have led to any. After the commit."""
+    notify_claimable(pg)
+    notify_rearmed(pg)
 
-    _is_rearmed = False  # a schedule has a new time, which is to be said after the commit
 
-    def notify_after_commit(self) -> None:
-        """Wake who waits for schedules or for work, if ends have led to any. After the commit."""
-        self.notify_claimable()
-        self.notify_rearmed()
+def notify_rearmed(pg: Context) -> None:
+    """Wake who waits for schedules, if an end has set the time of one. After the commit."""
+    if pg.is_rearmed:
+        pg.is_rearmed = False
+        pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
 
-    def notify_rearmed(self) -> None:
-        """Wake who waits for schedules, if an end has set the time of one. After the commit."""
-        if self._is_rearmed:
-            self._is_rearmed = False
-            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
 
-    LOCK_SCHEDULES = """
+LOCK_SCHEDULES: Final = """
     SELECT FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[])
      ORDER BY id FOR NO KEY UPDATE
     """
 
-    async def lock_links(
-        self,
-        link: Link,
-        tenant: int,
-        schedules: Collection[UUID],
-        gates: Collection[str],
-        runs: Collection[UUID] = (),
-    ) -> dict[UUID, LockedRun]:
-        """Lock what these ends will change beside their own rows; answers the runs."""
-        around = await self.around(link, tenant, runs)
-        schedules = {*schedules, *_column_values(around, "schedule")}
-        gates = {*gates, *_column_values(around, "gate")}
-        if schedules:
-            await link.execute(self.LOCK_SCHEDULES, tenant, sorted(schedules))
-        if gates:
-            await self.lock_gates(link, tenant, gates)
-        return await self.lock_runs(link, tenant, _column_values(around, "id"))
 
-    # For a reaper, who must not be stopped by one client that froze inside a transaction.
-    LOCK_GATES_FREE = """
+async def lock_links(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    schedules: Collection[UUID],
+    gates: Collection[str],
+    runs: Collection[UUID] = (),
+) -> dict[UUID, LockedRun]:
+    """Lock what these ends will change beside their own rows; answers the runs."""
+    around = await run_and_ancestors(pg, link, tenant, runs)
+    schedules = {*schedules, *_column_values(around, "schedule")}
+    gates = {*gates, *_column_values(around, "gate")}
+    if schedules:
+        await link.execute(LOCK_SCHEDULES, tenant, sorted(schedules))
+    if gates:
+        await lock_gates(pg, link, tenant, gates)
+    return await lock_runs(pg, link, tenant, _column_values(around, "id"))
+
+
+# For a reaper, who must not be stopped by one client that froze inside a transaction.
+LOCK_GATES_FREE: Final = """
     SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key
        FOR UPDATE SKIP LOCKED
     """
-    LOCK_SCHEDULES_FREE = """
+LOCK_SCHEDULES_FREE: Final = """
     SELECT id FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
        FOR NO KEY UPDATE SKIP LOCKED
     """
-    # A schedule that is gone is in nobody's way.
-    GONE = """
+# A schedule that is gone is in nobody's way.
+GONE: Final = """
     SELECT u.id FROM unnest($2::uuid[]) u(id)
      WHERE NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = $1 AND s.id = u.id)
     """
 
-    async def try_lock_links(
-        self, link: Link, tenant: int, links: Collection[EndLinks]
-    ) -> tuple[set[EndLinks], dict[UUID, LockedRun]]:
-        """The same without waiting: answers for which of these all that they concern was free, and
-        the runs.
-        """
-        around = {
-            row["id"]: row
-            for row in await self.around(link, tenant, {run for *_, run in links if run})
-        }
-        concerned = {one: _affected_rows(one, around) for one in links}
-        free: set[str | UUID | None] = {None}
-        schedules = {schedule for some in concerned.values() for schedule in some[1]}
-        if schedules:
-            locked = await link.fetch(self.LOCK_SCHEDULES_FREE, tenant, sorted(schedules))
-            gone = await link.fetch(self.GONE, tenant, sorted(schedules))
-            free |= {row["id"] for row in (*locked, *gone)}
-        gates = {gate for some in concerned.values() if some[1] <= free for gate in some[0]}
-        if gates:
-            locked = await link.fetch(self.LOCK_GATES_FREE, tenant, sorted(gates))
-            free |= {row["key"] for row in locked}
-        runs = {run for some in concerned.values() if some[0] | some[1] <= free for run in some[2]}
-        held = await self.lock_runs(link, tenant, runs, wait=False)
-        free |= held.keys()
-        return {one for one, (g, s, r) in concerned.items() if g | s | r <= free}, held
 
-    async def follow_up(
-        self,
-        link: Link,
-        tenant: int,
-        ended: Iterable[Row],
-        held: Mapping[UUID, LockedRun],
-        also: EndsByRun | None = None,
-        parts: int = 1,
-        seen: RowCache | None = None,
-    ) -> None:
-        """Let runs go on, hand on slots and tell schedules, for rows with what is TOLD. `also`:
-        runs that go on in any case, with ends of their nodes. `parts`, `seen`: see `go_on`.
-        """
-        rows = list(ended)
-        if held:
-            ends = merge_ends(also or {}, node_ends(rows))
-            rows += await self.go_on(link, tenant, held, ends, parts, seen)
-        slots = Counter[str](row["gate"] for row in rows if row["gate"] is not None)
-        await self.free_slots(link, tenant, slots)
-        news: dict[UUID, ScheduleNews] = {}
-        for row in rows:
-            if row["schedule"] is not None and not is_backfill(row["gate"]):
-                news.setdefault(row["schedule"], ScheduleNews()).add(row)
-        if news:
-            await self._tell(link, tenant, news)
+async def try_lock_links(
+    pg: Context, link: Link, tenant: int, links: Collection[EndLinks]
+) -> tuple[set[EndLinks], dict[UUID, LockedRun]]:
+    """The same without waiting: answers for which of these all that they concern was free, and
+    the runs.
+    """
+    around = {
+        row["id"]: row
+        for row in await run_and_ancestors(pg, link, tenant, {run for *_, run in links if run})
+    }
+    concerned = {one: _affected_rows(one, around) for one in links}
+    free: set[str | UUID | None] = {None}
+    schedules = {schedule for some in concerned.values() for schedule in some[1]}
+    if schedules:
+        locked = await link.fetch(LOCK_SCHEDULES_FREE, tenant, sorted(schedules))
+        gone = await link.fetch(GONE, tenant, sorted(schedules))
+        free |= {row["id"] for row in (*locked, *gone)}
+    gates = {gate for some in concerned.values() if some[1] <= free for gate in some[0]}
+    if gates:
+        locked = await link.fetch(LOCK_GATES_FREE, tenant, sorted(gates))
+        free |= {row["key"] for row in locked}
+    runs = {run for some in concerned.values() if some[0] | some[1] <= free for run in some[2]}
+    held = await lock_runs(pg, link, tenant, runs, wait=False)
+    free |= held.keys()
+    return {one for one, (g, s, r) in concerned.items() if g | s | r <= free}, held
 
-    TELL = """
+
+async def follow_up(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    ended: Iterable[Row],
+    held: Mapping[UUID, LockedRun],
+    also: EndsByRun | None = None,
+    parts: int = 1,
+    seen: RowCache | None = None,
+) -> None:
+    """Let runs go on, hand on slots and tell schedules, for rows with what is TOLD. `also`:
+    runs that go on in any case, with ends of their nodes. `parts`, `seen`: see `go_on`.
+    """
+    rows = list(ended)
+    if held:
+        ends = merge_ends(also or {}, node_ends(rows))
+        rows += await advance_locked_runs(pg, link, tenant, held, ends, parts, seen)
+    slots = Counter[str](row["gate"] for row in rows if row["gate"] is not None)
+    await free_slots(pg, link, tenant, slots)
+    news: dict[UUID, ScheduleNews] = {}
+    for row in rows:
+        if row["schedule"] is not None and not is_backfill(row["gate"]):
+            news.setdefault(row["schedule"], ScheduleNews()).add(row)
+    if news:
+        await _tell(pg, link, tenant, news)
+
+
+TELL: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     UPDATE daybell.schedule s
        SET succeeded_for = greatest(s.succeeded_for, u.succeeded_for),
@@ -798,34 +818,39 @@ class Ending(Resetting):
               NOT s.is_paused AND u.failures > 0 AND s.failures >= s.pause_after AS is_enough
     """
 
-    async def _tell(self, link: Link, tenant: int, news: dict[UUID, ScheduleNews]) -> None:
-        told = await link.fetch(
-            self.TELL,
-            tenant,
-            list(news),
-            [one.succeeded_for for one in news.values()],
-            [one.has_succeeded for one in news.values()],
-            [one.failures for one in news.values()],
-            [one.latest for one in news.values()],
-        )
-        for row in told:
-            if row["is_enough"]:
-                note = f"paused after {row['failures']} failures in a row"
-                await self.pause(link, row["job"], note)
-        if any(row["delay"] is not None for row in told):
-            self._is_rearmed = True
 
-    PAUSE = """
+async def _tell(pg: Context, link: Link, tenant: int, news: dict[UUID, ScheduleNews]) -> None:
+    told = await link.fetch(
+        TELL,
+        tenant,
+        list(news),
+        [one.succeeded_for for one in news.values()],
+        [one.has_succeeded for one in news.values()],
+        [one.failures for one in news.values()],
+        [one.latest for one in news.values()],
+    )
+    for row in told:
+        if row["is_enough"]:
+            note = f"paused after {row['failures']} failures in a row"
+            await stop_schedules(pg, link, row["job"], note)
+    if any(row["delay"] is not None for row in told):
+        pg.is_rearmed = True
+
+
+PAUSE: Final = """
     UPDATE daybell.job SET paused_at = coalesce(paused_at, daybell.now()), pause_note = $2
      WHERE key = $1
     """
-    # A statement of its own: one that waited for the job saw its schedules before.
-    STOP_SCHEDULES = "UPDATE daybell.schedule SET is_paused = true WHERE job = $1 AND NOT is_paused"
+# A statement of its own: one that waited for the job saw its schedules before.
+STOP_SCHEDULES: Final = (
+    "UPDATE daybell.schedule SET is_paused = true WHERE job = $1 AND NOT is_paused"
+)
 
-    async def pause(self, link: Link, job: int, note: str) -> None:
-        """Stop the schedules of a job."""
-        await link.execute(self.PAUSE, job, note)
-        await link.execute(self.STOP_SCHEDULES, job)
+
+async def stop_schedules(pg: Context, link: Link, job: int, note: str) -> None:
+    """Stop the schedules of a job."""
+    await link.execute(PAUSE, job, note)
+    await link.execute(STOP_SCHEDULES, job)
 
 
 def _column_values(rows: Iterable[Row], column: str) -> set[Any]:
@@ -854,46 +879,43 @@ def _affected_rows(
 # Ends of executions that no worker has begun: they are cancelled, expire, or are replaced.
 
 
-class Pending(Ending):
-    """Taking back what has not started."""
-
-    LINKS = """
+LINKS: Final = """
     SELECT DISTINCT gate, schedule, CASE WHEN node IS NOT NULL THEN parent END AS run
       FROM daybell.{table}
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
        AND (gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL)
     """
-    # Under this lock nothing can end or come back; a claim can still take one, which the next
-    # statement then waits for.
-    FIND_UNFINISHED = """
+# Under this lock nothing can end or come back; a claim can still take one, which the next
+# statement then waits for.
+FIND_UNFINISHED: Final = """
     SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id
     """
-    LOCK_UNFINISHED = f"{FIND_UNFINISHED} FOR UPDATE"
-    # A run that has begun is changed under its own lock, so it is locked with the others.
-    LOCK_NODES = """
+LOCK_UNFINISHED: Final = f"{FIND_UNFINISHED} FOR UPDATE"
+# A run that has begun is changed under its own lock, so it is locked with the others.
+LOCK_NODES: Final = """
     SELECT id FROM daybell.live
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND node IS NOT NULL AND state <> 5
      ORDER BY id FOR UPDATE
     """
-    # The agenda's key is known from live.
-    UNQUEUE = """
+# The agenda's key is known from live.
+UNQUEUE: Final = """
     DELETE FROM daybell.agenda a USING daybell.live v
      WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
        AND a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
     RETURNING a.id
     """
-    UNPARK = """
+UNPARK: Final = """
     DELETE FROM daybell.parked p USING daybell.live v
      WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND p.tenant = v.tenant AND p.gate = v.gate
        AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
     RETURNING p.id
     """
-    # What waits without being parked waits for something else, and keeps its slot.
-    WAITING = """
+# What waits without being parked waits for something else, and keeps its slot.
+WAITING: Final = """
     SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND state = 4
     """
-    # A parked one has no slot to hand on.
-    END_PENDING = f"""
+# A parked one has no slot to hand on.
+END_PENDING: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *),
     h AS (
@@ -910,55 +932,63 @@ class Pending(Ending):
         FROM d) e
      WHERE gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL OR has_run
     """
-    CANCEL_RUNNING = """
+CANCEL_RUNNING: Final = """
     UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING id, state = 5 AS is_run
     """
 
-    async def ask_to_stop(self, link: Link, tenant: int, ids: Collection[UUID]) -> list[UUID]:
-        """Have running executions cancelled by who runs them. Answers those that are expanded runs:
-        the caller has to stop them, when this transaction is made.
-        """
-        rows = await link.fetch(self.CANCEL_RUNNING, tenant, list(ids)) if ids else []
-        return [row["id"] for row in rows if row["is_run"]]
 
-    async def end_pending(
-        self, link: Link, tenant: int, ids: Sequence[UUID], state: State, reason: str | None = None
-    ) -> tuple[set[UUID], set[UUID]]:
-        """End what has not started. Answers which are unfinished, and which it has ended."""
-        _, held = await self.lock_links_of(link, tenant, "live", ids)
-        live = await fetch_ids(link, self.LOCK_UNFINISHED, tenant, ids)
-        inside = await fetch_ids(link, self.UNQUEUE, tenant, list(live))
-        parked = await fetch_ids(link, self.UNPARK, tenant, list(live))
-        inside |= await fetch_ids(link, self.WAITING, tenant, list(live - parked))
-        pending = inside | parked
-        if pending:
-            ended = await link.fetch(
-                self.END_PENDING, tenant, list(pending), STATE_CODES[state], reason, list(parked)
-            )
-            self.cancelled |= {(tenant, row["id"]): None for row in ended if row["has_run"]}
-            await self.follow_up(link, tenant, ended, held)
-        return live, pending
+async def request_cancel(pg: Context, link: Link, tenant: int, ids: Collection[UUID]) -> list[UUID]:
+    """Have running executions cancelled by who runs them. Answers those that are expanded runs:
+    the caller has to stop them, when this transaction is made.
+    """
+    rows = await link.fetch(CANCEL_RUNNING, tenant, list(ids)) if ids else []
+    return [row["id"] for row in rows if row["is_run"]]
 
-    async def lock_links_of(
-        self,
-        link: Link,
-        tenant: int,
-        table: str,
-        ids: Sequence[UUID],
-        runs: Collection[UUID] = (),
-    ) -> tuple[set[str], dict[UUID, LockedRun]]:
-        """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
-        of the executions, and the runs. Executions of nodes are locked before; see
-        `progressing.py`.
-        """
-        rows = await link.fetch(self.LINKS.format(table=table), tenant, list(ids))
-        if table == "live" and any(row["run"] is not None for row in rows):
-            await link.execute(self.LOCK_NODES, tenant, list(ids))
-        gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
-        schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
-        runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}
-        return gates, await self.lock_links(link, tenant, schedules, gates, runs)
+
+async def end_pending(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    ids: Sequence[UUID],
+    state: State,
+    reason: str | None = None,
+) -> tuple[set[UUID], set[UUID]]:
+    """End what has not started. Answers which are unfinished, and which it has ended."""
+    _, held = await lock_links_of(pg, link, tenant, "live", ids)
+    live = await fetch_ids(link, LOCK_UNFINISHED, tenant, ids)
+    inside = await fetch_ids(link, UNQUEUE, tenant, list(live))
+    parked = await fetch_ids(link, UNPARK, tenant, list(live))
+    inside |= await fetch_ids(link, WAITING, tenant, list(live - parked))
+    pending = inside | parked
+    if pending:
+        ended = await link.fetch(
+            END_PENDING, tenant, list(pending), STATE_CODES[state], reason, list(parked)
+        )
+        pg.cancelled |= {(tenant, row["id"]): None for row in ended if row["has_run"]}
+        await follow_up(pg, link, tenant, ended, held)
+    return live, pending
+
+
+async def lock_links_of(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    table: str,
+    ids: Sequence[UUID],
+    runs: Collection[UUID] = (),
+) -> tuple[set[str], dict[UUID, LockedRun]]:
+    """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
+    of the executions, and the runs. Executions of nodes are locked before; see
+    `progressing.py`.
+    """
+    rows = await link.fetch(LINKS.format(table=table), tenant, list(ids))
+    if table == "live" and any(row["run"] is not None for row in rows):
+        await link.execute(LOCK_NODES, tenant, list(ids))
+    gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
+    schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
+    runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}
+    return gates, await lock_links(pg, link, tenant, schedules, gates, runs)
 
 
 async def fetch_ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
@@ -980,113 +1010,119 @@ HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FR
                         SELECT FROM daybell.live l WHERE l.tenant = t.key LIMIT t.queued_max) u))"""
 
 
-class Continuing(Pending):
-    """Runs between two transactions."""
+async def after_commit(pg: Context, tenant: int | None) -> None:
+    """Wake who waits for what this transaction has done, and go on with its runs: also with
+    those of the tenant that have waited for room in its quota.
+    """
+    notify_after_commit(pg)
+    if tenant is not None:
+        await unblock_runs(pg, tenant)
+    if not pg.unfinished and not pg.cancelled:
+        return
+    # What was asked for is done; what else there is to do can wait for upkeep.
+    with suppress(Unavailable):
+        for _ in range(run_driver.ADVANCE_ROUNDS):
+            cancelled, pg.cancelled = pg.cancelled, {}
+            unfinished, pg.unfinished = pg.unfinished, {}
+            for tenant, run in cancelled:
+                await stop_run(pg, tenant, run)
+            for tenant, run in unfinished:
+                await advance_run(pg, tenant, run)
+            notify_after_commit(pg)
+            if not pg.unfinished and not pg.cancelled:
+                break
 
-    async def after_commit(self, tenant: int | None) -> None:
-        """Wake who waits for what this transaction has done, and go on with its runs: also with
-        those of the tenant that have waited for room in its quota.
-        """
-        self.notify_after_commit()
-        if tenant is not None:
-            await self.unblock_runs(tenant)
-        if not self.unfinished and not self.cancelled:
-            return
-        # What was asked for is done; what else there is to do can wait for upkeep.
-        with suppress(Unavailable):
-            for _ in range(run_driver.ADVANCE_ROUNDS):
-                cancelled, self.cancelled = self.cancelled, {}
-                unfinished, self.unfinished = self.unfinished, {}
-                for tenant, run in cancelled:
-                    await self.stop_run(tenant, run)
-                for tenant, run in unfinished:
-                    await self.advance_run(tenant, run)
-                self.notify_after_commit()
-                if not self.unfinished and not self.cancelled:
-                    break
 
-    # The count comes last: mostly there is no such run.
-    UNBLOCKED = f"""
+# The count comes last: mostly there is no such run.
+UNBLOCKED: Final = f"""
     SELECT r.id FROM (SELECT id FROM daybell.run WHERE tenant = $1 AND is_blocked
                        ORDER BY id LIMIT 1) r,
            LATERAL (SELECT FROM daybell.tenant t WHERE t.key = $1 AND r.id IS NOT NULL
                        AND {HAS_ROOM} OFFSET 0) t
     """
 
-    async def unblock_runs(self, tenant: int) -> None:
-        """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
-        makes room, and runs that others have driven meanwhile have not seen it.
-        """
-        advanced: set[UUID] = set()
-        with suppress(Unavailable):  # then it is left to upkeep
-            if (await self.quotas(tenant)).queued is None:
+
+async def unblock_runs(pg: Context, tenant: int) -> None:
+    """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
+    makes room, and runs that others have driven meanwhile have not seen it.
+    """
+    advanced: set[UUID] = set()
+    with suppress(Unavailable):  # then it is left to upkeep
+        if (await read_quotas(pg, tenant)).queued is None:
+            return
+        while True:
+            async with pg.db.link() as link:
+                run: UUID | None = await link.fetchval(UNBLOCKED, tenant)
+            # One that waits still: others have the lock that it needs.
+            if run is None or run in advanced:
                 return
-            while True:
-                async with self.db.link() as link:
-                    run: UUID | None = await link.fetchval(self.UNBLOCKED, tenant)
-                # One that waits still: others have the lock that it needs.
-                if run is None or run in advanced:
-                    return
-                advanced.add(run)
-                await self.advance_run(tenant, run, wait=False)
+            advanced.add(run)
+            await advance_run(pg, tenant, run, wait=False)
 
-    async def advance_run(self, tenant: int, run: UUID, *, wait: bool = True) -> bool | None:
-        """Do a part of what is left to do in a run; True: there is more. None: others are at it,
-        and the caller did not want to wait.
-        """
-        return await self.db.settled(partial(self._advance, tenant, run, wait))
 
-    async def _advance(self, tenant: int, run: UUID, wait: bool) -> bool | None:
-        async with self.db.transaction() as link:
-            if wait:
-                held = await self.lock_links(link, tenant, (), (), [run])
-            else:
-                free, held = await self.try_lock_links(link, tenant, [(None, None, run)])
-                if not free:
-                    return None
-            if run not in held or held[run].is_finished:
-                return False
-            await self.follow_up(link, tenant, (), held, {run: ()}, parts=LATER_PARTS)
-        return (tenant, run) in self.unfinished
+async def advance_run(pg: Context, tenant: int, run: UUID, *, wait: bool = True) -> bool | None:
+    """Do a part of what is left to do in a run; True: there is more. None: others are at it,
+    and the caller did not want to wait.
+    """
+    return await pg.db.settled(partial(_advance, pg, tenant, run, wait))
 
-    async def stop_run(self, tenant: int, run: UUID) -> None:
-        """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
-        however deep they are: each in transactions of its own, so that no lock is waited for while
-        others are held.
-        """
-        runs = [run]
-        while runs:
-            one = runs.pop()
-            await self.db.settled(partial(self._stop, tenant, one))
-            while ids := await self._started(tenant, one):
-                runs += await self.db.settled(partial(self._cancel_some, tenant, ids))
 
-    async def _stop(self, tenant: int, run: UUID) -> None:
-        async with self.db.transaction() as link:
-            held = await self.lock_links(link, tenant, (), (), [run])
-            one = held.get(run)
-            if one is None or is_run_over(one.run):
-                return
-            stopped = replace(one.run, stopping=StopReason.CANCEL, is_todo=True)
-            held[run] = replace(one, run=stopped, is_finished=False)
-            await self.follow_up(link, tenant, (), held, {run: ()})
+async def _advance(pg: Context, tenant: int, run: UUID, wait: bool) -> bool | None:
+    async with pg.db.transaction() as link:
+        if wait:
+            held = await lock_links(pg, link, tenant, (), (), [run])
+        else:
+            free, held = await try_lock_links(pg, link, tenant, [(None, None, run)])
+            if not free:
+                return None
+        if run not in held or held[run].is_finished:
+            return False
+        await follow_up(pg, link, tenant, (), held, {run: ()}, parts=LATER_PARTS)
+    return (tenant, run) in pg.unfinished
 
-    # Nothing comes after these: a run that is stopped starts no more.
-    STARTED = f"""
+
+async def stop_run(pg: Context, tenant: int, run: UUID) -> None:
+    """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
+    however deep they are: each in transactions of its own, so that no lock is waited for while
+    others are held.
+    """
+    runs = [run]
+    while runs:
+        one = runs.pop()
+        await pg.db.settled(partial(_stop, pg, tenant, one))
+        while ids := await _uncancelled_nodes(pg, tenant, one):
+            runs += await pg.db.settled(partial(_cancel_some, pg, tenant, ids))
+
+
+async def _stop(pg: Context, tenant: int, run: UUID) -> None:
+    async with pg.db.transaction() as link:
+        held = await lock_links(pg, link, tenant, (), (), [run])
+        one = held.get(run)
+        if one is None or is_run_over(one.run):
+            return
+        stopped = replace(one.run, stopping=StopReason.CANCEL, is_todo=True)
+        held[run] = replace(one, run=stopped, is_finished=False)
+        await follow_up(pg, link, tenant, (), held, {run: ()})
+
+
+# Nothing comes after these: a run that is stopped starts no more.
+UNCANCELLED_NODES: Final = f"""
     SELECT id FROM daybell.live WHERE parent = $2 AND tenant + 0 = $1 AND node IS NOT NULL
        AND cancel_requested_at IS NULL ORDER BY id LIMIT {CANCELLED_MAX}
     """
 
-    async def _started(self, tenant: int, run: UUID) -> list[UUID]:
-        """Some executions of nodes that nobody has cancelled yet."""
-        async with self.db.link() as link:
-            return [row["id"] for row in await link.fetch(self.STARTED, tenant, run)]
 
-    async def _cancel_some(self, tenant: int, ids: Sequence[UUID]) -> list[UUID]:
-        """Cancel these executions; answers those that are runs, which are to be stopped."""
-        async with self.db.transaction() as link:
-            live, pending = await self.end_pending(link, tenant, ids, State.CANCELLED)
-            inner = await self.ask_to_stop(link, tenant, live - pending)
-        if live - pending:
-            self.notifier.touch(tenant, [WORKERS])
-        return inner
+async def _uncancelled_nodes(pg: Context, tenant: int, run: UUID) -> list[UUID]:
+    """Some executions of nodes that nobody has cancelled yet."""
+    async with pg.db.link() as link:
+        return [row["id"] for row in await link.fetch(UNCANCELLED_NODES, tenant, run)]
+
+
+async def _cancel_some(pg: Context, tenant: int, ids: Sequence[UUID]) -> list[UUID]:
+    """Cancel these executions; answers those that are runs, which are to be stopped."""
+    async with pg.db.transaction() as link:
+        live, pending = await end_pending(pg, link, tenant, ids, State.CANCELLED)
+        inner = await request_cancel(pg, link, tenant, live - pending)
+    if live - pending:
+        pg.notifier.touch(tenant, [WORKERS])
+    return inner

@@ -4,7 +4,6 @@ fence.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
@@ -32,100 +31,33 @@ from daybell.store.codec import (
     WORKER_STATES,
 )
 from daybell.store.postgres import run_rows
-from daybell.store.postgres.connection import Database, Link, Row
-from daybell.store.postgres.enqueue import Loading
-from daybell.store.postgres.gates import EventWaits, is_for_event
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.context import Bounds, Context
+from daybell.store.postgres.gates import (
+    claim_room,
+    is_for_event,
+    mark_lanes_claimable,
+    requeue_ended_waits,
+    running_max,
+)
 from daybell.store.postgres.names import ENDED, IN_HISTORY, IN_LEASE, KEPT, LaneRow, Lanes
 from daybell.store.postgres.progress import (
     HAS_RUN,
+    LOCK_NODES,
     TOLD,
     EndLinks,
     EndsByRun,
+    after_commit,
+    follow_up,
+    lock_links,
     merge_ends,
     node_ends,
+    notify_after_commit,
+    run_and_ancestors,
+    try_lock_links,
+    unblock_runs,
 )
 from daybell.store.postgres.run_rows import RowCache, drop_if_all_null
-
-# Lower bounds on run_at, from which a claim reads its lanes.
-
-LAG_SECONDS: Final = 0.2  # transactions younger than this are covered by the bound itself
-SWEEP_SECONDS: Final = 1.0  # rows that a claimer locked and gave back are found this often
-XID_MAX: Final = 2**63 - 1
-
-
-class Bounds:
-    """A lower bound on run_at for each lane and priority: the place that the last claim reached.
-
-    While a session holds an old snapshot open, rows that were claimed long ago cannot be cleaned
-    away, and every claim would step over all of them again. Starting where the last one ended
-    avoids that.
-
-    A row never lies in the past when it is written. So a row can appear below a bound only if its
-    transaction was open for longer than LAG_SECONDS when the bound was set. `snapshot` and `cutoff`
-    describe these transactions to the next claim: as soon as one of them has ended, that claim
-    ignores the bounds.
-    """
-
-    def __init__(self) -> None:
-        self._bounds: dict[tuple[int, int], Instant] = {}
-        self._swept_at: Instant = 0.0
-        self._marks: deque[tuple[Instant, int]] = deque()  # transaction ids of the latest claims
-        self.snapshot: str | None = None
-        self.cutoff = XID_MAX
-
-    def get(self, lane: int, priority: int) -> Instant:
-        return self._bounds.get((lane, priority), 0.0)
-
-    def move(self, head: Row, claimed: Sequence[Row], *, lanes: Lanes, limit: int) -> None:
-        """Learn from a claim. Once a second the next claim reads everything."""
-        now = head["now"]
-        self._note_transactions(head, now)
-        if not 0 <= now - self._swept_at < SWEEP_SECONDS:
-            self._bounds.clear()
-            self._swept_at = now
-            return
-        if len(claimed) < limit:
-            # All that was due is taken, except for rows that another claimer has locked. In paused
-            # queues nothing was taken.
-            bound, paused = now - LAG_SECONDS, head["paused"] or ()
-            self._bounds = {
-                (lane, priority): bound
-                for lane, queue in zip(lanes.keys, lanes.queues, strict=True)
-                if queue not in paused
-                for priority in PRIORITIES
-            }
-            return
-        if head["is_bounded"] == 0:
-            self._bounds.clear()
-        # Rows come in the order of priority, lane and time; most often all are of one lane.
-        ends = claimed[-1:] if _lane_key(claimed[0]) == _lane_key(claimed[-1]) else claimed
-        for row in ends:
-            bound = max(self._bounds.get(_lane_key(row), 0.0), row["run_at"] - LAG_SECONDS)
-            self._bounds[_lane_key(row)] = bound
-
-    def _note_transactions(self, head: Row, now: Instant) -> None:
-        """Remember the claim's snapshot, and which of its open transactions were old.
-
-        Ids are given in order, so a transaction with a higher id than a claim of LAG_SECONDS ago
-        started after it. Under a quota of running executions a claim gets its id before it waits
-        for its turn, so that id proves nothing.
-        """
-        snapshot, _, xid = head["snapshot"].partition(" ")
-        if xid and head["running_max"] is None:
-            self._marks.append((now, int(xid)))
-        while self._marks and not 0 <= now - self._marks[0][0] <= LAG_SECONDS:
-            self._marks.popleft()
-        self.cutoff = self._marks[0][1] if self._marks else XID_MAX
-        _, xmax, listed = snapshot.split(":")
-        is_any_old = self.cutoff > int(xmax) or (
-            bool(listed) and int(listed.partition(",")[0]) < self.cutoff
-        )
-        self.snapshot = snapshot if is_any_old else None
-
-
-def _lane_key(row: Row) -> tuple[int, int]:
-    return row["lane"], row["priority"]
-
 
 # Claims: due executions into a worker's hands.
 
@@ -257,231 +189,231 @@ class ClaimRequest(NamedTuple):
     limit: int
 
 
-class Claiming(Loading):
-    """Taking executions, each once."""
+async def claim(
+    pg: Context,
+    tenant: str,
+    *,
+    worker: UUID,
+    lease: UUID,
+    queues: Sequence[str],
+    limit: int,
+    kinds: Sequence[str] = ("task",),
+) -> Claim:
+    checks.check_limit(limit, most=CLAIM_BATCH_MAX)
+    asked = ClaimRequest(
+        tenant, worker, lease, list(dict.fromkeys(queues)), list(dict.fromkeys(kinds)), limit
+    )
+    claim = await _take(pg, asked)
+    if claim is None:
+        # On another connection, after the first was given back: who waits must hold none.
+        claim = await _recall(pg, asked)
+    return claim
 
-    def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
-        super().__init__(db, listen_url=listen_url)
-        self._bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}
-        self._limited: set[int] = set()  # tenants that had a quota of running executions
-        # How many executions of a lease have not left it, for those claimed through this store; a
-        # lease at zero is over, and its row goes with the next statement that writes leases. Only
-        # moves that were made just now count, so a repetition never ends a lease too early; one
-        # that is never seen to end is found by the worker's next renewal.
-        self.open_leases: dict[tuple[UUID, UUID], int] = {}
-        self.done_leases: list[UUID] = []
 
-    async def claim(
-        self,
-        tenant: str,
-        *,
-        worker: UUID,
-        lease: UUID,
-        queues: Sequence[str],
-        limit: int,
-        kinds: Sequence[str] = ("task",),
-    ) -> Claim:
-        checks.check_limit(limit, most=CLAIM_BATCH_MAX)
-        asked = ClaimRequest(
-            tenant, worker, lease, list(dict.fromkeys(queues)), list(dict.fromkeys(kinds)), limit
+async def _take(pg: Context, asked: ClaimRequest) -> Claim | None:
+    """Claim, unless the lease has been used before: None."""
+    # One for each queue, so that it is known by name; the others are made by who fills them.
+    key, _ = await pg.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
+    while True:
+        is_limited = key in pg.limited_tenants
+        async with pg.db.transaction() if is_limited else pg.db.link() as link:
+            room = await _room(pg, link, key, asked.limit) if is_limited else asked.limit
+            lanes = pg.names.known_lanes(key, asked.queues, asked.kinds)
+            rows = await _ask(pg, link, key, asked, lanes, room, is_limited=is_limited)
+            if rows is None:
+                return None
+            head = rows.pop()
+            if head["is_known"]:
+                return None
+            if head["new_lanes"]:
+                await pg.names.lane_rows(link, head["new_lanes"])
+            elif head["running_max"] is not None and not is_limited:
+                pg.limited_tenants.add(key)
+            else:
+                return await _taken(pg, link, key, asked, lanes, room, head, rows)
+
+
+async def _room(pg: Context, link: Link, tenant: int, limit: int) -> int:
+    """How many may be claimed of a tenant with a quota, if it still has one."""
+    most = await running_max(pg, link, tenant)
+    if most is None:
+        pg.limited_tenants.discard(tenant)
+        return limit
+    return await claim_room(pg, link, tenant, limit, most)
+
+
+async def _ask(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    asked: ClaimRequest,
+    lanes: Lanes,
+    room: int,
+    *,
+    is_limited: bool,
+) -> list[Row] | None:
+    """Take what is due, at most so many. None: the lease has taken something already."""
+    bounds = _bounds_of(pg, tenant, asked)
+    done = pg.done_leases[:]
+    try:
+        rows = await link.fetch(
+            CLAIM_SEVERAL if lanes.are_shared else CLAIM_ONE,
+            tenant,
+            asked.worker,
+            asked.lease,
+            room,
+            [lane for _ in PRIORITIES for lane in lanes.keys],
+            [queue for _ in PRIORITIES for queue in lanes.queues],
+            [priority for priority in PRIORITIES for _ in lanes.keys],
+            [bounds.get(lane, priority) for priority in PRIORITIES for lane in lanes.keys],
+            done,
+            asked.queues,
+            asked.kinds,
+            is_limited,
+            bounds.snapshot,
+            str(bounds.cutoff),
         )
-        claim = await self._take(asked)
-        if claim is None:
-            # On another connection, after the first was given back: who waits must hold none.
-            claim = await self._recall(asked)
-        return claim
+    except asyncpg.UniqueViolationError:
+        return None  # its own twin, under way when we looked, has taken something after all
+    forget_leases(pg, done)
+    state = rows[-1]["worker_state"]
+    if state is None or WORKER_STATES[state] == "dead":
+        raise dead_worker(asked.worker)
+    return rows
 
-    async def _take(self, asked: ClaimRequest) -> Claim | None:
-        """Claim, unless the lease has been used before: None."""
-        # One for each queue, so that it is known by name; the others are made by who fills them.
-        key, _ = await self.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
-        while True:
-            is_limited = key in self._limited
-            async with self.db.transaction() if is_limited else self.db.link() as link:
-                room = await self._room(link, key, asked.limit) if is_limited else asked.limit
-                lanes = self.names.known_lanes(key, asked.queues, asked.kinds)
-                rows = await self._ask(link, key, asked, lanes, room, is_limited=is_limited)
-                if rows is None:
-                    return None
-                head = rows.pop()
-                if head["is_known"]:
-                    return None
-                if head["new_lanes"]:
-                    await self.names.lane_rows(link, head["new_lanes"])
-                elif head["running_max"] is not None and not is_limited:
-                    self._limited.add(key)
-                else:
-                    return await self._taken(link, key, asked, lanes, room, head, rows)
 
-    async def _room(self, link: Link, tenant: int, limit: int) -> int:
-        """How many may be claimed of a tenant with a quota, if it still has one."""
-        most = await self.running_max(link, tenant)
-        if most is None:
-            self._limited.discard(tenant)
-            return limit
-        return await self.room(link, tenant, limit, most)
+async def _taken(
+    pg: Context,
+    link: Link,
+    key: int,
+    asked: ClaimRequest,
+    lanes: Lanes,
+    room: int,
+    head: Row,
+    rows: list[Row],
+) -> Claim:
+    """Return the claim that these rows make."""
+    if room > 0:
+        bounds = _bounds_of(pg, key, asked)
+        bounds.move(head, rows, lanes=lanes, limit=room)
+    if rows:
+        pg.open_leases[asked.worker, asked.lease] = len(rows)
+    executions = await claimed_from(pg, link, asked.tenant, rows, lease=asked.lease)
+    left = None
+    if len(rows) == room < asked.limit:
+        left = await _next_due(pg, link, key, lanes, after=0.0)
+    return Claim(
+        lease=asked.lease,
+        now=head["now"],
+        executions=executions,
+        next_due=head["next_due"],
+        is_limited=left is not None and left <= head["now"],
+    )
 
-    async def _ask(
-        self,
-        link: Link,
-        tenant: int,
-        asked: ClaimRequest,
-        lanes: Lanes,
-        room: int,
-        *,
-        is_limited: bool,
-    ) -> list[Row] | None:
-        """Take what is due, at most so many. None: the lease has taken something already."""
-        bounds = self._bounds_of(tenant, asked)
-        done = self.done_leases[:]
-        try:
-            rows = await link.fetch(
-                CLAIM_SEVERAL if lanes.are_shared else CLAIM_ONE,
-                tenant,
-                asked.worker,
-                asked.lease,
-                room,
-                [lane for _ in PRIORITIES for lane in lanes.keys],
-                [queue for _ in PRIORITIES for queue in lanes.queues],
-                [priority for priority in PRIORITIES for _ in lanes.keys],
-                [bounds.get(lane, priority) for priority in PRIORITIES for lane in lanes.keys],
-                done,
-                asked.queues,
-                asked.kinds,
-                is_limited,
-                bounds.snapshot,
-                str(bounds.cutoff),
-            )
-        except asyncpg.UniqueViolationError:
-            return None  # its own twin, under way when we looked, has taken something after all
-        self.forget_leases(done)
-        state = rows[-1]["worker_state"]
-        if state is None or WORKER_STATES[state] == "dead":
-            raise dead_worker(asked.worker)
-        return rows
 
-    async def _taken(
-        self,
-        link: Link,
-        key: int,
-        asked: ClaimRequest,
-        lanes: Lanes,
-        room: int,
-        head: Row,
-        rows: list[Row],
-    ) -> Claim:
-        """Return the claim that these rows make."""
-        if room > 0:
-            bounds = self._bounds_of(key, asked)
-            bounds.move(head, rows, lanes=lanes, limit=room)
-        if rows:
-            self.open_leases[asked.worker, asked.lease] = len(rows)
-        executions = await self.claimed_from(link, asked.tenant, rows, lease=asked.lease)
-        left = None
-        if len(rows) == room < asked.limit:
-            left = await self._next_due(link, key, lanes, after=0.0)
-        return Claim(
-            lease=asked.lease,
-            now=head["now"],
-            executions=executions,
-            next_due=head["next_due"],
-            is_limited=left is not None and left <= head["now"],
-        )
+def _bounds_of(pg: Context, tenant: int, asked: ClaimRequest) -> Bounds:
+    ask = tenant, tuple(asked.queues), tuple(asked.kinds)
+    return pg.bounds.setdefault(ask, Bounds())
 
-    def _bounds_of(self, tenant: int, asked: ClaimRequest) -> Bounds:
-        ask = tenant, tuple(asked.queues), tuple(asked.kinds)
-        return self._bounds.setdefault(ask, Bounds())
 
-    RECALL = f"""
+RECALL: Final = f"""
     SELECT {CLAIMED_COLUMNS}, daybell.now() AS now
       FROM daybell.lease l, {IN_LEASE}
      WHERE l.id = $3 AND l.worker = $2 AND l.tenant = $1
      ORDER BY v.priority, v.run_at, v.id
     """
 
-    async def _recall(self, asked: ClaimRequest) -> Claim:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, asked.tenant)
-            rows = await link.fetch(self.RECALL, key, asked.worker, asked.lease)
-            now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
-            executions = await self.claimed_from(link, asked.tenant, rows, lease=asked.lease)
-            due = None
-            if len(rows) < asked.limit:
-                lanes = await self.names.find_lanes(link, key, asked.queues, asked.kinds)
-                due = await self._next_due(link, key, lanes, after=now)
-        return Claim(lease=asked.lease, now=now, executions=executions, next_due=due)
 
-    async def claimed_from(
-        self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
-    ) -> list[Claimed]:
-        """Rows that begin with CLAIMED_COLUMNS, as workers know them."""
-        if not rows:
-            return []
-        # Most often all are of one job and lane, as the first and the last: others are looked up
-        # when they turn up.
-        ends = rows[0], rows[-1]
-        jobs = await self.names.job_names(link, [row["job"] for row in ends])
-        lanes = await self.names.lane_rows(link, [row["lane"] for row in ends])
-        claimed: list[Claimed] = []
-        for row in rows:
-            if row["job"] not in jobs:
-                await self.names.job_names(link, [row["job"]])
-            if row["lane"] not in lanes:
-                await self.names.lane_rows(link, [row["lane"]])
-            claimed.append(_claimed(row, tenant, lease, jobs, lanes))
-        return claimed
+async def _recall(pg: Context, asked: ClaimRequest) -> Claim:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, asked.tenant)
+        rows = await link.fetch(RECALL, key, asked.worker, asked.lease)
+        now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
+        executions = await claimed_from(pg, link, asked.tenant, rows, lease=asked.lease)
+        due = None
+        if len(rows) < asked.limit:
+            lanes = await pg.names.find_lanes(link, key, asked.queues, asked.kinds)
+            due = await _next_due(pg, link, key, lanes, after=now)
+    return Claim(lease=asked.lease, now=now, executions=executions, next_due=due)
 
-    def forget_leases(self, leases: Sequence[UUID]) -> None:
-        """These leases' rows are gone."""
-        self.done_leases = [lease for lease in self.done_leases if lease not in leases]
 
-    def keep_leases(self, worker: UUID, leases: Collection[UUID]) -> None:
-        """Count no longer what the worker does not know any more."""
-        known = set(leases)
-        for owner, lease in [key for key in self.open_leases if key[0] == worker]:
-            if lease not in known:
-                del self.open_leases[owner, lease]
+async def claimed_from(
+    pg: Context, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
+) -> list[Claimed]:
+    """Rows that begin with CLAIMED_COLUMNS, as workers know them."""
+    if not rows:
+        return []
+    # Most often all are of one job and lane, as the first and the last: others are looked up
+    # when they turn up.
+    ends = rows[0], rows[-1]
+    jobs = await pg.names.job_names(link, [row["job"] for row in ends])
+    lanes = await pg.names.lane_rows(link, [row["lane"] for row in ends])
+    claimed: list[Claimed] = []
+    for row in rows:
+        if row["job"] not in jobs:
+            await pg.names.job_names(link, [row["job"]])
+        if row["lane"] not in lanes:
+            await pg.names.lane_rows(link, [row["lane"]])
+        claimed.append(_claimed(row, tenant, lease, jobs, lanes))
+    return claimed
 
-    def settle(self, worker: UUID, left: Mapping[UUID, int]) -> None:
-        """So many executions of these leases have left the worker's hands just now."""
-        for lease, count in left.items():
-            rest = self.open_leases.get((worker, lease))
-            if rest is None:
-                continue
-            if rest > count:
-                self.open_leases[worker, lease] = rest - count
-            else:
-                del self.open_leases[worker, lease]
-                self.done_leases.append(lease)
 
-    DUE = """
+def forget_leases(pg: Context, leases: Sequence[UUID]) -> None:
+    """These leases' rows are gone."""
+    pg.done_leases = [lease for lease in pg.done_leases if lease not in leases]
+
+
+def keep_leases(pg: Context, worker: UUID, leases: Collection[UUID]) -> None:
+    """Count no longer what the worker does not know any more."""
+    known = set(leases)
+    for owner, lease in [key for key in pg.open_leases if key[0] == worker]:
+        if lease not in known:
+            del pg.open_leases[owner, lease]
+
+
+def settle_leases(pg: Context, worker: UUID, left: Mapping[UUID, int]) -> None:
+    """So many executions of these leases have left the worker's hands just now."""
+    for lease, count in left.items():
+        rest = pg.open_leases.get((worker, lease))
+        if rest is None:
+            continue
+        if rest > count:
+            pg.open_leases[worker, lease] = rest - count
+        else:
+            del pg.open_leases[worker, lease]
+            pg.done_leases.append(lease)
+
+
+DUE: Final = """
     SELECT min(x.run_at) FROM unnest($1::int[], $2::smallint[]) q(lane, priority),
       LATERAL (SELECT run_at FROM daybell.agenda a
                 WHERE a.lane = q.lane AND a.priority = q.priority AND a.run_at > $3
                 ORDER BY run_at, id LIMIT 1) x
     """
-    PAUSED = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
+PAUSED: Final = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
 
-    async def next_due(
-        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
-    ) -> Instant | None:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            lanes = await self.names.find_lanes(link, key, queues, kinds)
-            return await self._next_due(link, key, lanes, after=0.0)
 
-    async def _next_due(
-        self, link: Link, tenant: int, lanes: Lanes, *, after: Instant
-    ) -> Instant | None:
-        paused = {row["queue"] for row in await link.fetch(self.PAUSED, tenant)}
-        pairs = zip(lanes.keys, lanes.queues, strict=True)
-        open_lanes = [lane for lane, queue in pairs if queue not in paused]
-        return await link.fetchval(
-            self.DUE,
-            [lane for _ in PRIORITIES for lane in open_lanes],
-            [priority for priority in PRIORITIES for _ in open_lanes],
-            after,
-        )
+async def next_due(
+    pg: Context, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
+) -> Instant | None:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        lanes = await pg.names.find_lanes(link, key, queues, kinds)
+        return await _next_due(pg, link, key, lanes, after=0.0)
+
+
+async def _next_due(
+    pg: Context, link: Link, tenant: int, lanes: Lanes, *, after: Instant
+) -> Instant | None:
+    paused = {row["queue"] for row in await link.fetch(PAUSED, tenant)}
+    pairs = zip(lanes.keys, lanes.queues, strict=True)
+    open_lanes = [lane for lane, queue in pairs if queue not in paused]
+    return await link.fetchval(
+        DUE,
+        [lane for _ in PRIORITIES for lane in open_lanes],
+        [priority for priority in PRIORITIES for _ in open_lanes],
+        after,
+    )
 
 
 def dead_worker(worker: UUID) -> LeaseLost:
@@ -578,12 +510,9 @@ class MoveBatch:
         return (tenant, self.worker, list(self.leases), *fence_columns(self.moves, self.leases))
 
 
-class Moving(Claiming):
-    """Ends, ways back, and what a running task shows of itself."""
-
-    # FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500 would
-    # be 250,000 comparisons, and the planner takes both lists to be short.
-    TAKEN_OUT = f"""
+# FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500 would
+# be 250,000 comparisons, and the planner takes both lists to be short.
+TAKEN_OUT: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
       DELETE FROM daybell.live v
@@ -591,7 +520,7 @@ class Moving(Claiming):
          AND v.cancel_requested_at IS NULL AND {IS_UNLINKED}
       RETURNING v.*),
     {OVER}"""
-    PUT_AWAY = f"""
+PUT_AWAY: Final = f"""
     INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
                                  started_at, worker, result, log)
     SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t),
@@ -601,48 +530,51 @@ class Moving(Claiming):
      WHERE coalesce(d.job, 0) > 0
     """
 
-    SUCCEED = f"{TAKEN_OUT} {PUT_AWAY}"
+SUCCEED: Final = f"{TAKEN_OUT} {PUT_AWAY}"
 
-    # The same where gates and schedules are locked; and for nodes of runs that there are.
-    SUCCEED_LINKED = f"""
+# The same where gates and schedules are locked; and for nodes of runs that there are.
+SUCCEED_LINKED: Final = f"""
     {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NULL")} {PUT_AWAY} RETURNING {TOLD}
     """
-    SUCCEED_NODES = f"""
+SUCCEED_NODES: Final = f"""
     {TAKEN_OUT.replace(IS_UNLINKED, IS_NODE_OF_THESE)},
     i AS ({PUT_AWAY} RETURNING {run_rows.TOLD}),
     {run_rows.MOVED}
     """
 
-    async def succeed(
-        self, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
-    ) -> bool:
-        """The plain way. False: not all were made here, and each has to be looked at."""
-        done = self.done_leases[:] if over is None else over
-        answer = await link.execute(self.SUCCEED, *_succeeding(tenant, batch, done))
-        self.forget_leases(done)
-        return int(answer.rpartition(" ")[2]) == len(batch.moves)
 
-    async def _succeed_linked(
-        self,
-        link: Link,
-        query: str,
-        tenant: int,
-        batch: MoveBatch,
-        over: list[UUID] | None,
-        *more: Any,
-    ) -> list[Row]:
-        """The same for what means something to others, as far as it succeeded."""
-        moves = [move for move in batch.moves if move.target is State.SUCCEEDED]
-        if not moves:
-            return []
-        done = self.done_leases[:] if over is None else over
-        rows = await link.fetch(query, *_succeeding(tenant, batch.only(moves), done), *more)
-        self.forget_leases(done)
-        return rows
+async def succeed_moves(
+    pg: Context, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
+) -> bool:
+    """The plain way. False: not all were made here, and each has to be looked at."""
+    done = pg.done_leases[:] if over is None else over
+    answer = await link.execute(SUCCEED, *_succeeding(tenant, batch, done))
+    forget_leases(pg, done)
+    return int(answer.rpartition(" ")[2]) == len(batch.moves)
 
-    # Where cancelling was asked for, that is what it ends as. A dead one goes where people look; of
-    # a node's, that is the run.
-    END = f"""
+
+async def _succeed_linked(
+    pg: Context,
+    link: Link,
+    query: str,
+    tenant: int,
+    batch: MoveBatch,
+    over: list[UUID] | None,
+    *more: Any,
+) -> list[Row]:
+    """The same for what means something to others, as far as it succeeded."""
+    moves = [move for move in batch.moves if move.target is State.SUCCEEDED]
+    if not moves:
+        return []
+    done = pg.done_leases[:] if over is None else over
+    rows = await link.fetch(query, *_succeeding(tenant, batch.only(moves), done), *more)
+    forget_leases(pg, done)
+    return rows
+
+
+# Where cancelling was asked for, that is what it ends as. A dead one goes where people look; of
+# a node's, that is the run.
+END: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
       DELETE FROM daybell.live v
@@ -677,93 +609,98 @@ class Moving(Claiming):
     SELECT {TOLD}, {HAS_RUN} FROM e
     """
 
-    async def end(
-        self,
-        link: Link,
-        tenant: int,
-        batch: MoveBatch,
-        *,
-        over: list[UUID] | None = None,
-        is_linked: bool = False,
-        runs: Iterable[UUID] = (),
-    ) -> dict[Fence, Row]:
-        """Ends. What a gate or a schedule waits for is left out, unless they are locked, and nodes
-        of runs that are not among these, which are.
-        """
-        moves, done = batch.moves, self.done_leases[:] if over is None else over
-        rows = await link.fetch(
-            self.END,
-            *batch.guard(tenant),
-            done,
-            [STATE_CODES[move.target] for move in moves],
-            [OUTCOME_CODES[move.outcome] for move in moves],
-            [move.failures for move in moves],
-            [move.crashes for move in moves],
-            _kept_results(moves),
-            [move.error for move in moves],
-            [move.reason for move in moves],
-            [move.ran for move in moves],
-            [move.checkpoint for move in moves],
-            [move.log for move in moves],
-            is_linked,
-            list(runs),
-        )
-        self.forget_leases(done)
-        self.cancelled |= {(tenant, row["id"]): None for row in rows if row["has_run"]}
-        return {(row["id"], row["attempt"]): row for row in rows}
 
-    async def end_linked(
-        self, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
-    ) -> dict[Fence, Row]:
-        """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
-        locks, for which others of the same run may be waiting; see `progressing.py`.
-        """
-        nodes = [move for move in batch.moves if move.run is not None]
-        others = [move for move in batch.moves if move.run is None]
-        runs = {move.run for move in nodes if move.run is not None}
-        known = [row["id"] for row in await self.around(link, tenant, runs)]
-        made, ends, seen = await self._move_nodes(link, tenant, batch.only(nodes), known, over)
-        gates = {move.gate for move in others if move.gate is not None}
-        schedules = {move.schedule for move in others if move.schedule is not None}
-        held = await self.lock_links(link, tenant, schedules, gates, runs)
-        rows = await self._move_others(link, tenant, batch.only(others), over) if others else {}
-        await self.follow_up(link, tenant, rows.values(), held, ends, seen=seen)
-        return made | rows if rows else made
+async def end_moves(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    batch: MoveBatch,
+    *,
+    over: list[UUID] | None = None,
+    is_linked: bool = False,
+    runs: Iterable[UUID] = (),
+) -> dict[Fence, Row]:
+    """Ends. What a gate or a schedule waits for is left out, unless they are locked, and nodes
+    of runs that are not among these, which are.
+    """
+    moves, done = batch.moves, pg.done_leases[:] if over is None else over
+    rows = await link.fetch(
+        END,
+        *batch.guard(tenant),
+        done,
+        [STATE_CODES[move.target] for move in moves],
+        [OUTCOME_CODES[move.outcome] for move in moves],
+        [move.failures for move in moves],
+        [move.crashes for move in moves],
+        _kept_results(moves),
+        [move.error for move in moves],
+        [move.reason for move in moves],
+        [move.ran for move in moves],
+        [move.checkpoint for move in moves],
+        [move.log for move in moves],
+        is_linked,
+        list(runs),
+    )
+    forget_leases(pg, done)
+    pg.cancelled |= {(tenant, row["id"]): None for row in rows if row["has_run"]}
+    return {(row["id"], row["attempt"]): row for row in rows}
 
-    async def _move_nodes(
-        self,
-        link: Link,
-        tenant: int,
-        batch: MoveBatch,
-        runs: Collection[UUID],
-        over: list[UUID] | None,
-    ) -> tuple[dict[Fence, Row], EndsByRun, RowCache]:
-        """Also answers what runs hear of it, and the nodes as they are."""
-        succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
-        if len(succeeded) < len(batch.moves):  # two statements, and one order of locks
-            await link.execute(self.LOCK_NODES, tenant, [move.id for move in batch.moves])
-        rows = await self._succeed_linked(link, self.SUCCEED_NODES, tenant, batch, over, runs)
-        made, ends, seen = run_rows.read_ended_nodes(rows, succeeded)
-        rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
-        if rest:
-            some = batch.only(rest)
-            others = await self.end(link, tenant, some, over=over, is_linked=True, runs=runs)
-            made |= others
-            ends = merge_ends(ends, node_ends(others.values()))
-        return made, ends, seen
 
-    async def _move_others(
-        self, link: Link, tenant: int, batch: MoveBatch, over: list[UUID] | None
-    ) -> dict[Fence, Row]:
-        rows = await self._succeed_linked(link, self.SUCCEED_LINKED, tenant, batch, over)
-        made = {(row["id"], row["attempt"]): row for row in rows}
-        rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
-        if rest:
-            made |= await self.end(link, tenant, batch.only(rest), over=over, is_linked=True)
-        return made
+async def end_linked(
+    pg: Context, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
+) -> dict[Fence, Row]:
+    """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
+    locks, for which others of the same run may be waiting; see `progressing.py`.
+    """
+    nodes = [move for move in batch.moves if move.run is not None]
+    others = [move for move in batch.moves if move.run is None]
+    runs = {move.run for move in nodes if move.run is not None}
+    known = [row["id"] for row in await run_and_ancestors(pg, link, tenant, runs)]
+    made, ends, seen = await _move_nodes(pg, link, tenant, batch.only(nodes), known, over)
+    gates = {move.gate for move in others if move.gate is not None}
+    schedules = {move.schedule for move in others if move.schedule is not None}
+    held = await lock_links(pg, link, tenant, schedules, gates, runs)
+    rows = await _move_others(pg, link, tenant, batch.only(others), over) if others else {}
+    await follow_up(pg, link, tenant, rows.values(), held, ends, seen=seen)
+    return made | rows if rows else made
 
-    # Each row is found and locked by itself, then changed where it lies.
-    BACK = f"""
+
+async def _move_nodes(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    batch: MoveBatch,
+    runs: Collection[UUID],
+    over: list[UUID] | None,
+) -> tuple[dict[Fence, Row], EndsByRun, RowCache]:
+    """Also answers what runs hear of it, and the nodes as they are."""
+    succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
+    if len(succeeded) < len(batch.moves):  # two statements, and one order of locks
+        await link.execute(LOCK_NODES, tenant, [move.id for move in batch.moves])
+    rows = await _succeed_linked(pg, link, SUCCEED_NODES, tenant, batch, over, runs)
+    made, ends, seen = run_rows.read_ended_nodes(rows, succeeded)
+    rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
+    if rest:
+        some = batch.only(rest)
+        others = await end_moves(pg, link, tenant, some, over=over, is_linked=True, runs=runs)
+        made |= others
+        ends = merge_ends(ends, node_ends(others.values()))
+    return made, ends, seen
+
+
+async def _move_others(
+    pg: Context, link: Link, tenant: int, batch: MoveBatch, over: list[UUID] | None
+) -> dict[Fence, Row]:
+    rows = await _succeed_linked(pg, link, SUCCEED_LINKED, tenant, batch, over)
+    made = {(row["id"], row["attempt"]): row for row in rows}
+    rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
+    if rest:
+        made |= await end_moves(pg, link, tenant, batch.only(rest), over=over, is_linked=True)
+    return made
+
+
+# Each row is found and locked by itself, then changed where it lies.
+BACK: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
       SELECT u.*, x.place, coalesce((SELECT now FROM t) - u.ran, x.started_at) AS started_at,
@@ -804,31 +741,33 @@ class Moving(Claiming):
       FROM v
     """
 
-    async def back(self, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
-        moves, done = batch.moves, self.done_leases[:]
-        rows = await link.fetch(
-            self.BACK,
-            *batch.guard(tenant),
-            done,
-            [STATE_CODES[move.target] for move in moves],
-            [OUTCOME_CODES[move.outcome] for move in moves],
-            [move.failures for move in moves],
-            [move.crashes for move in moves],
-            [move.delay for move in moves],
-            [move.at for move in moves],
-            [move.error for move in moves],
-            [move.reason for move in moves],
-            [move.ran for move in moves],
-            [move.checkpoint for move in moves],
-            [move.log for move in moves],
-        )
-        self.forget_leases(done)
-        filled = {row["filled"] for row in rows if row["filled"] is not None}
-        if filled:
-            await self.mark_lanes_claimable(link, tenant, filled)
-        return {(row["id"], row["attempt"]): row for row in rows}
 
-    REPORT = f"""
+async def move_back(pg: Context, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+    moves, done = batch.moves, pg.done_leases[:]
+    rows = await link.fetch(
+        BACK,
+        *batch.guard(tenant),
+        done,
+        [STATE_CODES[move.target] for move in moves],
+        [OUTCOME_CODES[move.outcome] for move in moves],
+        [move.failures for move in moves],
+        [move.crashes for move in moves],
+        [move.delay for move in moves],
+        [move.at for move in moves],
+        [move.error for move in moves],
+        [move.reason for move in moves],
+        [move.ran for move in moves],
+        [move.checkpoint for move in moves],
+        [move.log for move in moves],
+    )
+    forget_leases(pg, done)
+    filled = {row["filled"] for row in rows if row["filled"] is not None}
+    if filled:
+        await mark_lanes_claimable(pg, link, tenant, filled)
+    return {(row["id"], row["attempt"]): row for row in rows}
+
+
+REPORT: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
       SELECT u.*, x.place
@@ -845,31 +784,34 @@ class Moving(Claiming):
       FROM u WHERE v.ctid = u.place RETURNING v.id, v.attempt
     """
 
-    async def report(self, tenant: str, *, worker: UUID, reports: Sequence[Report]) -> list[Fence]:
-        for position, report in enumerate(reports):
-            checks.check_report(report, position)
-        if not reports:
-            async with self.db.link() as link:
-                await self.names.tenant(link, tenant)
-            return []
-        ordered = sorted(reports, key=_by_id)
-        leases = count_by_lease(ordered)
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(
-                self.REPORT,
-                key,
-                worker,
-                list(leases),
-                *fence_columns(ordered, leases),
-                [report.ran for report in ordered],
-                [report.progress for report in ordered],
-                [report.note for report in ordered],
-                [report.checkpoint for report in ordered],
-            )
-        written = {(row["id"], row["attempt"]) for row in rows}
-        named = [(report.id, report.attempt) for report in reports]
-        return [fence for fence in named if fence not in written]
+
+async def report(
+    pg: Context, tenant: str, *, worker: UUID, reports: Sequence[Report]
+) -> list[Fence]:
+    for position, report in enumerate(reports):
+        checks.check_report(report, position)
+    if not reports:
+        async with pg.db.link() as link:
+            await pg.names.tenant(link, tenant)
+        return []
+    ordered = sorted(reports, key=_by_id)
+    leases = count_by_lease(ordered)
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(
+            REPORT,
+            key,
+            worker,
+            list(leases),
+            *fence_columns(ordered, leases),
+            [report.ran for report in ordered],
+            [report.progress for report in ordered],
+            [report.note for report in ordered],
+            [report.checkpoint for report in ordered],
+        )
+    written = {(row["id"], row["attempt"]) for row in rows}
+    named = [(report.id, report.attempt) for report in reports]
+    return [fence for fence in named if fence not in written]
 
 
 def _succeeding(tenant: int, batch: MoveBatch, done: list[UUID]) -> tuple[object, ...]:
@@ -936,170 +878,175 @@ class Way(Enum):
     UNLOCKED = "whatever is not locked by others"
 
 
-class Applying(Moving, EventWaits):
-    """Ends and ways back."""
+async def apply(
+    pg: Context, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+) -> list[Verdict]:
+    if not transitions:
+        async with pg.db.link() as link:
+            await pg.names.tenant(link, tenant)
+        return []
+    first, later = _distinct(transitions)
+    verdicts: list[Verdict] = []
+    for way, moves in _by_way(first, wait=wait):
+        # What has succeeded is not looked at one by one: if it cannot be kept, it shows.
+        faults = _faults(move for move in moves if move.target is not State.SUCCEEDED)
+        sound = [move for move in moves if move.id not in faults] if faults else moves
+        if sound:
+            verdicts += await _apply(pg, tenant, worker, sound, way)
+        if faults:
+            faulty = [move for move in moves if move.id in faults]
+            verdicts += await _refuse(pg, MoveBatch(tenant, worker, faulty), faults)
+    if later:
+        verdicts += await apply(pg, tenant, worker=worker, transitions=later, wait=wait)
+    return verdicts
 
-    async def apply(
-        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
-    ) -> list[Verdict]:
-        if not transitions:
-            async with self.db.link() as link:
-                await self.names.tenant(link, tenant)
-            return []
-        first, later = _distinct(transitions)
-        verdicts: list[Verdict] = []
-        for way, moves in _by_way(first, wait=wait):
-            # What has succeeded is not looked at one by one: if it cannot be kept, it shows.
-            faults = _faults(move for move in moves if move.target is not State.SUCCEEDED)
-            sound = [move for move in moves if move.id not in faults] if faults else moves
-            if sound:
-                verdicts += await self._apply(tenant, worker, sound, way)
-            if faults:
-                faulty = [move for move in moves if move.id in faults]
-                verdicts += await self._refuse(MoveBatch(tenant, worker, faulty), faults)
-        if later:
-            verdicts += await self.apply(tenant, worker=worker, transitions=later, wait=wait)
+
+async def _apply(
+    pg: Context, tenant: str, worker: UUID, moves: list[Transition], way: Way
+) -> list[Verdict]:
+    """Make moves of one kind; a batch with a row that cannot be kept is halved to find it."""
+    try:
+        return await pg.db.settled(lambda: _make(pg, tenant, worker, moves, way))
+    except UsageError as error:
+        if len(moves) == 1:
+            return [Verdict(moves[0].id, moves[0].attempt, Ruling.REFUSED, str(error))]
+    middle = len(moves) // 2
+    return [
+        *await _apply(pg, tenant, worker, moves[:middle], way),
+        *await _apply(pg, tenant, worker, moves[middle:], way),
+    ]
+
+
+async def _refuse(pg: Context, batch: MoveBatch, faults: Mapping[UUID, str]) -> list[Verdict]:
+    verdicts, refused = await _judge(pg, batch, {})
+    return verdicts + [
+        Verdict(move.id, move.attempt, Ruling.REFUSED, faults[move.id]) for move in refused
+    ]
+
+
+async def _make(
+    pg: Context,
+    tenant: str,
+    worker: UUID,
+    moves: list[Transition],
+    way: Way,
+    *,
+    rounds: int = ROUNDS_MAX,
+) -> list[Verdict]:
+    batch = MoveBatch(tenant, worker, moves)
+    is_plain = False
+    is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
+    async with pg.db.link() if is_single else pg.db.transaction() as link:
+        key = await pg.names.tenant(link, tenant)
+        match way:
+            case Way.SUCCEED:
+                is_plain = await succeed_moves(pg, link, key, batch)
+                made = dict[Fence, Row]()
+            case Way.END:
+                made = await end_moves(pg, link, key, batch)
+            case Way.BACK:
+                made = await move_back(pg, link, key, batch)
+            case Way.WAIT:
+                waits = batch.only(await requeue_ended_waits(pg, link, key, batch.moves))
+                made = await move_back(pg, link, key, waits)
+            case Way.END_LINKED:
+                made = await end_linked(pg, link, key, batch)
+            case Way.UNLOCKED:
+                made = await _make_unlocked(pg, link, key, batch)
+    if is_plain:
+        settle_leases(pg, worker, batch.leases)
+        await unblock_runs(pg, key)
+        return []
+    await _follow_through(pg, way, key)
+    verdicts, again = await _judge(pg, batch, made)
+    if not again:
         return verdicts
+    if way is Way.UNLOCKED:
+        return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in again]
+    if rounds == 0:
+        raise Unavailable("these executions are changed by others all the time; try again")
+    # Cancelled in the meantime, or changed between our look at a row and the lock on it.
+    cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
+    for next_way, left in _by_way(list(again), wait=True, cancelled=cancelled):
+        verdicts += await _make(pg, tenant, worker, left, next_way, rounds=rounds - 1)
+    return verdicts
 
-    async def _apply(
-        self, tenant: str, worker: UUID, moves: list[Transition], way: Way
-    ) -> list[Verdict]:
-        """Make moves of one kind; a batch with a row that cannot be kept is halved to find it."""
-        try:
-            return await self.db.settled(lambda: self._make(tenant, worker, moves, way))
-        except UsageError as error:
-            if len(moves) == 1:
-                return [Verdict(moves[0].id, moves[0].attempt, Ruling.REFUSED, str(error))]
-        middle = len(moves) // 2
-        return [
-            *await self._apply(tenant, worker, moves[:middle], way),
-            *await self._apply(tenant, worker, moves[middle:], way),
-        ]
 
-    async def _refuse(self, batch: MoveBatch, faults: Mapping[UUID, str]) -> list[Verdict]:
-        verdicts, refused = await self._judge(batch, {})
-        return verdicts + [
-            Verdict(move.id, move.attempt, Ruling.REFUSED, faults[move.id]) for move in refused
-        ]
+async def _follow_through(pg: Context, way: Way, tenant: int) -> None:
+    if way is Way.UNLOCKED:
+        notify_after_commit(pg)  # locked runs are left to upkeep
+    else:
+        await after_commit(pg, tenant)
 
-    async def _make(
-        self,
-        tenant: str,
-        worker: UUID,
-        moves: list[Transition],
-        way: Way,
-        *,
-        rounds: int = ROUNDS_MAX,
-    ) -> list[Verdict]:
-        batch = MoveBatch(tenant, worker, moves)
-        is_plain = False
-        is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
-        async with self.db.link() if is_single else self.db.transaction() as link:
-            key = await self.names.tenant(link, tenant)
-            match way:
-                case Way.SUCCEED:
-                    is_plain = await self.succeed(link, key, batch)
-                    made = dict[Fence, Row]()
-                case Way.END:
-                    made = await self.end(link, key, batch)
-                case Way.BACK:
-                    made = await self.back(link, key, batch)
-                case Way.WAIT:
-                    waits = batch.only(await self.unless_over(link, key, batch.moves))
-                    made = await self.back(link, key, waits)
-                case Way.END_LINKED:
-                    made = await self.end_linked(link, key, batch)
-                case Way.UNLOCKED:
-                    made = await self._make_unlocked(link, key, batch)
-        if is_plain:
-            self.settle(worker, batch.leases)
-            await self.unblock_runs(key)
-            return []
-        await self._follow_through(way, key)
-        verdicts, again = await self._judge(batch, made)
-        if not again:
-            return verdicts
-        if way is Way.UNLOCKED:
-            return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in again]
-        if rounds == 0:
-            raise Unavailable("these executions are changed by others all the time; try again")
-        # Cancelled in the meantime, or changed between our look at a row and the lock on it.
-        cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
-        for next_way, left in _by_way(list(again), wait=True, cancelled=cancelled):
-            verdicts += await self._make(tenant, worker, left, next_way, rounds=rounds - 1)
-        return verdicts
 
-    async def _follow_through(self, way: Way, tenant: int) -> None:
-        if way is Way.UNLOCKED:
-            self.notify_after_commit()  # locked runs are left to upkeep
-        else:
-            await self.after_commit(tenant)
-
-    LOCK_LIVE = """
+LOCK_LIVE: Final = """
     SELECT id, cancel_requested_at IS NOT NULL AS is_cancelling FROM daybell.live
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED
     """
 
-    async def _make_unlocked(self, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
-        free, held = await self.try_lock_links(link, tenant, {_links(m) for m in batch.moves})
-        moves = [move for move in batch.moves if _links(move) in free]
-        rows = await link.fetch(self.LOCK_LIVE, tenant, [move.id for move in moves])
-        locked = {row["id"]: row["is_cancelling"] for row in rows}
-        ends = [m for m in moves if m.id in locked and (locked[m.id] or m.target in TERMINAL)]
-        backs = [
-            m for m in moves if m.id in locked and not locked[m.id] and m.target not in TERMINAL
+
+async def _make_unlocked(
+    pg: Context, link: Link, tenant: int, batch: MoveBatch
+) -> dict[Fence, Row]:
+    free, held = await try_lock_links(pg, link, tenant, {_links(m) for m in batch.moves})
+    moves = [move for move in batch.moves if _links(move) in free]
+    rows = await link.fetch(LOCK_LIVE, tenant, [move.id for move in moves])
+    locked = {row["id"]: row["is_cancelling"] for row in rows}
+    ends = [m for m in moves if m.id in locked and (locked[m.id] or m.target in TERMINAL)]
+    backs = [m for m in moves if m.id in locked and not locked[m.id] and m.target not in TERMINAL]
+    made: dict[Fence, Row] = {}
+    if backs:
+        backs = await requeue_ended_waits(pg, link, tenant, backs)
+        made |= await move_back(pg, link, tenant, batch.only(backs))
+    if ends:
+        ended = await end_moves(pg, link, tenant, batch.only(ends), is_linked=True, runs=held)
+        await follow_up(pg, link, tenant, ended.values(), held)
+        made |= ended
+    return made
+
+
+async def _judge(
+    pg: Context, batch: MoveBatch, made: dict[Fence, Row]
+) -> tuple[list[Verdict], dict[Transition, bool]]:
+    """Say what became of each move that was not simply made.
+
+    Second: moves that still can be made, and whether cancelling was requested meanwhile.
+    """
+    verdicts: list[Verdict] = []
+    doubtful: list[Transition] = []
+    for move in batch.moves:
+        row = made.get(_fence(move))
+        if row is None:
+            doubtful.append(move)
+        elif row["state"] == CANCELLED and move.target is not State.CANCELLED:
+            verdicts.append(Verdict(move.id, move.attempt, Ruling.CANCELLED))
+    settle_leases(
+        pg, batch.worker, count_by_lease([move for move in batch.moves if _fence(move) in made])
+    )
+    if not doubtful:
+        return verdicts, {}
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, batch.tenant)
+        recorded = await _recorded(pg, link, key, doubtful)
+        held = await _still_held(pg, link, key, batch.only(doubtful))
+        rows = await link.fetch(CURRENT, key, [move.id for move in doubtful])
+    current = {row["id"]: row["attempt"] for row in rows}
+    again = {
+        # With the links that it has, which whoever claimed it may not have known.
+        replace(move, gate=row["gate"], schedule=row["schedule"], run=row["run"]): row[
+            "is_cancelling"
         ]
-        made: dict[Fence, Row] = {}
-        if backs:
-            backs = await self.unless_over(link, tenant, backs)
-            made |= await self.back(link, tenant, batch.only(backs))
-        if ends:
-            ended = await self.end(link, tenant, batch.only(ends), is_linked=True, runs=held)
-            await self.follow_up(link, tenant, ended.values(), held)
-            made |= ended
-        return made
+        for move in doubtful
+        if (row := held.get(_fence(move))) is not None
+    }
+    for move in doubtful:
+        if _fence(move) not in held:
+            record = recorded.get(_fence(move))
+            verdicts += _ruling(move, record, batch.worker, current.get(move.id))
+    return verdicts, again
 
-    async def _judge(
-        self, batch: MoveBatch, made: dict[Fence, Row]
-    ) -> tuple[list[Verdict], dict[Transition, bool]]:
-        """Say what became of each move that was not simply made.
 
-        Second: moves that still can be made, and whether cancelling was requested meanwhile.
-        """
-        verdicts: list[Verdict] = []
-        doubtful: list[Transition] = []
-        for move in batch.moves:
-            row = made.get(_fence(move))
-            if row is None:
-                doubtful.append(move)
-            elif row["state"] == CANCELLED and move.target is not State.CANCELLED:
-                verdicts.append(Verdict(move.id, move.attempt, Ruling.CANCELLED))
-        self.settle(
-            batch.worker, count_by_lease([move for move in batch.moves if _fence(move) in made])
-        )
-        if not doubtful:
-            return verdicts, {}
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, batch.tenant)
-            recorded = await self._recorded(link, key, doubtful)
-            held = await self._still_held(link, key, batch.only(doubtful))
-            rows = await link.fetch(self.CURRENT, key, [move.id for move in doubtful])
-        current = {row["id"]: row["attempt"] for row in rows}
-        again = {
-            # With the links that it has, which whoever claimed it may not have known.
-            replace(move, gate=row["gate"], schedule=row["schedule"], run=row["run"]): row[
-                "is_cancelling"
-            ]
-            for move in doubtful
-            if (row := held.get(_fence(move))) is not None
-        }
-        for move in doubtful:
-            if _fence(move) not in held:
-                record = recorded.get(_fence(move))
-                verdicts += _ruling(move, record, batch.worker, current.get(move.id))
-        return verdicts, again
-
-    RECORDED = f"""
+RECORDED: Final = f"""
     SELECT id, attempt, worker, outcome FROM daybell.attempt
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
@@ -1109,7 +1056,7 @@ class Applying(Moving, EventWaits):
     SELECT h.id, h.attempt, h.worker, h.outcome FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
-    CURRENT = f"""
+CURRENT: Final = f"""
     SELECT id, attempt FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
     SELECT id, attempt FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
@@ -1117,22 +1064,25 @@ class Applying(Moving, EventWaits):
     SELECT h.id, h.attempt FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
-    async def _recorded(
-        self, link: Link, tenant: int, moves: Sequence[Transition]
-    ) -> dict[Fence, Row]:
-        rows = await link.fetch(self.RECORDED, tenant, [move.id for move in moves])
-        return {(row["id"], row["attempt"]): row for row in rows}
 
-    STILL_HELD = f"""
+async def _recorded(
+    pg: Context, link: Link, tenant: int, moves: Sequence[Transition]
+) -> dict[Fence, Row]:
+    rows = await link.fetch(RECORDED, tenant, [move.id for move in moves])
+    return {(row["id"], row["attempt"]): row for row in rows}
+
+
+STILL_HELD: Final = f"""
     WITH {HELD}
     SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling, v.gate, v.schedule,
            CASE WHEN v.node IS NOT NULL THEN v.parent END AS run
       FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
     """
 
-    async def _still_held(self, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
-        rows = await link.fetch(self.STILL_HELD, *batch.guard(tenant))
-        return {(row["id"], row["attempt"]): row for row in rows}
+
+async def _still_held(pg: Context, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+    rows = await link.fetch(STILL_HELD, *batch.guard(tenant))
+    return {(row["id"], row["attempt"]): row for row in rows}
 
 
 def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:

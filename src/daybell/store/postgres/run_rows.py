@@ -42,6 +42,7 @@ from daybell.core.workflow.run import (
 from daybell.errors import Unavailable
 from daybell.store.codec import NODE_CODES, NODE_STATES, RULE_CODES, RULES, STATE_CODES
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.context import Context
 from daybell.store.postgres.names import BEGAN
 from daybell.store.run_driver import stamp_node
 
@@ -117,19 +118,16 @@ class RowCache:
         self.places: dict[UUID, dict[str, Ctid]] = {}
 
 
-class NodeRows:
-    """Reading, within a transaction that has the locks of the runs."""
-
-    # One probe for each, whatever the planner believes of the table's size.
-    THESE = """
+# One probe for each, whatever the planner believes of the table's size.
+THESE: Final = """
       FROM (SELECT coalesce(u.run, ($2::uuid[])[1]) AS run, u.label
               FROM unnest($2::uuid[], $3::text[]) u(run, label)) u,
            LATERAL (SELECT *, ctid AS lies_at FROM daybell.node n
                      WHERE n.run = u.run AND n.label = u.label AND n.tenant = $1 LIMIT 1) n"""
-    READ = f"SELECT {READ_COLUMNS} {THESE}"
-    SPECS = f"SELECT n.run, n.label, n.spec, n.input {THESE}"
-    RESULTS = f"SELECT n.run, n.label, n.result {THESE} WHERE n.result IS NOT NULL"
-    SOME_NODES = f"""
+READ: Final = f"SELECT {READ_COLUMNS} {THESE}"
+SPECS: Final = f"SELECT n.run, n.label, n.spec, n.input {THESE}"
+RESULTS: Final = f"SELECT n.run, n.label, n.result {THESE} WHERE n.result IS NOT NULL"
+SOME_NODES: Final = f"""
     SELECT {READ_COLUMNS}
       FROM unnest($2::uuid[], $3::int[]) u(run, most),
            LATERAL (SELECT *, ctid AS lies_at FROM daybell.node n
@@ -137,8 +135,8 @@ class NodeRows:
                      ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
     """
-    # Of nodes that wait, one row for all that are alike.
-    WAITING_ALIKE = f"""
+# Of nodes that wait, one row for all that are alike.
+WAITING_ALIKE: Final = f"""
     SELECT u.run, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.spec,
            array_agg(n.label ORDER BY n.place) AS labels,
            array_agg(n.lies_at ORDER BY n.place) AS places
@@ -146,10 +144,10 @@ class NodeRows:
      WHERE n.state = {NODE_CODES[NodeState.WAITING]} AND NOT n.is_map
      GROUP BY 1, 2, 3, 4, 5, 6, 7
     """
-    GOING_ON = SOME_NODES % "n.is_todo"
-    READY = SOME_NODES % "n.is_ready"
-    # Items are never WAITING. The nodes of a graph are looked through: this is seldom asked.
-    UNSTARTED = f"""
+GOING_ON: Final = SOME_NODES % "n.is_todo"
+READY: Final = SOME_NODES % "n.is_ready"
+# Items are never WAITING. The nodes of a graph are looked through: this is seldom asked.
+UNSTARTED_NODES: Final = f"""
     SELECT {READ_COLUMNS}
       FROM unnest($2::uuid[], $3::int[]) u(run, most), LATERAL (
              SELECT * FROM (
@@ -161,9 +159,9 @@ class NodeRows:
               ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
     """
-    LEAVES = SOME_NODES % "n.of IS NULL AND n.edges = '[]'"
-    FAILED = SOME_NODES % f"n.of IS NULL AND n.state = {NODE_CODES[NodeState.FAILED]}"
-    ITEM_RESULTS = """
+LEAVES: Final = SOME_NODES % "n.of IS NULL AND n.edges = '[]'"
+FAILED: Final = SOME_NODES % f"n.of IS NULL AND n.state = {NODE_CODES[NodeState.FAILED]}"
+ITEM_RESULTS: Final = """
     SELECT n.run, n.label, n.result
       FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) u(run, of, low, high),
            LATERAL (SELECT * FROM daybell.node n
@@ -171,101 +169,110 @@ class NodeRows:
                        AND n.tenant = $1 AND n.of = u.of AND n.result IS NOT NULL OFFSET 0) n
     """
 
-    async def answers(
-        self, link: Link, tenant: int, asks: Mapping[UUID, RunQuery | ReadIdentical], seen: RowCache
-    ) -> dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]]:
-        """What these runs ask for; those that ask the same kind of thing are asked for together.
-        `seen`: what is known since the runs were locked.
-        """
-        kinds: dict[type[Any], dict[UUID, Any]] = {}
-        for run, ask in asks.items():
-            kinds.setdefault(type(ask), {})[run] = ask
-        found: dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]] = {}
-        for kind, some in kinds.items():
-            if kind is ReadIdentical:
-                found |= await self._alike(link, tenant, some)
-            elif kind in (ReadSpecs, ReadResults, ReadItemResults):
-                found |= await self._texts(link, tenant, kind, some, seen)
-            else:
-                found |= await self._nodes(link, tenant, kind, some, seen)
-        return found
 
-    async def _nodes(
-        self, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
-    ) -> dict[UUID, list[Node]]:
-        found: dict[UUID, list[Node]] = {run: [] for run in asks}
-        if kind is ReadNodes and seen.nodes:
-            asks = {
-                run: _rest(ask, seen.nodes.get(run, {}), found[run]) for run, ask in asks.items()
-            }
-            asks = {run: ask for run, ask in asks.items() if ask.labels}
-            if not asks:
-                return found
-        query, arguments = self._question(kind, asks)
-        first = arguments[0][0]
-        specs, places = seen.specs.setdefault(first, {}), seen.places.setdefault(first, {})
-        for *few, spec, input, place, run in await link.fetch(query, tenant, *arguments):
-            node = _make_node(*few)
-            if run is not None and run != first:
-                specs, places = seen.specs.setdefault(run, {}), seen.places.setdefault(run, {})
-                first = run
-            if spec is not None:
-                specs[node.label] = spec, input
-            places[node.label] = place
-            found[first].append(node)
-        return found
+async def answer_asks(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    asks: Mapping[UUID, RunQuery | ReadIdentical],
+    seen: RowCache,
+) -> dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]]:
+    """What these runs ask for; those that ask the same kind of thing are asked for together.
+    `seen`: what is known since the runs were locked.
+    """
+    kinds: dict[type[Any], dict[UUID, Any]] = {}
+    for run, ask in asks.items():
+        kinds.setdefault(type(ask), {})[run] = ask
+    found: dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]] = {}
+    for kind, some in kinds.items():
+        if kind is ReadIdentical:
+            found |= await _alike(pg, link, tenant, some)
+        elif kind in (ReadSpecs, ReadResults, ReadItemResults):
+            found |= await _texts(pg, link, tenant, kind, some, seen)
+        else:
+            found |= await _nodes(pg, link, tenant, kind, some, seen)
+    return found
 
-    async def _alike(
-        self, link: Link, tenant: int, asks: Mapping[UUID, Any]
-    ) -> dict[UUID, list[WaitingGroup]]:
-        found: dict[UUID, list[WaitingGroup]] = {run: [] for run in asks}
-        query, arguments = self._question(ReadIdentical, asks)
-        for run, rule, *counts, spec, labels, places in await link.fetch(query, tenant, *arguments):
-            found[run].append(WaitingGroup(RULES[rule], Counts(*counts), spec, labels, places))
-        return found
 
-    async def _texts(
-        self, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
-    ) -> dict[UUID, dict[str, Any]]:
-        found: dict[UUID, dict[str, Any]] = {run: {} for run in asks}
-        if kind is ReadSpecs:
-            found |= {run: seen.specs.get(run, {}) for run in asks}
-            missing = {
-                run: ReadSpecs(tuple(label for label in ask.labels if label not in found[run]))
-                for run, ask in asks.items()
-            }
-            asks = {run: ask for run, ask in missing.items() if ask.labels}
-        if asks:
-            query, arguments = self._question(kind, asks)
-            for run, label, *values in await link.fetch(query, tenant, *arguments):
-                found[run][label] = values[0] if len(values) == 1 else tuple(values)
-        return found
+async def _nodes(
+    pg: Context, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
+) -> dict[UUID, list[Node]]:
+    found: dict[UUID, list[Node]] = {run: [] for run in asks}
+    if kind is ReadNodes and seen.nodes:
+        asks = {run: _rest(ask, seen.nodes.get(run, {}), found[run]) for run, ask in asks.items()}
+        asks = {run: ask for run, ask in asks.items() if ask.labels}
+        if not asks:
+            return found
+    query, arguments = _question(pg, kind, asks)
+    first = arguments[0][0]
+    specs, places = seen.specs.setdefault(first, {}), seen.places.setdefault(first, {})
+    for *few, spec, input, place, run in await link.fetch(query, tenant, *arguments):
+        node = _make_node(*few)
+        if run is not None and run != first:
+            specs, places = seen.specs.setdefault(run, {}), seen.places.setdefault(run, {})
+            first = run
+        if spec is not None:
+            specs[node.label] = spec, input
+        places[node.label] = place
+        found[first].append(node)
+    return found
 
-    def _question(self, kind: type[Any], asks: Mapping[UUID, Any]) -> tuple[str, list[list[Any]]]:
-        limited = {
-            ReadTodo: self.GOING_ON,
-            ReadReady: self.READY,
-            ReadUnstarted: self.UNSTARTED,
-            ReadFailed: self.FAILED,
+
+async def _alike(
+    pg: Context, link: Link, tenant: int, asks: Mapping[UUID, Any]
+) -> dict[UUID, list[WaitingGroup]]:
+    found: dict[UUID, list[WaitingGroup]] = {run: [] for run in asks}
+    query, arguments = _question(pg, ReadIdentical, asks)
+    for run, rule, *counts, spec, labels, places in await link.fetch(query, tenant, *arguments):
+        found[run].append(WaitingGroup(RULES[rule], Counts(*counts), spec, labels, places))
+    return found
+
+
+async def _texts(
+    pg: Context, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
+) -> dict[UUID, dict[str, Any]]:
+    found: dict[UUID, dict[str, Any]] = {run: {} for run in asks}
+    if kind is ReadSpecs:
+        found |= {run: seen.specs.get(run, {}) for run in asks}
+        missing = {
+            run: ReadSpecs(tuple(label for label in ask.labels if label not in found[run]))
+            for run, ask in asks.items()
         }
-        if (query := limited.get(kind)) is not None:
-            return query, [list(asks), [ask.limit for ask in asks.values()]]
-        if kind is ReadLeaves:
-            return self.LEAVES, [list(asks), [None] * len(asks)]
-        if kind is ReadItemResults:
-            groups = [ask.group for ask in asks.values()]
-            lows = [group + BRACKET for group in groups]
-            highs = [group + AFTER_BRACKET for group in groups]
-            return self.ITEM_RESULTS, [list(asks), groups, lows, highs]
-        pairs = [(run, label) for run, ask in asks.items() for label in ask.labels]
-        by_label = {
-            ReadNodes: self.READ,
-            ReadIdentical: self.WAITING_ALIKE,
-            ReadSpecs: self.SPECS,
-            ReadResults: self.RESULTS,
-        }
-        query = by_label[kind]
-        return query, [collapse_constant([run for run, _ in pairs]), [label for _, label in pairs]]
+        asks = {run: ask for run, ask in missing.items() if ask.labels}
+    if asks:
+        query, arguments = _question(pg, kind, asks)
+        for run, label, *values in await link.fetch(query, tenant, *arguments):
+            found[run][label] = values[0] if len(values) == 1 else tuple(values)
+    return found
+
+
+def _question(
+    pg: Context, kind: type[Any], asks: Mapping[UUID, Any]
+) -> tuple[str, list[list[Any]]]:
+    limited = {
+        ReadTodo: GOING_ON,
+        ReadReady: READY,
+        ReadUnstarted: UNSTARTED_NODES,
+        ReadFailed: FAILED,
+    }
+    if (query := limited.get(kind)) is not None:
+        return query, [list(asks), [ask.limit for ask in asks.values()]]
+    if kind is ReadLeaves:
+        return LEAVES, [list(asks), [None] * len(asks)]
+    if kind is ReadItemResults:
+        groups = [ask.group for ask in asks.values()]
+        lows = [group + BRACKET for group in groups]
+        highs = [group + AFTER_BRACKET for group in groups]
+        return ITEM_RESULTS, [list(asks), groups, lows, highs]
+    pairs = [(run, label) for run, ask in asks.items() for label in ask.labels]
+    by_label = {
+        ReadNodes: READ,
+        ReadIdentical: WAITING_ALIKE,
+        ReadSpecs: SPECS,
+        ReadResults: RESULTS,
+    }
+    query = by_label[kind]
+    return query, [collapse_constant([run for run, _ in pairs]), [label for _, label in pairs]]
 
 
 def _rest(ask: ReadNodes, known: Mapping[str, Node], found: list[Node]) -> ReadNodes:
@@ -359,7 +366,7 @@ def read_run(row: Row) -> Run:
 # What decisions about runs come to, as rows that are added and changed.
 #
 # A run may have tens of thousands of nodes, and each is written three times: when it is made,
-# started and ended. The start is written with its execution, see `starting.py`; the usual end has
+# started and ended. The start is written with its execution, see `progress.py`; the usual end has
 # a statement of its own, which sends what it changes and nothing else.
 
 SUCCEEDED: Final = NODE_CODES[NodeState.SUCCEEDED]
@@ -374,12 +381,9 @@ def numbered(first: int, count: int) -> list[str]:
     return [f"${number}" for number in range(first, first + count)]
 
 
-class NodeWrites:
-    """Writing, within a transaction that has the locks of the runs."""
-
-    # Each row is found by itself, then changed where it lies: see `Moving.BACK`. What is not sent
-    # is zero, false or NULL.
-    FOUND_NODES = """
+# Each row is found by itself, then changed where it lies: see `queue.BACK`. What is not sent
+# is zero, false or NULL.
+FOUND_NODES: Final = """
     WITH u AS MATERIALIZED (
       SELECT u.*, x.place
         FROM unnest($2::uuid[], $3::text[], $4::smallint[], $5::int[], $6::int[], $7::int[],
@@ -391,7 +395,7 @@ class NodeWrites:
              LATERAL (SELECT n.ctid AS place FROM daybell.node n
                        WHERE n.run = coalesce(u.run, ($2::uuid[])[1]) AND n.label = u.label
                          AND n.tenant = $1 LIMIT 1) x)"""
-    SET_NODES = """
+SET_NODES: Final = """
     UPDATE daybell.node n
        SET state = u.state, succeeded = coalesce(u.succeeded, 0), failed = coalesce(u.failed, 0),
            skipped = coalesce(u.skipped, 0), told = coalesce(u.told, 0),
@@ -401,16 +405,16 @@ class NodeWrites:
            started_at = u.started_at, finished_at = u.finished_at, execution = u.execution,
            reason = u.reason, result = coalesce(u.result, n.result)
       FROM u WHERE n.ctid = u.place"""
-    CHANGE_NODES = f"{FOUND_NODES} {SET_NODES}"
-    # Nodes of one run whose executions have ended alike.
-    END_NODES = """
+CHANGE_NODES: Final = f"{FOUND_NODES} {SET_NODES}"
+# Nodes of one run whose executions have ended alike.
+END_NODES: Final = """
     UPDATE daybell.node n
        SET state = $5, told = $6, finished_at = $7, reason = $8, started_at = u.started_at,
            is_todo = false, result = coalesce(u.result, n.result)
       FROM unnest($2::tid[], $3::float8[], $4::text[]) u(place, started_at, result)
      WHERE n.ctid = u.place AND (n.run = $1) IS TRUE
     """
-    SET_RUNS = """
+SET_RUNS: Final = """
     UPDATE daybell.run r
        SET unended = u.unended, running = u.running, ready = u.ready, lost_leaves = u.lost_leaves,
            is_todo = u.is_todo, stopping = u.stopping, failed = u.failed,
@@ -425,103 +429,111 @@ class NodeWrites:
             OFFSET 0) u
      WHERE r.ctid = u.place
     """
-    CHANGE_RUNS = SET_RUNS.format(*numbered(2, 10))
-    # Both at once: most often a few nodes and one run.
-    CHANGE_ALL = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*numbered(20, 10))}"
+CHANGE_RUNS: Final = SET_RUNS.format(*numbered(2, 10))
+# Both at once: most often a few nodes and one run.
+CHANGE_ALL: Final = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*numbered(20, 10))}"
 
-    async def write(
-        self,
-        link: Link,
-        tenant: int,
-        held: Mapping[UUID, LockedRun],
-        steps: Mapping[UUID, Advance],
-        marked: Mapping[UUID, Mapping[str, Node]],
-        seen: RowCache,
-    ) -> None:
-        """Keep what has been decided about runs and their nodes. Those that are marked are written
-        with their executions.
-        """
-        changed = [
-            (run, stamp_node(node, held[run].now), step.results.get(node.label))
-            for run, step in steps.items()
-            for node in step.changed
-            if node.label not in marked[run]
-        ]
-        if len(changed) >= ALIKE_MIN:
-            changed = await self._end_nodes(link, changed, seen)
-        for run in steps:
-            await self._end_moved(link, run, seen.moved.get(run, ()))
-        rows = transpose_rows([_run_row(step, held[run].now) for run, step in steps.items()])
-        if changed:
-            await link.execute(self.CHANGE_ALL, tenant, *_trimmed(changed), *rows)
+
+async def write_steps(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    held: Mapping[UUID, LockedRun],
+    steps: Mapping[UUID, Advance],
+    marked: Mapping[UUID, Mapping[str, Node]],
+    seen: RowCache,
+) -> None:
+    """Keep what has been decided about runs and their nodes. Those that are marked are written
+    with their executions.
+    """
+    changed = [
+        (run, stamp_node(node, held[run].now), step.results.get(node.label))
+        for run, step in steps.items()
+        for node in step.changed
+        if node.label not in marked[run]
+    ]
+    if len(changed) >= ALIKE_MIN:
+        changed = await _end_nodes(pg, link, changed, seen)
+    for run in steps:
+        await _end_moved(pg, link, run, seen.moved.get(run, ()))
+    rows = transpose_rows([_run_row(step, held[run].now) for run, step in steps.items()])
+    if changed:
+        await link.execute(CHANGE_ALL, tenant, *_trimmed(changed), *rows)
+    else:
+        await link.execute(CHANGE_RUNS, tenant, *rows)
+    new = [
+        (run, _stamped(one, held[run].now), step.results)
+        for run, step in steps.items()
+        for one in step.new
+    ]
+    if new:
+        await add_nodes(pg, link, tenant, new)
+
+
+async def _end_nodes(
+    pg: Context, link: Link, changed: Sequence[Changed], seen: RowCache
+) -> list[Changed]:
+    """Write usual ends, if there are many; answers the rest."""
+    alike: dict[tuple[Any, ...], list[Changed]] = {}
+    rest: list[Changed] = []
+    for one in changed:
+        run, node, _ = one
+        if _is_usual_end(node) and node.label in seen.places[run]:
+            key = run, node.state, node.told, node.finished_at, node.reason
+            alike.setdefault(key, []).append(one)
         else:
-            await link.execute(self.CHANGE_RUNS, tenant, *rows)
-        new = [
-            (run, _stamped(one, held[run].now), step.results)
-            for run, step in steps.items()
-            for one in step.new
-        ]
-        if new:
-            await self.add_nodes(link, tenant, new)
-
-    async def _end_nodes(
-        self, link: Link, changed: Sequence[Changed], seen: RowCache
-    ) -> list[Changed]:
-        """Write usual ends, if there are many; answers the rest."""
-        alike: dict[tuple[Any, ...], list[Changed]] = {}
-        rest: list[Changed] = []
-        for one in changed:
-            run, node, _ = one
-            if _is_usual_end(node) and node.label in seen.places[run]:
-                key = run, node.state, node.told, node.finished_at, node.reason
-                alike.setdefault(key, []).append(one)
-            else:
-                rest.append(one)
-        for (run, state, told, finished_at, reason), some in alike.items():
-            if len(some) < ALIKE_MIN:
-                rest += some
-                continue
-            results = [result for _, _, result in some]
-            places = seen.places[run]
-            await self._end_alike(
-                link,
-                run,
-                [places[node.label] for _, node, _ in some],
-                [node.started_at for _, node, _ in some],
-                results if any(results) else [],
-                NODE_CODES[state],
-                told,
-                finished_at,
-                reason,
-            )
-        return rest
-
-    async def _end_moved(self, link: Link, run: UUID, moved: Iterable[EndedGroup]) -> None:
-        alike: dict[tuple[int, Instant], list[EndedGroup]] = {}
-        for one in moved:
-            told = len(one.same.edges) if one.same.group is None else 1
-            alike.setdefault((told, one.finished_at), []).append(one)
-        for (told, finished_at), some in alike.items():
-            places = [place for one in some for place in one.places]
-            starts = [start for one in some for start in one.starts]
-            await self._end_alike(link, run, places, starts, [], SUCCEEDED, told, finished_at, None)
-
-    async def _end_alike(self, link: Link, run: UUID, places: list[Ctid], *values: object) -> None:
-        answer = await link.execute(self.END_NODES, run, places, *values)
-        if answer != f"UPDATE {len(places)}":
-            raise Unavailable("nodes of this run were moved by others; try again")
-
-    async def add_nodes(self, link: Link, tenant: int, new: Iterable[New]) -> None:
-        """Keep new nodes: of a run that begins, or items of a mapped one."""
-        # What is zero, false or NULL in all of them is so by itself.
-        named = _inserted(tenant, list(new))
-        used = {name: column for name, column in named.items() if any(column)}
-        await link.copy_records_to_table(
-            "node",
-            schema_name="daybell",
-            columns=tuple(used),
-            records=zip(*used.values(), strict=True),
+            rest.append(one)
+    for (run, state, told, finished_at, reason), some in alike.items():
+        if len(some) < ALIKE_MIN:
+            rest += some
+            continue
+        results = [result for _, _, result in some]
+        places = seen.places[run]
+        await _end_alike(
+            pg,
+            link,
+            run,
+            [places[node.label] for _, node, _ in some],
+            [node.started_at for _, node, _ in some],
+            results if any(results) else [],
+            NODE_CODES[state],
+            told,
+            finished_at,
+            reason,
         )
+    return rest
+
+
+async def _end_moved(pg: Context, link: Link, run: UUID, moved: Iterable[EndedGroup]) -> None:
+    alike: dict[tuple[int, Instant], list[EndedGroup]] = {}
+    for one in moved:
+        told = len(one.same.edges) if one.same.group is None else 1
+        alike.setdefault((told, one.finished_at), []).append(one)
+    for (told, finished_at), some in alike.items():
+        places = [place for one in some for place in one.places]
+        starts = [start for one in some for start in one.starts]
+        await _end_alike(pg, link, run, places, starts, [], SUCCEEDED, told, finished_at, None)
+
+
+async def _end_alike(
+    pg: Context, link: Link, run: UUID, places: list[Ctid], *values: object
+) -> None:
+    answer = await link.execute(END_NODES, run, places, *values)
+    if answer != f"UPDATE {len(places)}":
+        raise Unavailable("nodes of this run were moved by others; try again")
+
+
+async def add_nodes(pg: Context, link: Link, tenant: int, new: Iterable[New]) -> None:
+    """Keep new nodes: of a run that begins, or items of a mapped one."""
+    # What is zero, false or NULL in all of them is so by itself.
+    named = _inserted(tenant, list(new))
+    used = {name: column for name, column in named.items() if any(column)}
+    await link.copy_records_to_table(
+        "node",
+        schema_name="daybell",
+        columns=tuple(used),
+        records=zip(*used.values(), strict=True),
+    )
 
 
 def _stamped(new: NewNode, now: Instant) -> NewNode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -18,19 +19,41 @@ from daybell.core.workflow.run import Plan, RunDetail, Spec
 from daybell.errors import Unavailable
 from daybell.store.codec import STATES
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
-from daybell.store.postgres.enqueue import STALE_TRIES
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued, resolve
+from daybell.store.postgres.gates import charge
 from daybell.store.postgres.names import Outdated, Specs
-from daybell.store.postgres.progress import HAS_ROOM
-from daybell.store.postgres.queue import HELD, IS_HELD, Applying, count_by_lease, fence_columns
+from daybell.store.postgres.progress import (
+    HAS_ROOM,
+    advance_run,
+    after_commit,
+    all_nodes,
+    follow_up,
+    keep_run,
+    lock_links_of,
+    lock_runs,
+    notify_after_commit,
+    stop_run,
+    take_over,
+)
+from daybell.store.postgres.queue import (
+    HELD,
+    IS_HELD,
+    apply,
+    count_by_lease,
+    fence_columns,
+    settle_leases,
+)
 from daybell.store.postgres.run_rows import (
     NODE_COLUMNS,
     RUN_COLUMNS,
     LockedRun,
+    add_nodes,
     read_node,
     read_run,
 )
 from daybell.store.postgres.timeouts import pace_of
-from daybell.store.postgres.views import LIVE_STATE, WITH, Charting
+from daybell.store.postgres.views import LIVE_STATE, WITH, get_execution
 from daybell.store.run_driver import (
     ExecutionStatus,
     check_level,
@@ -44,22 +67,20 @@ logger = logging.getLogger("daybell.store")
 _read_spec = msgspec.json.Decoder(Spec).decode
 
 
-class Running(Applying, Charting):
-    """See `protocol.Runs`."""
+async def expand(pg: Context, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
+    key = await pg.names.prepare_lanes(tenant, _lanes(claimed, plan))
+    with pg.db.at_pace(pace_of(len(plan.nodes))):
+        is_made = await pg.db.settled(lambda: _expand(pg, key, worker, claimed, plan))
+    if is_made is None:
+        return not await apply(pg, tenant, worker=worker, transitions=[after_cancel(claimed)])
+    if is_made:
+        settle_leases(pg, worker, {claimed.lease: 1})
+        await after_commit(pg, key)
+    return is_made
 
-    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
-        key = await self.names.prepare_lanes(tenant, _lanes(claimed, plan))
-        with self.db.at_pace(pace_of(len(plan.nodes))):
-            is_made = await self.db.settled(lambda: self._expand(key, worker, claimed, plan))
-        if is_made is None:
-            return not await self.apply(tenant, worker=worker, transitions=[after_cancel(claimed)])
-        if is_made:
-            self.settle(worker, {claimed.lease: 1})
-            await self.after_commit(key)
-        return is_made
 
-    # From here on it is in nobody's hands, which its state says: see IS_HELD.
-    EXPAND = f"""
+# From here on it is in nobody's hands, which its state says: see IS_HELD.
+EXPAND: Final = f"""
     WITH {HELD}
     UPDATE daybell.live v
        SET state = 5, started_at = daybell.now(), progress = NULL, note = NULL, reason = NULL
@@ -68,70 +89,80 @@ class Running(Applying, Charting):
     RETURNING v.job, v.version, v.lane, v.priority, v.gate, v.schedule, v.parent, v.node,
               v.scheduled_for, v.started_at AS now
     """
-    IS_CANCELLED = f"""
+IS_CANCELLED: Final = f"""
     WITH {HELD}
     SELECT v.cancel_requested_at IS NOT NULL FROM daybell.live v
      WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
     """
-    BEGIN_AGAIN = """
+BEGIN_AGAIN: Final = """
     UPDATE daybell.run SET finished_at = NULL WHERE id = $2 AND tenant = $1
     """
 
-    async def _expand(self, tenant: int, worker: UUID, claimed: Claimed, plan: Plan) -> bool | None:
-        """Begin a run. None: it is to be cancelled instead."""
-        leases = count_by_lease([claimed])
-        guard = (tenant, worker, list(leases), *fence_columns([claimed], leases))
-        async with self.db.transaction() as link:
-            _, held = await self.lock_links_of(link, tenant, "live", [claimed.id], [claimed.id])
-            row = await link.fetchrow(self.EXPAND, *guard)
-            if row is None:
-                is_cancelled = await link.fetchval(self.IS_CANCELLED, *guard)
-                return None if is_cancelled else False
-            if claimed.id in held:  # it was put back, and goes on with what it has
-                await link.execute(self.BEGIN_AGAIN, tenant, claimed.id)
-                one = held[claimed.id]
-                held[claimed.id] = replace(
-                    one, run=replace(one.run, is_todo=True), is_finished=False
-                )
-            else:
-                held[claimed.id] = await self._begin(link, tenant, claimed.id, row, held, plan)
-            await self.follow_up(link, tenant, (), held, {claimed.id: ()})
-        return True
 
-    async def _begin(
-        self, link: Link, tenant: int, id: UUID, row: Row, held: dict[UUID, LockedRun], plan: Plan
-    ) -> LockedRun:
-        """Keep the nodes of a run that was not there before."""
-        run = plan.run(id)
-        around = None if row["node"] is None else held.get(row["parent"])
-        depth = 0 if around is None else around.depth + 1
-        check_level(depth + 1)
-        parent = None if around is None else row["parent"]
-        await self.keep_run(link, tenant, run, row, depth=depth, parent=parent)
-        await self.add_nodes(link, tenant, ((id, new, {}) for new in plan.nodes))
-        return LockedRun(
-            run=run,
-            job=row["job"],
-            version=row["version"],
-            lane=row["lane"],
-            priority=row["priority"],
-            depth=depth,
-            now=row["now"],
-            scheduled_for=row["scheduled_for"],
-        )
+async def _expand(
+    pg: Context, tenant: int, worker: UUID, claimed: Claimed, plan: Plan
+) -> bool | None:
+    """Begin a run. None: it is to be cancelled instead."""
+    leases = count_by_lease([claimed])
+    guard = (tenant, worker, list(leases), *fence_columns([claimed], leases))
+    async with pg.db.transaction() as link:
+        _, held = await lock_links_of(pg, link, tenant, "live", [claimed.id], [claimed.id])
+        row = await link.fetchrow(EXPAND, *guard)
+        if row is None:
+            is_cancelled = await link.fetchval(IS_CANCELLED, *guard)
+            return None if is_cancelled else False
+        if claimed.id in held:  # it was put back, and goes on with what it has
+            await link.execute(BEGIN_AGAIN, tenant, claimed.id)
+            one = held[claimed.id]
+            held[claimed.id] = replace(one, run=replace(one.run, is_todo=True), is_finished=False)
+        else:
+            held[claimed.id] = await _begin(pg, link, tenant, claimed.id, row, held, plan)
+        await follow_up(pg, link, tenant, (), held, {claimed.id: ()})
+    return True
 
-    async def advance(self, tenant: str, run: UUID) -> bool:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-        has_more = await self.advance_run(key, run)
-        self.unfinished.pop((key, run), None)  # the caller knows
-        self.notify_after_commit()
-        return bool(has_more)
 
-    # Runs with something to do; those that were to be stopped by somebody who is gone. Of
-    # what is being cancelled there is little: `+ 0` keeps off the index of all that runs. Last,
-    # those for which there is room in their tenant's quota by now.
-    UNFINISHED = f"""
+async def _begin(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    id: UUID,
+    row: Row,
+    held: dict[UUID, LockedRun],
+    plan: Plan,
+) -> LockedRun:
+    """Keep the nodes of a run that was not there before."""
+    run = plan.run(id)
+    around = None if row["node"] is None else held.get(row["parent"])
+    depth = 0 if around is None else around.depth + 1
+    check_level(depth + 1)
+    parent = None if around is None else row["parent"]
+    await keep_run(pg, link, tenant, run, row, depth=depth, parent=parent)
+    await add_nodes(pg, link, tenant, ((id, new, {}) for new in plan.nodes))
+    return LockedRun(
+        run=run,
+        job=row["job"],
+        version=row["version"],
+        lane=row["lane"],
+        priority=row["priority"],
+        depth=depth,
+        now=row["now"],
+        scheduled_for=row["scheduled_for"],
+    )
+
+
+async def advance(pg: Context, tenant: str, run: UUID) -> bool:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+    has_more = await advance_run(pg, key, run)
+    pg.unfinished.pop((key, run), None)  # the caller knows
+    notify_after_commit(pg)
+    return bool(has_more)
+
+
+# Runs with something to do; those that were to be stopped by somebody who is gone. Of
+# what is being cancelled there is little: `+ 0` keeps off the index of all that runs. Last,
+# those for which there is room in their tenant's quota by now.
+UNFINISHED: Final = f"""
     (SELECT tenant, id, false AS is_stopping FROM daybell.run WHERE is_todo ORDER BY id LIMIT $1)
     UNION ALL
     (SELECT r.tenant, r.id, true FROM daybell.run r
@@ -154,94 +185,100 @@ class Running(Applying, Charting):
                       ORDER BY id LIMIT $1) r)
     """
 
-    async def advance_runs(self, *, limit: int = 100) -> int:
-        check_limit(limit)
-        async with self.db.link() as link:
-            rows = await link.fetch(self.UNFINISHED, limit)
-        found = {(row["tenant"], row["id"]): row["is_stopping"] for row in rows}
-        advanced = 0
-        for (tenant, run), is_stopping in list(found.items())[:limit]:
-            try:
-                if is_stopping:
-                    await self.stop_run(tenant, run)
-                elif await self.advance_run(tenant, run, wait=False) is None:
-                    continue
-            except Unavailable:
-                raise
-            except Exception:
-                # One run that cannot go on must not keep the others from it.
-                logger.exception("run %s cannot go on", run)
-                continue
-            self.unfinished.pop((tenant, run), None)
-            advanced += is_stopping is not None  # others may have taken the room
-        self.notify_after_commit()
-        return advanced
 
-    RUN = f"SELECT {RUN_COLUMNS} FROM daybell.run r WHERE r.id = $2 AND r.tenant = $1"
-    NODES = f"""
+async def advance_runs(pg: Context, *, limit: int = 100) -> int:
+    check_limit(limit)
+    async with pg.db.link() as link:
+        rows = await link.fetch(UNFINISHED, limit)
+    found = {(row["tenant"], row["id"]): row["is_stopping"] for row in rows}
+    advanced = 0
+    for (tenant, run), is_stopping in list(found.items())[:limit]:
+        try:
+            if is_stopping:
+                await stop_run(pg, tenant, run)
+            elif await advance_run(pg, tenant, run, wait=False) is None:
+                continue
+        except Unavailable:
+            raise
+        except Exception:
+            # One run that cannot go on must not keep the others from it.
+            logger.exception("run %s cannot go on", run)
+            continue
+        pg.unfinished.pop((tenant, run), None)
+        advanced += is_stopping is not None  # others may have taken the room
+    notify_after_commit(pg)
+    return advanced
+
+
+RUN: Final = f"SELECT {RUN_COLUMNS} FROM daybell.run r WHERE r.id = $2 AND r.tenant = $1"
+NODES: Final = f"""
     SELECT {NODE_COLUMNS}, n.result FROM daybell.node n
      WHERE n.run = $2 AND n.tenant = $1 AND n.of IS NULL ORDER BY n.place
     """
-    STARTED_NODES = f"""{WITH}
+STARTED_NODES: Final = f"""{WITH}
     SELECT v.id, {LIVE_STATE} AS state, v.started_at, v.run_at, v.reason FROM daybell.live v
      WHERE v.parent = $2 AND v.tenant + 0 = $1 AND v.node IS NOT NULL
     """
 
-    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
-        async with self.db.transaction(SNAPSHOT) as link:
-            key = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.RUN, key, id)
-            if row is None:
-                return None
-            nodes = await link.fetch(self.NODES, key, id)
-            started = await link.fetch(self.STARTED_NODES, key, id) if row["running"] else []
-        executions: dict[UUID, ExecutionStatus] = {
-            id: ExecutionStatus(STATES[state], *rest) for id, state, *rest in started
-        }
-        return RunDetail(
-            read_run(row),
-            tuple(view_node(read_node(one), one["result"], executions) for one in nodes),
-            row["finished_at"] if row["unended"] == 0 else None,
-        )
 
-    async def rerun(
-        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
-    ) -> Enqueued:
-        old = await self.get_execution(tenant, id)
-        new = replace(new, job=old.execution.job)
-        check_batch([new])
-        for _ in range(STALE_TRIES):
-            specs = await self.resolve(tenant, [new], fresh=True)
-            with suppress(Outdated):
-                answer = await self.db.settled(
-                    lambda specs=specs: self._rerun(specs, old.execution, new, labels)
-                )
-                await self.announce(specs)
-                return answer
-        raise Unavailable("this job changes faster than it can be enqueued; try again")
+async def get_run(pg: Context, tenant: str, id: UUID) -> RunDetail | None:
+    async with pg.db.transaction(SNAPSHOT) as link:
+        key = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(RUN, key, id)
+        if row is None:
+            return None
+        nodes = await link.fetch(NODES, key, id)
+        started = await link.fetch(STARTED_NODES, key, id) if row["running"] else []
+    executions: dict[UUID, ExecutionStatus] = {
+        id: ExecutionStatus(STATES[state], *rest) for id, state, *rest in started
+    }
+    return RunDetail(
+        read_run(row),
+        tuple(view_node(read_node(one), one["result"], executions) for one in nodes),
+        row["finished_at"] if row["unended"] == 0 else None,
+    )
 
-    TAKE_VERSION = """
+
+async def rerun(
+    pg: Context, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
+) -> Enqueued:
+    old = await get_execution(pg, tenant, id)
+    new = replace(new, job=old.execution.job)
+    check_batch([new])
+    for _ in range(STALE_TRIES):
+        specs = await resolve(pg, tenant, [new], fresh=True)
+        with suppress(Outdated):
+            answer = await pg.db.settled(
+                lambda specs=specs: _rerun(pg, specs, old.execution, new, labels)
+            )
+            await notify_enqueued(pg, specs)
+            return answer
+    raise Unavailable("this job changes faster than it can be enqueued; try again")
+
+
+TAKE_VERSION: Final = """
     UPDATE daybell.live SET version = $3 WHERE id = $2 AND tenant + 0 = $1
     RETURNING job, version, lane, priority, gate, schedule, parent, node
     """
 
-    async def _rerun(
-        self, specs: Specs, old: Execution, new: NewExecution, labels: Sequence[str] | None
-    ) -> Enqueued:
-        tenant = specs.tenant
-        async with self.db.transaction() as link:
-            (answer,) = await self.enqueue_on(link, specs, [new], repeat=True)
-            held = (await self.lock_runs(link, tenant, [old.id])).get(old.id)
-            if held is None or old.state not in TERMINAL or not is_run_over(held.run):
-                raise restart_refusal(old.id, old.state)
-            nodes = await self.all_nodes(link, tenant, old.id)
-            again = restart(held.run, nodes, labels=labels, id=new.id)
-            if new.id in specs.made:
-                row = await link.fetchrow(self.TAKE_VERSION, tenant, new.id, old.version)
-                await self.take_over(link, tenant, old.id, again, row)
-                if (await self.names.quotas(link, tenant)).limits_enqueues:
-                    await self.charge(link, tenant, len(specs.made))
-        return answer
+
+async def _rerun(
+    pg: Context, specs: Specs, old: Execution, new: NewExecution, labels: Sequence[str] | None
+) -> Enqueued:
+    tenant = specs.tenant
+    async with pg.db.transaction() as link:
+        (answer,) = await enqueue_on(pg, link, specs, [new], repeat=True)
+        held = (await lock_runs(pg, link, tenant, [old.id])).get(old.id)
+        if held is None or old.state not in TERMINAL or not is_run_over(held.run):
+            raise restart_refusal(old.id, old.state)
+        nodes = await all_nodes(pg, link, tenant, old.id)
+        again = restart(held.run, nodes, labels=labels, id=new.id)
+        if new.id in specs.made:
+            row = await link.fetchrow(TAKE_VERSION, tenant, new.id, old.version)
+            await take_over(pg, link, tenant, old.id, again, row)
+            if (await pg.names.quotas(link, tenant)).limits_enqueues:
+                await charge(pg, link, tenant, len(specs.made))
+    return answer
 
 
 def _lanes(claimed: Claimed, plan: Plan) -> set[tuple[str, str]]:

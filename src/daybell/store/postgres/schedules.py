@@ -41,11 +41,31 @@ from daybell.core.units import Instant, Seconds
 from daybell.errors import JobNotFound, NotFound, Unavailable, UsageError, shown
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.enqueue import MARKS_EXIST, STALE_TRIES, Enqueueing
-from daybell.store.postgres.gates import MAKE_JOB_GATES
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.enqueue import (
+    MARKS_EXIST,
+    STALE_TRIES,
+    enqueue_on,
+    notify_enqueued,
+    resolve,
+)
+from daybell.store.postgres.gates import (
+    MAKE_JOB_GATES,
+    count_ticks,
+    lock_gates,
+    mark_lanes_claimable,
+    notify_claimable,
+    read_quotas,
+)
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.names import Outdated, Spec, Specs
-from daybell.store.postgres.progress import Continuing, fetch_ids
+from daybell.store.postgres.progress import (
+    after_commit,
+    end_pending,
+    fetch_ids,
+    lock_links_of,
+    stop_schedules,
+)
 from daybell.store.postgres.timeouts import Pace
 
 # Firing what asks for nothing special: one tick, and an execution that may begin at once.
@@ -66,12 +86,9 @@ UNFIT: Final = (asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError)
 PlainFiring = tuple[UUID, float, float | None, float, UUID, str, int]
 
 
-class FiringAlike(Enqueueing):
-    """The short way."""
-
-    # Only what was updated is written: a row may be locked in a version that this statement does
-    # not see. A tick that is on record, or an id that exists, breaks the statement: see ALIKE.
-    FIRE_ALIKE = f"""
+# Only what was updated is written: a row may be locked in a version that this statement does
+# not see. A tick that is on record, or an id that exists, breaks the statement: see ALIKE.
+FIRE_ALIKE: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     k AS MATERIALIZED (
       SELECT x.place, u.*
@@ -109,42 +126,44 @@ class FiringAlike(Enqueueing):
     HAVING NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $6, count(*))
     """
 
-    async def fire_alike(self, tenant: str, firings: Sequence[Firing]) -> set[UUID]:
-        """Fire those that can go the short way, if they are free; answers which have fired."""
-        single = [(firing, one) for firing in firings if (one := _single(firing)) is not None]
-        if not single:
-            return set()
-        try:
-            with self.db.at_pace(Pace.FIRE):
-                specs = await self.resolve(tenant, [execution for _, execution in single])
-                if (await self.quotas(specs.tenant)).per_minute is not None:
-                    return set()
-                batch = Batch.of(specs, single)
-                fired = await self.db.settled(lambda: self._fire_batch(specs, batch), patient=False)
-        except NotFound:
-            return set()
-        except (UsageError, Unavailable) as error:
-            if not isinstance(error.__cause__, (*UNFIT, *CUT_OFF)):
-                raise
-            return set()
-        if fired:
-            await self.announce(specs)
-        return fired
 
-    async def _fire_batch(self, specs: Specs, batch: Batch) -> set[UUID]:
-        if not batch.rows:
-            return set()
-        async with self.db.link() as link:
-            fired: list[UUID] = await link.fetchval(
-                self.FIRE_ALIKE,
-                specs.tenant,
-                *zip(*batch.rows, strict=True),
-                [spec.job.key for spec in batch.specs],
-                [spec.job.version for spec in batch.specs],
-                [spec.lane for spec in batch.specs],
-                [spec.job.priority for spec in batch.specs],
-            )
-        return set(fired)
+async def fire_alike(pg: Context, tenant: str, firings: Sequence[Firing]) -> set[UUID]:
+    """Fire those that can go the short way, if they are free; answers which have fired."""
+    single = [(firing, one) for firing in firings if (one := _single(firing)) is not None]
+    if not single:
+        return set()
+    try:
+        with pg.db.at_pace(Pace.FIRE):
+            specs = await resolve(pg, tenant, [execution for _, execution in single])
+            if (await read_quotas(pg, specs.tenant)).per_minute is not None:
+                return set()
+            batch = Batch.of(specs, single)
+            fired = await pg.db.settled(lambda: _fire_batch(pg, specs, batch), patient=False)
+    except NotFound:
+        return set()
+    except (UsageError, Unavailable) as error:
+        if not isinstance(error.__cause__, (*UNFIT, *CUT_OFF)):
+            raise
+        return set()
+    if fired:
+        await notify_enqueued(pg, specs)
+    return fired
+
+
+async def _fire_batch(pg: Context, specs: Specs, batch: Batch) -> set[UUID]:
+    if not batch.rows:
+        return set()
+    async with pg.db.link() as link:
+        fired: list[UUID] = await link.fetchval(
+            FIRE_ALIKE,
+            specs.tenant,
+            *zip(*batch.rows, strict=True),
+            [spec.job.key for spec in batch.specs],
+            [spec.job.version for spec in batch.specs],
+            [spec.lane for spec in batch.specs],
+            [spec.job.priority for spec in batch.specs],
+        )
+    return set(fired)
 
 
 class Batch(msgspec.Struct):
@@ -203,107 +222,111 @@ def group_by_schedule(firing: Firing) -> int:
     return firing.schedule.int
 
 
-class Advancing(FiringAlike):
-    """Moving cursors on."""
+async def fire(pg: Context, firings: Sequence[Firing]) -> list[bool]:
+    fired: dict[int, bool] = {}
+    left = list(enumerate(firings))
+    while left:
+        # One tenant at a time; the same schedule twice in one call: one after the other.
+        tenant = left[0][1].tenant
+        now: dict[UUID, tuple[int, Firing]] = {}
+        for index, firing in left:
+            if firing.tenant == tenant:
+                now.setdefault(firing.schedule, (index, firing))
+        answers = await _fire_shortly(pg, tenant, [firing for _, firing in now.values()])
+        fired.update(zip([index for index, _ in now.values()], answers, strict=True))
+        left = [entry for entry in left if entry[0] not in fired]
+    return [fired[index] for index in range(len(firings))]
 
-    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        fired: dict[int, bool] = {}
-        left = list(enumerate(firings))
-        while left:
-            # One tenant at a time; the same schedule twice in one call: one after the other.
-            tenant = left[0][1].tenant
-            now: dict[UUID, tuple[int, Firing]] = {}
-            for index, firing in left:
-                if firing.tenant == tenant:
-                    now.setdefault(firing.schedule, (index, firing))
-            answers = await self._fire_shortly(tenant, [firing for _, firing in now.values()])
-            fired.update(zip([index for index, _ in now.values()], answers, strict=True))
-            left = [entry for entry in left if entry[0] not in fired]
-        return [fired[index] for index in range(len(firings))]
 
-    async def _fire_shortly(self, tenant: str, firings: list[Firing]) -> list[bool]:
-        """Fire by the short way what can go there, and the rest by the general one."""
-        check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
-        fired = await self.fire_alike(tenant, firings)
-        left = [firing for firing in firings if firing.schedule not in fired]
-        if left:
-            answers = await self._fire_free(tenant, left)
-            fired.update(f.schedule for f, is_ours in zip(left, answers, strict=True) if is_ours)
-        return [firing.schedule in fired for firing in firings]
+async def _fire_shortly(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+    """Fire by the short way what can go there, and the rest by the general one."""
+    check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
+    fired = await fire_alike(pg, tenant, firings)
+    left = [firing for firing in firings if firing.schedule not in fired]
+    if left:
+        answers = await _fire_free(pg, tenant, left)
+        fired.update(f.schedule for f, is_ours in zip(left, answers, strict=True) if is_ours)
+    return [firing.schedule in fired for firing in firings]
 
-    async def _fire_free(self, tenant: str, firings: list[Firing]) -> list[bool]:
-        """Fire what can be fired without waiting for a lock. The rest is answered with False: it
-        stays due, and the scheduler tries it again in a moment.
-        """
-        try:
-            return await self._fire_unhindered(tenant, firings)
-        except Unavailable as error:
-            if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
-                raise
-        fired: list[bool] = []
-        size, locked = ceil(len(firings) / SPLIT_PARTS), 0
-        for start in range(0, len(firings), size):
-            some = firings[start : start + size]
-            answers = [False] * len(some)
-            # A row that all of them need lets no part of them be fired.
-            if len(firings) > 1 and locked < SPLIT_LOCKED_MAX:
-                answers = await self._fire_free(tenant, some)
-                locked += not any(answers)
-            fired += answers
-        return fired
 
-    async def _fire_unhindered(self, tenant: str, firings: list[Firing]) -> list[bool]:
-        try:
-            with self.db.at_pace(Pace.FIRE):
-                return await self._fire_all(tenant, firings)
-        except Unavailable as error:
-            if not isinstance(error.__cause__, CUT_OFF):
-                raise
-        # This process may be slow rather than frozen: its event loop was blocked for too long.
-        return await self._fire_all(tenant, firings)
+async def _fire_free(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+    """Fire what can be fired without waiting for a lock. The rest is answered with False: it
+    stays due, and the scheduler tries it again in a moment.
+    """
+    try:
+        return await _fire_unhindered(pg, tenant, firings)
+    except Unavailable as error:
+        if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+            raise
+    fired: list[bool] = []
+    size, locked = ceil(len(firings) / SPLIT_PARTS), 0
+    for start in range(0, len(firings), size):
+        some = firings[start : start + size]
+        answers = [False] * len(some)
+        # A row that all of them need lets no part of them be fired.
+        if len(firings) > 1 and locked < SPLIT_LOCKED_MAX:
+            answers = await _fire_free(pg, tenant, some)
+            locked += not any(answers)
+        fired += answers
+    return fired
 
-    # Who could be advanced as things are: the others need not even be looked up.
-    ADVANCEABLE = """
+
+async def _fire_unhindered(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+    try:
+        with pg.db.at_pace(Pace.FIRE):
+            return await _fire_all(pg, tenant, firings)
+    except Unavailable as error:
+        if not isinstance(error.__cause__, CUT_OFF):
+            raise
+    # This process may be slow rather than frozen: its event loop was blocked for too long.
+    return await _fire_all(pg, tenant, firings)
+
+
+# Who could be advanced as things are: the others need not even be looked up.
+ADVANCEABLE: Final = """
     SELECT s.id FROM daybell.schedule s JOIN unnest($2::uuid[], $3::float8[]) u(id, expect)
         ON s.tenant = (SELECT key FROM daybell.tenant WHERE name = $1) AND s.id = u.id
        AND coalesce(s.since, s.next_at) = u.expect AND NOT s.is_paused
       JOIN daybell.job j ON j.key = s.job AND j.deleted_at IS NULL
     """
 
-    async def _fire_all(self, tenant: str, firings: list[Firing]) -> list[bool]:
-        left = sorted(firings, key=group_by_schedule)
-        for attempt in range(STALE_TRIES):
-            if not left:
-                return [False] * len(firings)
-            executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
-            try:
-                specs = await self.resolve(tenant, executions, fresh=attempt > 0)
-                advanced = await self.db.settled(
-                    lambda s=specs, left=left: self._fire(s, left), patient=False
-                )
-            except Outdated:
+
+async def _fire_all(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+    left = sorted(firings, key=group_by_schedule)
+    for attempt in range(STALE_TRIES):
+        if not left:
+            return [False] * len(firings)
+        executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
+        try:
+            specs = await resolve(pg, tenant, executions, fresh=attempt > 0)
+            advanced = await pg.db.settled(
+                lambda s=specs, left=left: _fire(pg, s, left), patient=False
+            )
+        except Outdated:
+            continue
+        except NotFound:
+            # Deleted, or its schedules are gone with it? Then nobody can fire them.
+            possible = await _advanceable(pg, tenant, left)
+            left = [firing for firing in left if firing.schedule in possible]
+            if attempt < STALE_TRIES - 1:
                 continue
-            except NotFound:
-                # Deleted, or its schedules are gone with it? Then nobody can fire them.
-                possible = await self._advanceable(tenant, left)
-                left = [firing for firing in left if firing.schedule in possible]
-                if attempt < STALE_TRIES - 1:
-                    continue
-                raise
-            await self.announce(specs)
-            return [firing.schedule in advanced for firing in firings]
-        raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
+            raise
+        await notify_enqueued(pg, specs)
+        return [firing.schedule in advanced for firing in firings]
+    raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
 
-    async def _advanceable(self, tenant: str, firings: list[Firing]) -> set[UUID]:
-        schedules, expects = [f.schedule for f in firings], [f.expect for f in firings]
-        async with self.db.link() as link:
-            rows = await link.fetch(self.ADVANCEABLE, tenant, schedules, expects)
-        return {row["id"] for row in rows}
 
-    # Who has it locked, or its gate, is firing the same job, or has just ended an execution of it:
-    # it is looked at again, and whoever froze there stops nobody else. All is written as if every
-    # tick were new and every execution let in; `_correct` sees to the rest.
-    ADVANCE = """
+async def _advanceable(pg: Context, tenant: str, firings: list[Firing]) -> set[UUID]:
+    schedules, expects = [f.schedule for f in firings], [f.expect for f in firings]
+    async with pg.db.link() as link:
+        rows = await link.fetch(ADVANCEABLE, tenant, schedules, expects)
+    return {row["id"] for row in rows}
+
+
+# Who has it locked, or its gate, is firing the same job, or has just ended an execution of it:
+# it is looked at again, and whoever froze there stops nobody else. All is written as if every
+# tick were new and every execution let in; `_correct` sees to the rest.
+ADVANCE: Final = """
     WITH k AS MATERIALIZED (
       SELECT x.place, x.before, u.*
         FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::int[], $7::int[],
@@ -327,124 +350,132 @@ class Advancing(FiringAlike):
     RETURNING s.id, k.before
     """
 
-    async def _fire(self, specs: Specs, firings: list[Firing]) -> set[UUID]:
-        async with self.db.transaction() as link:
-            return await self.advance_cursors(link, specs, firings)
 
-    async def advance_cursors(
-        self, link: Link, specs: Specs, firings: list[Firing], *, paused: bool = False
-    ) -> set[UUID]:
-        """Fire in the caller's transaction; answers which cursors were moved on."""
-        firings = await self._recordable(link, specs, firings)
-        counts = [_counts(firing) for firing in firings]
-        rows = await link.fetch(
-            self.ADVANCE,
-            specs.tenant,
-            [firing.schedule for firing in firings],
-            [firing.expect for firing in firings],
-            [firing.next_at for firing in firings],
-            [last_at for last_at, _, _, _ in counts],
-            [fired for _, fired, _, _ in counts],
-            [skipped for _, _, skipped, _ in counts],
-            [missed for _, _, _, missed in counts],
-            [firing.is_over and not firing.ticks for firing in firings],
-            [_gate(firing, specs) for firing in firings],
-            paused,
-            [firing.planned_at for firing in firings],
-        )
-        before = {row["id"]: row["before"] for row in rows}
-        ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
-        if ticks:
-            refused = await self._record(link, specs, ticks, before)
-            ended = {f.schedule for f, _ in ticks if f.is_over} - refused
-            if ended:
-                await link.execute(self.END_DELAYS, specs.tenant, sorted(ended))
-        return set(before)
+async def _fire(pg: Context, specs: Specs, firings: list[Firing]) -> set[UUID]:
+    async with pg.db.transaction() as link:
+        return await advance_cursors(pg, link, specs, firings)
 
-    ON_RECORD = """
+
+async def advance_cursors(
+    pg: Context, link: Link, specs: Specs, firings: list[Firing], *, paused: bool = False
+) -> set[UUID]:
+    """Fire in the caller's transaction; answers which cursors were moved on."""
+    firings = await _recordable(pg, link, specs, firings)
+    counts = [_counts(firing) for firing in firings]
+    rows = await link.fetch(
+        ADVANCE,
+        specs.tenant,
+        [firing.schedule for firing in firings],
+        [firing.expect for firing in firings],
+        [firing.next_at for firing in firings],
+        [last_at for last_at, _, _, _ in counts],
+        [fired for _, fired, _, _ in counts],
+        [skipped for _, _, skipped, _ in counts],
+        [missed for _, _, _, missed in counts],
+        [firing.is_over and not firing.ticks for firing in firings],
+        [_gate(firing, specs) for firing in firings],
+        paused,
+        [firing.planned_at for firing in firings],
+    )
+    before = {row["id"]: row["before"] for row in rows}
+    ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
+    if ticks:
+        refused = await _record(pg, link, specs, ticks, before)
+        ended = {f.schedule for f, _ in ticks if f.is_over} - refused
+        if ended:
+            await link.execute(END_DELAYS, specs.tenant, sorted(ended))
+    return set(before)
+
+
+ON_RECORD: Final = """
     SELECT DISTINCT t.schedule FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
       JOIN daybell.tick t ON t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
     """
 
-    async def _recordable(self, link: Link, specs: Specs, firings: list[Firing]) -> list[Firing]:
-        """Those whose missed ranges would not be lost, because a tick of that name is on record.
-        None comes to be so after this look: whoever records one moves the cursor.
-        """
-        missed = [(firing.schedule, tick.at) for firing in firings for tick in firing.missed]
-        if not missed:
-            return firings
-        ids, times = [id for id, _ in missed], [at for _, at in missed]
-        rows = await link.fetch(self.ON_RECORD, specs.tenant, ids, times)
-        lost = {row["schedule"] for row in rows}
-        return [firing for firing in firings if firing.schedule not in lost]
 
-    END_DELAYS = """
+async def _recordable(pg: Context, link: Link, specs: Specs, firings: list[Firing]) -> list[Firing]:
+    """Those whose missed ranges would not be lost, because a tick of that name is on record.
+    None comes to be so after this look: whoever records one moves the cursor.
+    """
+    missed = [(firing.schedule, tick.at) for firing in firings for tick in firing.missed]
+    if not missed:
+        return firings
+    ids, times = [id for id, _ in missed], [at for _, at in missed]
+    rows = await link.fetch(ON_RECORD, specs.tenant, ids, times)
+    lost = {row["schedule"] for row in rows}
+    return [firing for firing in firings if firing.schedule not in lost]
+
+
+END_DELAYS: Final = """
     UPDATE daybell.schedule SET delay = NULL, next_at = NULL
      WHERE tenant = $1 AND id = ANY($2::uuid[])
     """
 
-    RECORD = """
+RECORD: Final = """
     INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, until, execution, count)
     SELECT $1, u.* FROM unnest($2::uuid[], $3::float8[], $4::smallint[], $5::text[], $6::float8[],
                                $7::uuid[], $8::int[]) u
     ON CONFLICT DO NOTHING RETURNING schedule, at
     """
 
-    async def _record(
-        self, link: Link, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
-    ) -> set[UUID]:
-        """Answers the schedules of which not every tick was fired that should be."""
-        rows = await link.fetch(
-            self.RECORD,
-            specs.tenant,
-            [firing.schedule for firing, _ in ticks],
-            [tick.at for _, tick in ticks],
-            [DECISION_CODES[tick.decision] for _, tick in ticks],
-            [tick.reason for _, tick in ticks],
-            [tick.until for _, tick in ticks],
-            [tick.execution and tick.execution.id for _, tick in ticks],
-            [tick.count for _, tick in ticks],
-        )
-        new = {(row["schedule"], row["at"]) for row in rows}
-        became = FiringOutcome()
-        fired: list[tuple[Firing, Tick, NewExecution]] = []
-        for firing, tick in ticks:
-            if (firing.schedule, tick.at) not in new:
-                became.known.append((firing, tick))
-            elif tick.execution is not None:
-                fired.append((firing, tick, tick.execution))
-        if fired:
-            executions = [execution for _, _, execution in fired]
-            answers = await self.enqueue_on(link, specs, executions, are_locked=True)
-            for (firing, tick, _), answer in zip(fired, answers, strict=True):
-                became.add(firing, tick, answer)
-            made = sum(answer.created and not answer.skipped for answer in answers)
-            made -= await self._rule_out(link, specs.tenant, [tick for _, tick, _ in fired])
-            await self.count_ticks(link, specs.tenant, made)
-        if became.is_unexpected:
-            await self._correct(link, specs, became, before)
-        return set(became.refused())
 
-    async def _rule_out(self, link: Link, tenant: int, ticks: Sequence[Tick]) -> int:
-        """Skip the executions of ticks that a rule said no to; answers how many."""
-        ended = 0
-        for reason in {tick.reason for tick in ticks if tick.ruled_out is not None}:
-            ids = [t.ruled_out for t in ticks if t.ruled_out is not None and t.reason == reason]
-            _, pending = await self.end_pending(link, tenant, ids, State.SKIPPED, reason)
-            ended += len(pending)
-        return ended
+async def _record(
+    pg: Context, link: Link, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
+) -> set[UUID]:
+    """Answers the schedules of which not every tick was fired that should be."""
+    rows = await link.fetch(
+        RECORD,
+        specs.tenant,
+        [firing.schedule for firing, _ in ticks],
+        [tick.at for _, tick in ticks],
+        [DECISION_CODES[tick.decision] for _, tick in ticks],
+        [tick.reason for _, tick in ticks],
+        [tick.until for _, tick in ticks],
+        [tick.execution and tick.execution.id for _, tick in ticks],
+        [tick.count for _, tick in ticks],
+    )
+    new = {(row["schedule"], row["at"]) for row in rows}
+    became = FiringOutcome()
+    fired: list[tuple[Firing, Tick, NewExecution]] = []
+    for firing, tick in ticks:
+        if (firing.schedule, tick.at) not in new:
+            became.known.append((firing, tick))
+        elif tick.execution is not None:
+            fired.append((firing, tick, tick.execution))
+    if fired:
+        executions = [execution for _, _, execution in fired]
+        answers = await enqueue_on(pg, link, specs, executions, are_locked=True)
+        for (firing, tick, _), answer in zip(fired, answers, strict=True):
+            became.add(firing, tick, answer)
+        made = sum(answer.created and not answer.skipped for answer in answers)
+        made -= await _rule_out(pg, link, specs.tenant, [tick for _, tick, _ in fired])
+        await count_ticks(pg, link, specs.tenant, made)
+    if became.is_unexpected:
+        await _correct(pg, link, specs, became, before)
+    return set(became.refused())
 
-    SKIPPED = """
+
+async def _rule_out(pg: Context, link: Link, tenant: int, ticks: Sequence[Tick]) -> int:
+    """Skip the executions of ticks that a rule said no to; answers how many."""
+    ended = 0
+    for reason in {tick.reason for tick in ticks if tick.ruled_out is not None}:
+        ids = [t.ruled_out for t in ticks if t.ruled_out is not None and t.reason == reason]
+        _, pending = await end_pending(pg, link, tenant, ids, State.SKIPPED, reason)
+        ended += len(pending)
+    return ended
+
+
+SKIPPED: Final = """
     UPDATE daybell.tick t SET decision = $4, reason = $5
       FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
      WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
     """
-    HELD_BY = """
+HELD_BY: Final = """
     UPDATE daybell.tick t SET execution = u.execution
       FROM unnest($2::uuid[], $3::float8[], $4::uuid[]) u(schedule, at, execution)
      WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
     """
-    RECOUNT = """
+RECOUNT: Final = """
     UPDATE daybell.schedule s
        SET fired = s.fired - u.fired, skipped = s.skipped + u.skipped, missed = s.missed - u.missed,
            last_at = u.last_at
@@ -452,51 +483,56 @@ class Advancing(FiringAlike):
              u(id, fired, skipped, missed, last_at)
      WHERE s.tenant = $1 AND s.id = u.id
     """
-    GO_ON = """
+GO_ON: Final = """
     UPDATE daybell.schedule s SET next_at = u.next_at
       FROM unnest($2::uuid[], $3::float8[]) u(id, next_at) WHERE s.tenant = $1 AND s.id = u.id
     """
-    # A fixed delay of which nothing runs counts from now.
-    BEGIN_ANEW = """
+# A fixed delay of which nothing runs counts from now.
+BEGIN_ANEW: Final = """
     UPDATE daybell.schedule SET next_at = daybell.now() + delay
      WHERE tenant = $1 AND id = ANY($2::uuid[]) AND delay IS NOT NULL AND next_at IS NULL
     """
 
-    async def _correct(
-        self, link: Link, specs: Specs, became: FiringOutcome, before: Mapping[UUID, Instant | None]
-    ) -> None:
-        """Put right what was written as if all had gone well."""
-        if became.skipped:
-            await link.execute(
-                self.SKIPPED,
-                specs.tenant,
-                [firing.schedule for firing, _ in became.skipped],
-                [tick.at for _, tick in became.skipped],
-                DECISION_CODES[Decision.SKIPPED],
-                OVERLAP,
-            )
-        if became.held:  # its unique key is held: the tick stands for the holder
-            await link.execute(
-                self.HELD_BY,
-                specs.tenant,
-                [firing.schedule for firing, _, _ in became.held],
-                [tick.at for _, tick, _ in became.held],
-                [holder for _, _, holder in became.held],
-            )
-        wrong = became.miscounts()
+
+async def _correct(
+    pg: Context,
+    link: Link,
+    specs: Specs,
+    became: FiringOutcome,
+    before: Mapping[UUID, Instant | None],
+) -> None:
+    """Put right what was written as if all had gone well."""
+    if became.skipped:
         await link.execute(
-            self.RECOUNT,
+            SKIPPED,
             specs.tenant,
-            list(wrong),
-            [fired for fired, _, _ in wrong.values()],
-            [skipped for _, skipped, _ in wrong.values()],
-            [missed for _, _, missed in wrong.values()],
-            [became.last_at.get(schedule, before[schedule]) for schedule in wrong],
+            [firing.schedule for firing, _ in became.skipped],
+            [tick.at for _, tick in became.skipped],
+            DECISION_CODES[Decision.SKIPPED],
+            OVERLAP,
         )
-        going = {one: at for one, at in became.refused().items() if at is not None}
-        if going:
-            await link.execute(self.GO_ON, specs.tenant, list(going), list(going.values()))
-        await link.execute(self.BEGIN_ANEW, specs.tenant, sorted(became.idle()))
+    if became.held:  # its unique key is held: the tick stands for the holder
+        await link.execute(
+            HELD_BY,
+            specs.tenant,
+            [firing.schedule for firing, _, _ in became.held],
+            [tick.at for _, tick, _ in became.held],
+            [holder for _, _, holder in became.held],
+        )
+    wrong = became.miscounts()
+    await link.execute(
+        RECOUNT,
+        specs.tenant,
+        list(wrong),
+        [fired for fired, _, _ in wrong.values()],
+        [skipped for _, skipped, _ in wrong.values()],
+        [missed for _, _, missed in wrong.values()],
+        [became.last_at.get(schedule, before[schedule]) for schedule in wrong],
+    )
+    going = {one: at for one, at in became.refused().items() if at is not None}
+    if going:
+        await link.execute(GO_ON, specs.tenant, list(going), list(going.values()))
+    await link.execute(BEGIN_ANEW, specs.tenant, sorted(became.idle()))
 
 
 class FiringOutcome(msgspec.Struct):
@@ -577,10 +613,7 @@ COLUMNS: Final = f"""{FIELDS}
       FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job"""
 
 
-class Scheduling(Advancing):
-    """Schedules, and firing them."""
-
-    PUT = """
+PUT: Final = """
     INSERT INTO daybell.schedule AS s (tenant, id, job, name, rule, args, misfire, next_at, delay,
            is_reboot, pause_after, is_declared, since, own_gate, is_paused, moved_at)
     SELECT $1, u.*, (SELECT paused_at IS NOT NULL FROM daybell.job WHERE key = u.job), daybell.now()
@@ -603,86 +636,89 @@ class Scheduling(Advancing):
            is_paused = excluded.is_paused, own_gate = excluded.own_gate
     """
 
-    # Shared, so that nobody deletes or pauses a job without seeing the schedules it gets here.
-    LOCK_JOBS = """
+# Shared, so that nobody deletes or pauses a job without seeing the schedules it gets here.
+LOCK_JOBS: Final = """
     SELECT name, key FROM daybell.job
      WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL ORDER BY name FOR SHARE
     """
 
-    async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
-        names = sorted({schedule.job for schedule in schedules})
 
-        async def work() -> None:
-            async with self.db.transaction() as link:
-                key = await self.names.tenant(link, tenant)
-                jobs = {
-                    row["name"]: row["key"] for row in await link.fetch(self.LOCK_JOBS, key, names)
-                }
-                for name in names:
-                    if name not in jobs:
-                        raise JobNotFound(f"no job named {shown(name)}; define it first")
-                await self.write_schedules(link, key, schedules, jobs)
+async def put_schedules(pg: Context, tenant: str, schedules: Sequence[NewSchedule]) -> None:
+    names = sorted({schedule.job for schedule in schedules})
 
-        await self.db.settled(work)
-        self.notifier.touch(ALL_TENANTS, [SCHEDULES])
+    async def work() -> None:
+        async with pg.db.transaction() as link:
+            key = await pg.names.tenant(link, tenant)
+            jobs = {row["name"]: row["key"] for row in await link.fetch(LOCK_JOBS, key, names)}
+            for name in names:
+                if name not in jobs:
+                    raise JobNotFound(f"no job named {shown(name)}; define it first")
+            await write_schedules(pg, link, key, schedules, jobs)
 
-    async def write_schedules(
-        self,
-        link: Link,
-        tenant: int,
-        schedules: Sequence[NewSchedule],
-        jobs: dict[str, int],
-        *,
-        keeps_cursors: bool = False,
-    ) -> None:
-        """Write schedules of these jobs, with the gates that their executions will pass. One that
-        says the same as before may keep its cursor.
-        """
-        latest = {schedule.id: schedule for schedule in schedules}.values()
-        await link.execute(MAKE_JOB_GATES, tenant, [gate_of(name) for name in jobs])
-        await link.execute(
-            self.PUT,
-            tenant,
-            [schedule.id for schedule in latest],
-            [jobs[schedule.job] for schedule in latest],
-            [schedule.name for schedule in latest],
-            [schedule.rule for schedule in latest],
-            [schedule.args for schedule in latest],
-            [schedule.misfire for schedule in latest],
-            [schedule.next_at for schedule in latest],
-            [schedule.delay for schedule in latest],
-            [schedule.is_reboot for schedule in latest],
-            [schedule.pause_after for schedule in latest],
-            [schedule.is_declared for schedule in latest],
-            keeps_cursors,
-            [schedule.since for schedule in latest],
-            [schedule.own_gate for schedule in latest],
+    await pg.db.settled(work)
+    pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
+
+
+async def write_schedules(
+    pg: Context,
+    link: Link,
+    tenant: int,
+    schedules: Sequence[NewSchedule],
+    jobs: dict[str, int],
+    *,
+    keeps_cursors: bool = False,
+) -> None:
+    """Write schedules of these jobs, with the gates that their executions will pass. One that
+    says the same as before may keep its cursor.
+    """
+    latest = {schedule.id: schedule for schedule in schedules}.values()
+    await link.execute(MAKE_JOB_GATES, tenant, [gate_of(name) for name in jobs])
+    await link.execute(
+        PUT,
+        tenant,
+        [schedule.id for schedule in latest],
+        [jobs[schedule.job] for schedule in latest],
+        [schedule.name for schedule in latest],
+        [schedule.rule for schedule in latest],
+        [schedule.args for schedule in latest],
+        [schedule.misfire for schedule in latest],
+        [schedule.next_at for schedule in latest],
+        [schedule.delay for schedule in latest],
+        [schedule.is_reboot for schedule in latest],
+        [schedule.pause_after for schedule in latest],
+        [schedule.is_declared for schedule in latest],
+        keeps_cursors,
+        [schedule.since for schedule in latest],
+        [schedule.own_gate for schedule in latest],
+    )
+    own = {gate_of(schedule.job, schedule.id) for schedule in latest if schedule.own_gate}
+    await _make_own_gates(pg, link, tenant, own)
+
+
+async def _make_own_gates(pg: Context, link: Link, tenant: int, keys: set[str]) -> None:
+    """Make the gates of schedules. One that is there is locked: `remove_gates`, which does not
+    see the schedule before this commits, steps over it, or has removed it.
+    """
+    if keys:
+        rows = await link.fetch(MAKE_JOB_GATES, tenant, sorted(keys))
+        found = keys - {row["key"] for row in rows}
+        if found:
+            await lock_gates(pg, link, tenant, found)
+
+
+async def delete_schedules(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        answer = await link.execute(
+            "DELETE FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[])",
+            key,
+            list(ids),
         )
-        own = {gate_of(schedule.job, schedule.id) for schedule in latest if schedule.own_gate}
-        await self._make_own_gates(link, tenant, own)
+    return int(answer.rpartition(" ")[2])
 
-    async def _make_own_gates(self, link: Link, tenant: int, keys: set[str]) -> None:
-        """Make the gates of schedules. One that is there is locked: `remove_gates`, which does not
-        see the schedule before this commits, steps over it, or has removed it.
-        """
-        if keys:
-            rows = await link.fetch(MAKE_JOB_GATES, tenant, sorted(keys))
-            found = keys - {row["key"] for row in rows}
-            if found:
-                await self.lock_gates(link, tenant, found)
 
-    async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            answer = await link.execute(
-                "DELETE FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[])",
-                key,
-                list(ids),
-            )
-        return int(answer.rpartition(" ")[2])
-
-    # Two probes for each id. Joined, a planner that believes in few schedules reads all of the job.
-    BY_ID = f"""{FIELDS}
+# Two probes for each id. Joined, a planner that believes in few schedules reads all of the job.
+BY_ID: Final = f"""{FIELDS}
       FROM unnest($3::uuid[]) u(id),
            LATERAL (SELECT * FROM daybell.schedule WHERE tenant = $1 AND id = u.id LIMIT 1) s,
            LATERAL (SELECT name FROM daybell.job WHERE key = s.job LIMIT 1) j
@@ -690,25 +726,27 @@ class Scheduling(Advancing):
      ORDER BY s.id
     """
 
-    async def list_schedules(
-        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
-    ) -> list[Schedule]:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            if ids is not None:
-                rows = await link.fetch(self.BY_ID, key, job, list(set(ids)))
-            else:
-                rows = await link.fetch(
-                    f"{COLUMNS} WHERE s.tenant = $1 AND ($2::text IS NULL OR j.name = $2)"
-                    " ORDER BY s.id",
-                    key,
-                    job,
-                )
-            return [read_schedule(row, tenant) for row in rows]
 
-    # One more than asked for, due or not: the first that is left over says when to look again.
-    # Nobody can fire what has lost its job.
-    DUE_SCHEDULES = f"""
+async def list_schedules(
+    pg: Context, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+) -> list[Schedule]:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        if ids is not None:
+            rows = await link.fetch(BY_ID, key, job, list(set(ids)))
+        else:
+            rows = await link.fetch(
+                f"{COLUMNS} WHERE s.tenant = $1 AND ($2::text IS NULL OR j.name = $2)"
+                " ORDER BY s.id",
+                key,
+                job,
+            )
+        return [read_schedule(row, tenant) for row in rows]
+
+
+# One more than asked for, due or not: the first that is left over says when to look again.
+# Nobody can fire what has lost its job.
+DUE_SCHEDULES: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
      WHERE NOT s.is_paused AND s.next_at IS NOT NULL AND j.deleted_at IS NULL
@@ -716,23 +754,25 @@ class Scheduling(Advancing):
      ORDER BY s.next_at, s.id LIMIT $1 {{locking}}) x ON true
     """
 
-    async def due_schedules(
-        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
-    ) -> Due:
-        check_limit(limit, most=FIRE_BATCH_MAX)
-        # A row may be put elsewhere in the order meanwhile; `fire` compares the cursor anyway.
-        locking = "FOR SHARE OF s SKIP LOCKED" if free else ""
-        place = (-inf, UUID(int=0)) if after is None else (after.next_at, after.id)
-        async with self.db.link() as link:
-            query = self.DUE_SCHEDULES.format(locking=locking)
-            rows = await link.fetch(query, limit + 1, *place)
-            now: Instant = rows[0]["now"]
-            found = await self._read_schedules(link, rows)
-        due = [one for one in found[:limit] if one.next_at is not None and one.next_at <= now]
-        rest = found[len(due) :]
-        return Due(now=now, schedules=tuple(due), next_at=rest[0].next_at if rest else None)
 
-    REARM = """
+async def due_schedules(
+    pg: Context, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+) -> Due:
+    check_limit(limit, most=FIRE_BATCH_MAX)
+    # A row may be put elsewhere in the order meanwhile; `fire` compares the cursor anyway.
+    locking = "FOR SHARE OF s SKIP LOCKED" if free else ""
+    place = (-inf, UUID(int=0)) if after is None else (after.next_at, after.id)
+    async with pg.db.link() as link:
+        query = DUE_SCHEDULES.format(locking=locking)
+        rows = await link.fetch(query, limit + 1, *place)
+        now: Instant = rows[0]["now"]
+        found = await _read_schedules(pg, link, rows)
+    due = [one for one in found[:limit] if one.next_at is not None and one.next_at <= now]
+    rest = found[len(due) :]
+    return Due(now=now, schedules=tuple(due), next_at=rest[0].next_at if rest else None)
+
+
+REARM: Final = """
     WITH k AS MATERIALIZED (
       SELECT s.tenant, s.id FROM daybell.schedule s
        WHERE s.delay IS NOT NULL AND s.next_at IS NULL
@@ -744,16 +784,18 @@ class Scheduling(Advancing):
       FROM k WHERE s.tenant = k.tenant AND s.id = k.id AND s.next_at IS NULL
     """
 
-    async def rearm_schedules(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        async with self.db.link() as link:
-            answer = await link.execute(self.REARM, limit)
-        count = int(answer.rpartition(" ")[2])
-        if count:
-            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-        return count
 
-    AHEAD = f"""
+async def rearm_schedules(pg: Context, *, limit: int = 1000) -> int:
+    check_limit(limit)
+    async with pg.db.link() as link:
+        answer = await link.execute(REARM, limit)
+    count = int(answer.rpartition(" ")[2])
+    if count:
+        pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
+    return count
+
+
+AHEAD: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
      WHERE s.moved_at > t.now + $1 AND NOT s.is_paused AND j.deleted_at IS NULL
@@ -761,23 +803,26 @@ class Scheduling(Advancing):
      ORDER BY s.id LIMIT $2) x ON true
     """
 
-    async def schedules_ahead(
-        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
-    ) -> Due:
-        check_limit(limit, most=FIRE_BATCH_MAX)
-        async with self.db.link() as link:
-            rows = await link.fetch(self.AHEAD, by, limit, after)
-            found = await self._read_schedules(link, rows)
-        return Due(now=rows[0]["now"], schedules=tuple(found))
 
-    async def _read_schedules(self, link: Link, rows: Sequence[Row]) -> list[Schedule]:
-        """The schedules in rows that say the time as well, if nothing else."""
-        keys = {row["tenant"] for row in rows if row["id"] is not None}
-        names = {key: await self.names.tenant_name(link, key) for key in keys}
-        return [read_schedule(row, names[row["tenant"]]) for row in rows if row["id"] is not None]
+async def schedules_ahead(
+    pg: Context, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+) -> Due:
+    check_limit(limit, most=FIRE_BATCH_MAX)
+    async with pg.db.link() as link:
+        rows = await link.fetch(AHEAD, by, limit, after)
+        found = await _read_schedules(pg, link, rows)
+    return Due(now=rows[0]["now"], schedules=tuple(found))
 
-    # Like a firing, it steps over a schedule that is locked.
-    TURN_BACK = f"""
+
+async def _read_schedules(pg: Context, link: Link, rows: Sequence[Row]) -> list[Schedule]:
+    """The schedules in rows that say the time as well, if nothing else."""
+    keys = {row["tenant"] for row in rows if row["id"] is not None}
+    names = {key: await pg.names.tenant_name(link, key) for key in keys}
+    return [read_schedule(row, names[row["tenant"]]) for row in rows if row["id"] is not None]
+
+
+# Like a firing, it steps over a schedule that is locked.
+TURN_BACK: Final = f"""
     WITH k AS MATERIALIZED (
       SELECT u.*, x.tenant FROM unnest($1::text[], $2::uuid[], $3::float8[], $4::float8[],
                                        $5::float8[], $6::float8[], $7::int[])
@@ -806,101 +851,111 @@ class Scheduling(Advancing):
     RETURNING s.id
     """
 
-    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
-        async with self.db.link() as link:
-            rows = await link.fetch(
-                self.TURN_BACK,
-                [turn.tenant for turn in turns],
-                [turn.schedule for turn in turns],
-                [turn.expect for turn in turns],
-                [turn.next_at for turn in turns],
-                [turn.now for turn in turns],
-                [turn.until for turn in turns],
-                [turn.count for turn in turns],
-            )
-        done = {row["id"] for row in rows}
-        if done:
-            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-        return [turn.schedule in done for turn in turns]
 
-    # The job before its schedules, as whoever defines or deletes it locks them.
-    JOB_KEY = """
+async def turn_back(pg: Context, turns: Sequence[ScheduleRewind]) -> list[bool]:
+    async with pg.db.link() as link:
+        rows = await link.fetch(
+            TURN_BACK,
+            [turn.tenant for turn in turns],
+            [turn.schedule for turn in turns],
+            [turn.expect for turn in turns],
+            [turn.next_at for turn in turns],
+            [turn.now for turn in turns],
+            [turn.until for turn in turns],
+            [turn.count for turn in turns],
+        )
+    done = {row["id"] for row in rows}
+    if done:
+        pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
+    return [turn.schedule in done for turn in turns]
+
+
+# The job before its schedules, as whoever defines or deletes it locks them.
+JOB_KEY: Final = """
     SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL
        FOR NO KEY UPDATE
     """
 
-    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
-        async def work() -> None:
-            async with self.db.transaction() as link:
-                key = await self.names.tenant(link, tenant)
-                await self.pause(link, await self._job(link, key, name), note)
 
-        await self.db.settled(work)
+async def pause_job(pg: Context, tenant: str, name: str, *, note: str = "") -> None:
+    async def work() -> None:
+        async with pg.db.transaction() as link:
+            key = await pg.names.tenant(link, tenant)
+            await stop_schedules(pg, link, await _job(pg, link, key, name), note)
 
-    RESUME = """
+    await pg.db.settled(work)
+
+
+RESUME: Final = """
     WITH j AS (UPDATE daybell.job SET paused_at = NULL, pause_note = '' WHERE key = $1)
     UPDATE daybell.schedule SET is_paused = false, failures = 0 WHERE job = $1
     """
 
-    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
-        left = sorted(firings, key=group_by_schedule)
-        executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
-        for attempt in range(STALE_TRIES):
-            specs = await self.resolve(tenant, executions, fresh=attempt > 0)
-            try:
-                await self.db.settled(lambda s=specs: self._resume(s, name, left))
-            except Outdated:
-                continue
-            await self.announce(specs)
-            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-            return
-        raise Unavailable("this job changes faster than it can be resumed; try again")
 
-    # Waited for: `advance_cursors` steps over what is locked, and would leave it to fire what it
-    # missed.
-    LOCK_PAUSED = "SELECT FROM daybell.schedule WHERE job = $1 ORDER BY id FOR NO KEY UPDATE"
+async def resume_job(pg: Context, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+    left = sorted(firings, key=group_by_schedule)
+    executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
+    for attempt in range(STALE_TRIES):
+        specs = await resolve(pg, tenant, executions, fresh=attempt > 0)
+        try:
+            await pg.db.settled(lambda s=specs: _resume(pg, s, name, left))
+        except Outdated:
+            continue
+        await notify_enqueued(pg, specs)
+        pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
+        return
+    raise Unavailable("this job changes faster than it can be resumed; try again")
 
-    async def _resume(self, specs: Specs, name: str, firings: list[Firing]) -> None:
-        async with self.db.transaction() as link:
-            job = await self._job(link, specs.tenant, name)
-            await link.execute(self.LOCK_PAUSED, job)
-            await self.advance_cursors(link, specs, firings, paused=True)
-            await link.execute(self.RESUME, job)
 
-    async def _job(self, link: Link, tenant: int, name: str) -> int:
-        job = await link.fetchval(self.JOB_KEY, tenant, name)
-        if job is None:
-            raise JobNotFound(f"no job named {shown(name)}")
-        return job
+# Waited for: `advance_cursors` steps over what is locked, and would leave it to fire what it
+# missed.
+LOCK_PAUSED: Final = "SELECT FROM daybell.schedule WHERE job = $1 ORDER BY id FOR NO KEY UPDATE"
 
-    async def list_ticks(
-        self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
-    ) -> list[TickRecord]:
-        check_limit(limit)
-        async with self.db.link() as link:
-            rows = await link.fetch(
-                "SELECT * FROM daybell.tick WHERE tenant = $1 AND schedule = $2"
-                " AND at < coalesce($3, 'infinity'::float8) ORDER BY at DESC LIMIT $4",
-                await self.names.tenant(link, tenant),
-                schedule,
-                before,
-                limit,
-            )
-        return [
-            TickRecord(
-                schedule=row["schedule"],
-                at=row["at"],
-                decision=DECISIONS[row["decision"]],
-                reason=row["reason"],
-                until=row["until"],
-                execution=row["execution"],
-                count=row["count"],
-            )
-            for row in rows
-        ]
 
-    # Running is what has no place to be claimed from.
-    OCCURRENCES = """
+async def _resume(pg: Context, specs: Specs, name: str, firings: list[Firing]) -> None:
+    async with pg.db.transaction() as link:
+        job = await _job(pg, link, specs.tenant, name)
+        await link.execute(LOCK_PAUSED, job)
+        await advance_cursors(pg, link, specs, firings, paused=True)
+        await link.execute(RESUME, job)
+
+
+async def _job(pg: Context, link: Link, tenant: int, name: str) -> int:
+    job = await link.fetchval(JOB_KEY, tenant, name)
+    if job is None:
+        raise JobNotFound(f"no job named {shown(name)}")
+    return job
+
+
+async def list_ticks(
+    pg: Context, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
+) -> list[TickRecord]:
+    check_limit(limit)
+    async with pg.db.link() as link:
+        rows = await link.fetch(
+            "SELECT * FROM daybell.tick WHERE tenant = $1 AND schedule = $2"
+            " AND at < coalesce($3, 'infinity'::float8) ORDER BY at DESC LIMIT $4",
+            await pg.names.tenant(link, tenant),
+            schedule,
+            before,
+            limit,
+        )
+    return [
+        TickRecord(
+            schedule=row["schedule"],
+            at=row["at"],
+            decision=DECISIONS[row["decision"]],
+            reason=row["reason"],
+            until=row["until"],
+            execution=row["execution"],
+            count=row["count"],
+        )
+        for row in rows
+    ]
+
+
+# Running is what has no place to be claimed from.
+OCCURRENCES: Final = """
     SELECT v.scheduled_for, v.id,
            CASE WHEN v.state = 4 THEN 4
                 WHEN NOT EXISTS (SELECT FROM daybell.agenda a WHERE a.lane = v.lane
@@ -918,17 +973,18 @@ class Scheduling(Advancing):
      ORDER BY 1, 2 LIMIT $5
     """
 
-    async def list_occurrences(
-        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
-    ) -> list[Occurrence]:
-        check_limit(limit, most=OCCURRENCES_MAX)
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.OCCURRENCES, key, schedule, since, until, limit)
-        return [
-            Occurrence(scheduled_for=row["scheduled_for"], id=row["id"], state=STATES[row["state"]])
-            for row in rows
-        ]
+
+async def list_occurrences(
+    pg: Context, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
+) -> list[Occurrence]:
+    check_limit(limit, most=OCCURRENCES_MAX)
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(OCCURRENCES, key, schedule, since, until, limit)
+    return [
+        Occurrence(scheduled_for=row["scheduled_for"], id=row["id"], state=STATES[row["state"]])
+        for row in rows
+    ]
 
 
 def read_schedule(row: Row, tenant: str) -> Schedule:
@@ -952,25 +1008,22 @@ LAST: Final = "ORDER BY finished_at DESC, id DESC LIMIT 1"
 NO_ID: Final = UUID(int=0)
 
 
-class Depending(Continuing):
-    """See `protocol.Dependencies`."""
-
-    # Most often there are none, and this is all that is asked.
-    ANY_DEPENDENTS = f"""
+# Most often there are none, and this is all that is asked.
+ANY_DEPENDENTS: Final = f"""
     SELECT daybell.now() AS now,
            EXISTS (SELECT FROM daybell.schedule WHERE since IS NOT NULL AND NOT is_paused) AS fire,
            EXISTS (SELECT FROM daybell.live WHERE state = 4 AND reason = '{DEPENDENCIES}') AS wait
     """
-    DEPENDENT_SCHEDULES = COLUMNS.replace(
-        "SELECT s.tenant",
-        "SELECT (SELECT v.definition FROM daybell.job_version v"
-        " WHERE v.job = j.key AND v.version = j.version) AS definition, s.tenant",
-    ) + (
-        " WHERE s.since IS NOT NULL AND NOT s.is_paused AND j.deleted_at IS NULL"
-        " AND ($1::uuid IS NULL OR s.id > $1) ORDER BY s.id LIMIT $2"
-    )
-    # The bound on the id makes the index of these the cheapest, also if both are empty.
-    DEPENDENT_EXECUTIONS = f"""
+DEPENDENT_SCHEDULES: Final = COLUMNS.replace(
+    "SELECT s.tenant",
+    "SELECT (SELECT v.definition FROM daybell.job_version v"
+    " WHERE v.job = j.key AND v.version = j.version) AS definition, s.tenant",
+) + (
+    " WHERE s.since IS NOT NULL AND NOT s.is_paused AND j.deleted_at IS NULL"
+    " AND ($1::uuid IS NULL OR s.id > $1) ORDER BY s.id LIMIT $2"
+)
+# The bound on the id makes the index of these the cheapest, also if both are empty.
+DEPENDENT_EXECUTIONS: Final = f"""
     SELECT v.tenant, v.id, j.name, coalesce(v.scheduled_for, v.run_at) AS at,
            (SELECT d.definition FROM daybell.job_version d
              WHERE d.job = j.key AND d.version = j.version) AS definition
@@ -979,37 +1032,41 @@ class Depending(Continuing):
        AND v.id > coalesce($1::uuid, '{NO_ID}') ORDER BY v.id LIMIT $2
     """
 
-    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
-        check_limit(limit)
-        schedules: list[Dependent] = []
-        waiting: list[Waiting] = []
-        async with self.db.link() as link:
-            found = await link.fetchrow(self.ANY_DEPENDENTS)
-            assert found is not None
-            if found["fire"]:
-                for row in await link.fetch(self.DEPENDENT_SCHEDULES, after, limit):
-                    tenant = await self.names.tenant_name(link, row["tenant"])
-                    schedules.append(_dependent(row, tenant))
-            if found["wait"]:
-                for row in await link.fetch(self.DEPENDENT_EXECUTIONS, after, limit):
-                    tenant = await self.names.tenant_name(link, row["tenant"])
-                    waiting.append(_waiting(row, tenant))
-        return Dependents(now=found["now"], schedules=tuple(schedules), waiting=tuple(waiting))
 
-    UPSTREAM_JOBS = """
+async def dependents(pg: Context, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+    check_limit(limit)
+    schedules: list[Dependent] = []
+    waiting: list[Waiting] = []
+    async with pg.db.link() as link:
+        found = await link.fetchrow(ANY_DEPENDENTS)
+        assert found is not None
+        if found["fire"]:
+            for row in await link.fetch(DEPENDENT_SCHEDULES, after, limit):
+                tenant = await pg.names.tenant_name(link, row["tenant"])
+                schedules.append(_dependent(row, tenant))
+        if found["wait"]:
+            for row in await link.fetch(DEPENDENT_EXECUTIONS, after, limit):
+                tenant = await pg.names.tenant_name(link, row["tenant"])
+                waiting.append(_waiting(row, tenant))
+    return Dependents(now=found["now"], schedules=tuple(schedules), waiting=tuple(waiting))
+
+
+UPSTREAM_JOBS: Final = """
     SELECT name, key FROM daybell.job
      WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL
     """
 
-    async def _keys(self, link: Link, tenant: str, names: Sequence[str]) -> list[int | None]:
-        owner = await self.names.tenant(link, tenant)
-        rows = await link.fetch(self.UPSTREAM_JOBS, owner, sorted(set(names)))
-        keys = {row["name"]: row["key"] for row in rows}
-        return [keys.get(name) for name in names]
 
-    # There is no index by end for what has succeeded: everybody would pay for it. So the newest are
-    # looked at, and the rest only if asked for. What has failed is found by its end.
-    ENDED_SINCE = f"""
+async def _keys(pg: Context, link: Link, tenant: str, names: Sequence[str]) -> list[int | None]:
+    owner = await pg.names.tenant(link, tenant)
+    rows = await link.fetch(UPSTREAM_JOBS, owner, sorted(set(names)))
+    keys = {row["name"]: row["key"] for row in rows}
+    return [keys.get(name) for name in names]
+
+
+# There is no index by end for what has succeeded: everybody would pay for it. So the newest are
+# looked at, and the rest only if asked for. What has failed is found by its end.
+ENDED_SINCE: Final = f"""
     SELECT e.finished_at AS ended_at, e.state, s.finished_at AS succeeded_at
       FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, since, place)
       LEFT JOIN LATERAL (
@@ -1036,27 +1093,29 @@ class Depending(Continuing):
      ORDER BY u.place
     """
 
-    async def ended_since(
-        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
-    ) -> list[Ended]:
-        times = [since for _, since in jobs]
-        async with self.db.link() as link:
-            keys = await self._keys(link, tenant, [name for name, _ in jobs])
-            rows = await link.fetch(self.ENDED_SINCE, keys, times, thoroughly)
-        return [
-            Ended(
-                succeeded_at=row["succeeded_at"],
-                ended_at=row["ended_at"],
-                state=None if row["state"] is None else STATES[row["state"]],
-            )
-            for row in rows
-        ]
 
-    # `n` had a time of its own and is found by it; `p` had none, was created later than that, and
-    # is the newest; `e` is the later of the two; `v`, which is unfinished, was due after it.
-    # Running or queued makes no difference here: what is unfinished has any of their states. The
-    # sum keeps the state out of an index of all jobs.
-    UPSTREAM = f"""
+async def ended_since(
+    pg: Context, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+) -> list[Ended]:
+    times = [since for _, since in jobs]
+    async with pg.db.link() as link:
+        keys = await _keys(pg, link, tenant, [name for name, _ in jobs])
+        rows = await link.fetch(ENDED_SINCE, keys, times, thoroughly)
+    return [
+        Ended(
+            succeeded_at=row["succeeded_at"],
+            ended_at=row["ended_at"],
+            state=None if row["state"] is None else STATES[row["state"]],
+        )
+        for row in rows
+    ]
+
+
+# `n` had a time of its own and is found by it; `p` had none, was created later than that, and
+# is the newest; `e` is the later of the two; `v`, which is unfinished, was due after it.
+# Running or queued makes no difference here: what is unfinished has any of their states. The
+# sum keeps the state out of an index of all jobs.
+UPSTREAM: Final = f"""
     SELECT coalesce(v.state, e.state) AS state,
            CASE WHEN v.state IS NULL AND coalesce(e.state, 0) <> 6 THEN
              EXISTS (SELECT FROM daybell.history WHERE job = u.job AND node IS NULL
@@ -1093,27 +1152,29 @@ class Depending(Continuing):
      ORDER BY u.place
     """
 
-    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
-        async with self.db.link() as link:
-            keys = await self._keys(link, tenant, [name for name, _ in jobs])
-            rows = await link.fetch(self.UPSTREAM, keys, [at for _, at in jobs])
-        return [
-            Upstream(
-                state=None if row["state"] is None else STATES[row["state"]],
-                has_newer_success=row["has_newer"],
-                has_newer_failure=row["has_failed"],
-                is_behind=row["is_behind"],
-            )
-            for row in rows
-        ]
 
-    STILL_WAITING = f"""
+async def upstream(pg: Context, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+    async with pg.db.link() as link:
+        keys = await _keys(pg, link, tenant, [name for name, _ in jobs])
+        rows = await link.fetch(UPSTREAM, keys, [at for _, at in jobs])
+    return [
+        Upstream(
+            state=None if row["state"] is None else STATES[row["state"]],
+            has_newer_success=row["has_newer"],
+            has_newer_failure=row["has_failed"],
+            is_behind=row["is_behind"],
+        )
+        for row in rows
+    ]
+
+
+STILL_WAITING: Final = f"""
     SELECT id, gate FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
        AND state = 4 AND reason = '{DEPENDENCIES}' ORDER BY id
     """
-    # Who is parked has no slot, and waits for one now. With the gates locked nobody is let in
-    # meanwhile. run_at is raised to now for the others, as when a gate admits.
-    RELEASE = f"""
+# Who is parked has no slot, and waits for one now. With the gates locked nobody is let in
+# meanwhile. run_at is raised to now for the others, as when a gate admits.
+RELEASE: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     k AS MATERIALIZED ({STILL_WAITING} FOR UPDATE),
     p AS MATERIALIZED (
@@ -1135,37 +1196,39 @@ class Depending(Continuing):
     SELECT id, CASE WHEN state = 1 THEN lane END AS filled FROM v
     """
 
-    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        async def work() -> int:
-            async with self.db.transaction() as link:
-                owner = await self.names.tenant(link, tenant)
-                waiting = await link.fetch(self.STILL_WAITING, owner, list(ids))
-                gates = {row["gate"] for row in waiting if row["gate"] is not None}
-                if gates:
-                    await self.lock_gates(link, owner, gates)
-                rows = await link.fetch(self.RELEASE, owner, [row["id"] for row in waiting])
-                lanes = {row["filled"] for row in rows if row["filled"] is not None}
-                await self.mark_lanes_claimable(link, owner, lanes)
-                return len(rows)
 
-        count = await self.db.settled(work)
-        self.notify_claimable()
-        return count
+async def release_dependents(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+    async def work() -> int:
+        async with pg.db.transaction() as link:
+            owner = await pg.names.tenant(link, tenant)
+            waiting = await link.fetch(STILL_WAITING, owner, list(ids))
+            gates = {row["gate"] for row in waiting if row["gate"] is not None}
+            if gates:
+                await lock_gates(pg, link, owner, gates)
+            rows = await link.fetch(RELEASE, owner, [row["id"] for row in waiting])
+            lanes = {row["filled"] for row in rows if row["filled"] is not None}
+            await mark_lanes_claimable(pg, link, owner, lanes)
+            return len(rows)
 
-    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        async def work() -> tuple[int, int]:
-            async with self.db.transaction() as link:
-                owner = await self.names.tenant(link, tenant)
-                await self.lock_links_of(link, owner, "live", ids)
-                waiting = await fetch_ids(link, f"{self.STILL_WAITING} FOR UPDATE", owner, ids)
-                _, ended = await self.end_pending(
-                    link, owner, sorted(waiting), State.SKIPPED, UPSTREAM_FAILED
-                )
-                return owner, len(ended)
+    count = await pg.db.settled(work)
+    notify_claimable(pg)
+    return count
 
-        owner, count = await self.db.settled(work)
-        await self.after_commit(owner)
-        return count
+
+async def rule_out_dependents(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+    async def work() -> tuple[int, int]:
+        async with pg.db.transaction() as link:
+            owner = await pg.names.tenant(link, tenant)
+            await lock_links_of(pg, link, owner, "live", ids)
+            waiting = await fetch_ids(link, f"{STILL_WAITING} FOR UPDATE", owner, ids)
+            _, ended = await end_pending(
+                pg, link, owner, sorted(waiting), State.SKIPPED, UPSTREAM_FAILED
+            )
+            return owner, len(ended)
+
+    owner, count = await pg.db.settled(work)
+    await after_commit(pg, owner)
+    return count
 
 
 def _dependent(row: Row, tenant: str) -> Dependent:

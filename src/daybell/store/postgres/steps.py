@@ -39,9 +39,10 @@ from daybell.errors import ExecutionNotFound
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES, STEP_CODES, STEP_KINDS
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.gates import EventWaits
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.gates import end_waits
 from daybell.store.postgres.names import IN_HISTORY, within_page
-from daybell.store.postgres.queue import HELD, IS_HELD, Moving, count_by_lease, fence_columns
+from daybell.store.postgres.queue import HELD, IS_HELD, count_by_lease, fence_columns
 from daybell.store.run_driver import select_waits
 
 # Events: kept once, given to who waits for them, and found by who asks later.
@@ -57,17 +58,14 @@ NUMBER_MAX: Final = 2**63 - 1
 BEFORE_ALL: Final = UUID(int=0), -1  # an execution and its step, before any that waits
 
 
-class Publishing(EventWaits):
-    """Events, of `protocol.Steps`."""
-
-    IS_KNOWN = f"""
+IS_KNOWN: Final = f"""
     SELECT EXISTS (SELECT FROM daybell.live WHERE tenant = $1 AND id = $2)
         OR EXISTS (SELECT FROM daybell.dead WHERE tenant = $1 AND id = $2)
         OR EXISTS (SELECT FROM unnest(ARRAY[$2::uuid]) u(id), {IN_HISTORY})
     """
-    SHARE_NAME = "SELECT pg_advisory_xact_lock_shared($1)"
-    LOCK_NAME = "SELECT pg_advisory_xact_lock($1)"
-    KEEP_EVENT = """
+SHARE_NAME: Final = "SELECT pg_advisory_xact_lock_shared($1)"
+LOCK_NAME: Final = "SELECT pg_advisory_xact_lock($1)"
+KEEP_EVENT: Final = """
     WITH e AS (
       INSERT INTO daybell.event (received_at, tenant, id, source, name, data, execution, time)
       VALUES (daybell.now(), $1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
@@ -77,55 +75,57 @@ class Publishing(EventWaits):
       SELECT e.received_at, e.number, e.tenant, e.name, u.key FROM e, unnest($8::text[]) u(key))
     SELECT number, received_at FROM e
     """
-    # The keys are probed one by one, however many waits the planner believes there to be.
-    WAITS_BY_KEY = """
+# The keys are probed one by one, however many waits the planner believes there to be.
+WAITS_BY_KEY: Final = """
     SELECT w.execution, w.match FROM unnest($3::text[]) u(key),
            LATERAL (SELECT * FROM daybell.wait w
                      WHERE w.tenant = $1 AND w.event = $2 AND w.key = u.key OFFSET 0) w
     """
 
-    async def publish(self, tenant: str, event: NewEvent) -> Published:
-        check_event(event)
-        facts = Facts(event.data)
-        return await self.db.settled(lambda: self._publish(tenant, event, facts))
 
-    async def _publish(self, tenant: str, new: NewEvent, facts: Facts) -> Published:
-        resumed, queues = 0, list[str]()
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            if new.execution is not None and not await link.fetchval(
-                self.IS_KNOWN, owner, new.execution
-            ):
-                raise ExecutionNotFound(f"no execution {new.execution}")
-            await link.execute(self.SHARE_NAME, name_lock(owner, new.name))
-            fields = (new.id, new.source, new.name, new.data, new.execution, new.time)
-            filed = facts.filed(new.execution)
-            kept = await link.fetchrow(self.KEEP_EVENT, owner, *fields, filed)
-            if kept is None:
-                admin.skip_entry(self.db)
-                return Published(created=False)
-            ids = await self._candidates(link, owner, new, facts)
-            if ids:
-                event = Event(received_at=kept["received_at"], **asdict(new))
-                resumed, queues = await self.end_waits(
-                    link,
-                    owner,
-                    ids,
-                    lambda wait: (
-                        wait["event"] == new.name
-                        and (wait["timeout_at"] is None or wait["timeout_at"] >= event.received_at)
-                        and facts.meet(wait["match"])
-                    ),
-                    result=result_of(event),
-                    event=kept["number"],
-                )
-        if queues:
-            self.notifier.touch(owner, queues)
-        return Published(True, resumed)
+async def publish(pg: Context, tenant: str, event: NewEvent) -> Published:
+    check_event(event)
+    facts = Facts(event.data)
+    return await pg.db.settled(lambda: _publish(pg, tenant, event, facts))
 
-    # From the run down, each looked up by itself: of all that wait there may be many, and of its
-    # nodes there are few.
-    NODE_WAITS = f"""
+
+async def _publish(pg: Context, tenant: str, new: NewEvent, facts: Facts) -> Published:
+    resumed, queues = 0, list[str]()
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        if new.execution is not None and not await link.fetchval(IS_KNOWN, owner, new.execution):
+            raise ExecutionNotFound(f"no execution {new.execution}")
+        await link.execute(SHARE_NAME, name_lock(owner, new.name))
+        fields = (new.id, new.source, new.name, new.data, new.execution, new.time)
+        filed = facts.filed(new.execution)
+        kept = await link.fetchrow(KEEP_EVENT, owner, *fields, filed)
+        if kept is None:
+            admin.skip_entry(pg.db)
+            return Published(created=False)
+        ids = await _candidates(pg, link, owner, new, facts)
+        if ids:
+            event = Event(received_at=kept["received_at"], **asdict(new))
+            resumed, queues = await end_waits(
+                pg,
+                link,
+                owner,
+                ids,
+                lambda wait: (
+                    wait["event"] == new.name
+                    and (wait["timeout_at"] is None or wait["timeout_at"] >= event.received_at)
+                    and facts.meet(wait["match"])
+                ),
+                result=result_of(event),
+                event=kept["number"],
+            )
+    if queues:
+        pg.notifier.touch(owner, queues)
+    return Published(True, resumed)
+
+
+# From the run down, each looked up by itself: of all that wait there may be many, and of its
+# nodes there are few.
+NODE_WAITS: Final = f"""
     WITH RECURSIVE inside (id, root) AS (
       SELECT $2::uuid, NULL::text COLLATE "C"
        UNION ALL
@@ -144,55 +144,59 @@ class Publishing(EventWaits):
      ORDER BY v.id, w.n LIMIT $5
     """
 
-    async def node_waits(
-        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
-    ) -> list[NodeWait]:
-        check_limit(limit)
-        facts = None if event is None else Facts(event.data)
-        keys = None if facts is None else facts.keys
-        name = None if event is None else event.name
-        found: list[NodeWait] = []
-        last = BEFORE_ALL
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            while True:  # of what a page brings, who knows how many it fits
-                rows = await link.fetch(self.NODE_WAITS, owner, run, name, keys, limit, *last)
-                found += select_waits((tuple(row)[:-1] for row in rows), facts, limit)
-                if len(found) >= limit or len(rows) < limit:
-                    return found[:limit]
-                last = rows[-1]["id"], rows[-1]["n"]
 
-    async def _candidates(
-        self, link: Link, owner: int, event: NewEvent, facts: Facts
-    ) -> list[UUID]:
-        if event.execution is not None:
-            return [event.execution]
-        rows = await link.fetch(self.WAITS_BY_KEY, owner, event.name, facts.keys)
-        return list({row["execution"] for row in rows if facts.meet(row["match"])})
+async def node_waits(
+    pg: Context, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+) -> list[NodeWait]:
+    check_limit(limit)
+    facts = None if event is None else Facts(event.data)
+    keys = None if facts is None else facts.keys
+    name = None if event is None else event.name
+    found: list[NodeWait] = []
+    last = BEFORE_ALL
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        while True:  # of what a page brings, who knows how many it fits
+            rows = await link.fetch(NODE_WAITS, owner, run, name, keys, limit, *last)
+            found += select_waits((tuple(row)[:-1] for row in rows), facts, limit)
+            if len(found) >= limit or len(rows) < limit:
+                return found[:limit]
+            last = rows[-1]["id"], rows[-1]["n"]
 
-    LIST_EVENTS = within_page(
-        f"""SELECT {EVENT} FROM daybell.event e WHERE e.tenant = $1 AND e.number < $2
+
+async def _candidates(
+    pg: Context, link: Link, owner: int, event: NewEvent, facts: Facts
+) -> list[UUID]:
+    if event.execution is not None:
+        return [event.execution]
+    rows = await link.fetch(WAITS_BY_KEY, owner, event.name, facts.keys)
+    return list({row["execution"] for row in rows if facts.meet(row["match"])})
+
+
+LIST_EVENTS: Final = within_page(
+    f"""SELECT {EVENT} FROM daybell.event e WHERE e.tenant = $1 AND e.number < $2
          ORDER BY e.number DESC LIMIT $3""",
-        "octet_length(data)",
-        "number DESC",
-    )
+    "octet_length(data)",
+    "number DESC",
+)
 
-    async def list_events(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Event]:
-        check_limit(limit)
-        before = check_cursor(cursor)
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            last = NUMBER_MAX if before is None else before
-            rows = await link.fetch(self.LIST_EVENTS, owner, last, limit + 1)
-        page = cut_page(
-            rows,
-            limit,
-            size=lambda row: bytes_of(row["data"]),
-            cursor=lambda row: str(row["number"]),
-        )
-        return Page(items=tuple(map(read_event, page.items)), next_cursor=page.next_cursor)
+
+async def list_events(
+    pg: Context, tenant: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[Event]:
+    check_limit(limit)
+    before = check_cursor(cursor)
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        last = NUMBER_MAX if before is None else before
+        rows = await link.fetch(LIST_EVENTS, owner, last, limit + 1)
+    page = cut_page(
+        rows,
+        limit,
+        size=lambda row: bytes_of(row["data"]),
+        cursor=lambda row: str(row["number"]),
+    )
+    return Page(items=tuple(map(read_event, page.items)), next_cursor=page.next_cursor)
 
 
 def name_lock(owner: int, name: str) -> int:
@@ -243,11 +247,8 @@ class Choice(NamedTuple):
     last: tuple[Instant, int] | None  # behind which there may be more
 
 
-class Finding(Publishing):
-    """What a wait finds on record."""
-
-    # Each key of each wait is a probe of its own.
-    EARLIER_EVENTS = f"""
+# Each key of each wait is a probe of its own.
+EARLIER_EVENTS: Final = f"""
     SELECT u.place, k.received_at, k.number
       FROM unnest($2::int[], $3::text[], $4::text[], $5::float8[], $6::bigint[],
                   $7::float8[])
@@ -260,61 +261,62 @@ class Finding(Publishing):
      ORDER BY u.place, k.received_at, k.number
     """
 
-    async def earlier(
-        self, link: Link, owner: int, left: list[Search], taken: set[tuple[UUID, int | None]]
-    ) -> dict[StepKey, Row]:
-        """For each wait the first event that fits and that no other wait of its execution got."""
-        found: dict[StepKey, Row] = {}
-        while left:
-            rows = await link.fetch(
-                self.EARLIER_EVENTS,
-                owner,
-                list(range(len(left))),
-                [search.wait.event for search in left],
-                [search.key for search in left],
-                [search.since for search in left],
-                [search.after for search in left],
-                [INSTANT_MAX if search.until is None else search.until for search in left],
-            )
-            searches, left = left, list[Search]()
-            choices: list[Choice] = []
-            for place, some in groupby(rows, key=itemgetter("place")):
-                events, search = [_age(row) for row in some], searches[int(place)]
-                free = [it for it in events if (search.wait.id, it[1]) not in taken]
-                choices.append(
-                    Choice(search, free, events[-1] if len(events) == EARLIER_MAX else None)
-                )
-            left += await self._choose(link, choices, found)
-        return found
 
-    EVENTS_BY_NUMBER = f"SELECT {EVENT} FROM daybell.event e WHERE e.number = ANY($1::bigint[])"
+async def find_earlier(
+    pg: Context, link: Link, owner: int, left: list[Search], taken: set[tuple[UUID, int | None]]
+) -> dict[StepKey, Row]:
+    """For each wait the first event that fits and that no other wait of its execution got."""
+    found: dict[StepKey, Row] = {}
+    while left:
+        rows = await link.fetch(
+            EARLIER_EVENTS,
+            owner,
+            list(range(len(left))),
+            [search.wait.event for search in left],
+            [search.key for search in left],
+            [search.since for search in left],
+            [search.after for search in left],
+            [INSTANT_MAX if search.until is None else search.until for search in left],
+        )
+        searches, left = left, list[Search]()
+        choices: list[Choice] = []
+        for place, some in groupby(rows, key=itemgetter("place")):
+            events, search = [_age(row) for row in some], searches[int(place)]
+            free = [it for it in events if (search.wait.id, it[1]) not in taken]
+            choices.append(Choice(search, free, events[-1] if len(events) == EARLIER_MAX else None))
+        left += await _choose(pg, link, choices, found)
+    return found
 
-    async def _choose(
-        self, link: Link, choices: list[Choice], found: dict[StepKey, Row]
-    ) -> list[Search]:
-        """Look at what each may get, the first of all, then the second: they are large, but often
-        the same. Answers where to look on.
-        """
-        left: list[Search] = []
-        while choices:
-            numbers = {choice.events[0][1] for choice in choices if choice.events}
-            rows = await link.fetch(self.EVENTS_BY_NUMBER, list(numbers)) if numbers else []
-            events = {row["number"]: (row, Facts(row["data"])) for row in rows}
-            again: list[Choice] = []
-            for choice in choices:
-                wait = choice.search.wait
-                event, facts = events.get(choice.events[0][1] if choice.events else 0, NOTHING)
-                if event is not None and facts.meet(wait.match):
-                    best = found.get((wait.id, wait.n))
-                    if best is None or _age(event) < _age(best):
-                        found[wait.id, wait.n] = event
-                elif choice.events:
-                    again.append(choice._replace(events=choice.events[1:]))
-                elif choice.last is not None:
-                    since, after = choice.last
-                    left.append(choice.search._replace(since=since, after=after))
-            choices = again
-        return left
+
+EVENTS_BY_NUMBER: Final = f"SELECT {EVENT} FROM daybell.event e WHERE e.number = ANY($1::bigint[])"
+
+
+async def _choose(
+    pg: Context, link: Link, choices: list[Choice], found: dict[StepKey, Row]
+) -> list[Search]:
+    """Look at what each may get, the first of all, then the second: they are large, but often
+    the same. Answers where to look on.
+    """
+    left: list[Search] = []
+    while choices:
+        numbers = {choice.events[0][1] for choice in choices if choice.events}
+        rows = await link.fetch(EVENTS_BY_NUMBER, list(numbers)) if numbers else []
+        events = {row["number"]: (row, Facts(row["data"])) for row in rows}
+        again: list[Choice] = []
+        for choice in choices:
+            wait = choice.search.wait
+            event, facts = events.get(choice.events[0][1] if choice.events else 0, NOTHING)
+            if event is not None and facts.meet(wait.match):
+                best = found.get((wait.id, wait.n))
+                if best is None or _age(event) < _age(best):
+                    found[wait.id, wait.n] = event
+            elif choice.events:
+                again.append(choice._replace(events=choice.events[1:]))
+            elif choice.last is not None:
+                since, after = choice.last
+                left.append(choice.search._replace(since=since, after=after))
+        choices = again
+    return left
 
 
 def _age(event: Row) -> tuple[Instant, int]:
@@ -332,66 +334,68 @@ REPLACED: Final = ("name", "kind", "result", "error", "failures", "wake_at", "fi
 _by_place: Final = attrgetter("id.int", "n")
 
 
-class Stepping(Moving, Finding):
-    """Steps, of `protocol.Steps`."""
-
-    READ_STEPS = f"""
+READ_STEPS: Final = f"""
     SELECT {COLUMNS} FROM daybell.step WHERE tenant + 0 = $1 AND execution = $2 ORDER BY n
     """
 
-    async def steps(self, tenant: str, id: UUID) -> list[Step]:
-        async with self.db.link() as link:
-            owner = await self.names.tenant(link, tenant)
-            return [_step(row) for row in await link.fetch(self.READ_STEPS, owner, id)]
 
-    async def record(
-        self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
-    ) -> list[Step | None]:
-        check_steps(steps)
-        rounds = _rounds(steps)
-        if len(rounds) == 1 and not any(map(_is_wait, steps)):
-            async with self.db.link() as link:
-                owner = await self.names.tenant(link, tenant)
-                made = [await self._write_plain(link, owner, worker, rounds[0].values())]
-        else:
-            made = await self.db.settled(lambda: self._record_rounds(tenant, worker, rounds))
-        answers: dict[int, Step] = {}
-        for one, written in zip(rounds, made, strict=True):
-            for position, step in one.items():
-                if (step.id, step.n) in written:
-                    answers[position] = written[step.id, step.n]
-        return [answers.get(position) for position in range(len(steps))]
+async def steps(pg: Context, tenant: str, id: UUID) -> list[Step]:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        return [_step(row) for row in await link.fetch(READ_STEPS, owner, id)]
 
-    # All at once and first, so that who locks several meets others in the same order.
-    LOCK_HELD = f"""
+
+async def record(
+    pg: Context, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
+) -> list[Step | None]:
+    check_steps(steps)
+    rounds = _rounds(steps)
+    if len(rounds) == 1 and not any(map(_is_wait, steps)):
+        async with pg.db.link() as link:
+            owner = await pg.names.tenant(link, tenant)
+            made = [await _write_plain(pg, link, owner, worker, rounds[0].values())]
+    else:
+        made = await pg.db.settled(lambda: _record_rounds(pg, tenant, worker, rounds))
+    answers: dict[int, Step] = {}
+    for one, written in zip(rounds, made, strict=True):
+        for position, step in one.items():
+            if (step.id, step.n) in written:
+                answers[position] = written[step.id, step.n]
+    return [answers.get(position) for position in range(len(steps))]
+
+
+# All at once and first, so that who locks several meets others in the same order.
+LOCK_HELD: Final = f"""
     WITH {HELD}
     SELECT v.id, v.attempt, v.created_at, daybell.now() AS now FROM daybell.live v
      WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
      ORDER BY v.id FOR UPDATE OF v
     """
 
-    async def _record_rounds(
-        self, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
-    ) -> list[dict[StepKey, Step]]:
-        made: list[dict[StepKey, Step]] = []
-        async with self.db.transaction() as link:
-            owner = await self.names.tenant(link, tenant)
-            steps = [step for one in rounds for step in one.values()]
-            for number in sorted({name_lock(owner, it.event) for it in steps if it.event}):
-                await link.execute(self.LOCK_NAME, number)
-            guard = _guard(owner, worker, steps)
-            rows = await link.fetch(self.LOCK_HELD, *guard)
-            held = {(row["id"], row["attempt"]): row for row in rows}
-            for one in rounds:
-                plain = [step for step in one.values() if not _is_wait(step)]
-                waits = [step for step in one.values() if _is_wait(step)]
-                written = await self._write_plain(link, owner, worker, plain)
-                written |= await self._write_waits(link, owner, waits, held)
-                made.append(written)
-        return made
 
-    # Each row is found and locked by itself. One that is done is written as it is, and so answered.
-    WRITE_PLAIN = f"""
+async def _record_rounds(
+    pg: Context, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
+) -> list[dict[StepKey, Step]]:
+    made: list[dict[StepKey, Step]] = []
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        steps = [step for one in rounds for step in one.values()]
+        for number in sorted({name_lock(owner, it.event) for it in steps if it.event}):
+            await link.execute(LOCK_NAME, number)
+        guard = _guard(owner, worker, steps)
+        rows = await link.fetch(LOCK_HELD, *guard)
+        held = {(row["id"], row["attempt"]): row for row in rows}
+        for one in rounds:
+            plain = [step for step in one.values() if not _is_wait(step)]
+            waits = [step for step in one.values() if _is_wait(step)]
+            written = await _write_plain(pg, link, owner, worker, plain)
+            written |= await _write_waits(pg, link, owner, waits, held)
+            made.append(written)
+    return made
+
+
+# Each row is found and locked by itself. One that is done is written as it is, and so answered.
+WRITE_PLAIN: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
       SELECT u.*, (SELECT now FROM t) AS now
@@ -408,106 +412,115 @@ class Stepping(Moving, Finding):
            is_done OR kind = {SLEEP}
       FROM u
     ON CONFLICT (execution, n, tenant) DO UPDATE SET is_done = s.is_done OR excluded.is_done, {
-        ", ".join(
-            f"{name} = CASE WHEN s.is_done THEN s.{name} ELSE excluded.{name} END"
-            for name in REPLACED
-        )
-    }
+    ", ".join(
+        f"{name} = CASE WHEN s.is_done THEN s.{name} ELSE excluded.{name} END" for name in REPLACED
+    )
+}
     RETURNING {COLUMNS}
     """
 
-    async def _write_plain(
-        self, link: Link, owner: int, worker: UUID, steps: Iterable[NewStep]
-    ) -> dict[StepKey, Step]:
-        """Write what needs no look at others; not for those who do not hold their execution."""
-        ordered = sorted(steps, key=_by_place)
-        if not ordered:
-            return {}
-        rows = await link.fetch(
-            self.WRITE_PLAIN,
-            *_guard(owner, worker, ordered),
-            [step.n for step in ordered],
-            [step.name for step in ordered],
-            [STEP_CODES[step.kind] for step in ordered],
-            [step.result for step in ordered],
-            [step.error for step in ordered],
-            [step.failures for step in ordered],
-            [step.is_done for step in ordered],
-            [step.ran for step in ordered],
-            [step.delay for step in ordered],
-        )
-        return {(row["execution"], row["n"]): _step(row) for row in rows}
 
-    STEPS_BEFORE = f"""
+async def _write_plain(
+    pg: Context, link: Link, owner: int, worker: UUID, steps: Iterable[NewStep]
+) -> dict[StepKey, Step]:
+    """Write what needs no look at others; not for those who do not hold their execution."""
+    ordered = sorted(steps, key=_by_place)
+    if not ordered:
+        return {}
+    rows = await link.fetch(
+        WRITE_PLAIN,
+        *_guard(owner, worker, ordered),
+        [step.n for step in ordered],
+        [step.name for step in ordered],
+        [STEP_CODES[step.kind] for step in ordered],
+        [step.result for step in ordered],
+        [step.error for step in ordered],
+        [step.failures for step in ordered],
+        [step.is_done for step in ordered],
+        [step.ran for step in ordered],
+        [step.delay for step in ordered],
+    )
+    return {(row["execution"], row["n"]): _step(row) for row in rows}
+
+
+STEPS_BEFORE: Final = f"""
     SELECT {COLUMNS}, event FROM daybell.step
      WHERE tenant + 0 = $1 AND execution = ANY($2::uuid[])
        AND (n = ANY($3::int[]) OR event IS NOT NULL)
     """
 
-    async def _write_waits(
-        self, link: Link, owner: int, waits: list[NewStep], held: Mapping[StepKey, Row]
-    ) -> dict[StepKey, Step]:
-        """Write waits, at most one of each execution; those for which no event is there, as open
-        ones.
-        """
-        waits = [wait for wait in waits if (wait.id, wait.attempt) in held]
-        if not waits:
-            return {}
-        ids, numbers = [wait.id for wait in waits], [wait.n for wait in waits]
-        rows = await link.fetch(self.STEPS_BEFORE, owner, ids, numbers)
-        before = {(row["execution"], row["n"]): _step(row) for row in rows}
-        taken = {(row["execution"], row["event"]) for row in rows}
-        now = next(iter(held.values()))["now"]
-        steps = {(it.id, it.n): record_step(it, before.get((it.id, it.n)), now=now) for it in waits}
-        left = [
-            Search(wait, key, held[wait.id, wait.attempt]["created_at"], step.wake_at)
-            for wait in waits
-            if (step := steps[wait.id, wait.n]) is not before.get((wait.id, wait.n))
-            for key in places(wait.match, wait.id)
-        ]
-        found = await self.earlier(link, owner, left, taken)
-        results = {row["number"]: result_of(read_event(row)) for row in found.values()}
-        for place, row in found.items():
-            steps[place] = close_wait(steps[place], results[row["number"]], now=now)
-        new = {place: step for place, step in steps.items() if step is not before.get(place)}
-        for part in _parts(new):
-            await self._put_steps(link, owner, {it: new[it] for it in part}, found)
-        await self._open_waits(link, owner, waits, steps)
-        await self._close_waits(link, owner, [it for it in new if it in before and new[it].is_done])
-        return steps
 
-    PUT_STEPS = f"""
+async def _write_waits(
+    pg: Context, link: Link, owner: int, waits: list[NewStep], held: Mapping[StepKey, Row]
+) -> dict[StepKey, Step]:
+    """Write waits, at most one of each execution; those for which no event is there, as open
+    ones.
+    """
+    waits = [wait for wait in waits if (wait.id, wait.attempt) in held]
+    if not waits:
+        return {}
+    ids, numbers = [wait.id for wait in waits], [wait.n for wait in waits]
+    rows = await link.fetch(STEPS_BEFORE, owner, ids, numbers)
+    before = {(row["execution"], row["n"]): _step(row) for row in rows}
+    taken = {(row["execution"], row["event"]) for row in rows}
+    now = next(iter(held.values()))["now"]
+    steps = {(it.id, it.n): record_step(it, before.get((it.id, it.n)), now=now) for it in waits}
+    left = [
+        Search(wait, key, held[wait.id, wait.attempt]["created_at"], step.wake_at)
+        for wait in waits
+        if (step := steps[wait.id, wait.n]) is not before.get((wait.id, wait.n))
+        for key in places(wait.match, wait.id)
+    ]
+    found = await find_earlier(pg, link, owner, left, taken)
+    results = {row["number"]: result_of(read_event(row)) for row in found.values()}
+    for place, row in found.items():
+        steps[place] = close_wait(steps[place], results[row["number"]], now=now)
+    new = {place: step for place, step in steps.items() if step is not before.get(place)}
+    for part in _parts(new):
+        await _put_steps(pg, link, owner, {it: new[it] for it in part}, found)
+    await _open_waits(pg, link, owner, waits, steps)
+    await _close_waits(pg, link, owner, [it for it in new if it in before and new[it].is_done])
+    return steps
+
+
+PUT_STEPS: Final = f"""
     INSERT INTO daybell.step (tenant, {COLUMNS}, event)
     SELECT $1, * FROM unnest($2::uuid[], $3::int[], $4::text[], $5::smallint[], $6::text[],
                              $7::text[], $8::int[], $9::float8[], $10::float8[], $11::float8[],
                              $12::boolean[], $13::bigint[])
     ON CONFLICT (execution, n, tenant) DO UPDATE SET is_done = excluded.is_done, {
-        ", ".join(f"{name} = excluded.{name}" for name in REPLACED)
-    }
+    ", ".join(f"{name} = excluded.{name}" for name in REPLACED)
+}
     """
 
-    async def _put_steps(
-        self, link: Link, owner: int, steps: Mapping[StepKey, Step], events: Mapping[StepKey, Row]
-    ) -> None:
-        made = steps.values()
-        await link.execute(
-            self.PUT_STEPS,
-            owner,
-            [id for id, _ in steps],
-            [step.n for step in made],
-            [step.name for step in made],
-            [STEP_CODES[step.kind] for step in made],
-            [step.result for step in made],
-            [step.error for step in made],
-            [step.failures for step in made],
-            [step.wake_at for step in made],
-            [step.started_at for step in made],
-            [step.finished_at for step in made],
-            [step.is_done for step in made],
-            [None if place not in events else events[place]["number"] for place in steps],
-        )
 
-    OPEN_WAIT = """
+async def _put_steps(
+    pg: Context,
+    link: Link,
+    owner: int,
+    steps: Mapping[StepKey, Step],
+    events: Mapping[StepKey, Row],
+) -> None:
+    made = steps.values()
+    await link.execute(
+        PUT_STEPS,
+        owner,
+        [id for id, _ in steps],
+        [step.n for step in made],
+        [step.name for step in made],
+        [STEP_CODES[step.kind] for step in made],
+        [step.result for step in made],
+        [step.error for step in made],
+        [step.failures for step in made],
+        [step.wake_at for step in made],
+        [step.started_at for step in made],
+        [step.finished_at for step in made],
+        [step.is_done for step in made],
+        [None if place not in events else events[place]["number"] for place in steps],
+    )
+
+
+OPEN_WAIT: Final = """
     INSERT INTO daybell.wait (tenant, execution, n, timeout_at, event, key, match)
     SELECT $1, * FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::text[], $6::text[],
                              $7::text[])
@@ -516,34 +529,37 @@ class Stepping(Moving, Finding):
            match = excluded.match
     """
 
-    async def _open_waits(
-        self, link: Link, owner: int, waits: list[NewStep], steps: Mapping[StepKey, Step]
-    ) -> None:
-        still = [wait for wait in waits if not steps[wait.id, wait.n].is_done]
-        if not still:
-            return
-        await link.execute(
-            self.OPEN_WAIT,
-            owner,
-            [wait.id for wait in still],
-            [wait.n for wait in still],
-            [steps[wait.id, wait.n].wake_at for wait in still],
-            [wait.event for wait in still],
-            [wait_key(wait.match) for wait in still],
-            [wait.match for wait in still],
-        )
 
-    CLOSE_WAITS = """
+async def _open_waits(
+    pg: Context, link: Link, owner: int, waits: list[NewStep], steps: Mapping[StepKey, Step]
+) -> None:
+    still = [wait for wait in waits if not steps[wait.id, wait.n].is_done]
+    if not still:
+        return
+    await link.execute(
+        OPEN_WAIT,
+        owner,
+        [wait.id for wait in still],
+        [wait.n for wait in still],
+        [steps[wait.id, wait.n].wake_at for wait in still],
+        [wait.event for wait in still],
+        [wait_key(wait.match) for wait in still],
+        [wait.match for wait in still],
+    )
+
+
+CLOSE_WAITS: Final = """
     DELETE FROM daybell.wait
      WHERE tenant = $1 AND execution = ANY($2::uuid[])
        AND (execution, n) IN (SELECT * FROM unnest($2::uuid[], $3::int[]))
     """
 
-    async def _close_waits(self, link: Link, owner: int, ended: Sequence[StepKey]) -> None:
-        """What was open, and is found to have ended as it is recorded again."""
-        if ended:
-            places = [id for id, _ in ended], [n for _, n in ended]
-            await link.execute(self.CLOSE_WAITS, owner, *places)
+
+async def _close_waits(pg: Context, link: Link, owner: int, ended: Sequence[StepKey]) -> None:
+    """What was open, and is found to have ended as it is recorded again."""
+    if ended:
+        places = [id for id, _ in ended], [n for _, n in ended]
+        await link.execute(CLOSE_WAITS, owner, *places)
 
 
 def _parts(steps: Mapping[StepKey, Step]) -> Iterator[list[StepKey]]:
@@ -607,10 +623,7 @@ def _step(row: Row) -> Step:
 # What tasks said.
 
 
-class Logging(Moving):
-    """See `protocol.Logs`."""
-
-    WRITE_LOG = f"""
+WRITE_LOG: Final = f"""
     WITH {HELD}
     INSERT INTO daybell.log (written_at, tenant, attempt, number, id, text)
     SELECT daybell.now(), $1, u.attempt, u.number, u.id, u.text
@@ -620,22 +633,24 @@ class Logging(Moving):
                      LIMIT 1) x
     """
 
-    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
-        leases = count_by_lease(parts)
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            await link.execute(
-                self.WRITE_LOG,
-                key,
-                worker,
-                list(leases),
-                *fence_columns(parts, leases),
-                [part.number for part in parts],
-                [part.text for part in parts],
-            )
 
-    # A part that was written again, because the answer to the first time was lost, is there twice.
-    READ_LOG = f"""
+async def write_log(pg: Context, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+    leases = count_by_lease(parts)
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        await link.execute(
+            WRITE_LOG,
+            key,
+            worker,
+            list(leases),
+            *fence_columns(parts, leases),
+            [part.number for part in parts],
+            [part.text for part in parts],
+        )
+
+
+# A part that was written again, because the answer to the first time was lost, is there twice.
+READ_LOG: Final = f"""
     SELECT DISTINCT ON (attempt, number) attempt, number, text
       FROM (SELECT attempt, number, text FROM daybell.log WHERE tenant + 0 = $1 AND id = $2
             UNION ALL
@@ -648,11 +663,12 @@ class Logging(Moving):
      ORDER BY attempt, number LIMIT $5
     """
 
-    async def read_log(
-        self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
-    ) -> list[LogPart]:
-        checks.check_limit(limit, most=PAGE_ITEMS_MAX)
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.READ_LOG, key, id, *after, limit)
-        return [LogPart(*row) for row in rows]
+
+async def read_log(
+    pg: Context, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
+) -> list[LogPart]:
+    checks.check_limit(limit, most=PAGE_ITEMS_MAX)
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(READ_LOG, key, id, *after, limit)
+    return [LogPart(*row) for row in rows]

@@ -37,7 +37,8 @@ from daybell.errors import SchemaError, Unavailable
 from daybell.store.codec import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.gates import Admission, StoreBase
+from daybell.store.postgres.context import Context
+from daybell.store.postgres.gates import admit_gates, lock_gates, notify_claimable, take_slots
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.timeouts import Pace
 from daybell.store.wakeups import pause
@@ -45,46 +46,40 @@ from daybell.store.wakeups import pause
 # Who does what one node should do, and what is due when nobody was there before.
 
 
-class Leading(StoreBase):
-    """Leadership. Its row is locked before anything else here is read.
+async def lead(
+    pg: Context, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+) -> Leadership | None:
+    if since is None:
+        return await _lead_at_once(pg, name, holder, lease)
+    has_rebooted = False
 
-    Those who have asked have rows, too, named after them, with epoch 0; `renewed_at` is since when
-    they have been up. Of a leadership, it is until when somebody was there without a break.
-    """
+    async def work() -> Leadership | None:
+        nonlocal has_rebooted
+        async with pg.db.transaction() as link:
+            seat = await _lock_seat(pg, link, name, holder)
+            now: Instant = await link.fetchval("SELECT daybell.now()")
+            asked = request_leadership(
+                seat,
+                propose_leadership(name, holder, lease, now=now),
+                since=since,
+                present=await _present(pg, link, name),
+                now=now,
+            )
+            if asked.seat != seat:
+                await _put(pg, link, asked.seat)
+            if asked.presence is not None:
+                await _attend(pg, link, name, holder, asked.presence, now)
+            has_rebooted = asked.is_reboot and await _reboot(pg, link, now)
+            return asked.seat.leadership if asked.leads else None
 
-    async def lead(
-        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
-    ) -> Leadership | None:
-        if since is None:
-            return await self._lead_at_once(name, holder, lease)
-        has_rebooted = False
+    leadership = await pg.db.settled(work)
+    if has_rebooted:
+        pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
+    return leadership
 
-        async def work() -> Leadership | None:
-            nonlocal has_rebooted
-            async with self.db.transaction() as link:
-                seat = await self._lock_seat(link, name, holder)
-                now: Instant = await link.fetchval("SELECT daybell.now()")
-                asked = request_leadership(
-                    seat,
-                    propose_leadership(name, holder, lease, now=now),
-                    since=since,
-                    present=await self._present(link, name),
-                    now=now,
-                )
-                if asked.seat != seat:
-                    await self._put(link, asked.seat)
-                if asked.presence is not None:
-                    await self._attend(link, name, holder, asked.presence, now)
-                has_rebooted = asked.is_reboot and await self._reboot(link, now)
-                return asked.seat.leadership if asked.leads else None
 
-        leadership = await self.db.settled(work)
-        if has_rebooted:
-            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-        return leadership
-
-    # What `ask` decides of one who does not say since when he has been up, in one trip.
-    LEAD = """
+# What `ask` decides of one who does not say since when he has been up, in one trip.
+LEAD: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     INSERT INTO daybell.leader AS l (name, holder, epoch, until, renewed_at)
     SELECT $1, $2, 1, now + $3, now FROM t
@@ -95,98 +90,110 @@ class Leading(StoreBase):
     RETURNING l.epoch, l.until
     """
 
-    async def _lead_at_once(self, name: str, holder: UUID, lease: Seconds) -> Leadership | None:
-        async with self.db.link() as link:
-            row = await link.fetchrow(self.LEAD, name, holder, lease)
-        if row is None:
-            return None
-        return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
 
-    async def resign(self, name: str, *, holder: UUID) -> None:
-        async def work() -> None:
-            async with self.db.transaction() as link:
-                seat = await self._lock_seat(link, name)
-                if seat is None:
-                    return
-                now: Instant = await link.fetchval("SELECT daybell.now()")
-                presence = (await self._present(link, name)).get(holder)
-                # It stays, so that the epoch goes on rising, and it is known how long somebody was
-                # there.
-                await self._put(link, release_leadership(seat, holder, presence, now=now))
-                await link.execute(
-                    "DELETE FROM daybell.leader WHERE name = $1 AND epoch = 0",
-                    presence_name(name, holder),
-                )
+async def _lead_at_once(pg: Context, name: str, holder: UUID, lease: Seconds) -> Leadership | None:
+    async with pg.db.link() as link:
+        row = await link.fetchrow(LEAD, name, holder, lease)
+    if row is None:
+        return None
+    return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
 
-        await self.db.settled(work)
 
-    LOCK_SEAT = """
+async def resign(pg: Context, name: str, *, holder: UUID) -> None:
+    async def work() -> None:
+        async with pg.db.transaction() as link:
+            seat = await _lock_seat(pg, link, name)
+            if seat is None:
+                return
+            now: Instant = await link.fetchval("SELECT daybell.now()")
+            presence = (await _present(pg, link, name)).get(holder)
+            # It stays, so that the epoch goes on rising, and it is known how long somebody was
+            # there.
+            await _put(pg, link, release_leadership(seat, holder, presence, now=now))
+            await link.execute(
+                "DELETE FROM daybell.leader WHERE name = $1 AND epoch = 0",
+                presence_name(name, holder),
+            )
+
+    await pg.db.settled(work)
+
+
+LOCK_SEAT: Final = """
     SELECT holder, epoch, until, renewed_at FROM daybell.leader WHERE name = $1 FOR UPDATE
     """
-    # So that there is a row to lock for those who come first at the same time.
-    MAKE_SEAT = """
+# So that there is a row to lock for those who come first at the same time.
+MAKE_SEAT: Final = """
     INSERT INTO daybell.leader (name, holder, epoch, until, renewed_at)
     VALUES ($1, $2, 0, '-infinity', '-infinity') ON CONFLICT DO NOTHING
     """
 
-    async def _lock_seat(
-        self, link: Link, name: str, holder: UUID | None = None
-    ) -> LeadershipRecord | None:
-        """A leadership, locked until the transaction ends; made for a holder if there is none."""
-        row = await link.fetchrow(self.LOCK_SEAT, name)
-        if row is None and holder is not None:
-            await link.execute(self.MAKE_SEAT, name, holder)
-            row = await link.fetchrow(self.LOCK_SEAT, name)
-        if row is None:
-            return None
-        last = Leadership(name=name, holder=row["holder"], epoch=row["epoch"], until=row["until"])
-        return LeadershipRecord(leadership=last, seen_at=row["renewed_at"])
 
-    PRESENT = """
+async def _lock_seat(
+    pg: Context, link: Link, name: str, holder: UUID | None = None
+) -> LeadershipRecord | None:
+    """A leadership, locked until the transaction ends; made for a holder if there is none."""
+    row = await link.fetchrow(LOCK_SEAT, name)
+    if row is None and holder is not None:
+        await link.execute(MAKE_SEAT, name, holder)
+        row = await link.fetchrow(LOCK_SEAT, name)
+    if row is None:
+        return None
+    last = Leadership(name=name, holder=row["holder"], epoch=row["epoch"], until=row["until"])
+    return LeadershipRecord(leadership=last, seen_at=row["renewed_at"])
+
+
+PRESENT: Final = """
     SELECT holder, renewed_at, until FROM daybell.leader WHERE epoch = 0 AND starts_with(name, $1)
     """
 
-    async def _present(self, link: Link, name: str) -> dict[UUID, Presence]:
-        """Who has asked for a leadership and said since when he has been up."""
-        rows = await link.fetch(self.PRESENT, presence_name(name))
-        return {row["holder"]: Presence(row["renewed_at"], row["until"]) for row in rows}
 
-    FORGET = """
+async def _present(pg: Context, link: Link, name: str) -> dict[UUID, Presence]:
+    """Who has asked for a leadership and said since when he has been up."""
+    rows = await link.fetch(PRESENT, presence_name(name))
+    return {row["holder"]: Presence(row["renewed_at"], row["until"]) for row in rows}
+
+
+FORGET: Final = """
     DELETE FROM daybell.leader WHERE epoch = 0 AND starts_with(name, $1) AND until <= $2
     """
-    PUT_ROW = """
+PUT_ROW: Final = """
     INSERT INTO daybell.leader (name, holder, epoch, until, renewed_at) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (name) DO UPDATE
        SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until,
            renewed_at = excluded.renewed_at
     """
 
-    async def _put(self, link: Link, seat: LeadershipRecord) -> None:
-        last = seat.leadership
-        values = last.name, last.holder, last.epoch, last.until, seat.seen_at
-        await link.execute(self.PUT_ROW, *values)
 
-    async def _attend(
-        self, link: Link, name: str, holder: UUID, presence: Presence, now: Instant
-    ) -> None:
-        await link.execute(self.FORGET, presence_name(name), now)
-        values = presence_name(name, holder), holder, 0, presence.until, presence.since
-        await link.execute(self.PUT_ROW, *values)
+async def _put(pg: Context, link: Link, seat: LeadershipRecord) -> None:
+    last = seat.leadership
+    values = last.name, last.holder, last.epoch, last.until, seat.seen_at
+    await link.execute(PUT_ROW, *values)
 
-    async def _reboot(self, link: Link, now: Instant) -> bool:
-        """Nobody was there before: what waits for that is due. Answers whether anything does."""
-        answer = await link.execute("UPDATE daybell.schedule SET next_at = $1 WHERE is_reboot", now)
-        return answer != "UPDATE 0"
 
-    LEADERS = """
+async def _attend(
+    pg: Context, link: Link, name: str, holder: UUID, presence: Presence, now: Instant
+) -> None:
+    await link.execute(FORGET, presence_name(name), now)
+    values = presence_name(name, holder), holder, 0, presence.until, presence.since
+    await link.execute(PUT_ROW, *values)
+
+
+async def _reboot(pg: Context, link: Link, now: Instant) -> bool:
+    """Nobody was there before: what waits for that is due. Answers whether anything does."""
+    answer = await link.execute("UPDATE daybell.schedule SET next_at = $1 WHERE is_reboot", now)
+    return answer != "UPDATE 0"
+
+
+LEADERS: Final = """
     SELECT name, holder, epoch, until FROM daybell.leader
      WHERE until > daybell.now() AND epoch > 0 ORDER BY name COLLATE "C"
     """
 
-    async def list_leaders(self) -> list[Leadership]:
-        async with self.db.link() as link:
-            rows = await link.fetch(self.LEADERS)
-        return [Leadership(**row) for row in rows]
+
+async def list_leaders(pg: Context) -> list[Leadership]:
+    async with pg.db.link() as link:
+        rows = await link.fetch(LEADERS)
+    return [Leadership(**row) for row in rows]
 
 
 # What is done about gates from time to time: counting anew, and taking away what is left over.
@@ -196,11 +203,8 @@ REMOVED_GATES_MAX: Final = 1000
 DELETED_SECONDS: Final = 3600.0
 
 
-class Sweeping(Admission):
-    """Upkeep of gates."""
-
-    # In one look, so that a slot that is given or taken meanwhile is seen on both sides or on none.
-    MISCOUNTS = """
+# In one look, so that a slot that is given or taken meanwhile is seen on both sides or on none.
+MISCOUNTS: Final = """
     WITH i AS (
       SELECT v.tenant, v.gate, count(*) AS n FROM daybell.live v
        WHERE v.gate IS NOT NULL AND ($1::int IS NULL OR (v.tenant, v.gate) = ($1, $2))
@@ -215,54 +219,57 @@ class Sweeping(Admission):
      ORDER BY t.name, g.key
     """
 
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        async with self.db.link(Pace.LONG) as link:  # it counts all executions that are inside
-            rows = await link.fetch(self.MISCOUNTS, None, None)
-        wrong = [_miscount(row) for row in rows]
-        if not mend:
-            return wrong
-        mended = [await self.db.settled(lambda row=row: self._recount(row)) for row in rows]
-        self.notify_claimable()
-        return [one for one in mended if one is not None]
 
-    async def _recount(self, row: Row) -> Miscount | None:
-        """Count one gate anew, under its lock: nobody gets in or out meanwhile."""
-        async with self.db.transaction() as link:
-            await self.lock_gates(link, row["tenant"], [row["key"]])
-            now = await link.fetchrow(self.MISCOUNTS, row["tenant"], row["key"])
-            if now is None:
-                return None
-            change = now["inside"] - now["holders"]
-            await self.take_slots(link, row["tenant"], {row["key"]: change})
-            await self.admit_gates(link, row["tenant"], [row["key"]])
-            return _miscount(now)
+async def recount_gates(pg: Context, *, mend: bool = False) -> list[Miscount]:
+    async with pg.db.link(Pace.LONG) as link:  # it counts all executions that are inside
+        rows = await link.fetch(MISCOUNTS, None, None)
+    wrong = [_miscount(row) for row in rows]
+    if not mend:
+        return wrong
+    mended = [await pg.db.settled(lambda row=row: _recount(pg, row)) for row in rows]
+    notify_claimable(pg)
+    return [one for one in mended if one is not None]
 
-    # The jobs first, as whoever defines them does: one that is coming back is locked, and stays.
-    OF_DELETED = """
+
+async def _recount(pg: Context, row: Row) -> Miscount | None:
+    """Count one gate anew, under its lock: nobody gets in or out meanwhile."""
+    async with pg.db.transaction() as link:
+        await lock_gates(pg, link, row["tenant"], [row["key"]])
+        now = await link.fetchrow(MISCOUNTS, row["tenant"], row["key"])
+        if now is None:
+            return None
+        change = now["inside"] - now["holders"]
+        await take_slots(pg, link, row["tenant"], {row["key"]: change})
+        await admit_gates(pg, link, row["tenant"], [row["key"]])
+        return _miscount(now)
+
+
+# The jobs first, as whoever defines them does: one that is coming back is locked, and stays.
+OF_DELETED: Final = """
     SELECT j.tenant, 'job:' || j.name AS key FROM daybell.job j
      WHERE j.deleted_at < $1 AND EXISTS (
            SELECT FROM daybell.gate g WHERE g.tenant = j.tenant AND g.key = 'job:' || j.name
               AND g.holders = 0)
      LIMIT $2 FOR SHARE SKIP LOCKED
     """
-    OF_BACKFILLS = """
+OF_BACKFILLS: Final = """
     SELECT tenant, key FROM daybell.gate
      WHERE starts_with(key, 'backfill:') AND holders = 0 LIMIT $1
     """
-    OF_SCHEDULES = """
+OF_SCHEDULES: Final = """
     SELECT g.tenant, g.key FROM daybell.gate g
      WHERE starts_with(g.key, 'job:') AND strpos(g.key, '/') > 0 AND g.holders = 0
        AND NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = g.tenant AND s.own_gate
              AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
      LIMIT $1
     """
-    LOCK_IDLE = """
+LOCK_IDLE: Final = """
     SELECT g.tenant, g.key FROM daybell.gate g
      WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
      ORDER BY g.tenant, g.key FOR UPDATE SKIP LOCKED
     """
-    # A statement of its own, after the lock: who was parked just before is seen by this one.
-    REMOVE_IDLE = """
+# A statement of its own, after the lock: who was parked just before is seen by this one.
+REMOVE_IDLE: Final = """
     DELETE FROM daybell.gate g
      WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
        AND NOT EXISTS (SELECT FROM daybell.parked p WHERE p.tenant = g.tenant AND p.gate = g.key)
@@ -270,29 +277,31 @@ class Sweeping(Admission):
              AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
     """
 
-    async def remove_gates(self, now: Instant) -> int:
-        """Remove gates that made themselves, when nobody is inside or waits, and no job or
-        schedule needs them. Who comes to one that is gone makes it again.
-        """
 
-        async def work() -> int:
-            async with self.db.transaction() as link:
-                before = now - DELETED_SECONDS
-                found = await link.fetch(self.OF_DELETED, before, REMOVED_GATES_MAX)
-                found += await link.fetch(self.OF_BACKFILLS, REMOVED_GATES_MAX)
-                found += await link.fetch(self.OF_SCHEDULES, REMOVED_GATES_MAX)
-                return await self._remove_idle(link, found) if found else 0
+async def remove_gates(pg: Context, now: Instant) -> int:
+    """Remove gates that made themselves, when nobody is inside or waits, and no job or
+    schedule needs them. Who comes to one that is gone makes it again.
+    """
 
-        return await self.db.settled(work)
+    async def work() -> int:
+        async with pg.db.transaction() as link:
+            before = now - DELETED_SECONDS
+            found = await link.fetch(OF_DELETED, before, REMOVED_GATES_MAX)
+            found += await link.fetch(OF_BACKFILLS, REMOVED_GATES_MAX)
+            found += await link.fetch(OF_SCHEDULES, REMOVED_GATES_MAX)
+            return await _remove_idle(pg, link, found) if found else 0
 
-    async def _remove_idle(self, link: Link, found: list[Row]) -> int:
-        locked = await link.fetch(
-            self.LOCK_IDLE, [row["tenant"] for row in found], [row["key"] for row in found]
-        )
-        answer = await link.execute(
-            self.REMOVE_IDLE, [row["tenant"] for row in locked], [row["key"] for row in locked]
-        )
-        return int(answer.rpartition(" ")[2])
+    return await pg.db.settled(work)
+
+
+async def _remove_idle(pg: Context, link: Link, found: list[Row]) -> int:
+    locked = await link.fetch(
+        LOCK_IDLE, [row["tenant"] for row in found], [row["key"] for row in found]
+    )
+    answer = await link.execute(
+        REMOVE_IDLE, [row["tenant"] for row in locked], [row["key"] for row in locked]
+    )
+    return int(answer.rpartition(" ")[2])
 
 
 def _miscount(row: Row) -> Miscount:
@@ -313,18 +322,13 @@ START: Final[tuple[Instant, UUID]] = (-inf, UUID(int=0))
 JOBS_MAX: Final = 500  # jobs looked at in one round
 
 
-class Forgetting(StoreBase):
-    """Retention of steps and jobs."""
-
-    _forget_from = START  # how far the walk has come
-
-    OLD_STEPS = f"""
+OLD_STEPS: Final = f"""
     SELECT tenant, execution, started_at FROM daybell.step
      WHERE started_at < $1 AND (started_at, execution) > ($2, $3)
      ORDER BY started_at, execution LIMIT {WALKED_MAX}
     """
-    # Scalars and OFFSET 0 make each of these a probe, whatever the planner believes of the tables.
-    FORGET_STEPS = """
+# Scalars and OFFSET 0 make each of these a probe, whatever the planner believes of the tables.
+FORGET_STEPS: Final = """
     WITH g AS MATERIALIZED (
       SELECT u.tenant, u.execution FROM unnest($1::int[], $2::uuid[]) u(tenant, execution)
        WHERE (SELECT true FROM daybell.live v
@@ -344,26 +348,28 @@ class Forgetting(StoreBase):
                WHERE s.execution = g.execution AND s.tenant = g.tenant OFFSET 0) s))
     """
 
-    async def forget_steps(self, link: Link, before: Instant) -> tuple[int, bool]:
-        """Remove steps of executions that are gone, among some that began before that: the next
-        call goes on behind them. Answers how many, and whether there are more to look at.
-        """
-        rows = await link.fetch(self.OLD_STEPS, before, *self._forget_from)
-        is_end = len(rows) < WALKED_MAX
-        self._forget_from = START if is_end else (rows[-1]["started_at"], rows[-1]["execution"])
-        if not rows:
-            return 0, False
-        places = {(row["tenant"], row["execution"]) for row in rows}
-        answer = await link.execute(self.FORGET_STEPS, *map(list, zip(*places, strict=True)))
-        return int(answer.rpartition(" ")[2]), not is_end
 
-    LOCK_OVER_JOBS = f"""
+async def forget_steps(pg: Context, link: Link, before: Instant) -> tuple[int, bool]:
+    """Remove steps of executions that are gone, among some that began before that: the next
+    call goes on behind them. Answers how many, and whether there are more to look at.
+    """
+    rows = await link.fetch(OLD_STEPS, before, *(pg.step_cursor or START))
+    is_end = len(rows) < WALKED_MAX
+    pg.step_cursor = None if is_end else (rows[-1]["started_at"], rows[-1]["execution"])
+    if not rows:
+        return 0, False
+    places = {(row["tenant"], row["execution"]) for row in rows}
+    answer = await link.execute(FORGET_STEPS, *map(list, zip(*places, strict=True)))
+    return int(answer.rpartition(" ")[2]), not is_end
+
+
+LOCK_OVER_JOBS: Final = f"""
     SELECT key FROM daybell.job WHERE over_at <= $1
      ORDER BY over_at LIMIT {JOBS_MAX} FOR UPDATE SKIP LOCKED
     """
-    # A statement of its own, after the lock: it sees what was committed before. Definitions that
-    # can name another job are few, and are read once.
-    LOOK_AT_JOBS = """
+# A statement of its own, after the lock: it sees what was committed before. Definitions that
+# can name another job are few, and are read once.
+LOOK_AT_JOBS: Final = """
     WITH o AS MATERIALIZED (
       SELECT j.key, j.tenant, j.name, j.deleted_at IS NOT NULL AS is_deleted,
              j.unused_at IS NOT NULL AS is_unused,
@@ -388,37 +394,40 @@ class Forgetting(StoreBase):
                 AND strpos(d.definition, '"' || o.name) > 0)) AS is_used
       FROM o
     """
-    USED_JOBS = "UPDATE daybell.job SET over_at = $2, unused_at = NULL WHERE key = ANY($1::int[])"
-    UNUSED_JOBS = """
+USED_JOBS: Final = (
+    "UPDATE daybell.job SET over_at = $2, unused_at = NULL WHERE key = ANY($1::int[])"
+)
+UNUSED_JOBS: Final = """
     UPDATE daybell.job
        SET deleted_at = coalesce(deleted_at, daybell.now()), paused_at = NULL, pause_note = '',
            unused_at = daybell.now(), over_at = daybell.now() + $2
      WHERE key = ANY($1::int[])
     """
 
-    async def forget_jobs(self, before: Instant) -> tuple[int, bool]:
-        """Remove jobs that are over and of which nothing is left, and delete those that ran once.
-        Answers how many are gone, and whether there are more to look at.
-        """
-        async with self.db.transaction() as link:
-            keys = [row["key"] for row in await link.fetch(self.LOCK_OVER_JOBS, before)]
-            if not keys:
-                return 0, False
-            rows = await link.fetch(self.LOOK_AT_JOBS, keys)
-            used = [row["key"] for row in rows if row["is_used"]]
-            gone = [row["key"] for row in rows if not row["is_used"] and row["is_unused"]]
-            unused = [row["key"] for row in rows if not row["is_used"] and not row["is_unused"]]
-            if used:
-                await link.execute(self.USED_JOBS, used, before + JOB_AGAIN_SECONDS)
-            if unused:
-                await link.execute(self.UNUSED_JOBS, unused, JOB_UNUSED_SECONDS)
-            for table in ("schedule", "job_version"):
-                ended = [*gone, *unused] if table == "schedule" else gone
-                await link.execute(f"DELETE FROM daybell.{table} WHERE job = ANY($1::int[])", ended)
-            await link.execute("DELETE FROM daybell.job WHERE key = ANY($1::int[])", gone)
-        for row in rows:
-            self.names.forget_job(row["tenant"], row["name"])
-        return len(gone), len(keys) == JOBS_MAX
+
+async def forget_jobs(pg: Context, before: Instant) -> tuple[int, bool]:
+    """Remove jobs that are over and of which nothing is left, and delete those that ran once.
+    Answers how many are gone, and whether there are more to look at.
+    """
+    async with pg.db.transaction() as link:
+        keys = [row["key"] for row in await link.fetch(LOCK_OVER_JOBS, before)]
+        if not keys:
+            return 0, False
+        rows = await link.fetch(LOOK_AT_JOBS, keys)
+        used = [row["key"] for row in rows if row["is_used"]]
+        gone = [row["key"] for row in rows if not row["is_used"] and row["is_unused"]]
+        unused = [row["key"] for row in rows if not row["is_used"] and not row["is_unused"]]
+        if used:
+            await link.execute(USED_JOBS, used, before + JOB_AGAIN_SECONDS)
+        if unused:
+            await link.execute(UNUSED_JOBS, unused, JOB_UNUSED_SECONDS)
+        for table in ("schedule", "job_version"):
+            ended = [*gone, *unused] if table == "schedule" else gone
+            await link.execute(f"DELETE FROM daybell.{table} WHERE job = ANY($1::int[])", ended)
+        await link.execute("DELETE FROM daybell.job WHERE key = ANY($1::int[])", gone)
+    for row in rows:
+        pg.names.forget_job(row["tenant"], row["name"])
+    return len(gone), len(keys) == JOBS_MAX
 
 
 # What jobs are found by, for those that an earlier program has made.
@@ -429,29 +438,27 @@ class Forgetting(StoreBase):
 FILLED_MAX: Final = 1000  # jobs in one transaction
 
 
-class Wording(StoreBase):
-    """Upkeep of what a search looks in."""
-
-    # What somebody defines at this moment he fills himself.
-    WORDLESS = """
+# What somebody defines at this moment he fills himself.
+WORDLESS: Final = """
     SELECT j.key, v.definition
       FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
      WHERE j.words = '' LIMIT $1 FOR NO KEY UPDATE OF j SKIP LOCKED
     """
-    FILL = """
+FILL: Final = """
     UPDATE daybell.job j SET user_id = u.user_id, words = u.words
       FROM unnest($1::int[], $2::text[], $3::text[]) u(key, user_id, words) WHERE j.key = u.key
     """
 
-    async def fill_words(self) -> int:
-        """Fill what is empty, of a bounded number of jobs; answers how many."""
-        async with self.db.transaction() as link:
-            rows = await link.fetch(self.WORDLESS, FILLED_MAX)
-            if rows:
-                found = [JobDefinition.from_json(row["definition"]) for row in rows]
-                users, words = [one.user_id for one in found], [one.words for one in found]
-                await link.execute(self.FILL, [row["key"] for row in rows], users, words)
-        return len(rows)
+
+async def fill_words(pg: Context) -> int:
+    """Fill what is empty, of a bounded number of jobs; answers how many."""
+    async with pg.db.transaction() as link:
+        rows = await link.fetch(WORDLESS, FILLED_MAX)
+        if rows:
+            found = [JobDefinition.from_json(row["definition"]) for row in rows]
+            users, words = [one.user_id for one in found], [one.words for one in found]
+            await link.execute(FILL, [row["key"] for row in rows], users, words)
+    return len(rows)
 
 
 REMOVED_ROWS_MAX: Final = 10_000
@@ -479,122 +486,126 @@ FUNCTIONS: Final = (
 )  # fmt: skip
 
 
-class Maintaining(Leading, Sweeping, Wording, Forgetting):
-    """Retention, schema and health."""
+async def retain(pg: Context, policy: Retention) -> Removed:
+    with pg.db.at_pace(Pace.LONG):
+        return await _retain(pg, policy)
 
-    async def retain(self, policy: Retention) -> Removed:
-        with self.db.at_pace(Pace.LONG):
-            return await self._retain(policy)
 
-    async def _retain(self, policy: Retention) -> Removed:
-        async with self.db.link() as link:
-            now: Instant = await link.fetchval("SELECT daybell.now()")
-            await link.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
-        before = now - policy.finished
-        partitions = 0
-        for parent in ("history", "attempt", "log"):
-            async with self.db.link() as link:
-                partitions += await link.fetchval(
-                    "SELECT daybell.drop_days($1, $2)", parent, before
-                )
-        async with self.db.link() as link:
-            executions = await self._remove(link, "history_rest", "finished_at < $1", before)
-            attempts = await self._remove(link, "attempt_rest", "ended_at < $1", before)
-            parts = await self._remove(link, "log_rest", "written_at < $1", before)
-            ticks = await self._remove(link, "tick", "at < $1", now - policy.ticks)
-            workers = await self._remove(
-                link,
-                "worker w",
-                f"state = {DEAD} AND renewed_at < $1"
-                " AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)",
-                now - policy.workers,
-            )
-            others = await self._remove_others(link, now, before)
-            steps, has_more_steps = await self.forget_steps(link, before)
-        gates = await self.remove_gates(now)
-        jobs, has_more_jobs = await self.forget_jobs(before)
-        filled = await self.fill_words()
-        counts = (executions, attempts, parts, ticks, workers, gates, *others)
-        return Removed(
-            executions=executions,
-            attempts=attempts,
-            ticks=ticks,
-            workers=workers,
-            log_parts=parts,
-            gates=gates,
-            jobs=jobs,
-            partitions=partitions,
-            others=sum(others) + steps,
-            is_complete=max(counts) < REMOVED_ROWS_MAX
-            and filled < FILLED_MAX
-            and not has_more_steps
-            and not has_more_jobs,
+async def _retain(pg: Context, policy: Retention) -> Removed:
+    async with pg.db.link() as link:
+        now: Instant = await link.fetchval("SELECT daybell.now()")
+        await link.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
+    before = now - policy.finished
+    partitions = 0
+    for parent in ("history", "attempt", "log"):
+        async with pg.db.link() as link:
+            partitions += await link.fetchval("SELECT daybell.drop_days($1, $2)", parent, before)
+    async with pg.db.link() as link:
+        executions = await _remove(pg, link, "history_rest", "finished_at < $1", before)
+        attempts = await _remove(pg, link, "attempt_rest", "ended_at < $1", before)
+        parts = await _remove(pg, link, "log_rest", "written_at < $1", before)
+        ticks = await _remove(pg, link, "tick", "at < $1", now - policy.ticks)
+        workers = await _remove(
+            pg,
+            link,
+            "worker w",
+            f"state = {DEAD} AND renewed_at < $1"
+            " AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)",
+            now - policy.workers,
         )
+        others = await _remove_others(pg, link, now, before)
+        steps, has_more_steps = await forget_steps(pg, link, before)
+    gates = await remove_gates(pg, now)
+    jobs, has_more_jobs = await forget_jobs(pg, before)
+    filled = await fill_words(pg)
+    counts = (executions, attempts, parts, ticks, workers, gates, *others)
+    return Removed(
+        executions=executions,
+        attempts=attempts,
+        ticks=ticks,
+        workers=workers,
+        log_parts=parts,
+        gates=gates,
+        jobs=jobs,
+        partitions=partitions,
+        others=sum(others) + steps,
+        is_complete=max(counts) < REMOVED_ROWS_MAX
+        and filled < FILLED_MAX
+        and not has_more_steps
+        and not has_more_jobs,
+    )
 
-    # Runs end before their executions are removed, and some come back from the dead. As scalars,
-    # the subqueries are one probe for each.
-    OLD_RUNS = f"""
+
+# Runs end before their executions are removed, and some come back from the dead. As scalars,
+# the subqueries are one probe for each.
+OLD_RUNS: Final = f"""
     SELECT r.id FROM daybell.run r WHERE r.finished_at < $1
        AND (SELECT true FROM daybell.live v WHERE v.id = r.id AND v.tenant + 0 = r.tenant) IS NULL
        AND (SELECT true FROM daybell.dead d WHERE d.id = r.id AND d.tenant + 0 = r.tenant) IS NULL
      ORDER BY r.finished_at LIMIT {REMOVED_ROWS_MAX}
     """
 
-    async def _remove_runs(self, link: Link, before: Instant) -> list[int]:
-        """Nodes of old runs, then the runs whose nodes are gone."""
-        runs = [row["id"] for row in await link.fetch(self.OLD_RUNS, before)]
-        if not runs:
-            return []
-        nodes = await link.execute(
-            "DELETE FROM daybell.node WHERE ctid = ANY(ARRAY(SELECT n.ctid FROM daybell.node n"
-            f" WHERE n.run = ANY($1::uuid[]) LIMIT {REMOVED_ROWS_MAX}))",
-            runs,
-        )
-        removed = await link.execute(
-            "DELETE FROM daybell.run r WHERE r.id = ANY($1::uuid[])"
-            " AND NOT EXISTS (SELECT FROM daybell.node n WHERE n.run = r.id)",
-            runs,
-        )
-        return [int(answer.rpartition(" ")[2]) for answer in (nodes, removed)]
 
-    async def _remove_others(self, link: Link, now: Instant, before: Instant) -> list[int]:
-        """What is kept for a time of its own, and what belongs to executions."""
-        removed = [
-            *await self._remove_runs(link, before),
-            await self._remove(link, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
-            await self._remove(link, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
-            await self._remove(
-                link, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS
-            ),
-            await self._remove(
-                link, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS
-            ),
-            await link.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
-            # Before the events, so that none is looked for in vain.
-            await self._remove(link, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
-            await self._remove(link, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
-        ]
-        await link.execute("SELECT daybell.rest_repeats()")
-        return removed
+async def _remove_runs(pg: Context, link: Link, before: Instant) -> list[int]:
+    """Nodes of old runs, then the runs whose nodes are gone."""
+    runs = [row["id"] for row in await link.fetch(OLD_RUNS, before)]
+    if not runs:
+        return []
+    nodes = await link.execute(
+        "DELETE FROM daybell.node WHERE ctid = ANY(ARRAY(SELECT n.ctid FROM daybell.node n"
+        f" WHERE n.run = ANY($1::uuid[]) LIMIT {REMOVED_ROWS_MAX}))",
+        runs,
+    )
+    removed = await link.execute(
+        "DELETE FROM daybell.run r WHERE r.id = ANY($1::uuid[])"
+        " AND NOT EXISTS (SELECT FROM daybell.node n WHERE n.run = r.id)",
+        runs,
+    )
+    return [int(answer.rpartition(" ")[2]) for answer in (nodes, removed)]
 
-    async def _remove(self, link: Link, table: str, condition: str, before: Instant) -> int:
-        name = table.split()[0]
-        answer = await link.execute(
-            f"DELETE FROM daybell.{name} WHERE ctid = ANY(ARRAY("
-            f"SELECT ctid FROM daybell.{table} WHERE {condition} LIMIT {REMOVED_ROWS_MAX}))",
-            before,
-        )
-        return int(answer.rpartition(" ")[2])
 
-    APPLIED = "SELECT version, name, checksum, is_breaking FROM daybell.migration ORDER BY version"
+async def _remove_others(pg: Context, link: Link, now: Instant, before: Instant) -> list[int]:
+    """What is kept for a time of its own, and what belongs to executions."""
+    removed = [
+        *await _remove_runs(pg, link, before),
+        await _remove(pg, link, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
+        await _remove(pg, link, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
+        await _remove(pg, link, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS),
+        await _remove(
+            pg, link, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS
+        ),
+        await link.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
+        # Before the events, so that none is looked for in vain.
+        await _remove(pg, link, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
+        await _remove(pg, link, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
+    ]
+    await link.execute("SELECT daybell.rest_repeats()")
+    return removed
 
-    async def _applied(self, link: Link) -> list[Applied]:
-        exists = await link.fetchval("SELECT to_regclass('daybell.migration') IS NOT NULL")
-        if not exists:
-            return []
-        return [Applied(*row.values()) for row in await link.fetch(self.APPLIED)]
 
-    MISSING_RIGHTS = """
+async def _remove(pg: Context, link: Link, table: str, condition: str, before: Instant) -> int:
+    name = table.split()[0]
+    answer = await link.execute(
+        f"DELETE FROM daybell.{name} WHERE ctid = ANY(ARRAY("
+        f"SELECT ctid FROM daybell.{table} WHERE {condition} LIMIT {REMOVED_ROWS_MAX}))",
+        before,
+    )
+    return int(answer.rpartition(" ")[2])
+
+
+APPLIED: Final = (
+    "SELECT version, name, checksum, is_breaking FROM daybell.migration ORDER BY version"
+)
+
+
+async def _applied(pg: Context, link: Link) -> list[Applied]:
+    exists = await link.fetchval("SELECT to_regclass('daybell.migration') IS NOT NULL")
+    if not exists:
+        return []
+    return [Applied(*row.values()) for row in await link.fetch(APPLIED)]
+
+
+MISSING_RIGHTS: Final = """
     SELECT current_user AS role, m.verb, m.name FROM (
       SELECT CASE WHEN bool_or(r.word <> 'SELECT') THEN 'write' ELSE 'read' END AS verb, t.name
         FROM unnest($1::text[] || $3::text[]) t(name),
@@ -609,48 +620,52 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
      ORDER BY m.verb DESC, m.name
     """
 
-    def fits(self) -> str:
-        """A condition that holds if this program can work on the schema, and may. If it does not,
-        `check_schema` says why.
-        """
-        known = known_migrations(MIGRATIONS)
-        steps = ", ".join(f"({one.version}, '{one.checksum}')" for one in known)
-        missing = self.MISSING_RIGHTS
-        for number, names in enumerate((TABLES, FUNCTIONS, READ_ONLY), start=1):
-            words = ", ".join(f"'{name}'" for name in names)
-            missing = missing.replace(f"${number}::text[]", f"ARRAY[{words}]::text[]")
-        return f"""NOT EXISTS (
+
+def fits(pg: Context) -> str:
+    """A condition that holds if this program can work on the schema, and may. If it does not,
+    `check_schema` says why.
+    """
+    known = known_migrations(MIGRATIONS)
+    steps = ", ".join(f"({one.version}, '{one.checksum}')" for one in known)
+    missing = MISSING_RIGHTS
+    for number, names in enumerate((TABLES, FUNCTIONS, READ_ONLY), start=1):
+        words = ", ".join(f"'{name}'" for name in names)
+        missing = missing.replace(f"${number}::text[]", f"ARRAY[{words}]::text[]")
+    return f"""NOT EXISTS (
           SELECT FROM daybell.migration m
             FULL JOIN (VALUES {steps}) k(version, checksum) ON k.version = m.version
            WHERE k.checksum IS DISTINCT FROM m.checksum
              AND (k.version IS NOT NULL OR m.is_breaking))
         AND NOT EXISTS ({missing})"""
 
-    async def check_schema(self) -> int:
-        """The schema's version, if this program can work on it, and may."""
-        async with self.db.link() as link:
-            version = check(known_migrations(MIGRATIONS), await self._applied(link))
-        async with self.db.link() as link:
-            missing = await link.fetch(self.MISSING_RIGHTS, TABLES, FUNCTIONS, READ_ONLY)
-        if missing:
-            names: dict[str, list[str]] = {}
-            for row in missing:
-                names.setdefault(row["verb"], []).append(f"daybell.{row['name']}")
-            what = " or ".join(f"{verb} {', '.join(some)}" for verb, some in names.items())
-            role = missing[0]["role"]
-            raise SchemaError(
-                f"role {role} may not {what}; run `daybell migrate --grant {shlex.quote(role)}`"
-                " as the owner"
-            )
-        return version
 
-    async def pending_migrations(self) -> tuple[str, ...]:
-        await self.db.open()
-        async with self.db.link() as link:
-            missing = pending(known_migrations(MIGRATIONS), await self._applied(link))
-        return tuple(_name(migration) for migration in missing)
+async def check_schema(pg: Context) -> int:
+    """The schema's version, if this program can work on it, and may."""
+    async with pg.db.link() as link:
+        version = check(known_migrations(MIGRATIONS), await _applied(pg, link))
+    async with pg.db.link() as link:
+        missing = await link.fetch(MISSING_RIGHTS, TABLES, FUNCTIONS, READ_ONLY)
+    if missing:
+        names: dict[str, list[str]] = {}
+        for row in missing:
+            names.setdefault(row["verb"], []).append(f"daybell.{row['name']}")
+        what = " or ".join(f"{verb} {', '.join(some)}" for verb, some in names.items())
+        role = missing[0]["role"]
+        raise SchemaError(
+            f"role {role} may not {what}; run `daybell migrate --grant {shlex.quote(role)}`"
+            " as the owner"
+        )
+    return version
 
-    CREATE = """
+
+async def pending_migrations(pg: Context) -> tuple[str, ...]:
+    await pg.db.open()
+    async with pg.db.link() as link:
+        missing = pending(known_migrations(MIGRATIONS), await _applied(pg, link))
+    return tuple(_name(migration) for migration in missing)
+
+
+CREATE: Final = """
     CREATE SCHEMA IF NOT EXISTS daybell;
     CREATE TABLE IF NOT EXISTS daybell.migration (
       version      int PRIMARY KEY,
@@ -661,13 +676,13 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
     )
     """
 
-    RECORD_MIGRATION = """
+RECORD_MIGRATION: Final = """
     INSERT INTO daybell.migration (version, name, checksum, is_breaking) VALUES ($1, $2, $3, $4)
     """
 
-    # A role that may do all with executions and call what only `grant_to` lets it call has its
-    # rights from there. Who was given less by hand is not given more here.
-    GRANTED = """
+# A role that may do all with executions and call what only `grant_to` lets it call has its
+# rights from there. Who was given less by hand is not given more here.
+GRANTED: Final = """
     SELECT r.rolname FROM pg_roles r
      WHERE r.oid IN (
              SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -680,7 +695,7 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
      ORDER BY 1
     """
 
-    GRANTED_ENQUEUE = """
+GRANTED_ENQUEUE: Final = """
     SELECT DISTINCT r.rolname
       FROM pg_proc p, aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
      WHERE p.pronamespace = 'daybell'::regnamespace AND p.proname = 'enqueue'
@@ -688,60 +703,64 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
      ORDER BY 1
     """
 
-    async def migrate(self) -> tuple[str, ...]:
-        """Make the missing steps. Roles that were granted rights have them on what is new, too."""
-        await self.db.open()
-        known = known_migrations(MIGRATIONS)
-        async with self.db.link() as link:
-            if not pending(known, await self._applied(link)):
-                return ()  # a role without the right to create anything may ask, too
-        tries = 0
-        while True:
-            try:
-                return await self._migrate(known)
-            except Unavailable as error:
-                tries += 1
-                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
-                    raise
-                if tries == MIGRATE_TRIES:
-                    raise Unavailable(IN_THE_WAY) from error
-            await pause(MIGRATE_PAUSE_SECONDS)
 
-    async def _migrate(self, known: Sequence[Migration]) -> tuple[str, ...]:
-        async with self.db.apart(Pace.MIGRATION) as link:
-            # A step may take as long as it takes, and others who migrate wait for it here; the
-            # lock goes with the transaction, so poolers are fine.
-            await link.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
-            await link.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
-            # But no step waits long for a table that somebody reads: all who use it would queue up
-            # behind, and workers that cannot renew lose their leases.
-            await link.execute(f"SET LOCAL lock_timeout = '{MIGRATE_LOCK_SECONDS}s'")
-            await link.execute(self.CREATE)
-            missing = pending(known, await self._applied(link))
-            # Looked up before: a step may replace what the rights were on.
-            runners = await link.fetch(self.GRANTED)
-            enqueuers = await link.fetch(self.GRANTED_ENQUEUE)
-            for migration in missing:
-                await link.execute(migration.sql)
-                fields = (
-                    migration.version,
-                    migration.name,
-                    migration.checksum,
-                    migration.is_breaking,
-                )
-                await link.execute(self.RECORD_MIGRATION, *fields)
-            for row in runners:
-                await link.execute("SELECT daybell.grant_to($1)", row["rolname"])
-            for row in enqueuers:
-                await link.execute("SELECT daybell.grant_enqueue_to($1)", row["rolname"])
-        return tuple(_name(migration) for migration in missing)
+async def migrate(pg: Context) -> tuple[str, ...]:
+    """Make the missing steps. Roles that were granted rights have them on what is new, too."""
+    await pg.db.open()
+    known = known_migrations(MIGRATIONS)
+    async with pg.db.link() as link:
+        if not pending(known, await _applied(pg, link)):
+            return ()  # a role without the right to create anything may ask, too
+    tries = 0
+    while True:
+        try:
+            return await _migrate(pg, known)
+        except Unavailable as error:
+            tries += 1
+            if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise
+            if tries == MIGRATE_TRIES:
+                raise Unavailable(IN_THE_WAY) from error
+        await pause(MIGRATE_PAUSE_SECONDS)
 
-    async def grant(self, role: str) -> None:
-        """Give a role the rights that running needs, and none to change the schema."""
-        async with self.db.link() as link:
-            await link.execute("SELECT daybell.grant_to($1)", role)
 
-    HEALTH = """
+async def _migrate(pg: Context, known: Sequence[Migration]) -> tuple[str, ...]:
+    async with pg.db.apart(Pace.MIGRATION) as link:
+        # A step may take as long as it takes, and others who migrate wait for it here; the
+        # lock goes with the transaction, so poolers are fine.
+        await link.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        await link.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
+        # But no step waits long for a table that somebody reads: all who use it would queue up
+        # behind, and workers that cannot renew lose their leases.
+        await link.execute(f"SET LOCAL lock_timeout = '{MIGRATE_LOCK_SECONDS}s'")
+        await link.execute(CREATE)
+        missing = pending(known, await _applied(pg, link))
+        # Looked up before: a step may replace what the rights were on.
+        runners = await link.fetch(GRANTED)
+        enqueuers = await link.fetch(GRANTED_ENQUEUE)
+        for migration in missing:
+            await link.execute(migration.sql)
+            fields = (
+                migration.version,
+                migration.name,
+                migration.checksum,
+                migration.is_breaking,
+            )
+            await link.execute(RECORD_MIGRATION, *fields)
+        for row in runners:
+            await link.execute("SELECT daybell.grant_to($1)", row["rolname"])
+        for row in enqueuers:
+            await link.execute("SELECT daybell.grant_enqueue_to($1)", row["rolname"])
+    return tuple(_name(migration) for migration in missing)
+
+
+async def grant(pg: Context, role: str) -> None:
+    """Give a role the rights that running needs, and none to change the schema."""
+    async with pg.db.link() as link:
+        await link.execute("SELECT daybell.grant_to($1)", role)
+
+
+HEALTH: Final = """
     SELECT daybell.now() AS now, current_setting('server_version') AS version,
            current_setting('fsync') AS fsync,
            current_setting('full_page_writes') AS full_page_writes,
@@ -753,62 +772,64 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
                AND backend_type = 'client backend') AS oldest
     """
 
-    async def check_writable(self) -> None:
-        # Room that runs out needs no write to be found: a server that cannot write its log stops.
-        async with self.db.link() as link:
-            if await link.fetchval("SELECT current_setting('transaction_read_only')") == "on":
-                raise asyncpg.ReadOnlySQLTransactionError("the server takes no writes")
 
-    async def health(self) -> Health:
-        schema = await self.check_schema()
-        async with self.db.link() as link:
-            row = await link.fetchrow(self.HEALTH)
-        assert row is not None
-        lossy = [
-            f"{name} = {row[name]}"
-            for name in ("fsync", "full_page_writes", "synchronous_commit")
-            if row[name] == "off"
-        ]
-        oldest = row["oldest"] or 0.0
-        checks = (
-            Check(name="schema", is_ok=True, found=f"version {schema}"),
-            Check(
-                name="server version",
-                is_ok=row["number"] >= 150000,
-                found=f"PostgreSQL {row['version']}",
-                advice="Daybell is made for PostgreSQL 15 and later",
-            ),
-            Check(
-                name="durability",
-                is_ok=not lossy,
-                found=", ".join(lossy) or "every commit is on disk before it is answered",
-                advice="a crash can lose acknowledged work; turn these on in postgresql.conf",
-            ),
-            Check(
-                name="old transactions",
-                is_ok=oldest < 600,
-                found=f"the oldest open transaction is {oldest:.0f} s old",
-                advice="it keeps dead rows from being cleaned away; see pg_stat_activity",
-            ),
-            Check(
-                name="partitions",
-                is_ok=row["unplaced"] == 0,
-                found=f"{row['unplaced']} finished executions outside the day partitions",
-                advice="days were not prepared in time; a running scheduler puts this right",
-            ),
-            Check(
-                name="pooler",
-                is_ok=True,
-                found="a pooler in transaction mode, so polling"
-                if self.db.is_pooled
-                else "a pooler in session mode"
-                if self.db.is_session_pooled
-                else "direct connection",
-            ),
-        )
-        return Health(
-            product=f"PostgreSQL {row['version']}", now=row["now"], schema=schema, checks=checks
-        )
+async def check_writable(pg: Context) -> None:
+    # Room that runs out needs no write to be found: a server that cannot write its log stops.
+    async with pg.db.link() as link:
+        if await link.fetchval("SELECT current_setting('transaction_read_only')") == "on":
+            raise asyncpg.ReadOnlySQLTransactionError("the server takes no writes")
+
+
+async def health(pg: Context) -> Health:
+    schema = await check_schema(pg)
+    async with pg.db.link() as link:
+        row = await link.fetchrow(HEALTH)
+    assert row is not None
+    lossy = [
+        f"{name} = {row[name]}"
+        for name in ("fsync", "full_page_writes", "synchronous_commit")
+        if row[name] == "off"
+    ]
+    oldest = row["oldest"] or 0.0
+    checks = (
+        Check(name="schema", is_ok=True, found=f"version {schema}"),
+        Check(
+            name="server version",
+            is_ok=row["number"] >= 150000,
+            found=f"PostgreSQL {row['version']}",
+            advice="Daybell is made for PostgreSQL 15 and later",
+        ),
+        Check(
+            name="durability",
+            is_ok=not lossy,
+            found=", ".join(lossy) or "every commit is on disk before it is answered",
+            advice="a crash can lose acknowledged work; turn these on in postgresql.conf",
+        ),
+        Check(
+            name="old transactions",
+            is_ok=oldest < 600,
+            found=f"the oldest open transaction is {oldest:.0f} s old",
+            advice="it keeps dead rows from being cleaned away; see pg_stat_activity",
+        ),
+        Check(
+            name="partitions",
+            is_ok=row["unplaced"] == 0,
+            found=f"{row['unplaced']} finished executions outside the day partitions",
+            advice="days were not prepared in time; a running scheduler puts this right",
+        ),
+        Check(
+            name="pooler",
+            is_ok=True,
+            found="a pooler in transaction mode, so polling"
+            if pg.db.is_pooled
+            else "a pooler in session mode"
+            if pg.db.is_session_pooled
+            else "direct connection",
+        ),
+    )
+    return Health(
+        product=f"PostgreSQL {row['version']}", now=row["now"], schema=schema, checks=checks
+    )
 
 
 def _name(migration: Migration) -> str:

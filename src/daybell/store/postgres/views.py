@@ -40,7 +40,7 @@ from daybell.errors import ExecutionNotFound
 from daybell.store import run_driver
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
-from daybell.store.postgres.gates import StoreBase
+from daybell.store.postgres.context import Context
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.schedules import COLUMNS, read_schedule
 from daybell.store.postgres.timeouts import Pace
@@ -48,14 +48,11 @@ from daybell.store.postgres.timeouts import Pace
 # What happened lately, for rates.
 
 
-class Tallying(StoreBase):
-    """Counts of the last seconds, which read only what is as young as that."""
-
-    # The least id of a moment: its milliseconds, and no bit more.
-    FIRST = "(lpad(to_hex(floor(({}) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"
-    # An execution may be finished already: then it is in history, in the part of a day. Its state
-    # is named, so that each is found by its index.
-    ACTIVITY = f"""
+# The least id of a moment: its milliseconds, and no bit more.
+FIRST: Final = "(lpad(to_hex(floor(({}) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"
+# An execution may be finished already: then it is in history, in the part of a day. Its state
+# is named, so that each is found by its index.
+ACTIVITY: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     b AS MATERIALIZED (
       SELECT now, coalesce($2::float8, now) AS since, now - {LATE_SECONDS} AS lately,
@@ -91,18 +88,19 @@ class Tallying(StoreBase):
       FROM b
     """
 
-    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
-        async with self.db.link(Pace.VIEW) as link:
-            key = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.ACTIVITY, key, None if since is None else since.now)
-        assert row is not None
-        recent = row["recent"] if since is None else since.recent
-        return Activity(
-            now=row["now"],
-            enqueued=max(0, row["since_then"] - recent),
-            failed=row["failed"],
-            recent=row["recent"],
-        )
+
+async def activity(pg: Context, tenant: str, *, since: Activity | None = None) -> Activity:
+    async with pg.db.link(Pace.VIEW) as link:
+        key = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(ACTIVITY, key, None if since is None else since.now)
+    assert row is not None
+    recent = row["recent"] if since is None else since.recent
+    return Activity(
+        now=row["now"],
+        enqueued=max(0, row["since_then"] - recent),
+        failed=row["failed"],
+        recent=row["recent"],
+    )
 
 
 SHOWN: Final = (
@@ -238,137 +236,140 @@ class Walk(NamedTuple):
            WHERE v.number > {most}{end} OR {query.all_of("v.tenant = $1", self.rest)}"""
 
 
-class Viewing(Tallying):
-    """Lists, counts and single executions."""
-
-    # `+ 0` keeps off the index of all attempts that a tenant's executions have had lately.
-    ATTEMPTS = """
+# `+ 0` keeps off the index of all attempts that a tenant's executions have had lately.
+ATTEMPTS: Final = """
     SELECT attempt, outcome, worker, started_at, ended_at, error FROM daybell.attempt
      WHERE tenant + 0 = $1 AND id = $2 ORDER BY attempt
     """
 
-    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
-        async with self.db.transaction(SNAPSHOT) as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(WITH_IDS + BY_IDS, key, [id])
-            if not rows:
-                raise ExecutionNotFound(f"no execution {id}")
-            [execution] = await self._executions(link, tenant, rows[:1])
-            ended = [_attempt(row) for row in await link.fetch(self.ATTEMPTS, key, id)]
-        if execution.outcome is not None and execution.finished_at is not None:
-            ended.append(
-                Attempt(
-                    attempt=execution.attempt,
-                    outcome=execution.outcome,
-                    worker=execution.worker,
-                    started_at=execution.started_at,
-                    ended_at=execution.finished_at,
-                    error=execution.error,
-                )
-            )
-        return ExecutionDetail(execution=execution, attempts=tuple(ended))
 
-    async def list_executions(
-        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Execution]:
-        check_limit(limit)
-        after = check_cursor(cursor)
-        more = None
-        async with self.db.link(Pace.VIEW) as link:
-            if where.content is not None:
-                ids, more = await self._search(link, tenant, where, where.content, limit, after)
-                if not ids:
-                    return Page(items=(), next_cursor=more)
-                where, after = where.without_content(ids), None
-            rows = await self._newest(link, tenant, where, LISTED, LIST_SIZE, limit + 1, after)
-            rows, end = cut_walk(rows)
-            items = await self._executions(link, tenant, rows)
-        return cut_page(
-            items, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more or end
+async def get_execution(pg: Context, tenant: str, id: UUID) -> ExecutionDetail:
+    async with pg.db.transaction(SNAPSHOT) as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(WITH_IDS + BY_IDS, key, [id])
+        if not rows:
+            raise ExecutionNotFound(f"no execution {id}")
+        [execution] = await _executions(pg, link, tenant, rows[:1])
+        ended = [_attempt(row) for row in await link.fetch(ATTEMPTS, key, id)]
+    if execution.outcome is not None and execution.finished_at is not None:
+        ended.append(
+            Attempt(
+                attempt=execution.attempt,
+                outcome=execution.outcome,
+                worker=execution.worker,
+                started_at=execution.started_at,
+                ended_at=execution.finished_at,
+                error=execution.error,
+            )
         )
+    return ExecutionDetail(execution=execution, attempts=tuple(ended))
 
-    async def _search(
-        self,
-        link: Link,
-        tenant: str,
-        where: ExecutionFilter,
-        content: Content,
-        limit: int,
-        after: UUID | None,
-    ) -> Found:
-        """Scan what the other conditions let through. The values are compared here: arguments are
-        text that need not be `jsonb`, and a cast that fails would end the statement.
-        """
-        names = [name for name in Candidate._fields if name == "id" or name in content.columns]
-        texts = [name for name in names if name in ("args", "error")]
-        size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
-        columns = ", ".join(f"p.{name}" for name in names)
-        begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
-        rows = await self._newest(link, tenant, begin, columns, size, most, after, content=content)
+
+async def list_executions(
+    pg: Context, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
+) -> Page[Execution]:
+    check_limit(limit)
+    after = check_cursor(cursor)
+    more = None
+    async with pg.db.link(Pace.VIEW) as link:
+        if where.content is not None:
+            ids, more = await _search(pg, link, tenant, where, where.content, limit, after)
+            if not ids:
+                return Page(items=(), next_cursor=more)
+            where, after = where.without_content(ids), None
+        rows = await _newest(pg, link, tenant, where, LISTED, LIST_SIZE, limit + 1, after)
         rows, end = cut_walk(rows)
-        candidates = (Candidate(**{name: row[name] for name in names}) for row in rows)
-        found = scan(candidates, content, limit)
-        return Found(found.ids, found.next_cursor or end)
+        items = await _executions(pg, link, tenant, rows)
+    return cut_page(
+        items, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more or end
+    )
 
-    async def _newest(
-        self,
-        link: Link,
-        tenant: str,
-        where: ExecutionFilter,
-        columns: str,
-        size: str,
-        limit: int,
-        after: UUID | None,
-        *,
-        content: Content | None = None,
-    ) -> list[Row]:
-        """Read columns of what a filter lets through, newest first, as far as they fit into a page,
-        and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
-        """
-        query, place = await self._query(link, tenant, where)
-        older = "" if after is None else f" AND v.id < {query.bind(after)}"
-        order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
+
+async def _search(
+    pg: Context,
+    link: Link,
+    tenant: str,
+    where: ExecutionFilter,
+    content: Content,
+    limit: int,
+    after: UUID | None,
+) -> Found:
+    """Scan what the other conditions let through. The values are compared here: arguments are
+    text that need not be `jsonb`, and a cast that fails would end the statement.
+    """
+    names = [name for name in Candidate._fields if name == "id" or name in content.columns]
+    texts = [name for name in names if name in ("args", "error")]
+    size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
+    columns = ", ".join(f"p.{name}" for name in names)
+    begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
+    rows = await _newest(pg, link, tenant, begin, columns, size, most, after, content=content)
+    rows, end = cut_walk(rows)
+    candidates = (Candidate(**{name: row[name] for name in names}) for row in rows)
+    found = scan(candidates, content, limit)
+    return Found(found.ids, found.next_cursor or end)
+
+
+async def _newest(
+    pg: Context,
+    link: Link,
+    tenant: str,
+    where: ExecutionFilter,
+    columns: str,
+    size: str,
+    limit: int,
+    after: UUID | None,
+    *,
+    content: Content | None = None,
+) -> list[Row]:
+    """Read columns of what a filter lets through, newest first, as far as they fit into a page,
+    and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
+    """
+    query, place = await _query(pg, link, tenant, where)
+    older = "" if after is None else f" AND v.id < {query.bind(after)}"
+    order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
+    if where.ids is not None:
+        conditions = _among_ids(query, where) + older
+        union = f"SELECT v.*, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
+        start = WITH_IDS
+    else:
+        parts = _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older, content=content)
+        walks = [f"({part} {order})" for _, part in parts]
+        if not walks:
+            return []
+        union, start = " UNION ALL ".join(walks), WITH
+    listed = f"SELECT {columns}, p.is_end FROM (SELECT * FROM ({union}) u {order}) p"
+    return await link.fetch(start + within_page(listed, size, "id DESC"), *query.values)
+
+
+async def count_executions(pg: Context, tenant: str, where: ExecutionFilter) -> Counts:
+    check_countable(where)
+    async with pg.db.link(Pace.VIEW) as link:
+        query, place = await _query(pg, link, tenant, where)
         if where.ids is not None:
-            conditions = _among_ids(query, where) + older
-            union = f"SELECT v.*, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
-            start = WITH_IDS
+            conditions = _among_ids(query, where)
+            union = f"SELECT v.state, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
+            parts, start = [(frozenset[State](), union)], WITH_IDS
         else:
-            parts = _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older, content=content)
-            walks = [f"({part} {order})" for _, part in parts]
-            if not walks:
-                return []
-            union, start = " UNION ALL ".join(walks), WITH
-        listed = f"SELECT {columns}, p.is_end FROM (SELECT * FROM ({union}) u {order}) p"
-        return await link.fetch(start + within_page(listed, size, "id DESC"), *query.values)
+            parts = list(_parts(query, place, where, most=COUNT_ITEMS_MAX))
+            start = WITH
+        counted = " UNION ALL ".join(
+            f"SELECT {number} AS part, state, is_end, count(*) AS n FROM ({part}) p"
+            " GROUP BY state, is_end"
+            for number, (_, part) in enumerate(parts)
+        )
+        rows = await link.fetch(start + counted, *query.values) if parts else []
+    counts, more = Counter[State](), set[State]()
+    for row in rows:
+        if row["is_end"]:
+            more.update(parts[int(row["part"])][0])
+        else:
+            counts[STATES[row["state"]]] += row["n"]
+    return Counts(counts, at_least=more)
 
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
-        check_countable(where)
-        async with self.db.link(Pace.VIEW) as link:
-            query, place = await self._query(link, tenant, where)
-            if where.ids is not None:
-                conditions = _among_ids(query, where)
-                union = f"SELECT v.state, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
-                parts, start = [(frozenset[State](), union)], WITH_IDS
-            else:
-                parts = list(_parts(query, place, where, most=COUNT_ITEMS_MAX))
-                start = WITH
-            counted = " UNION ALL ".join(
-                f"SELECT {number} AS part, state, is_end, count(*) AS n FROM ({part}) p"
-                " GROUP BY state, is_end"
-                for number, (_, part) in enumerate(parts)
-            )
-            rows = await link.fetch(start + counted, *query.values) if parts else []
-        counts, more = Counter[State](), set[State]()
-        for row in rows:
-            if row["is_end"]:
-                more.update(parts[int(row["part"])][0])
-            else:
-                counts[STATES[row["state"]]] += row["n"]
-        return Counts(counts, at_least=more)
 
-    # A count reads $2 rows, and one more to know that there are more: of a lane and a priority, or
-    # of what waits, retries or is a started run in all queues.
-    QUEUES = f"""{WITH},
+# A count reads $2 rows, and one more to know that there are more: of a lane and a priority, or
+# of what waits, retries or is a started run in all queues.
+QUEUES: Final = f"""{WITH},
     a AS (SELECT l.queue, sum(least(d.n, $2)) AS queued, bool_or(d.n > $2) AS more_queued,
                  sum(least(s.n, $2)) AS scheduled, bool_or(s.n > $2) AS more_scheduled,
                  min(d.oldest) AS oldest
@@ -417,58 +418,62 @@ class Viewing(Tallying):
      ORDER BY queue COLLATE "C"
     """
 
-    async def list_queues(self, tenant: str) -> list[Queue]:
-        async with self.db.link(Pace.VIEW) as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.QUEUES, key, COUNT_ITEMS_MAX)
-        return [
-            Queue(
-                name=row["queue"],
-                is_paused=row["is_paused"],
-                queued=row["queued"],
-                scheduled=row["scheduled"],
-                retrying=row["retrying"],
-                running=row["running"],
-                waiting=row["waiting"],
-                oldest_run_at=row["oldest"],
-                at_least=tuple(name for name in QUEUE_NUMBERS if row[f"more_{name}"]),
-            )
-            for row in rows
-        ]
 
-    JOB = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
+async def list_queues(pg: Context, tenant: str) -> list[Queue]:
+    async with pg.db.link(Pace.VIEW) as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(QUEUES, key, COUNT_ITEMS_MAX)
+    return [
+        Queue(
+            name=row["queue"],
+            is_paused=row["is_paused"],
+            queued=row["queued"],
+            scheduled=row["scheduled"],
+            retrying=row["retrying"],
+            running=row["running"],
+            waiting=row["waiting"],
+            oldest_run_at=row["oldest"],
+            at_least=tuple(name for name in QUEUE_NUMBERS if row[f"more_{name}"]),
+        )
+        for row in rows
+    ]
 
-    async def _query(
-        self, link: Link, tenant: str, where: ExecutionFilter
-    ) -> tuple[Query, str | None]:
-        """The conditions of a filter, and the one of them that an index of every table answers."""
-        key = await self.names.tenant(link, tenant)
-        query, place = Query(key), None
-        if where.ids is not None:
-            query.bind(sorted(where.ids))  # $2 of BY_IDS
-        if where.job is not None:
-            place = query.add("v.job = {}", await link.fetchval(self.JOB, key, where.job))
-        if where.queue is not None:
-            lanes = await self.names.lanes_of_queue(link, key, where.queue)
-            query.add("v.lane = ANY({}::int[])", lanes)
-        if not where.shows_nodes:
-            query.only("v.node IS NULL")
-        if where.schedule is not None:
-            place = query.add("v.schedule = {}", where.schedule)
-        if where.parent is not None:
-            place = query.add("v.parent = {}", where.parent)
-        if where.since is not None:
-            query.add("v.created_at >= {}", where.since)
-        if where.until is not None:
-            query.add("v.created_at < {}", where.until)
-        if where.worker is not None:
-            query.add("v.worker = {}", where.worker)
-        return query, place
 
-    async def _executions(self, link: Link, tenant: str, rows: list[Row]) -> list[Execution]:
-        jobs = await self.names.job_names(link, {row["job"] for row in rows})
-        lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
-        return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
+JOB: Final = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
+
+
+async def _query(
+    pg: Context, link: Link, tenant: str, where: ExecutionFilter
+) -> tuple[Query, str | None]:
+    """The conditions of a filter, and the one of them that an index of every table answers."""
+    key = await pg.names.tenant(link, tenant)
+    query, place = Query(key), None
+    if where.ids is not None:
+        query.bind(sorted(where.ids))  # $2 of BY_IDS
+    if where.job is not None:
+        place = query.add("v.job = {}", await link.fetchval(JOB, key, where.job))
+    if where.queue is not None:
+        lanes = await pg.names.lanes_of_queue(link, key, where.queue)
+        query.add("v.lane = ANY({}::int[])", lanes)
+    if not where.shows_nodes:
+        query.only("v.node IS NULL")
+    if where.schedule is not None:
+        place = query.add("v.schedule = {}", where.schedule)
+    if where.parent is not None:
+        place = query.add("v.parent = {}", where.parent)
+    if where.since is not None:
+        query.add("v.created_at >= {}", where.since)
+    if where.until is not None:
+        query.add("v.created_at < {}", where.until)
+    if where.worker is not None:
+        query.add("v.worker = {}", where.worker)
+    return query, place
+
+
+async def _executions(pg: Context, link: Link, tenant: str, rows: list[Row]) -> list[Execution]:
+    jobs = await pg.names.job_names(link, {row["job"] for row in rows})
+    lanes = await pg.names.lane_rows(link, {row["lane"] for row in rows})
+    return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
 
 
 def cut_walk(rows: list[Row]) -> tuple[list[Row], str | None]:
@@ -633,54 +638,54 @@ def _attempt(row: Row) -> Attempt:
 # How jobs stand: a few statements for a page of them, however many executions they have.
 
 
-class Looking(Viewing):
-    """What is seen of jobs, all at one moment."""
+JOB_KEYS: Final = "SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
 
-    JOB_KEYS = "SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
 
-    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-        check_names(names)
-        with self.db.at_pace(Pace.VIEW):
-            return await self._look(tenant, names)
+async def job_activity(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+    check_names(names)
+    with pg.db.at_pace(Pace.VIEW):
+        return await _look(pg, tenant, names)
 
-    async def _look(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-        async with self.db.transaction(SNAPSHOT) as link:
-            key = await self.names.tenant(link, tenant)
-            jobs = {
-                row["key"]: row["name"] for row in await link.fetch(self.JOB_KEYS, key, list(names))
-            }
-            unfinished = await self._unfinished(link, key, list(jobs))
-            last = await self._last(link, key, tenant, list(jobs))
-            schedules = await self._schedules(link, tenant, list(jobs))
-        return {
-            name: JobActivity(
-                unfinished=frozenset(unfinished.get(job, ())),
-                last=last.get(name),
-                schedules=tuple(schedules.get(name, ())),
-            )
-            for job, name in jobs.items()
-        }
 
-    JOB_IDS = "SELECT name, id FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
+async def _look(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+    async with pg.db.transaction(SNAPSHOT) as link:
+        key = await pg.names.tenant(link, tenant)
+        jobs = {row["key"]: row["name"] for row in await link.fetch(JOB_KEYS, key, list(names))}
+        unfinished = await _unfinished(pg, link, key, list(jobs))
+        last = await _last(pg, link, key, tenant, list(jobs))
+        schedules = await _schedules(pg, link, tenant, list(jobs))
+    return {
+        name: JobActivity(
+            unfinished=frozenset(unfinished.get(job, ())),
+            last=last.get(name),
+            schedules=tuple(schedules.get(name, ())),
+        )
+        for job, name in jobs.items()
+    }
 
-    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
-        check_names(names)
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.JOB_IDS, key, list(names))
-        return {row["name"]: row["id"] for row in rows}
 
-    # The newest unfinished executions of a job, nodes of runs included: the cost does not depend on
-    # how many there are. Pairs are compared so that only the order of `live_job` fits: by an
-    # equation, a job that seems to have nearly all rows is searched for among those of all jobs.
-    NEWEST_LIVE = f"""
+JOB_IDS: Final = "SELECT name, id FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
+
+
+async def job_ids(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+    check_names(names)
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(JOB_IDS, key, list(names))
+    return {row["name"]: row["id"] for row in rows}
+
+
+# The newest unfinished executions of a job, nodes of runs included: the cost does not depend on
+# how many there are. Pairs are compared so that only the order of `live_job` fits: by an
+# equation, a job that seems to have nearly all rows is searched for among those of all jobs.
+NEWEST_LIVE: Final = f"""
       SELECT v.state, v.attempt, v.run_at, v.id, v.node FROM daybell.live v
        WHERE (v.job, v.id) >= (k.job, '{UUID(int=0)}')
          AND (v.job, v.id) <= (k.job, '{UUID(int=2**128 - 1)}')
        ORDER BY v.job DESC, v.id DESC LIMIT {LOOKED_AT_MAX}
     """
-    # Of each job, these speak for all. Those that run are few, and all of them are read.
-    UNFINISHED_STATES = f"""{WITH}
+# Of each job, these speak for all. Those that run are few, and all of them are read.
+UNFINISHED_STATES: Final = f"""{WITH}
     SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
       SELECT DISTINCT {IDLE_STATE} AS state FROM ({NEWEST_LIVE}) v
        WHERE v.node IS NULL AND (v.state IN (4, 5) OR NOT {IS_LEASED})) x
@@ -691,14 +696,18 @@ class Looking(Viewing):
      WHERE v.node IS NULL AND v.job = ANY($2::int[])
     """
 
-    async def _unfinished(self, link: Link, tenant: int, jobs: list[int]) -> dict[int, set[State]]:
-        found: dict[int, set[State]] = {}
-        for row in await link.fetch(self.UNFINISHED_STATES, tenant, jobs):
-            found.setdefault(row["job"], set()).add(STATES[row["state"]])
-        return found
 
-    # Ids are made in the order of time.
-    NEWEST = f"""
+async def _unfinished(
+    pg: Context, link: Link, tenant: int, jobs: list[int]
+) -> dict[int, set[State]]:
+    found: dict[int, set[State]] = {}
+    for row in await link.fetch(UNFINISHED_STATES, tenant, jobs):
+        found.setdefault(row["job"], set()).add(STATES[row["state"]])
+    return found
+
+
+# Ids are made in the order of time.
+NEWEST: Final = f"""
     SELECT x.id FROM unnest($1::int[]) k(job), LATERAL (
       SELECT u.id FROM (
         (SELECT v.id FROM ({NEWEST_LIVE}) v WHERE v.node IS NULL ORDER BY v.id DESC LIMIT 1)
@@ -710,27 +719,30 @@ class Looking(Viewing):
        ORDER BY u.id DESC LIMIT 1) x
     """
 
-    async def _last(
-        self, link: Link, key: int, tenant: str, jobs: list[int]
-    ) -> dict[str, Execution]:
-        ids: list[UUID] = [row["id"] for row in await link.fetch(self.NEWEST, jobs)]
-        rows = await link.fetch(f"{WITH_IDS}SELECT {LISTED} FROM ({BY_IDS}) p", key, ids)
-        return {one.job: one for one in await self._executions(link, tenant, rows)}
 
-    LIST_ARGS = f"""
+async def _last(
+    pg: Context, link: Link, key: int, tenant: str, jobs: list[int]
+) -> dict[str, Execution]:
+    ids: list[UUID] = [row["id"] for row in await link.fetch(NEWEST, jobs)]
+    rows = await link.fetch(f"{WITH_IDS}SELECT {LISTED} FROM ({BY_IDS}) p", key, ids)
+    return {one.job: one for one in await _executions(pg, link, tenant, rows)}
+
+
+LIST_ARGS: Final = f"""
     CASE WHEN octet_length(s.args) > {LIST_VALUE_BYTES_MAX} THEN '{LEFT_OUT}' ELSE s.args END
     """
-    SCHEDULES_OF = (
-        f"{COLUMNS.replace('s.args', LIST_ARGS)} WHERE s.job = ANY($1::int[]) ORDER BY s.id"
-    )
+SCHEDULES_OF: Final = (
+    f"{COLUMNS.replace('s.args', LIST_ARGS)} WHERE s.job = ANY($1::int[]) ORDER BY s.id"
+)
 
-    async def _schedules(
-        self, link: Link, tenant: str, jobs: list[int]
-    ) -> dict[str, list[Schedule]]:
-        found: dict[str, list[Schedule]] = {}
-        for row in await link.fetch(self.SCHEDULES_OF, jobs):
-            found.setdefault(row["job"], []).append(read_schedule(row, tenant))
-        return found
+
+async def _schedules(
+    pg: Context, link: Link, tenant: str, jobs: list[int]
+) -> dict[str, list[Schedule]]:
+    found: dict[str, list[Schedule]] = {}
+    for row in await link.fetch(SCHEDULES_OF, jobs):
+        found.setdefault(row["job"], []).append(read_schedule(row, tenant))
+    return found
 
 
 # The attempts at the nodes of a run, for a chart.
@@ -740,11 +752,8 @@ class Looking(Viewing):
 AROUND_SECONDS: Final = 86_400
 
 
-class Charting(Viewing):
-    """See `protocol.Runs`."""
-
-    # Which nodes have begun, and when; one that has not ended did so since its run was expanded.
-    BEGUN_NODES = f"""
+# Which nodes have begun, and when; one that has not ended did so since its run was expanded.
+BEGUN_NODES: Final = f"""
     SELECT array_agg(n.execution) AS ids,
            least(min(coalesce(n.started_at, n.finished_at)),
                  (SELECT v.started_at FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.id = $2))
@@ -754,9 +763,9 @@ class Charting(Viewing):
       FROM daybell.node n
      WHERE n.run = $2 AND n.tenant = $1 AND n.of IS NULL AND n.execution IS NOT NULL
     """
-    # One probe for each node and day, whatever the planner believes of the sizes: `+ 0` keeps off
-    # the index of all that ended lately.
-    ENDED_ATTEMPTS = """
+# One probe for each node and day, whatever the planner believes of the sizes: `+ 0` keeps off
+# the index of all that ended lately.
+ENDED_ATTEMPTS: Final = """
     SELECT a.* FROM unnest($2::uuid[]) u(id), LATERAL (
       SELECT a.id, a.attempt, a.outcome, a.worker, a.started_at, a.ended_at
         FROM daybell.attempt a
@@ -770,30 +779,31 @@ class Charting(Viewing):
          AND v.finished_at BETWEEN $3 AND $4 LIMIT 1) v
      WHERE v.outcome IS NOT NULL
     """
-    CURRENT_ATTEMPTS = WITH + " UNION ALL ".join(
-        f"SELECT id, attempt, outcome, worker, started_at, finished_at AS ended_at"
-        f" FROM ({part} AND v.parent = $2 AND v.node IS NOT NULL) p"
-        for part in (RUNNING, EXPANDED)
-    )
+CURRENT_ATTEMPTS: Final = WITH + " UNION ALL ".join(
+    f"SELECT id, attempt, outcome, worker, started_at, finished_at AS ended_at"
+    f" FROM ({part} AND v.parent = $2 AND v.node IS NOT NULL) p"
+    for part in (RUNNING, EXPANDED)
+)
 
-    async def node_attempts(
-        self, tenant: str, id: UUID, *, limit: int = 20
-    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
-        check_limit(limit)
-        async with self.db.transaction(SNAPSHOT) as link:
-            key = await self.names.tenant(link, tenant)
-            begun = await link.fetchrow(self.BEGUN_NODES, key, id)
-            if begun is None or begun["ids"] is None:
-                return {}
-            ids, since, until = begun["ids"], begun["since"], begun["until"]
-            since = float("-inf") if since is None else since
-            rows = await link.fetch(self.ENDED_ATTEMPTS, key, ids, since, until, limit)
-            if until == float("inf"):
-                rows += await link.fetch(self.CURRENT_ATTEMPTS, key, id)
-        known = set(ids)
-        return run_driver.newest_spans(
-            ((row["id"], _span(row)) for row in rows if row["id"] in known), limit
-        )
+
+async def node_attempts(
+    pg: Context, tenant: str, id: UUID, *, limit: int = 20
+) -> dict[UUID, tuple[AttemptSpan, ...]]:
+    check_limit(limit)
+    async with pg.db.transaction(SNAPSHOT) as link:
+        key = await pg.names.tenant(link, tenant)
+        begun = await link.fetchrow(BEGUN_NODES, key, id)
+        if begun is None or begun["ids"] is None:
+            return {}
+        ids, since, until = begun["ids"], begun["since"], begun["until"]
+        since = float("-inf") if since is None else since
+        rows = await link.fetch(ENDED_ATTEMPTS, key, ids, since, until, limit)
+        if until == float("inf"):
+            rows += await link.fetch(CURRENT_ATTEMPTS, key, id)
+    known = set(ids)
+    return run_driver.newest_spans(
+        ((row["id"], _span(row)) for row in rows if row["id"] in known), limit
+    )
 
 
 def _span(row: Row) -> AttemptSpan:

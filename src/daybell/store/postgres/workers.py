@@ -18,19 +18,23 @@ from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker, WorkerState
 from daybell.store.codec import WORKER_CODES, WORKER_STATES
 from daybell.store.postgres.connection import TASK_SESSION, Link, Row
+from daybell.store.postgres.context import Context
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.names import IN_LEASE
-from daybell.store.postgres.queue import CLAIMED_COLUMNS, Applying, dead_worker
+from daybell.store.postgres.queue import (
+    CLAIMED_COLUMNS,
+    apply,
+    claimed_from,
+    dead_worker,
+    keep_leases,
+)
 
 LIVE: Final = WORKER_CODES[WorkerState.LIVE]
 DRAINING: Final = WORKER_CODES[WorkerState.DRAINING]
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 
 
-class Leasing(Applying):
-    """Who is alive, and what to do with the work of those who are not."""
-
-    REGISTER = f"""
+REGISTER: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     x AS (
       UPDATE daybell.worker SET is_excused = true
@@ -48,40 +52,42 @@ class Leasing(Applying):
     RETURNING w.state, w.lease_until, w.renewed_at
     """
 
-    async def register(
-        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
-    ) -> Renewal:
-        check_name(worker.name, what="worker")
-        check_labels(worker.labels)
-        async with self.db.link() as link:
-            row = await link.fetchrow(
-                self.REGISTER,
-                await self.names.tenant(link, tenant),
-                worker.id,
-                worker.name,
-                worker.host,
-                worker.pid,
-                worker.version,
-                list(worker.queues),
-                list(worker.kinds),
-                msgspec.json.encode(worker.labels).decode(),
-                worker.capacity,
-                lease,
-                # Sorted, so that those who have the same tasks are alike.
-                msgspec.json.encode(worker.tasks, order="sorted").decode()
-                if worker.tasks is not None
-                else None,
-                replaces,
-            )
-        if row is None:
-            raise dead_worker(worker.id)
-        return _renewal(row)
 
-    # One write, whatever the worker runs. A worker that was declared dead matches no row; a reaper
-    # that comes at the same moment waits for this row and then finds its lease prolonged, or this
-    # waits for the reaper and then finds the worker dead. Leases that hold nothing go in passing:
-    # to look at each would take so many round trips that a slow store would cost the lease.
-    RENEW = f"""
+async def register(
+    pg: Context, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+) -> Renewal:
+    check_name(worker.name, what="worker")
+    check_labels(worker.labels)
+    async with pg.db.link() as link:
+        row = await link.fetchrow(
+            REGISTER,
+            await pg.names.tenant(link, tenant),
+            worker.id,
+            worker.name,
+            worker.host,
+            worker.pid,
+            worker.version,
+            list(worker.queues),
+            list(worker.kinds),
+            msgspec.json.encode(worker.labels).decode(),
+            worker.capacity,
+            lease,
+            # Sorted, so that those who have the same tasks are alike.
+            msgspec.json.encode(worker.tasks, order="sorted").decode()
+            if worker.tasks is not None
+            else None,
+            replaces,
+        )
+    if row is None:
+        raise dead_worker(worker.id)
+    return _renewal(row)
+
+
+# One write, whatever the worker runs. A worker that was declared dead matches no row; a reaper
+# that comes at the same moment waits for this row and then finds its lease prolonged, or this
+# waits for the reaper and then finds the worker dead. Leases that hold nothing go in passing:
+# to look at each would take so many round trips that a slow store would cost the lease.
+RENEW: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     w AS (
       UPDATE daybell.worker w SET renewed_at = t.now, lease_until = t.now + $3
@@ -109,91 +115,103 @@ class Leasing(Applying):
       FROM w
     """
 
-    async def renew(
-        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
-    ) -> Renewal:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.RENEW, key, worker, lease, list(leases))
-        if row is None:
-            raise dead_worker(worker)
-        self.keep_leases(worker, leases)
-        unknown = row["unknown"]
-        returned = await self.release(tenant, worker=worker, leases=unknown) if unknown else 0
-        cancel = tuple(zip(row["cancelling"], row["attempts"], strict=True))
-        return msgspec.structs.replace(_renewal(row), cancel=cancel, returned=returned)
 
-    DRAIN = f"""
+async def renew(
+    pg: Context, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+) -> Renewal:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        row = await link.fetchrow(RENEW, key, worker, lease, list(leases))
+    if row is None:
+        raise dead_worker(worker)
+    keep_leases(pg, worker, leases)
+    unknown = row["unknown"]
+    returned = await release(pg, tenant, worker=worker, leases=unknown) if unknown else 0
+    cancel = tuple(zip(row["cancelling"], row["attempts"], strict=True))
+    return msgspec.structs.replace(_renewal(row), cancel=cancel, returned=returned)
+
+
+DRAIN: Final = f"""
     UPDATE daybell.worker SET state = {DRAINING}
      WHERE id = $2 AND tenant = $1 AND state <> {DEAD} RETURNING 1
     """
 
-    async def drain(self, tenant: str, worker: UUID) -> bool:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            is_drained = await link.fetchval(self.DRAIN, key, worker) is not None
-        self.notifier.touch(key, [WORKERS])
-        return is_drained
 
-    SOLE = f"""
+async def drain(pg: Context, tenant: str, worker: UUID) -> bool:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        is_drained = await link.fetchval(DRAIN, key, worker) is not None
+    pg.notifier.touch(key, [WORKERS])
+    return is_drained
+
+
+SOLE: Final = f"""
     UPDATE daybell.worker SET sole = $3
      WHERE id = $2 AND tenant = $1 AND state <> {DEAD} RETURNING 1
     """
 
-    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            return await link.fetchval(self.SOLE, key, worker, execution) is not None
 
-    RETIRE = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
+async def record_sole(pg: Context, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        return await link.fetchval(SOLE, key, worker, execution) is not None
 
-    async def retire(self, tenant: str, worker: UUID) -> None:
-        async with self.db.link() as link:
-            await link.execute(self.RETIRE, await self.names.tenant(link, tenant), worker)
 
-    HOLDS = f"""
+RETIRE: Final = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
+
+
+async def retire(pg: Context, tenant: str, worker: UUID) -> None:
+    async with pg.db.link() as link:
+        await link.execute(RETIRE, await pg.names.tenant(link, tenant), worker)
+
+
+HOLDS: Final = f"""
     SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker
       FROM daybell.lease l, {IN_LEASE} WHERE l.id = ANY($1::uuid[])
     """
-    OWN = "SELECT id FROM daybell.lease WHERE id = ANY($3::uuid[]) AND worker = $2 AND tenant = $1"
-    END_LEASES = (
-        "DELETE FROM daybell.lease WHERE id = ANY($3::uuid[]) AND worker = $2 AND tenant = $1"
-    )
+OWN: Final = (
+    "SELECT id FROM daybell.lease WHERE id = ANY($3::uuid[]) AND worker = $2 AND tenant = $1"
+)
+END_LEASES: Final = (
+    "DELETE FROM daybell.lease WHERE id = ANY($3::uuid[]) AND worker = $2 AND tenant = $1"
+)
 
-    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            own = [row["id"] for row in await link.fetch(self.OWN, key, worker, list(leases))]
-            rows = await link.fetch(self.HOLDS, own)
-            claimed = await self.claimed_from(link, tenant, rows)
-        moves = [after_release(execution) for execution in claimed]
-        verdicts = await self.apply(tenant, worker=worker, transitions=moves)
-        async with self.db.link() as link:
-            await link.execute(self.END_LEASES, key, worker, own)
-        return len(moves) - sum(verdict.ruling == "stale" for verdict in verdicts)
 
-    SILENT = f"""
+async def release(pg: Context, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        own = [row["id"] for row in await link.fetch(OWN, key, worker, list(leases))]
+        rows = await link.fetch(HOLDS, own)
+        claimed = await claimed_from(pg, link, tenant, rows)
+    moves = [after_release(execution) for execution in claimed]
+    verdicts = await apply(pg, tenant, worker=worker, transitions=moves)
+    async with pg.db.link() as link:
+        await link.execute(END_LEASES, key, worker, own)
+    return len(moves) - sum(verdict.ruling == "stale" for verdict in verdicts)
+
+
+SILENT: Final = f"""
     SELECT tenant, id, renewed_at, lease_until FROM daybell.worker
      WHERE state <> {DEAD} AND lease_until < $1
     """
-    # Only a row that nobody else has locked is marked, and not if it was renewed meanwhile.
-    BURY = f"""
+# Only a row that nobody else has locked is marked, and not if it was renewed meanwhile.
+BURY: Final = f"""
     UPDATE daybell.worker SET state = {DEAD} WHERE (tenant, id) IN (
       SELECT w.tenant, w.id FROM daybell.worker w
         JOIN unnest($1::int[], $2::uuid[], $3::float8[]) AS s (tenant, id, renewed_at)
           ON w.tenant = s.tenant AND w.id = s.id AND w.renewed_at = s.renewed_at
        WHERE w.state <> {DEAD} FOR UPDATE OF w SKIP LOCKED)
     """
-    # If somebody else has written meanwhile, that does for now.
-    WATCH = """
+# If somebody else has written meanwhile, that does for now.
+WATCH: Final = """
     INSERT INTO daybell.watch AS w (n, watched) VALUES (1, $2)
     ON CONFLICT (n) DO UPDATE SET watched = excluded.watched WHERE w.watched = $1
     """
-    # Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
-    IS_ORPHAN = f"""NOT EXISTS (
+# Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
+IS_ORPHAN: Final = f"""NOT EXISTS (
       SELECT FROM daybell.worker w
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
-    ANY_LOST = f"""
+ANY_LOST: Final = f"""
     SELECT daybell.now() AS now,
            (SELECT watched FROM daybell.watch) AS watched,
            EXISTS (SELECT FROM daybell.worker
@@ -204,9 +222,9 @@ class Leasing(Applying):
            EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
                AS is_any_overdue
     """
-    # A worker that is frozen within the transaction of a task would have the next attempt wait for
-    # the rows it has locked. Sessions of other roles are left alone if the server would refuse.
-    END_SESSIONS = f"""
+# A worker that is frozen within the transaction of a task would have the next attempt wait for
+# the rows it has locked. Sessions of other roles are left alone if the server would refuse.
+END_SESSIONS: Final = f"""
     SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
      WHERE starts_with(a.application_name, '{TASK_SESSION}') AND a.datname = current_database()
        AND EXISTS (SELECT FROM daybell.worker w WHERE w.state = {DEAD}
@@ -214,11 +232,11 @@ class Leasing(Applying):
        AND (pg_has_role(a.usesysid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE')
             AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = a.usesysid))
     """
-    END_EMPTY = f"""
+END_EMPTY: Final = f"""
     DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
       SELECT FROM {IN_LEASE})
     """
-    LOST = f"""
+LOST: Final = f"""
     WITH l AS MATERIALIZED (
       SELECT l.*, w.renewed_at, w.sole, w.is_excused FROM daybell.lease l
         LEFT JOIN daybell.worker w ON w.tenant = l.tenant AND w.id = l.worker
@@ -232,100 +250,105 @@ class Leasing(Applying):
      LIMIT $1
     """
 
-    async def lost(
-        self,
-        *,
-        limit: int = 1000,
-        since: Instant = -inf,
-        not_after: Instant = inf,
-        record_every: Seconds = inf,
-    ) -> Losses:
-        check_limit(limit)
-        async with self.db.link() as link:
-            look = await link.fetchrow(self.ANY_LOST)
-            assert look is not None, "a SELECT without FROM has one row"
-            now, is_even = look["now"], look["now"] <= not_after
-            known = Watch.from_json(look["watched"])
-            watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
-            if watch != known:
-                await link.execute(self.WATCH, look["watched"], watch.to_json())
-            found: list[Lost] = []
-            if look["is_any"]:  # nearly never: one cheap look is all
-                if is_even:
-                    await self._bury(link, watch, since, now)
-                await link.execute(self.END_SESSIONS)
-                await link.execute(self.END_EMPTY)
-                found = await self._lost_from(link, await link.fetch(self.LOST, limit))
-        return Losses(
-            now=now,
-            executions=found,
-            is_any_waiting=look["is_any_waiting"],
-            is_any_overdue=look["is_any_overdue"],
-        )
 
-    async def _bury(self, link: Link, watch: Watch, since: Instant, now: Instant) -> None:
-        """Mark workers whose lease has ended in watched time as dead."""
-        silent = [
-            row
-            for row in await link.fetch(self.SILENT, now)
-            if watch.silence(row["renewed_at"], now, since=since)
-            > row["lease_until"] - row["renewed_at"]
-        ]
-        if silent:
-            columns = ("tenant", "id", "renewed_at")
-            await link.execute(self.BURY, *([row[name] for row in silent] for name in columns))
-
-    async def _lost_from(self, link: Link, rows: Sequence[Row]) -> list[Lost]:
-        definitions = {
-            row["definition"]: JobDefinition.from_json(row["definition"]) for row in rows
-        }
+async def lost(
+    pg: Context,
+    *,
+    limit: int = 1000,
+    since: Instant = -inf,
+    not_after: Instant = inf,
+    record_every: Seconds = inf,
+) -> Losses:
+    check_limit(limit)
+    async with pg.db.link() as link:
+        look = await link.fetchrow(ANY_LOST)
+        assert look is not None, "a SELECT without FROM has one row"
+        now, is_even = look["now"], look["now"] <= not_after
+        known = Watch.from_json(look["watched"])
+        watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
+        if watch != known:
+            await link.execute(WATCH, look["watched"], watch.to_json())
         found: list[Lost] = []
-        for row in rows:
-            tenant = await self.names.tenant_name(link, row["tenant"])
-            [claimed] = await self.claimed_from(link, tenant, [row])
-            definition = definitions[row["definition"]]
-            found.append(
-                Lost(
-                    worker=row["worker"],
-                    claimed=claimed,
-                    max_crashes=definition.max_crashes,
-                    retry=definition.on_lost == "retry",
-                    ran=_ran(row),
-                    is_sole=row["sole"] == claimed.id,
-                    is_excused=row["is_excused"],
-                )
-            )
-        return found
+        if look["is_any"]:  # nearly never: one cheap look is all
+            if is_even:
+                await _bury(pg, link, watch, since, now)
+            await link.execute(END_SESSIONS)
+            await link.execute(END_EMPTY)
+            found = await _lost_from(pg, link, await link.fetch(LOST, limit))
+    return Losses(
+        now=now,
+        executions=found,
+        is_any_waiting=look["is_any_waiting"],
+        is_any_overdue=look["is_any_overdue"],
+    )
 
-    LIST = f"""
+
+async def _bury(pg: Context, link: Link, watch: Watch, since: Instant, now: Instant) -> None:
+    """Mark workers whose lease has ended in watched time as dead."""
+    silent = [
+        row
+        for row in await link.fetch(SILENT, now)
+        if watch.silence(row["renewed_at"], now, since=since)
+        > row["lease_until"] - row["renewed_at"]
+    ]
+    if silent:
+        columns = ("tenant", "id", "renewed_at")
+        await link.execute(BURY, *([row[name] for row in silent] for name in columns))
+
+
+async def _lost_from(pg: Context, link: Link, rows: Sequence[Row]) -> list[Lost]:
+    definitions = {row["definition"]: JobDefinition.from_json(row["definition"]) for row in rows}
+    found: list[Lost] = []
+    for row in rows:
+        tenant = await pg.names.tenant_name(link, row["tenant"])
+        [claimed] = await claimed_from(pg, link, tenant, [row])
+        definition = definitions[row["definition"]]
+        found.append(
+            Lost(
+                worker=row["worker"],
+                claimed=claimed,
+                max_crashes=definition.max_crashes,
+                retry=definition.on_lost == "retry",
+                ran=_ran(row),
+                is_sole=row["sole"] == claimed.id,
+                is_excused=row["is_excused"],
+            )
+        )
+    return found
+
+
+LIST: Final = f"""
     SELECT w.*, (SELECT count(*) FROM daybell.lease l, {IN_LEASE}
                   WHERE l.tenant = $1 AND l.worker = w.id) AS running
       FROM daybell.worker w WHERE w.tenant = $1 AND (w.state <> $2 OR $3)
      ORDER BY w.started_at, w.id
     """
 
-    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.LIST, key, DEAD, include_dead)
-        return [_worker(row, tenant) for row in rows]
 
-    OFFERS = f"""
+async def list_workers(pg: Context, tenant: str, *, include_dead: bool = False) -> list[Worker]:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(LIST, key, DEAD, include_dead)
+    return [_worker(row, tenant) for row in rows]
+
+
+OFFERS: Final = f"""
     SELECT DISTINCT queues, kinds, tasks FROM daybell.worker
      WHERE tenant = $1 AND state = {LIVE} AND lease_until > daybell.now()
     """
 
-    async def offers(self, tenant: str) -> list[Offer]:
-        async with self.db.link() as link:
-            rows = await link.fetch(self.OFFERS, await self.names.tenant(link, tenant))
-        return [
-            Offer(
-                queues=tuple(row["queues"]),
-                kinds=tuple(row["kinds"]),
-                tasks=_tasks(row["tasks"]),
-            )
-            for row in rows
-        ]
+
+async def offers(pg: Context, tenant: str) -> list[Offer]:
+    async with pg.db.link() as link:
+        rows = await link.fetch(OFFERS, await pg.names.tenant(link, tenant))
+    return [
+        Offer(
+            queues=tuple(row["queues"]),
+            kinds=tuple(row["kinds"]),
+            tasks=_tasks(row["tasks"]),
+        )
+        for row in rows
+    ]
 
 
 def _worker(row: Row, tenant: str) -> Worker:

@@ -41,7 +41,7 @@ class Executions(Protocol):
         A delay or time in the future makes it `scheduled`. With a gate it is `waiting` until
         the gate has a free slot, and takes one at once if there is and it is due.
 
-        A job with an overlap rule has a gate of its own, `core.overlap.gate_of`, with one slot;
+        A job with an overlap rule has a gate of its own, `core.schedule.gate_of`, with one slot;
         its executions wait there unless they name another gate. One that the rule does not let in
         raises ExecutionInTheWay, naming the other, and nothing is created; `replace` cancels the
         others first. `force=True` takes a slot, whatever the rule and the room. A delayed one is
@@ -261,9 +261,9 @@ class Workers(Protocol):
         All times are the store's. The caller knows of its clock that it has run evenly from
         `since` on, and infinite means that it knows nothing yet. A lease has ended when its worker
         was silent for so long in watched time: that of the caller, and of those before it
-        (`core.watch`). The caller's is added to the record for others if that is `record_every`
-        seconds old. If it is later than `not_after`, the clock has jumped or the store was away:
-        nobody is marked, and the record begins anew.
+        (`core.worker.Watch`). The caller's is added to the record for others if that is
+        `record_every` seconds old. If it is later than `not_after`, the clock has jumped or the
+        store was away: no worker is marked, and the record starts again.
 
         Marking and listing change no execution: the caller decides for each
         (`core.lifecycle.after_loss`) and applies it with `wait=False`. Says in passing whether

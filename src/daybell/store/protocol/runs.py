@@ -18,7 +18,7 @@ class Runs(Protocol):
     A run that was expanded is running in nobody's hands: it has no worker and no lease, and ends
     with its last node. Its nodes' executions have it as `parent` and their label as `node`. However
     one of them ends (`apply`, `cancel`, `expire`, …), the same transaction takes the run's lock,
-    drives `core.progress.advance`, and writes what that answers: children that can start are
+    drives `core.workflow.progress.advance`, and writes the changes: children that can start are
     executions from then on, and the last end is the end of the run. Such an execution is no dead
     letter, and holds no unique key.
     """
@@ -111,7 +111,7 @@ class Steps(Protocol):
         on record as not done, before it moves to `waiting`.
 
         Raises UsageError for a step that cannot be kept, with nothing written: who sends those of
-        several executions asks `core.step.check_step` before.
+        several executions asks `core.event.check_step` before.
         """
         ...
 

@@ -27,7 +27,7 @@ class Schedules(Protocol):
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
         """Create or replace these schedules, all or nothing; counts and last firing are kept.
         One of a paused job is paused. One with `own_gate` has a gate of its own,
-        `core.overlap.gate_of(job, id)`; `retain` removes it some time after the schedule.
+        `core.schedule.gate_of(job, id)`; `retain` removes it some time after the schedule.
         Wakes who waits for a schedule. Raises JobNotFound.
         """
         ...
@@ -138,7 +138,7 @@ class Dependencies(Protocol):
         """What has ended of each job since then. Of one that does not exist, nothing has.
 
         A success may be overlooked that is not among the newest executions of the job that have
-        ended, of which there are `core.dependencies.LOOKED_AT_MAX`; but not by who asks
+        ended, of which there are `core.schedule.LOOKED_AT_MAX`; but not by who asks
         `thoroughly`, for which all may be read that the job has done since.
         """
         ...

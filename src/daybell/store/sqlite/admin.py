@@ -52,7 +52,7 @@ from daybell.store.sqlite.transaction import Transaction, read_head, record_entr
 
 
 class SqliteAccess(Part):
-    """See `protocol.Access`; the audit log is in `audit.py`."""
+    """See `protocol.Access`."""
 
     async def add_key(self, tenant: str, key: NewKey) -> Key:
         checks.check_new_key(key)

@@ -564,7 +564,7 @@ def report(
     return stale
 
 
-# Moving executions out of lanes that no worker asks for; see `store.strays`.
+# Moving executions out of lanes that no worker asks for.
 
 _LANES: Final = "SELECT n, tenant, queue FROM lane WHERE kind = 'sql'"
 _VERSIONS: Final = """

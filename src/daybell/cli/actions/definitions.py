@@ -1,119 +1,57 @@
-"""`daybell jobs create`, `update`, `delete`, `versions`, `diff`, `rollback`, `declare`."""
+"""The work of `daybell jobs create`, `update`, `delete`, `rollback` and others on definitions,
+and of `daybell templates`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import typer
 
-from daybell.cli.commands.job_options import (
-    KINDS,
-    PARTS,
-    REST,
-    TIMES,
-    Args,
-    Manual,
-    NoDependencies,
+from daybell.cli import output
+from daybell.cli.actions.job_options import (
     Work,
     read_options,
-    take_work,
-    with_options,
+    rephrase_definition_error,
+    rephrase_errors,
+    work_changes,
+    work_fields,
 )
-from daybell.cli.options import (
-    Cursor,
-    DatabaseUrl,
-    Json,
-    Limit,
-    Tenant,
-    Yes,
-    database_flag,
-    run,
-    words_after,
+from daybell.cli.actions.selection import explain_missing_job
+from daybell.cli.apply.declarations import Declaration, Declarations, read_declaration
+from daybell.cli.apply.files import read_file, write_yaml
+from daybell.cli.apply.plan import echo_change, template_fields
+from daybell.cli.apps import connect_app, find_app
+from daybell.cli.connection import MANY, audit_entry, client_for, current_actor
+from daybell.cli.output import Column
+from daybell.cli.references import format_references
+from daybell.cli.runtime import DONE, print_stderr, require_store
+from daybell.cli.terminal import confirm
+from daybell.cli.views.jobs import describe_schedule, echo_versions, next_run, required_args
+from daybell.client import wire
+from daybell.client.declarations import build_request, diff_versions, read_template
+from daybell.client.job_checks import (
+    add_versions,
+    check_definitions,
+    describe_superseded,
+    describe_way_back,
+    find_superseded,
 )
-from daybell.cli.runtime import DONE, print_stderr
-
-if TYPE_CHECKING:
-    from daybell.cli.apply.declarations import Declaration
-    from daybell.client.remote.client import AnyClient
-    from daybell.core.job import Job
-    from daybell.core.views import Check
-    from daybell.sdk.app import App
-    from daybell.settings import Settings
-    from daybell.store.protocol import Store
+from daybell.client.remote.client import AnyClient
+from daybell.core.job import Job, Parameter, Template
+from daybell.core.limits import check_name
+from daybell.core.views import Check
+from daybell.errors import DuplicateKey, JobNotFound, UsageError, VersionConflict
+from daybell.sdk.app import App, superseded_warning
+from daybell.settings import Settings
+from daybell.store.protocol import Store
 
 
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
-NewName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME",
-        help="The job's name; a file may say it instead.",
-        show_default=False,
-    ),
-]
-
-
-@with_options({**KINDS, **PARTS, "args": Args, **TIMES, **REST})
-def create_job(
-    context: typer.Context,
-    said: dict[str, Any],
-    name: NewName = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Make a job that runs something, at times of its own.
-
-    Say what it runs by one of --task, --command (or the command itself after --), --http, --sql,
-    --notify, --template and --from-file. Without a time it runs when it is triggered. What is not
-    said of a task is as the task says. @secret:NAME stands for the value of a secret, in what is
-    run, sent or passed, and @FILE for the text of a file.
-    """
-    work = take_work(said, words_after(context))
-    if work.choice is None:
-        raise typer.BadParameter(
-            "say what it runs: --task NAME, --command LINE, --http URL, --sql STATEMENT,"
-            " --notify ADDRESS, --template NAME, --from-file FILE, or a command after --"
-        )
-    if name is None and work.choice != "from_file":
-        raise typer.BadParameter("say how it is called: daybell jobs create NAME")
-    command = partial(_create, name=name, work=work, said=said, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
-
-
-@with_options(
-    {
-        **KINDS,
-        **PARTS,
-        "args": Args,
-        **TIMES,
-        "manual": Manual,
-        **REST,
-        "no_dependencies": NoDependencies,
-    }
-)
-def update_job(
-    context: typer.Context,
-    name: JobName,
-    said: dict[str, Any],
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Change a job; what is not said stays as it is.
-
-    Times take the place of those that it had, by the same clock unless --tz says another. So do
-    variables, headers and parameters: say all that it shall have.
-    """
-    work = take_work(said, words_after(context))
-    command = partial(_update, name=name, work=work, said=said, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
-
-
-async def _create(
+async def create_job(
     settings: Settings,
     *,
     name: str | None,
@@ -122,13 +60,6 @@ async def _create(
     tenant: str | None,
     as_json: bool,
 ) -> int:
-    from daybell.cli.commands.job_options import (
-        rephrase_definition_error,
-        rephrase_errors,
-        work_fields,
-    )
-    from daybell.cli.connection import client_for, current_actor
-
     options = read_options(said)
     found = _in_file(work, name)
     name = name if found is None else found.name
@@ -141,7 +72,7 @@ async def _create(
         return await report_job(client, name, as_json=as_json)
 
 
-async def _update(
+async def update_job(
     settings: Settings,
     *,
     name: str,
@@ -150,13 +81,6 @@ async def _update(
     tenant: str | None,
     as_json: bool,
 ) -> int:
-    from daybell.cli.commands.job_options import (
-        rephrase_definition_error,
-        rephrase_errors,
-        work_changes,
-    )
-    from daybell.cli.connection import client_for, current_actor
-
     options = read_options(said)
     if not options and not work.is_said:
         raise typer.BadParameter("say what to change, such as --cron or --queue")
@@ -177,12 +101,6 @@ def _in_file(work: Work, name: str | None) -> Declaration | None:
     """The one job in the file that was named; None: no file was."""
     if work.choice != "from_file":
         return None
-    from pathlib import Path
-
-    from daybell.cli.apply.declarations import read_declaration
-    from daybell.cli.apply.files import read_file
-    from daybell.errors import UsageError
-
     path: str = work.main
     documents = read_file(Path(path))
     if len(documents) != 1:
@@ -202,8 +120,6 @@ def _in_file(work: Work, name: str | None) -> Declaration | None:
 @contextmanager
 def _placing(found: Declaration | None, options: Mapping[str, Any]) -> Generator[None]:
     """Say where in the file it is that something is wrong with."""
-    from daybell.errors import UsageError
-
     try:
         yield
     except UsageError as error:
@@ -213,15 +129,22 @@ def _placing(found: Declaration | None, options: Mapping[str, Any]) -> Generator
         raise UsageError(found.told(error), field=error.field) from None
 
 
+async def print_job_file(
+    settings: Settings, *, name: str, version: int | None, tenant: str | None
+) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        async with explain_missing_job(client, name):
+            job = await client.job_named(name)
+        if version is not None:
+            job = await client.job(job.name, version=version)
+    said = build_request(job.definition)
+    said.pop("source", None)  # whoever applies it says that
+    typer.echo(write_yaml(said), nl=False)
+    return DONE
+
+
 async def report_job(client: AnyClient, name: str, *, as_json: bool) -> int:
     """Say how a job stands now that it was changed, and what looks wrong with it."""
-    import shlex
-
-    from daybell.cli import output
-    from daybell.cli.commands.job_options import rephrase_definition_error
-    from daybell.cli.views.jobs import describe_schedule, next_run, required_args
-    from daybell.client import wire
-
     standing = await client.standing(name)
     for warning in await client.warnings(name):
         print_stderr(f"warning: {output.printable(rephrase_definition_error(warning))}")
@@ -240,97 +163,9 @@ async def report_job(client: AnyClient, name: str, *, as_json: bool) -> int:
     return DONE
 
 
-# `daybell jobs delete`, `versions`, `diff` and `rollback`: what becomes of a job's definitions.
-
-JobNameOrId = Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")]
-
-
-def delete_job(
-    context: typer.Context,
-    name: JobNameOrId,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Even if the code of a live worker declares it."),
-    ] = False,
-    yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Let a job run no more, and cancel what has not ended.
-
-    Its versions and its history stay.
-    """
-    command = partial(_delete, name=name, force=force, yes=yes, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
-
-
-def list_versions(
-    context: typer.Context,
-    name: JobNameOrId,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """List a job's versions, newest first; of a deleted one, too."""
-    asked = {"limit": limit, "cursor": cursor}
-    command = partial(_versions, name=name, asked=asked, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
-
-
-def diff_versions(
-    context: typer.Context,
-    name: JobNameOrId,
-    old: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="FROM",
-            min=1,
-            help="Which version. Default: the one before.",
-            show_default=False,
-        ),
-    ] = None,
-    new: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="TO", min=1, help="And which. Default: the newest.", show_default=False
-        ),
-    ] = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Show what differs between two versions of a job."""
-    command = partial(_diff, name=name, old=old, new=new, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
-
-
-def rollback_job(
-    context: typer.Context,
-    name: JobNameOrId,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Which one.")],
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Make an older version of a job current again.
-
-    It becomes a new version, with its schedules.
-    """
-    command = partial(_rollback, name=name, version=version, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
-
-
-async def _delete(
+async def delete_job(
     settings: Settings, *, name: str, force: bool, yes: bool, tenant: str | None, as_json: bool
 ) -> int:
-    from daybell.cli import output
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for
-    from daybell.cli.terminal import confirm
-
     async with client_for(settings, tenant=tenant) as client:
         async with explain_missing_job(client, name):
             found = (await client.job_named(name)).name
@@ -351,14 +186,9 @@ async def _delete(
     return DONE
 
 
-async def _versions(
+async def list_versions(
     settings: Settings, *, name: str, asked: dict[str, Any], tenant: str | None, as_json: bool
 ) -> int:
-    from daybell.cli import output
-    from daybell.cli.connection import client_for
-    from daybell.cli.views.jobs import echo_versions
-    from daybell.client import wire
-
     async with client_for(settings, tenant=tenant) as client:
         standing = await client.standing(name)
         page = await client.versions_page(standing.job.name, **asked)
@@ -370,7 +200,7 @@ async def _versions(
     return DONE
 
 
-async def _diff(
+async def compare_versions(
     settings: Settings,
     *,
     name: str,
@@ -379,13 +209,6 @@ async def _diff(
     tenant: str | None,
     as_json: bool,
 ) -> int:
-    from daybell.cli import output
-    from daybell.cli.apply.plan import echo_change
-    from daybell.cli.connection import client_for
-    from daybell.client import wire
-    from daybell.client.declarations import diff_versions
-    from daybell.errors import JobNotFound, UsageError
-
     async with client_for(settings, tenant=tenant) as client:
         last = (await client.standing(name)).job
         found = last.name
@@ -416,13 +239,9 @@ def _no_version(name: str, version: int, newest: int) -> str:
     return f"job {name} has no version {version}; it has {has}"
 
 
-async def _rollback(
+async def rollback_job(
     settings: Settings, *, name: str, version: int, tenant: str | None, as_json: bool
 ) -> int:
-    from daybell.cli.commands.selection import explain_missing_job
-    from daybell.cli.connection import client_for, current_actor
-    from daybell.errors import JobNotFound, UsageError
-
     async with client_for(settings, tenant=tenant) as client:
         async with explain_missing_job(client, name):
             known = await client.job_named(name)
@@ -444,9 +263,6 @@ async def _rollback(
 
 async def restore_superseded(app: App, *, go_back: bool) -> None:
     """Make the definitions current that the code has and the store does not go by; or say so."""
-    from daybell.client.job_checks import add_versions, describe_superseded
-    from daybell.sdk.app import superseded_warning
-
     found = list(app.declaring.superseded.values())
     if not found:
         return
@@ -470,16 +286,6 @@ async def check_app_code(store: Store, app: App) -> Check:
     """What `daybell doctor` says of an app's code: whether the store goes by what it says. What is
     new in it will be defined by the next start, and is nobody's problem.
     """
-    from daybell.cli import output
-    from daybell.client.job_checks import (
-        check_definitions,
-        describe_superseded,
-        describe_way_back,
-        find_superseded,
-    )
-    from daybell.core.views import Check
-    from daybell.errors import UsageError
-
     wanted = app.definitions()
     try:
         await check_definitions(store, app.tenant, wanted)
@@ -495,41 +301,9 @@ async def check_app_code(store: Store, app: App) -> Check:
     return Check(name="code", is_ok=False, found=old, advice=advice)
 
 
-def declare_jobs(
-    context: typer.Context,
-    app: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="APP",
-            help="module:app, module or path/to/file.py. Default: DAYBELL_APP.",
-            show_default=False,
-        ),
-    ] = None,
-    tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="NAME", help="Default: the app's.", show_default=False),
-    ] = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Make what an app's code says of its jobs current.
-
-    Also where that goes back to an older version, which a worker leaves alone.
-    """
-    flag = database_flag(context, database_url)
-    command = partial(_declare, spec=app, tenant=tenant, as_json=as_json, flag=flag)
-    run(context, command, database_url)
-
-
-async def _declare(
+async def declare_jobs(
     settings: Settings, *, spec: str | None, tenant: str | None, as_json: bool, flag: str | None
 ) -> int:
-    from daybell.cli import output
-    from daybell.cli.apps import connect_app, find_app
-    from daybell.cli.runtime import require_store
-    from daybell.core.limits import check_name
-    from daybell.errors import UsageError
-
     if (spec or settings.app) is None:
         raise UsageError("say which app: module:app, or path/to/file.py")
     app = find_app(spec, settings, flag=flag)
@@ -550,8 +324,6 @@ async def _declare(
 
 async def _restore_definitions(app: App) -> list[Job]:
     """A person has asked for it, so it goes on record."""
-    from daybell.cli.connection import MANY, audit_entry
-
     found = [one.current for one in app.declaring.superseded.values()]
     if not found:
         return []
@@ -560,3 +332,137 @@ async def _restore_definitions(app: App) -> list[Job]:
     after = {"author": app.author}
     with audit_entry(client, "job.declare", MANY, before=before, after=after):
         return await app.declaring.go_back(client, author=app.author)
+
+
+# `daybell templates`: job definitions with parameters.
+
+
+async def list_templates(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
+    """List the templates, by name."""
+    async with client_for(settings, tenant=tenant) as client:
+        templates = await client.templates()
+    if as_json:
+        output.echo_json([wire.template(one, listed=True) for one in templates])
+        return DONE
+    rows = [
+        (
+            one.name,
+            one.version,
+            ", ".join(one.template.parameters),
+            one.template.description,
+            output.format_moment(one.updated_at),
+            one.author,
+        )
+        for one in templates
+    ]
+    columns = (
+        Column("name", least=20, rank=0),
+        Column("version"),
+        Column("parameters", least=16, rank=2),
+        Column("description", least=16, rank=3),
+        Column("since", rank=4),
+        Column("author", least=8, rank=5),
+    )
+    none = "no templates; daybell templates create -f FILE makes one"
+    output.echo_table(columns, rows, empty=none)
+    return DONE
+
+
+async def show_template(
+    settings: Settings, *, name: str, as_yaml: bool, tenant: str | None, as_json: bool
+) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        found = await client.template(name)
+    if as_json:
+        output.echo_json(wire.template(found))
+    elif as_yaml:
+        typer.echo(write_yaml({"name": found.name, **template_fields(found.template)}), nl=False)
+    else:
+        _echo_template(found)
+        typer.echo("\njob")
+        typer.echo(write_yaml(found.template.job, indent="  "), nl=False)
+    return DONE
+
+
+async def create_template(
+    settings: Settings, *, file: str, replace: bool, tenant: str | None, as_json: bool
+) -> int:
+    value = _read_template(file)
+    async with client_for(settings, tenant=tenant) as client:
+        try:
+            expect = None if replace else 0
+            made = await client.set_template(value, author=current_actor(), expect=expect)
+        except (VersionConflict, DuplicateKey):
+            if replace:
+                raise
+            raise DuplicateKey(
+                f"there is a template named {value['name']!r} already; --replace takes its place"
+            ) from None
+    if as_json:
+        output.echo_json(wire.template(made))
+    else:
+        blanks = ", ".join(made.template.parameters) or "none"
+        typer.echo(f"template {made.name} is at version {made.version}; parameters: {blanks}")
+    return DONE
+
+
+async def delete_template(
+    settings: Settings, *, name: str, yes: bool, tenant: str | None, as_json: bool
+) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        found = await client.template(name)
+        confirm(f"delete template {found.name}? Jobs that were made from it stay.", yes=yes)
+        await client.delete_template(name)
+    if as_json:
+        output.echo_json({"name": found.name})
+    else:
+        typer.echo(f"template {found.name} is deleted")
+    return DONE
+
+
+def _read_template(file: str) -> dict[str, Any]:
+    """The one template in a file, checked, so that what is wrong is told with its line."""
+    found = Declarations(read_file(Path(file)))
+    if found.faults:
+        raise UsageError(found.faults[0])
+    if len(found.templates) != 1 or found.jobs:
+        raise UsageError(
+            f"{file} must have one template in it, an object with name, parameters and job;"
+            " daybell apply takes several"
+        )
+    (declared,) = found.templates.values()
+    try:
+        read_template(declared.fields)
+    except UsageError as error:
+        raise UsageError(declared.told(error), field=error.field) from None
+    return declared.fields
+
+
+def _echo_template(found: Template) -> None:
+    output.echo_fields(
+        {
+            "name": found.name,
+            "description": found.template.description,
+            "version": f"{found.version}, since {output.format_moment(found.updated_at)}",
+            "author": found.author,
+        }
+    )
+    known = found.template.parameters
+    output.echo_fields({f"  {name}": _describe_parameter(one) for name, one in known.items()})
+
+
+def _describe_parameter(parameter: Parameter) -> str:
+    """What may be put into a blank."""
+    words: list[str] = [parameter.type]
+    if parameter.is_required:
+        words.append("required")
+    else:
+        words.append(f"default {format_references(parameter.default)}")
+    if parameter.choices:
+        words.append(f"one of {', '.join(map(format_references, parameter.choices))}")
+    if parameter.minimum is not None:
+        words.append(f"at least {parameter.minimum:g}")
+    if parameter.maximum is not None:
+        words.append(f"at most {parameter.maximum:g}")
+    described = f": {parameter.description}" if parameter.description else ""
+    return ", ".join(words) + described

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from daybell.cli import actions
 from daybell.cli.options import (
     DatabaseUrl,
     LogFormat,
@@ -16,6 +17,7 @@ from daybell.cli.options import (
     role_flags,
     run,
 )
+from daybell.core.units import parse_duration
 
 AppName = Annotated[
     str | None,
@@ -171,14 +173,10 @@ def dev(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run everything on this machine, in one process."""
-    from daybell.cli.roles.dev import DevOptions, dev
-    from daybell.cli.roles.startup import allowed_names
-    from daybell.core.units import parse_duration
-
-    options = DevOptions(
+    options = actions.dev.DevOptions(
         host=host,
         port=port,
-        allowed_hosts=allowed_names(host, allowed_host or ()),
+        allowed_hosts=actions.startup.allowed_names(host, allowed_host or ()),
         concurrency=concurrency,
         queues=queues or "",
         drain_timeout=parse_duration(drain_timeout, what="drain timeout"),
@@ -189,11 +187,7 @@ def dev(
         allow_env=allow_env,
         pass_env=pass_env,
     )
-    command = dev
-    if reload:
-        from daybell.cli.roles.dev import run_with_reload
-
-        command = run_with_reload
+    command = actions.dev.run_with_reload if reload else actions.dev.dev
     flag = database_flag(context, database_url)
     command = partial(command, spec=app, demo=demo, flag=flag, options=options)
     run(context, command, database_url, role_flags(log_level, log_format, pool_size))
@@ -234,9 +228,7 @@ def worker(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run the executions of an app, or of jobs without code."""
-    from daybell.cli.roles.worker import WorkerRequest, run_worker
-
-    request = WorkerRequest(
+    request = actions.worker.WorkerRequest(
         spec=app,
         flag=database_flag(context, database_url),
         queues=queues or "",
@@ -256,7 +248,7 @@ def worker(
         pass_env=pass_env,
     )
     flags = role_flags(log_level, log_format, pool_size)
-    run(context, partial(run_worker, request=request), database_url, flags)
+    run(context, partial(actions.worker.run_worker, request=request), database_url, flags)
 
 
 def scheduler(
@@ -267,9 +259,8 @@ def scheduler(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Fire schedules, and look after the store."""
-    from daybell.cli.roles.worker import run_scheduler
-
-    run(context, run_scheduler, database_url, role_flags(log_level, log_format, pool_size))
+    flags = role_flags(log_level, log_format, pool_size)
+    run(context, actions.worker.run_scheduler, database_url, flags)
 
 
 def server(
@@ -304,17 +295,14 @@ def server(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Serve the HTTP API."""
-    from daybell.cli.roles.server import ServeRequest, serve
-    from daybell.cli.roles.startup import allowed_names
-
-    request = ServeRequest(
+    request = actions.server.ServeRequest(
         host=host,
         port=port,
-        allowed_hosts=allowed_names(host, allowed_host or ()),
+        allowed_hosts=actions.startup.allowed_names(host, allowed_host or ()),
         tls_cert=tls_cert,
         tls_key=tls_key,
         forwarded_allow_ips=forwarded_allow_ips,
         flag=database_flag(context, database_url),
     )
     flags = role_flags(log_level, log_format, pool_size)
-    run(context, partial(serve, request=request), database_url, flags)
+    run(context, partial(actions.server.serve, request=request), database_url, flags)

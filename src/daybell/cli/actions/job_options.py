@@ -1,0 +1,341 @@
+"""Read the options of `daybell jobs create` and `update`; phrase errors in their terms."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import typer
+from msgspec import json
+
+from daybell.cli.references import (
+    parse_nested_references,
+    parse_pairs,
+    parse_reference,
+    read_text_value,
+)
+from daybell.client.remote.client import AnyClient
+from daybell.core import payload
+from daybell.core.job import JobDefinition, NewTemplate
+from daybell.errors import DaybellError, PayloadError, TemplateNotFound, suggested
+
+
+def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed, as a definition takes it."""
+    given = {
+        key: value
+        for key, value in said.items()
+        if value is not None and value is not False and value != []
+    }
+    schedules = _schedules(given)
+    for key in ("cron", "every", "at", "delay", "rrule", "after_any", "mode", "tz"):
+        given.pop(key, None)
+    dst = {key: given.pop(key) for key in ("gap", "fold") if key in given}
+    if dst:
+        given["dst"] = dst
+    if "args" in given:
+        given["args"] = payload.decode(given["args"], what="--args")
+    if "backoff" in given and given["backoff"].lstrip().startswith("{"):
+        given["backoff"] = payload.decode(given["backoff"], what="--backoff")
+    if "calendar" in given:
+        given["calendar"] = _calendar(given["calendar"])
+    for key in ("calendar", "start_at", "end_at", "jitter"):
+        if said.get(key) == "none":
+            given[key] = None
+    if given.pop("no_dependencies", False):
+        if "dependencies" in given:
+            raise typer.BadParameter("--no-dependencies and --depends-on: choose one")
+        given["dependencies"] = []
+    if given.pop("manual", False):
+        given["schedule"] = "manual"
+    elif schedules:
+        given["schedule"] = schedules
+    return given
+
+
+def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The schedules that were typed, each with the zone and mode that apply to it."""
+    if given.get("mode") is not None and "every" not in given:
+        raise typer.BadParameter("--mode is for --every; add it, or leave --mode out")
+    schedules: list[dict[str, Any]] = []
+    for kind in ("cron", "every", "at", "delay", "rrule"):
+        texts = given.get(kind, [])
+        for text in [texts] if isinstance(texts, str) else texts:
+            one = {kind: text, "tz": given.get("tz")}
+            if kind == "every":
+                one["mode"] = given.get("mode")
+            schedules.append({key: value for key, value in one.items() if value is not None})
+    if given.get("tz") is not None and not schedules:
+        raise typer.BadParameter("--tz is for a time; say --cron, --every, --at or --rrule, too")
+    if "after_any" in given:
+        schedules.append({"after_any": given["after_any"]})
+    if schedules and given.get("manual"):
+        raise typer.BadParameter("--manual means no times; leave it or the times out")
+    return schedules
+
+
+def _calendar(text: str) -> dict[str, Any]:
+    """A country's code, DE or DE-BY, or an object as JSON."""
+    if text.lstrip().startswith("{"):
+        return payload.decode(text, what="--calendar")
+    country, dash, subdivision = text.partition("-")
+    return {"country": country, "subdivision": subdivision} if dash else {"country": country}
+
+
+KINDS: Final = ("task", "command", "http", "sql", "notify", "template", "from_file")
+# What each part is for, and how the settings of that kind call it.
+KIND_PARTS: Final[dict[str, dict[str, str]]] = {
+    "command": {
+        "shell": "shell",
+        "env": "env",
+        "directory": "directory",
+        "stdin": "stdin",
+        "success_code": "success_codes",
+        "retry_code": "retry_codes",
+        "grace": "grace",
+        "output": "output",
+    },
+    "http": {
+        "method": "method",
+        "header": "headers",
+        "body": "body",
+        "expect": "expect",
+        "redirects": "redirects",
+    },
+    "sql": {"connection": "connection", "rows": "rows", "parameter": "parameters"},
+    "notify": {"title": "title", "body": "body", "format": "format"},
+    "template": {"parameter": "parameters"},
+}
+PARTS: Final = tuple(dict.fromkeys(name for own in KIND_PARTS.values() for name in own))
+_MAIN: Final = {"command": "run", "http": "url", "sql": "statement", "notify": "to"}
+
+
+class Work(NamedTuple):
+    """What was typed of what a job runs: which kind, if that was said, and its parts."""
+
+    choice: str | None
+    main: Any
+    parts: dict[str, Any]
+
+    @property
+    def is_said(self) -> bool:
+        return self.choice is not None or bool(self.parts)
+
+
+def take_work(said: dict[str, Any], words: list[str]) -> Work:
+    """Take what a job runs out of what was typed. `words` came after `--`."""
+    kinds = {name: value for name in KINDS if (value := said.pop(name)) not in (None, [])}
+    parts = {name: value for name in PARTS if (value := said.pop(name)) not in (None, [])}
+    if words:
+        if "command" in kinds:
+            raise typer.BadParameter("--command and -- both say what it runs; give one")
+        kinds["command"] = words
+    if len(kinds) > 1:
+        one, two, *_ = map(flag_name, kinds)
+        raise typer.BadParameter(f"{one} and {two} both say what it runs; give one")
+    if not kinds:
+        return Work(None, None, parts)
+    (choice,) = kinds
+    for name in parts:
+        check_part(name, choice)
+    return Work(choice, kinds[choice], parts)
+
+
+def check_part(name: str, choice: str, *, of: str = "") -> None:
+    """Refuse an option that is for other kinds than this one; `of` says whose kind it is."""
+    if name not in KIND_PARTS.get(choice, {}):
+        owners = " or ".join(flag_name(kind) for kind, own in KIND_PARTS.items() if name in own)
+        whose = of or f"not for {flag_name(choice)}"
+        raise typer.BadParameter(f"{flag_name(name)} is for {owners}, {whose}; leave it out")
+
+
+async def work_fields(client: AnyClient, work: Work) -> dict[str, Any]:
+    """What a new job runs, as the fields of a request."""
+    assert work.choice is not None
+    if work.choice == "task":
+        return {"task": work.main}
+    if work.choice == "template":
+        template = await _template_named(client, work.main)
+        return {"template": work.main, "parameters": _given(work.parts, template)}
+    return {work.choice: work_settings(work, work.choice)}
+
+
+async def work_changes(client: AnyClient, known: JobDefinition, work: Work) -> dict[str, Any]:
+    """What a job runs from now on; what is not said of it stays as it is."""
+    if work.choice in ("task", "template"):
+        return await work_fields(client, work)
+    kind = work.choice or known.kind
+    of = f"and {known.name} is of kind {known.kind}" if work.choice is None else ""
+    for part in work.parts:
+        check_part(part, kind, of=of)
+    kept: dict[str, Any] = json.decode(known.settings) if known.kind == kind else {}
+    if isinstance(work.main, list) and kind == "command":
+        kept.pop("shell", None)  # the words of a command are for no shell
+    return {kind: {**kept, **work_settings(work, kind)}}
+
+
+def work_settings(work: Work, kind: str) -> dict[str, Any]:
+    """What was typed of a kind's settings."""
+    said: dict[str, Any] = {}
+    if work.main is not None:
+        said[_MAIN[kind]] = _main(kind, work)
+    for name, value in work.parts.items():
+        said[KIND_PARTS[kind][name]] = _part(kind, name, value)
+    return said
+
+
+def _main(kind: str, work: Work) -> Any:
+    if kind == "command":
+        return _command(work.main, is_shell=work.parts.get("shell") is True)
+    if kind == "sql":
+        return _statement(read_text_value(work.main, what="--sql"))
+    if kind == "notify":
+        return [parse_reference(one) for one in work.main]
+    return parse_reference(work.main)
+
+
+def _command(line: str | list[str], *, is_shell: bool) -> Any:
+    """A line as it is, or its words if one of them refers to a secret."""
+    if isinstance(line, list):
+        if is_shell:
+            raise typer.BadParameter("--shell is for a line; quote it, and say it with --command")
+        return [parse_reference(word) for word in line]
+    if not isinstance(parse_reference(line), dict):
+        return line
+    if is_shell:
+        raise typer.BadParameter(
+            "a line for a shell cannot have a secret in it; pass it as --env NAME=@secret:SECRET"
+            ' and write "$NAME"'
+        )
+    try:
+        return [parse_reference(word) for word in shlex.split(line)]
+    except ValueError:
+        return line  # the reader of settings says what is wrong with it
+
+
+def _statement(text: str) -> str:
+    if isinstance(parse_reference(text), dict):
+        raise typer.BadParameter(
+            "a statement cannot have a secret in it; write :name, and --parameter"
+            " name=@secret:SECRET"
+        )
+    return text
+
+
+def _part(kind: str, name: str, value: Any) -> Any:
+    match name:
+        case "env":
+            return {
+                key: parse_reference(one) for key, one in parse_pairs(value, "--env", "=").items()
+            }
+        case "header":
+            split = parse_pairs(value, "--header", ":")
+            return {key: parse_reference(one.strip()) for key, one in split.items()}
+        case "parameter":
+            return {key: _value(one) for key, one in parse_pairs(value, "--parameter", "=").items()}
+        case "expect":
+            return [int(one) if one.isascii() and one.isdigit() else one for one in value]
+        case "body" if kind == "http":
+            return _json_body(read_text_value(value, what="--body"))
+        case "body" | "stdin":
+            return parse_reference(read_text_value(value, what=flag_name(name)))
+        case "title":
+            return parse_reference(value)
+        case _:
+            return value
+
+
+async def _template_named(client: AnyClient, name: str) -> NewTemplate:
+    try:
+        return (await client.template(name)).template
+    except TemplateNotFound as error:
+        names = [one.name for one in await client.templates()]
+        hint = suggested(name, names, otherwise="see daybell templates list")
+        raise TemplateNotFound(f"{error}; {hint}") from None
+
+
+def _given(parts: Mapping[str, Any], template: NewTemplate) -> dict[str, Any]:
+    """Parameters of a template. Its types say what is meant as text."""
+    given: dict[str, Any] = {}
+    for name, value in parse_pairs(parts.get("parameter", []), "--parameter", "=").items():
+        known = template.parameters.get(name)
+        is_text = known is not None and known.type == "string"
+        given[name] = parse_reference(value) if is_text else _value(value)
+    return given
+
+
+def _value(text: str) -> Any:
+    """JSON, or text that is none."""
+    try:
+        return parse_nested_references(payload.decode(text))
+    except PayloadError:
+        return parse_reference(text)
+
+
+def _json_body(body: str) -> Any:
+    """What is sent: an object or a list as JSON, all else as the text that it is."""
+    return _value(body) if body.lstrip()[:1] in ("{", "[") else parse_reference(body)
+
+
+# What is said of words that were typed, in those words: `--shell` rather than {"shell": true}.
+
+Words = str | Callable[[re.Match[str]], str]
+
+
+def _with_args(found: re.Match[str]) -> str:
+    """What was said, and how the parameters that it names are given."""
+    named = ", ".join(f'"{name}": …' for name in found["names"].split(", "))
+    return f"{found['said']}. Say --args '{{{named}}}'"
+
+
+# What a message for everybody says, and what a command's user can type. A message about a file
+# begins with its place, and is left as it is: there the words are those of the file.
+_DEFINING: Final[Mapping[str, Words]] = {
+    r'^(without a shell, .*; )\{"shell": true\} runs': r"\1--shell runs",
+    r'such as \{"secret": "NAME"\}$': "such as @secret:NAME",
+    r'^a job whose schedule is "manual" (runs .* no others); .*$': (
+        r"a job with --manual \1; add --no-dependencies, or leave --manual out"
+    ),
+    r"^sql has no connection$": "sql has no connection; name one with --connection",
+    r"^(?P<said>its schedule would .* must be given (?P<names>[\w, ]+);.*); say args$": _with_args,
+}
+_TRIGGERING: Final[Mapping[str, Words]] = {
+    r"cancel it, or force this one$": "cancel it, or add --force",
+    r"arguments are given by name, as a dict, not as \w+$": (
+        'arguments are given by name, as a JSON object such as {"size": 3}'
+    ),
+    r"^(?P<said>workflow .* must be given (?P<names>[\w, ]+);.*)$": _with_args,
+}
+
+
+def rephrase_definition_error(message: str) -> str:
+    """What is said of a job that was made or changed with options."""
+    return _said(message, _DEFINING)
+
+
+def rephrase_trigger_error(message: str) -> str:
+    """What is said of an execution that was asked for."""
+    return _said(message, _TRIGGERING)
+
+
+@contextmanager
+def rephrase_errors(words: Callable[[str], str]) -> Generator[None]:
+    """Have errors say it in these words."""
+    try:
+        yield
+    except DaybellError as error:
+        error.args = (words(str(error)), *error.args[1:])
+        raise
+
+
+def _said(message: str, table: Mapping[str, Words]) -> str:
+    for pattern, words in table.items():
+        message = re.sub(pattern, words, message)
+    return message
+
+
+def flag_name(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,132 @@
+"""`daybell migrate`, `doctor`, `top`, `bench` and `chaos`: the options of each command."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from daybell.cli import actions
+from daybell.cli.options import DatabaseUrl, Json, Tenant, database_flag, run
+from daybell.errors import UsageError
+
+
+def migrate(
+    context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit with 1 if a step is pending.")
+    ] = False,
+    grant: Annotated[
+        str | None,
+        typer.Option(
+            "--grant",
+            metavar="ROLE",
+            help="PostgreSQL: give this role what running needs, without rights on the schema.",
+            show_default=False,
+        ),
+    ] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Bring the store's schema up to date."""
+    flag = database_flag(context, database_url)
+    command = partial(actions.migration.migrate, check=check, grant=grant, flag=flag)
+    run(context, command, database_url)
+
+
+def doctor(
+    context: typer.Context,
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="APP",
+            help="An app to compare with the store: module:app, or a file.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Look for problems, and say what to do."""
+    flag = database_flag(context, database_url)
+    try:
+        command = partial(actions.doctor.doctor, as_json=as_json, flag=flag, spec=app)
+        run(context, command, database_url)
+    except UsageError as error:
+        if as_json:
+            actions.doctor.refuse(error)
+        raise
+
+
+def top(
+    context: typer.Context,
+    interval: Annotated[
+        str,
+        typer.Option("--interval", metavar="DURATION", help="How long from one look to the next."),
+    ] = "1s",
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Watch queues, workers and rates; q or Ctrl-C quits."""
+    watch = actions.dashboard.watch
+    command = partial(watch, interval=interval, once=once, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
+def bench(
+    context: typer.Context,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=10_000_000, help="How many.")] = 20_000,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=100_000, help="At a time.")
+    ] = 100,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the job behind.")] = False,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Measure the store at hand with jobs that do nothing."""
+    asked = {"jobs": jobs, "concurrency": concurrency, "keep": keep}
+    flag = database_flag(context, database_url)
+    command = partial(actions.benchmark.bench, asked=asked, flag=flag, as_json=as_json)
+    run(context, command, database_url)
+
+
+def chaos(
+    context: typer.Context,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.1, help="How long.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1, help="The same in seconds. Default: 60.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="What the faults are drawn from.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=2, max=100, help="Processes.")] = 3,
+    schedulers: Annotated[int, typer.Option("--schedulers", min=0, max=100, help="Processes.")] = 2,
+    rate: Annotated[
+        float, typer.Option("--rate", min=1, max=100_000, help="Enqueues a second.")
+    ] = 300,
+    lease: Annotated[
+        str,
+        typer.Option("--lease", metavar="DURATION", help="Of the workers; short, to see many end."),
+    ] = "2s",
+    restart: Annotated[
+        str | None,
+        typer.Option(
+            "--restart",
+            metavar="COMMAND",
+            help="What crashes the database server and brings it back, such as"
+            " 'pg_ctl restart -m immediate -D /data'. Default: it is left alone.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Kill and freeze workers under load, and see what is lost."""
+    if minutes is not None and seconds is not None:
+        raise typer.BadParameter("--minutes and --seconds are two ways to say the same; give one")
+    asked = {"seed": seed, "workers": workers, "schedulers": schedulers, "rate": rate}
+    asked["seconds"] = 60 * minutes if minutes is not None else seconds or 60.0
+    command = partial(
+        actions.chaos.run_chaos, asked=asked, lease=lease, restart=restart, as_json=as_json
+    )
+    run(context, command, database_url)
