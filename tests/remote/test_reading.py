@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.client import wire
-from daybell.client.remote import responses
+from daybell.client.remote import messages
 from daybell.client.schedules import Backfill, BackfilledTick
 from daybell.client.when import read_misfire
 from daybell.core.access import Action, AuditEntry, Key, Scope, Tenant
@@ -135,21 +135,21 @@ def sent(value: Any) -> Any:
 
 
 ROUND_TRIPS: list[tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = [
-    (Execution, wire.execution, responses.execution),
-    (ExecutionDetail, wire.detail, responses.detail),
-    (Attempt, wire.attempt, responses.attempt),
-    (Job, wire.job, responses.job),
-    (Worker, wire.worker, responses.worker),
-    (Queue, wire.queue, responses.queue),
-    (Leadership, wire.leader, responses.leader),
-    (Key, wire.key, responses.key),
-    (Tenant, wire.tenant, responses.tenant),
-    (Template, wire.template, responses.template),
-    (AuditEntry, wire.entry, responses.entry),
+    (Execution, wire.execution, messages.execution),
+    (ExecutionDetail, wire.detail, messages.detail),
+    (Attempt, wire.attempt, messages.attempt),
+    (Job, wire.job, messages.job),
+    (Worker, wire.worker, messages.worker),
+    (Queue, wire.queue, messages.queue),
+    (Leadership, wire.leader, messages.leader),
+    (Key, wire.key, messages.key),
+    (Tenant, wire.tenant, messages.tenant),
+    (Template, wire.template, messages.template),
+    (AuditEntry, wire.entry, messages.entry),
     (
         Schedule,
         lambda one: wire.schedule(one) | {"tenant": one.tenant, "job": one.job},
-        lambda of: responses.schedule(of, tenant=of["tenant"], job=of["job"]),
+        lambda of: messages.schedule(of, tenant=of["tenant"], job=of["job"]),
     ),
 ]
 
@@ -179,7 +179,7 @@ def test_how_a_job_stands_is_read_as_it_was(one):
     job = msgspec.structs.replace(one.job, definition=definition)
     standing = msgspec.structs.replace(one, job=job, schedules=schedules)
 
-    assert responses.standing(sent(wire.standing(standing))) == standing
+    assert messages.standing(sent(wire.standing(standing))) == standing
 
 
 @settings(max_examples=50, deadline=None)
@@ -187,7 +187,7 @@ def test_how_a_job_stands_is_read_as_it_was(one):
 def test_a_backfill_is_read_as_it_was(one):
     plan = msgspec.structs.replace(one, id=NONE) if one.is_dry_run else one
 
-    assert responses.backfill(sent(wire.backfill(plan)), none=NONE) == plan
+    assert messages.backfill(sent(wire.backfill(plan)), none=NONE) == plan
 
 
 @given(st.lists(a(Execution), max_size=3), st.none() | words)
@@ -195,17 +195,17 @@ def test_a_backfill_is_read_as_it_was(one):
 def test_a_page_is_read_as_it_was(items, cursor):
     page = Page(items=tuple(items), next_cursor=cursor)
 
-    assert responses.page(sent(wire.page(page, wire.execution)), responses.execution) == page
+    assert messages.page(sent(wire.page(page, wire.execution)), messages.execution) == page
 
 
 def test_an_error_that_is_no_json_stays_as_it_is():
-    assert responses.failure(sent(wire.value("Segmentation fault"))) == "Segmentation fault"
+    assert messages.failure(sent(wire.value("Segmentation fault"))) == "Segmentation fault"
 
 
 def test_halves_of_surrogate_pairs_survive():
     text = '{"name":"\\ud800"}'
 
-    assert responses.text(wire.value(text)) == text
+    assert messages.text(wire.value(text)) == text
 
 
 @pytest.mark.parametrize("kind", UNTOLD)

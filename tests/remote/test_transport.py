@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from daybell import errors
-from daybell.client.remote import responses, transport
+from daybell.client.remote import messages, transport
 from daybell.client.remote.transport import Transport, build_path, check_url
 from daybell.errors import AccessDenied, Unavailable, UsageError
 from tests.api.sockets import serving
@@ -208,7 +208,7 @@ async def test_a_stranger_is_noticed(ask, answer, said):
 async def test_an_answer_to_something_else_is_noticed(ask, answer):
     async with answering(an_answer(200, answer)) as server:
         with pytest.raises(UsageError, match=r"does not understand.*daybell server"):
-            await ask(server.url).get("/jobs", read=responses.page_of(responses.standing))
+            await ask(server.url).get("/jobs", read=messages.page_of(messages.standing))
 
 
 async def test_an_answer_has_an_end(ask, monkeypatch):

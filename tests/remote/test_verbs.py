@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from daybell import Calendar, Client, RemoteClient, Retry, cron, every
 from daybell.client import wire
 from daybell.client.executions import START, RetryOutcome
-from daybell.client.remote import responses
+from daybell.client.remote import messages
 from daybell.core.access import Quotas, Role
 from daybell.core.execution import LAST, Cancellation, NewLogPart, Revival, State, line_text
 from daybell.core.ids import mint
@@ -345,7 +345,7 @@ async def test_the_whole_is_seen_at_a_glance(store, remote):
 
 
 async def test_a_list_of_many_pages_is_read_to_its_end(store, remote, monkeypatch):
-    monkeypatch.setattr(responses, "PAGE_ITEMS_MAX", 2)
+    monkeypatch.setattr(messages, "PAGE_ITEMS_MAX", 2)
     for n in range(5):
         await store.pause_queue(f"q{n}")
         await store.define("plain", retries=n + 5)

@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.core.kinds.http import why_not_public
-from daybell.runners.addresses import AddressRefused, resolve_checked, system_resolve
+from daybell.runners.http_connection import AddressRefused, resolve_checked, system_resolve
 
 PRIVATE = {
     "0.0.0.0": "this machine",

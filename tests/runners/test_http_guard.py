@@ -162,7 +162,7 @@ async def test_where_a_redirect_leads_is_checked_anew(location, why):
 
 
 def resolver_with_system(**addresses: str):
-    from daybell.runners.addresses import system_resolve
+    from daybell.runners.http_connection import system_resolve
 
     known = names(**addresses)
 

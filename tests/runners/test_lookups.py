@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from daybell.runners.addresses import Lookups, system_resolve
+from daybell.runners.http_connection import Lookups, system_resolve
 from tests.engine.virtual import until
 
 
@@ -101,7 +101,7 @@ def test_a_loop_that_is_gone_is_not_told(service):
 
 
 async def test_for_an_address_nobody_is_asked(monkeypatch):
-    monkeypatch.setattr("daybell.runners.addresses._lookups", None)
+    monkeypatch.setattr("daybell.runners.http_connection._lookups", None)
 
     assert await system_resolve("127.0.0.1", 80) == ["127.0.0.1"]
     assert await system_resolve("0:0:0:0:0:0:0:1", 80) == ["::1"]

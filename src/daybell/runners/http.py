@@ -30,14 +30,21 @@ from daybell.core.masking import CUT_CHARS
 from daybell.core.references import names_in, names_in_args
 from daybell.core.units import Instant, Seconds
 from daybell.errors import PayloadError, UsageError
-from daybell.runners.addresses import AddressRefused, Resolve, system_resolve
 from daybell.runners.http_connection import (
     REDIRECTS,
+    AddressRefused,
     CheckedNetwork,
     HttpRequest,
+    Resolve,
     UnknownHost,
+    add_default_headers,
     describe_cause,
+    encode_body,
+    make_tls_context,
+    read_headers,
+    read_url,
     send_request,
+    system_resolve,
 )
 from daybell.runners.kind import KindHandler, Reveal
 from daybell.runners.python import MaskedAttempt
@@ -70,16 +77,12 @@ class Http:
     @property
     def network(self) -> CheckedNetwork:
         """The way to the hosts that requests may go to."""
-        from daybell.runners.http_connection import CheckedNetwork
-
         if self._network is None:
             self._network = CheckedNetwork(allow_private=self._allow_private, resolve=self._resolve)
         return self._network
 
     def find_tls(self) -> ssl.SSLContext:
         """Whose certificates count."""
-        from daybell.runners.http_connection import make_tls_context
-
         if self._tls is None:
             self._tls = make_tls_context()
         return self._tls
@@ -122,14 +125,6 @@ class HttpHandler(KindHandler):
 
     async def _request(self, running: MaskedAttempt) -> HttpRequest:
         """The request with its secrets. One that cannot be sent will be no different next time."""
-        from daybell.runners.http_connection import (
-            HttpRequest,
-            add_default_headers,
-            encode_body,
-            read_headers,
-            read_url,
-        )
-
         asked, claimed = self._settings, running.claimed
         url = await self.reveal.value(running, asked.url)
         headers = await self.revealed(running, asked.headers)

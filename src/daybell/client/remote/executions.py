@@ -27,7 +27,7 @@ from daybell.client.executions import (
     split_retryable,
 )
 from daybell.client.explain import Reason
-from daybell.client.remote import requests, responses
+from daybell.client.remote import messages
 from daybell.client.remote.transport import Transport, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
 from daybell.client.runs import WorkflowRun
@@ -84,7 +84,7 @@ class Executions:
         A `unique_key` that an unfinished execution of the job holds answers with that execution
         and `created=False`.
         """
-        said = requests.execution(
+        said = messages.encode_execution(
             job, args or {}, unique_key=unique_key, what="enqueue()", **options
         )
         (answer,) = await self._enqueue([{"job": job, **said}])
@@ -105,7 +105,9 @@ class Executions:
         items = [
             {
                 "job": job,
-                **requests.execution(job, one, unique_key=None, what="enqueue_many()", **options),
+                **messages.encode_execution(
+                    job, one, unique_key=None, what="enqueue_many()", **options
+                ),
             }
             for one in given
         ]
@@ -113,13 +115,13 @@ class Executions:
         return EnqueuedMany(count=len(answers), executions=tuple(answers))
 
     async def _enqueue(self, items: list[dict[str, Any]]) -> list[Enqueued]:
-        read = responses.items_of(responses.enqueued)
+        read = messages.items_of(messages.enqueued)
         return await self.transport.post("/executions", items, once=True, read=read)
 
     async def execution(self, id: Id) -> ExecutionDetail:
         """One execution, with its ended attempts."""
         path = build_path("executions", read_id(id))
-        return await self.transport.get(path, read=responses.detail)
+        return await self.transport.get(path, read=messages.detail)
 
     async def why(self, id: Id) -> Reason:
         """Why it has not run, or has not ended. Only the server knows all that may be in its way:
@@ -128,7 +130,7 @@ class Executions:
         execution = (await self.execution(id)).execution
         path = build_path("executions", read_id(id), "why")
 
-        def read(of: responses.Wire) -> Reason:
+        def read(of: messages.Wire) -> Reason:
             at = of["next_at"]
             return Reason(
                 execution=replace(execution, state=State(of["status"])),
@@ -147,13 +149,13 @@ class Executions:
         **filters: Unpack[Filters],
     ) -> Page[Execution]:
         """Executions, newest first. A status is a state, or "pending": not started, not ended."""
-        asked = {**requests.parameters(filters), "limit": limit, "cursor": cursor}
-        read = responses.page_of(responses.execution)
+        asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
+        read = messages.page_of(messages.execution)
         return await self.transport.get("/executions", asked, read=read)
 
     async def count(self, **filters: Unpack[Filters]) -> Counts:
         """How many executions there are in each state."""
-        return await self._counts(requests.parameters(filters))
+        return await self._counts(messages.encode_parameters(filters))
 
     async def _counts(self, asked: dict[str, Any]) -> Counts:
         return await self.transport.get("/counts", asked, read=_counts)
@@ -170,7 +172,7 @@ class Executions:
     async def run(self, id: Id) -> WorkflowRun | None:
         """The nodes of a workflow's run, as they stand; None: it is of another kind."""
         path = build_path("executions", read_id(id))
-        return await self.transport.get(path, read=responses.run)
+        return await self.transport.get(path, read=messages.run)
 
     async def story(self, id: Id) -> ExecutionHistory:
         """One execution, with its steps or nodes, and what happened to it, as the server says."""
@@ -185,25 +187,25 @@ class Executions:
         """
         path = build_path("executions", read_id(id), "retry")
         body = {"force": force, **({} if from_ is None else {"from": from_})}
-        return await self.transport.post(path, body, once=True, read=responses.enqueued)
+        return await self.transport.post(path, body, once=True, read=messages.enqueued)
 
 
-def _counts(of: responses.Wire) -> Counts:
+def _counts(of: messages.Wire) -> Counts:
     counts = {State(word): int(number) for word, number in of["executions"].items()}
     return Counts(counts, at_least=map(State, of.get("at_least", ())))
 
 
-def _history(of: responses.Wire) -> ExecutionHistory:
+def _history(of: messages.Wire) -> ExecutionHistory:
     return ExecutionHistory(
-        detail=responses.detail(of),
+        detail=messages.detail(of),
         steps=[decode_step(one) for one in of["steps"]],
-        run=responses.run(of),
+        run=messages.run(of),
         told_steps=of["steps"],
         timeline=of["timeline"],
     )
 
 
-def _single_cancellation(of: responses.Wire) -> Cancellation:
+def _single_cancellation(of: messages.Wire) -> Cancellation:
     """What became of the only one."""
     (outcome,) = (one for one in Cancellation if of.get(one))
     return outcome
@@ -235,27 +237,27 @@ class ExecutionsByFilter:
 
     async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
         """How many `cancel_many` would cancel."""
-        where = restrict_to_unfinished(requests.read(filters))
+        where = restrict_to_unfinished(messages.read_filters(filters))
         if where.content is not None:
             return await self._count_found({**filters, "status": _state_words(where)})
-        return (await self._counts(requests.parameters(filters, where.states))).total
+        return (await self._counts(messages.encode_parameters(filters, where.states))).total
 
     async def cancel_many(
         self, *, on_step: ProgressCallback = ignore_progress, **filters: Unpack[Filters]
     ) -> Counter[Cancellation]:
         """Cancel what has not ended; answers how many went which way."""
-        where = restrict_to_unfinished(requests.read(filters))
+        where = restrict_to_unfinished(messages.read_filters(filters))
         fixed = await fix_bounds(self, filters)
-        body = {"filter": requests.filters(fixed, where.states)}
+        body = {"filter": messages.encode_filters(fixed, where.states)}
         return await self._sweep("/executions/cancel", body, Cancellation, on_step)
 
     async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
         """How many `retry_many` would run again."""
         totals: list[Total] = []
-        for where in split_retryable(requests.read(filters), force=force):
+        for where in split_retryable(messages.read_filters(filters), force=force):
             if where.content is None:
                 letters = {"dead_letters": True} if where.dead_letters else {}
-                asked = requests.parameters(filters, where.states) | letters
+                asked = messages.encode_parameters(filters, where.states) | letters
                 totals.append((await self._counts(asked)).total)
             elif where.dead_letters:
                 totals.append(await self.count_dead_letters(**{**filters, "status": None}))
@@ -275,8 +277,8 @@ class ExecutionsByFilter:
         **filters: Unpack[Filters],
     ) -> Counter[RetryOutcome]:
         """Run ended ones again, each as `retry` would; answers how many went which way."""
-        split_retryable(requests.read(filters), force=force)  # says what is wrong with it
-        body = {"filter": requests.filters(await fix_bounds(self, filters)), "force": force}
+        split_retryable(messages.read_filters(filters), force=force)  # says what is wrong with it
+        body = {"filter": messages.encode_filters(await fix_bounds(self, filters)), "force": force}
         return await self._sweep("/executions/retry", body, RetryOutcome, on_step, once=True)
 
     async def _sweep(
@@ -310,18 +312,18 @@ class ExecutionsByFilter:
     ) -> Page[Execution]:
         """Dead letters, newest first."""
         check_no_status(filters)
-        asked = {**requests.parameters(filters), "limit": limit, "cursor": cursor}
-        read = responses.page_of(responses.execution)
+        asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
+        read = messages.page_of(messages.execution)
         return await self.transport.get("/dead-letters", asked, read=read)
 
     async def count_dead_letters(self, **filters: Unpack[Filters]) -> Total:
         """How many there are."""
         check_no_status(filters)
-        if requests.read(filters).content is not None:
+        if messages.read_filters(filters).content is not None:
             read = partial(self.dead_letters, limit=PAGE_ITEMS_MAX, **filters)
             found = [len(some) async for some in read_pages(lambda at: read(cursor=at))]
             return Total(sum(found))
-        counts = await self._counts({**requests.parameters(filters), "dead_letters": True})
+        counts = await self._counts({**messages.encode_parameters(filters), "dead_letters": True})
         return counts.total
 
     async def discard(self, id: Id) -> None:
@@ -375,14 +377,14 @@ def _selection_bodies(ids: Iterable[Id] | None, filters: Filters) -> Iterator[di
     """Bodies that name ids, as many at a time as a request takes, or which they are."""
     if ids is None:
         check_no_status(filters)
-        yield {"filter": requests.filters(filters)}
+        yield {"filter": messages.encode_filters(filters)}
         return
     wanted: Sequence[UUID] = [read_id(id) for id in ids]
     for start in range(0, len(wanted), ENQUEUE_BATCH_MAX):
         yield {"ids": [str(id) for id in wanted[start : start + ENQUEUE_BATCH_MAX]]}
 
 
-def _read_counts(of: responses.Wire, words: type[W]) -> tuple[int, Counter[W], str | None]:
+def _read_counts(of: messages.Wire, words: type[W]) -> tuple[int, Counter[W], str | None]:
     """How many there were, how many went which way, and where the next request continues."""
     counts = Counter({word: int(of[word]) for word in words if of.get(word)})
     return int(of["matched"]), counts, of.get("next_cursor")
@@ -440,7 +442,7 @@ class Events:
     ) -> Page[Event]:
         """Events that are on record, those that came last first."""
         asked = {"limit": limit, "cursor": cursor}
-        return await self.transport.get("/events", asked, read=responses.page_of(wire.decode_event))
+        return await self.transport.get("/events", asked, read=messages.page_of(wire.decode_event))
 
     async def steps(self, id: Id) -> list[Step]:
         """What an execution has done durably, in its order."""
@@ -448,16 +450,16 @@ class Events:
         return await self.transport.get(path, read=_steps)
 
 
-def _published(of: responses.Wire) -> Published:
+def _published(of: messages.Wire) -> Published:
     return Published(
         created=bool(of["created"]),
         resumed=int(of["resumed"]),
-        execution=responses.identity(of.get("execution_id")),
+        execution=messages.identity(of.get("execution_id")),
         node=of.get("node"),
     )
 
 
-def _steps(of: responses.Wire) -> list[Step]:
+def _steps(of: messages.Wire) -> list[Step]:
     return [wire.decode_step(one) for one in of["steps"]]
 
 
@@ -517,39 +519,39 @@ class Overviews:
 
     async def leaders(self) -> list[Leadership]:
         """Who does what one node should do for all, by name."""
-        read = responses.items_of(responses.leader, "leaders")
+        read = messages.items_of(messages.leader, "leaders")
         return await self.transport.get("/status", read=read)
 
     async def queues(self) -> list[Queue]:
         """Queues with their numbers, by name."""
-        return await responses.whole(self.transport, "/queues", responses.queue)
+        return await messages.whole(self.transport, "/queues", messages.queue)
 
     async def pause_queue(self, name: str) -> None:
         """Give out nothing from a queue until it is resumed. What runs goes on."""
         path = build_path("queues", check_name(name, what="queue"), "pause")
-        await self.transport.post(path, read=responses.is_paused)
+        await self.transport.post(path, read=messages.is_paused)
 
     async def resume_queue(self, name: str) -> None:
         """Give out work from a queue again."""
         path = build_path("queues", check_name(name, what="queue"), "resume")
-        await self.transport.post(path, read=responses.is_paused)
+        await self.transport.post(path, read=messages.is_paused)
 
     async def purge_queue(self, name: str, *, on_step: ProgressCallback = ignore_progress) -> int:
         """Cancel all that waits in a queue and was there when this began; answers how many."""
         path = build_path("queues", check_name(name, what="queue"), "purge")
-        cancelled = await self.transport.post(path, read=responses.cancelled)
+        cancelled = await self.transport.post(path, read=messages.cancelled)
         on_step(cancelled)
         return cancelled
 
     async def workers(self, *, include_dead: bool = False) -> list[Worker]:
         """Workers, oldest first."""
         asked = {"include_dead": True} if include_dead else {}
-        return await responses.whole(self.transport, "/workers", responses.worker, asked)
+        return await messages.whole(self.transport, "/workers", messages.worker, asked)
 
     async def drain_worker(self, id: Id) -> None:
         """Ask a worker to finish what it has, and claim nothing more."""
         path = build_path("workers", read_id(id), "drain")
-        await self.transport.post(path, read=responses.state)
+        await self.transport.post(path, read=messages.state)
 
     async def overview(self, *, earlier: Overview | None = None) -> Overview:
         """Look at everything; rates are those that the server has seen lately."""
@@ -557,16 +559,16 @@ class Overviews:
         return seen if earlier is not None else replace(seen, rates=None)
 
 
-def _health(of: responses.Wire) -> Health:
+def _health(of: messages.Wire) -> Health:
     return Health(product="", now=from_iso(of["now"]), schema=0, checks=())
 
 
-def _overview(of: responses.Wire) -> Overview:
+def _overview(of: messages.Wire) -> Overview:
     return Overview(
         activity=Activity(now=from_iso(of["now"])),
-        queues=tuple(responses.queue(one) for one in of["queues"]),
-        workers=tuple(responses.worker(one) for one in of["workers"]),
-        letters=tuple(responses.execution(one) for one in of["dead_letters"]),
+        queues=tuple(messages.queue(one) for one in of["queues"]),
+        workers=tuple(messages.worker(one) for one in of["workers"]),
+        letters=tuple(messages.execution(one) for one in of["dead_letters"]),
         has_more_letters=of["has_more_dead_letters"],
         rates=None if of["rates"] is None else Rates(**of["rates"]),
     )
