@@ -238,8 +238,8 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/steps.py",
-                "find_earlier(pg, link, owner, left,",
-                "find_earlier(pg, link, owner, [],",
+                "find_earlier(tx, owner, left,",
+                "find_earlier(tx, owner, [],",
             ),
         ),
         OF_EVENTS,
@@ -300,7 +300,7 @@ MUTANTS: Final = (
                 ENQUEUE,
                 "passing.answer({id: Enqueued(id) for id in finished})",
                 "passing.answer({id: Enqueued(id) for id in finished})\n"
-                "        return await _insert(pg, link, specs, passing, INSERT)",
+                "        return await _insert(tx, specs, passing, INSERT)",
             ),
         ),
         OF_REPEATS,
@@ -342,7 +342,7 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/enqueue.py",
-                "if await read_finished(pg, link, specs, heads):",
+                "if await read_finished(tx, specs, heads):",
                 "if False:",
             ),
         ),
@@ -395,7 +395,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the task sessions of a dead worker live on",
-        ((WORKERS, "await link.execute(END_SESSIONS)", "pass"),),
+        ((WORKERS, "await tx.execute(END_SESSIONS)", "pass"),),
         OF_FROZEN,
         only="freeze",
     ),

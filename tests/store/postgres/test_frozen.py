@@ -117,10 +117,10 @@ async def test_one_row_that_is_locked_keeps_one_schedule_of_a_batch_from_firing(
     stuck = schedules[17]
     real = schedules_room.advance_cursors
 
-    async def advance(pg, link, specs, firings, **options):
+    async def advance(tx, specs, firings, **options):
         if stuck.id in {one.schedule for one in firings}:
-            await link.execute("SELECT pg_advisory_xact_lock(17)")
-        return await real(pg, link, specs, firings, **options)
+            await tx.execute("SELECT pg_advisory_xact_lock(17)")
+        return await real(tx, specs, firings, **options)
 
     monkeypatch.setattr(schedules_room, "advance_cursors", advance)
     async with sql.transaction():
@@ -138,10 +138,10 @@ async def test_a_row_that_all_schedules_need_is_not_asked_for_by_each_of_them(
     await put(warm, *schedules)
     asked = 0
 
-    async def advance(_pg, link, *_args, **_options):
+    async def advance(tx, *_args, **_options):
         nonlocal asked
         asked += 1
-        await link.execute("SELECT pg_advisory_xact_lock(17)")
+        await tx.execute("SELECT pg_advisory_xact_lock(17)")
 
     monkeypatch.setattr(schedules_room, "advance_cursors", advance)
     async with sql.transaction():
@@ -160,15 +160,15 @@ async def test_a_scheduler_that_was_cut_off_for_being_slow_fires_at_its_next_try
     await put(warm, schedule)
     real, tries = schedules_room.advance_cursors, 0
 
-    async def slowly(pg, link, *args, **options):
+    async def slowly(tx, *args, **options):
         nonlocal tries
         tries += 1
         if tries == 1:
-            pid = await link.fetchval("SELECT pg_backend_pid()")
+            pid = await tx.fetchval("SELECT pg_backend_pid()")
             other = await asyncpg.connect(warm.db.url)
             await other.execute("SELECT pg_terminate_backend($1, 5000)", pid)
             await other.close()
-        return await real(pg, link, *args, **options)
+        return await real(tx, *args, **options)
 
     monkeypatch.setattr(schedules_room, "advance_cursors", slowly)
 

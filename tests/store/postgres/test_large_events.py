@@ -28,12 +28,12 @@ async def test_each_event_is_read_once_for_all_who_want_it(store, clock, monkeyp
     choose, seen = steps._choose, []
     written, put = [], steps._put_steps
 
-    async def counted(pg, link, choices, found):
-        return await choose(pg, cast("Any", Reader(link, seen)), choices, found)
+    async def counted(tx, choices, found):
+        return await choose(cast("Any", Reader(tx, seen)), choices, found)
 
-    async def noted(pg, link, owner, some, events):
+    async def noted(tx, owner, some, events):
         written.append(len(some))
-        await put(pg, link, owner, some, events)
+        await put(tx, owner, some, events)
 
     monkeypatch.setattr(steps, "_choose", counted)
     monkeypatch.setattr(steps, "_put_steps", noted)

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL, State
+from daybell.core.ids import mint
 from daybell.core.schedule import Overlap
 from daybell.core.workflow.run import Spec
 from daybell.store.postgres import connection, progress, runs
@@ -282,11 +283,11 @@ async def test_a_run_that_cannot_go_on_does_not_keep_others_from_it(store, sql, 
     went_on = []
     advance_run = runs.advance_run
 
-    async def advance_some(pg, tenant, run, *, wait=True):
+    async def advance_some(pg, after, tenant, run, *, wait=True):
         if run == bad:
             raise RuntimeError("a mistake")
         went_on.append(run)
-        return await advance_run(pg, tenant, run, wait=wait)
+        return await advance_run(pg, after, tenant, run, wait=wait)
 
     monkeypatch.setattr(runs, "advance_run", advance_some)
 
@@ -382,14 +383,10 @@ async def test_nobody_else_in_the_process_says_too_early_that_a_node_was_started
     stop = await store.listen(TENANT, ["default"], lambda: heard.append(True))
     start_nodes = progress.start_nodes
 
-    async def notify_after_commit():
-        progress.notify_after_commit(store.context)
-
     async def interrupted(*args):
         gone = await start_nodes(*args)
-        await asyncio.create_task(
-            notify_after_commit()
-        )  # of another report, which was committed just now
+        # Another operation of the same store is committed meanwhile.
+        await asyncio.create_task(store.cancel(TENANT, [mint()]))
         heard.clear()
         return gone
 

@@ -21,8 +21,8 @@ from daybell.core.schedule import Overlap, gate_of
 from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store import admin
-from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import Row
+from daybell.store.postgres.context import Context, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued
 from daybell.store.postgres.gates import MAKE_JOB_GATES, charge, charge_jobs, count_new_jobs
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
@@ -72,29 +72,29 @@ async def list_tenants(pg: Context) -> tuple[str, ...]:
 async def define_jobs(pg: Context, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
     texts = [check_definition(job.definition) for job in jobs]
     # Nearly every start of a process finds what it left: one statement, and nothing is locked.
-    async with pg.db.link() as link:
-        rows = await _standing(pg, link, tenant, jobs, texts)
+    async with pg.autocommit() as tx:
+        rows = await _standing(tx, tenant, jobs, texts)
         admin.skip_entry(pg.db)
     pg.names.learn(tenant, rows)
     if rows and all(map(_is_settled, jobs, texts, rows)):
         return [_job(row, tenant) for row in rows]
 
     async def work() -> list[Job]:
-        async with pg.db.transaction() as link:
-            key = await pg.names.tenant(link, tenant)
+        async with pg.transaction() as tx:
+            key = await pg.names.tenant(tx, tenant)
             names = {job.definition.name for job in jobs}
-            new = await count_new_jobs(pg, link, key, names)
+            new = await count_new_jobs(tx, key, names)
             # Together, unless one is there twice: then the last one counts.
             order = range(len(jobs))
             groups = [order] if len(names) == len(jobs) else [[index] for index in order]
             made: dict[int, StoredDefinition] = {}
             for group in groups:
                 some = [jobs[index] for index in group], [texts[index] for index in group]
-                done = await _define(pg, link, key, tenant, *some)
+                done = await _define(tx, key, tenant, *some)
                 made |= dict(zip(group, done, strict=True))
             if not any(one.is_changed for one in made.values()):
                 admin.skip_entry(pg.db)
-            await charge_jobs(pg, link, key, new)
+            await charge_jobs(tx, key, new)
         pg.names.learn_lanes(key, [one.lane for one in made.values() if one.lane])
         for job in jobs:
             pg.names.forget_job(key, job.definition.name)
@@ -128,19 +128,19 @@ async def _launch(
     # Before, and whatever becomes of the rest: see there.
     key, lanes = await pg.names.lanes(tenant, queues, [needs])
     try:
-        async with pg.db.transaction() as link:
-            new = await count_new_jobs(pg, link, key, {name})
-            (made,) = await _define(pg, link, key, tenant, [job], [text])
-            found = await pg.names.current_jobs(link, key, {name}, fresh=True)
+        async with pg.transaction() as tx:
+            new = await count_new_jobs(tx, key, {name})
+            (made,) = await _define(tx, key, tenant, [job], [text])
+            found = await pg.names.current_jobs(tx, key, {name}, fresh=True)
             spec = Spec(key, found[name], lanes[0])
             specs = Specs(key, True, {(name, execution.queue): spec})
-            (answer,) = await enqueue_on(pg, link, specs, [execution], repeat=True)
-            await charge_jobs(pg, link, key, new)
-            if (await pg.names.quotas(link, key)).limits_enqueues:
-                await charge(pg, link, key, len(specs.made))
+            (answer,) = await enqueue_on(tx, specs, [execution], repeat=True)
+            await charge_jobs(tx, key, new)
+            if (await pg.names.quotas(tx, key)).limits_enqueues:
+                await charge(tx, key, len(specs.made))
     finally:
         pg.names.forget_job(key, name)  # it was read before it was committed
-    await notify_enqueued(pg, specs)
+    await notify_enqueued(pg, tx.after, specs)
     if job.schedules:
         pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
     return made.job, answer
@@ -203,10 +203,8 @@ ADOPT: Final = """
     """
 
 
-async def _standing(
-    pg: Context, link: Link, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
-) -> list[Row]:
-    return await link.fetch(
+async def _standing(tx: Tx, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]) -> list[Row]:
+    return await tx.fetch(
         STANDING,
         tenant,
         [job.definition.name for job in jobs],
@@ -217,13 +215,13 @@ async def _standing(
 
 
 async def _define(
-    pg: Context, link: Link, key: int, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
+    tx: Tx, key: int, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
 ) -> list[StoredDefinition]:
     """Store definitions of different jobs, in as many statements as it takes for one."""
     names = [job.definition.name for job in jobs]
     queues = [job.definition.queue for job in jobs]
     needs = [job.definition.needs for job in jobs]
-    rows = await link.fetch(TAKE, key, [job.id for job in jobs], names, queues, needs)
+    rows = await tx.fetch(TAKE, key, [job.id for job in jobs], names, queues, needs)
     taken = {row["name"]: row for row in rows}
     for job in jobs:
         at = taken[job.definition.name]["version"]
@@ -232,7 +230,7 @@ async def _define(
     made: dict[str, StoredDefinition] = {}
     if any(row["version"] for row in rows):  # else all of them are new
         for job, text, row in zip(
-            jobs, texts, await _standing(pg, link, tenant, jobs, texts), strict=True
+            jobs, texts, await _standing(tx, tenant, jobs, texts), strict=True
         ):
             if row["version"] is not None:
                 is_same = row["definition"] == text
@@ -246,20 +244,19 @@ async def _define(
     ]
     changed = [one for one in changed if one[2] is None or one[2].is_changed]
     if changed:
-        made |= await _adopt(pg, link, key, tenant, changed, taken)
+        made |= await _adopt(tx, key, tenant, changed, taken)
     gates = [
         gate_of(name)
         for name, one in made.items()
         if one.job.definition.overlap_rule() is not Overlap.ALLOW
     ]
     if gates:
-        await link.execute(MAKE_JOB_GATES, key, gates)
+        await tx.execute(MAKE_JOB_GATES, key, gates)
     return [made[name] for name in names]
 
 
 async def _adopt(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     key: int,
     tenant: str,
     changed: Sequence[tuple[NewJob, str, StoredDefinition | None]],
@@ -269,7 +266,7 @@ async def _adopt(
     jobs = {job.definition.name: taken[job.definition.name]["key"] for job, _, _ in changed}
     schedules = [schedule for job, _, _ in changed for schedule in job.schedules]
     definitions = [job.definition for job, _, _ in changed]
-    rows = await link.fetch(
+    rows = await tx.fetch(
         ADOPT,
         list(jobs.values()),
         [taken[job.definition.name]["version"] + (back is None) for job, _, back in changed],
@@ -286,7 +283,7 @@ async def _adopt(
     if schedules:
         scheduled = {job.definition.name for job, _, _ in changed if job.schedules}
         numbers = {name: number for name, number in jobs.items() if name in scheduled}
-        await write_schedules(pg, link, key, schedules, numbers, keeps_cursors=True)
+        await write_schedules(tx, key, schedules, numbers, keeps_cursors=True)
     backs = {job.definition.name: back for job, _, back in changed}
     return {
         row["name"]: StoredDefinition(

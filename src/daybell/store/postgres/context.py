@@ -5,18 +5,19 @@ One object per store. Every function of the room modules takes it as the first a
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from daybell.core.units import Instant
 from daybell.store.codec import PRIORITIES
-from daybell.store.postgres.connection import Database, Row
+from daybell.store.postgres.connection import READ_COMMITTED, Database, Link, Row
 from daybell.store.postgres.listener import Notifier
 from daybell.store.postgres.names import Lanes, Names
+from daybell.store.postgres.timeouts import Pace
 
 # Lower bounds on run_at, from which a claim reads its lanes.
 
@@ -99,16 +100,133 @@ def _lane_key(row: Row) -> tuple[int, int]:
     return row["lane"], row["priority"]
 
 
+class AfterCommit:
+    """Work that a transaction leaves for the time after its commit."""
+
+    __slots__ = ("claimable", "continue_runs", "is_rearmed", "stop_runs")
+
+    def __init__(self) -> None:
+        self.claimable: set[tuple[int, str]] = set()  # tenant, queue: to be notified
+        self.stop_runs: dict[tuple[int, UUID], None] = {}  # cancelled by the transaction
+        self.continue_runs: dict[tuple[int, UUID], None] = {}  # with more to do
+        self.is_rearmed = False  # a schedule has a new time
+
+    def add(self, other: AfterCommit) -> None:
+        """Add the work of a transaction that was committed."""
+        self.claimable |= other.claimable
+        self.stop_runs |= other.stop_runs
+        self.continue_runs |= other.continue_runs
+        self.is_rearmed |= other.is_rearmed
+
+
+class Tx:
+    """One attempt of a transaction, or a connection for single statements.
+
+    A `Link` that also carries the context and the work to do after the commit. After the block the
+    caller takes that work from `after`. If the transaction may be tried again, the work is handed
+    to the operation's `AfterCommit` when the block ends without an error, so an attempt that was
+    rolled back leaves nothing behind.
+    """
+
+    __slots__ = (
+        "_operation",
+        "_source",
+        "after",
+        "deleted_leases",
+        "execute",
+        "fetch",
+        "fetchrow",
+        "fetchval",
+        "link",
+        "pg",
+    )
+
+    def __init__(
+        self,
+        pg: Context,
+        source: AbstractAsyncContextManager[Link] | None = None,
+        operation: AfterCommit | None = None,
+    ) -> None:
+        self.pg = pg
+        self.after = AfterCommit()
+        self.deleted_leases: list[UUID] | None = None  # by this transaction, if it is committed
+        self._source = source
+        self._operation = operation
+
+    def use(self, link: Link) -> Tx:
+        """Send statements to this connection."""
+        self.link = link
+        self.fetch = link.fetch
+        self.fetchrow = link.fetchrow
+        self.fetchval = link.fetchval
+        self.execute = link.execute
+        return self
+
+    async def __aenter__(self) -> Tx:
+        assert self._source is not None
+        return self.use(await self._source.__aenter__())
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._source is not None
+        try:
+            is_handled = await self._source.__aexit__(kind, error, trace)
+        except BaseException:
+            self.restore_leases()
+            raise
+        if kind is not None:
+            self.restore_leases()
+        elif self._operation is not None:
+            self._operation.add(self.after)
+        return is_handled
+
+    def take_done_leases(self) -> list[UUID]:
+        """Take the leases that are over, to delete their rows. No other transaction gets them."""
+        if not self.pg.done_leases:
+            return []
+        done, self.pg.done_leases = self.pg.done_leases, []
+        self.deleted_leases = [*(self.deleted_leases or ()), *done]
+        return done
+
+    def restore_leases(self) -> None:
+        """Leave the leases to the next transaction: this one has not deleted them."""
+        if self.deleted_leases:
+            self.pg.done_leases += self.deleted_leases
+            self.deleted_leases = None
+
+    async def executemany(self, command: str, args: Iterable[Iterable[object]]) -> None:
+        await self.link.executemany(command, args)
+
+    async def copy_records_to_table(
+        self,
+        table_name: str,
+        *,
+        schema_name: str,
+        columns: Iterable[str],
+        records: Iterable[tuple[object, ...]],
+    ) -> str:
+        return await self.link.copy_records_to_table(
+            table_name, schema_name=schema_name, columns=columns, records=records
+        )
+
+    def transaction(self, *, isolation: str | None = None) -> Any:
+        return self.link.transaction(isolation=isolation)
+
+    def terminate(self) -> None:
+        self.link.terminate()
+
+
 class Context:
     """State that all operations of one store share."""
 
     __slots__ = (
         "bounds",
-        "cancelled",
         "db",
         "done_leases",
-        "filled",
-        "is_rearmed",
         "limited_tenants",
         "listen_url",
         "names",
@@ -118,7 +236,6 @@ class Context:
         "step_cursor",
         "task_pools",
         "task_timelines",
-        "unfinished",
     )
 
     def __init__(self, db: Database, *, listen_url: str | None = None) -> None:
@@ -126,13 +243,6 @@ class Context:
         self.names = Names(apart=lambda: self.db.apart())
         self.notifier = Notifier(self.db)
         self.listen_url = listen_url  # a direct connection to the server, past a pooler
-        # Queues to notify after the commit, by task: another task that notifies its own meanwhile
-        # would notify these too early.
-        self.filled = WeakKeyDictionary[asyncio.Task[Any], set[tuple[int, str]]]()
-        # Runs with more to do after the commit, and runs to stop then.
-        self.unfinished: dict[tuple[int, UUID], None] = {}
-        self.cancelled: dict[tuple[int, UUID], None] = {}
-        self.is_rearmed = False  # a schedule has a new time; notify after the commit
         self.run_ancestors: dict[tuple[int, UUID], Row] = {}  # immutable columns of runs
         self.bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}
         self.limited_tenants: set[int] = set()  # those with a quota of running executions
@@ -145,3 +255,13 @@ class Context:
         self.task_pools: dict[UUID, Any] = {}  # by worker; its sessions have its name
         self.task_timelines: dict[UUID, int] = {}  # timeline of the connections of a pool
         self.step_cursor: tuple[Instant, UUID] | None = None  # last step that retention visited
+
+    def transaction(
+        self, isolation: str = READ_COMMITTED, *, after: AfterCommit | None = None
+    ) -> Tx:
+        """Open a transaction. `after` gets the work that it leaves, once it is committed."""
+        return Tx(self, self.db.transaction(isolation), after)
+
+    def autocommit(self, pace: Pace | None = None, *, after: AfterCommit | None = None) -> Tx:
+        """Take a connection for one statement, which is committed when it is done."""
+        return Tx(self, self.db.link(pace), after)

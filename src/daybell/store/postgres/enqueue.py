@@ -29,21 +29,26 @@ from daybell.core.units import Instant
 from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageError
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES
-from daybell.store.postgres.connection import Link, Row, entry_columns, record_entries
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import Row, entry_columns, record_entries
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.gates import (
     GateRoom,
     admit_gates,
     charge,
     lock_gates,
-    notify_claimable,
     read_gate_rooms,
     read_quotas,
     take_slots,
 )
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.names import IN_HISTORY, Outdated, Repeated, Spec, Specs
-from daybell.store.postgres.progress import after_commit, end_pending, fetch_ids, request_cancel
+from daybell.store.postgres.progress import (
+    after_commit,
+    end_pending,
+    fetch_ids,
+    notify_after_commit,
+    request_cancel,
+)
 from daybell.store.postgres.timeouts import Pace, pace_of
 
 # At the gates: which new executions take a slot, which wait, and which do not run.
@@ -70,8 +75,7 @@ class GateAnswers(msgspec.Struct):
 
 
 async def pass_gates(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     specs: Specs,
     executions: Sequence[NewExecution],
     *,
@@ -86,22 +90,22 @@ async def pass_gates(
     keys = set(gates.values())
     unlocked = {key for key in keys if not is_job_gate(key)} if are_locked else keys
     if unlocked:
-        await lock_gates(pg, link, specs.tenant, unlocked)
-    rooms = passing.rooms = await read_gate_rooms(pg, link, specs.tenant, keys)
+        await lock_gates(tx, specs.tenant, unlocked)
+    rooms = passing.rooms = await read_gate_rooms(tx, specs.tenant, keys)
     # What is being fired is new, or it would not come here.
     minding = [
         e
         for e in executions
         if e.gate is None and e.id in gates and (not are_locked or e.unique_key is not None)
     ]
-    passing.answer(await _known(pg, link, specs, minding, repeat=repeat))
+    passing.answer(await _known(tx, specs, minding, repeat=repeat))
     skipped: list[NewExecution] = []
     taken: set[tuple[str, str]] = set()
     for execution in passing.executions:
         gate, key = gates.get(execution.id), (execution.job, execution.unique_key or "")
         if gate is None or key in taken:
             continue  # with the second of one key, nothing will be created
-        entry = await _entry(pg, link, specs, execution, gate, rooms)
+        entry = await _entry(tx, specs, execution, gate, rooms)
         if entry is GateDecision.SKIP:
             skipped.append(execution)
             continue
@@ -109,14 +113,13 @@ async def pass_gates(
         if execution.unique_key is not None:
             taken.add(key)
     if skipped:
-        await _skip(pg, link, specs, skipped)
+        await _skip(tx, specs, skipped)
         passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
     return passing
 
 
 async def _entry(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     specs: Specs,
     execution: NewExecution,
     gate: str,
@@ -124,57 +127,56 @@ async def _entry(
 ) -> GateDecision:
     rule = specs.of(execution).rule(execution)
     if rule is Overlap.REPLACE and _is_asked(execution, rooms[gate]):
-        rooms[gate] = await _replace(pg, link, specs, execution, gate, rooms[gate])
+        rooms[gate] = await _replace(tx, specs, execution, gate, rooms[gate])
     entry = _enter(execution, rule, rooms[gate])
     if entry is GateDecision.SKIP:
         if not specs.is_fresh:
             raise Outdated
         if execution.schedule is None:
-            await _check_unfinished(pg, link, specs, execution)
-            raise await _in_the_way(pg, link, specs, execution, gate)
+            await _check_unfinished(tx, specs, execution)
+            raise await _in_the_way(tx, specs, execution, gate)
     return entry
 
 
-async def _check_unfinished(pg: Context, link: Link, specs: Specs, execution: NewExecution) -> None:
+async def _check_unfinished(tx: Tx, specs: Specs, execution: NewExecution) -> None:
     """Raise Repeated if it has ended, before another execution is named or cancelled for it.
     A tick is new.
     """
-    if execution.schedule is None and await read_finished(pg, link, specs, [execution]):
+    if execution.schedule is None and await read_finished(tx, specs, [execution]):
         raise Repeated
 
 
-async def notify_enqueued(pg: Context, specs: Specs) -> None:
-    """Wake who waits for what is new, and stop the runs that it replaces. After the commit."""
+async def notify_enqueued(pg: Context, after: AfterCommit, specs: Specs) -> None:
+    """Wake the workers of these queues, and stop the runs that were replaced. After the commit."""
     pg.notifier.touch(specs.tenant, specs.queues)
-    notify_claimable(pg)
-    if pg.cancelled:
-        await after_commit(pg, specs.tenant)
+    if after.stop_runs:
+        await after_commit(pg, after, specs.tenant)
+    else:
+        notify_after_commit(pg, after)
 
 
-async def take_inserted(
-    pg: Context, link: Link, specs: Specs, passing: GateAnswers, made: Sequence[Row]
-) -> None:
+async def take_inserted(tx: Tx, specs: Specs, passing: GateAnswers, made: Sequence[Row]) -> None:
     """Count the slots of those that were created and let in."""
     slots = Counter[str](row["taken"] for row in made if row["taken"] is not None)
-    await take_slots(pg, link, specs.tenant, slots)
+    await take_slots(tx, specs.tenant, slots)
     wanted = {key for key, room in passing.rooms.items() if room.has_room_for_waiting}
     if len(made) < len(passing.executions):
         # Not created, because its unique key is held: the slot is for who waits.
         wanted |= {gate for e in passing.executions if (gate := specs.of(e).gate(e))}
-    await admit_gates(pg, link, specs.tenant, wanted)
+    await admit_gates(tx, specs.tenant, wanted)
 
 
 async def _known(
-    pg: Context, link: Link, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
+    tx: Tx, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
 ) -> dict[UUID, Enqueued]:
     """Those that were sent before, which are not in their own way, and those whose unique key
     is held.
     """
     if not executions:
         return {}
-    known = await read_existing(pg, link, specs, executions)
+    known = await read_existing(tx, specs, executions)
     if repeat:
-        known |= {id: Enqueued(id) for id in await read_finished(pg, link, specs, executions)}
+        known |= {id: Enqueued(id) for id in await read_finished(tx, specs, executions)}
     return known
 
 
@@ -189,10 +191,10 @@ EXISTING: Final = """
 
 
 async def read_existing(
-    pg: Context, link: Link, specs: Specs, executions: Sequence[NewExecution]
+    tx: Tx, specs: Specs, executions: Sequence[NewExecution]
 ) -> dict[UUID, Enqueued]:
     """What to answer for those that need not be created."""
-    rows = await link.fetch(
+    rows = await tx.fetch(
         EXISTING,
         specs.tenant,
         [execution.id for execution in executions],
@@ -213,12 +215,10 @@ FINISHED: Final = f"""
     """
 
 
-async def read_finished(
-    pg: Context, link: Link, specs: Specs, executions: Iterable[NewExecution]
-) -> set[UUID]:
+async def read_finished(tx: Tx, specs: Specs, executions: Iterable[NewExecution]) -> set[UUID]:
     """Which of these have been created before, and have ended."""
     sent = [execution.id for execution in executions]
-    return await fetch_ids(link, FINISHED, specs.tenant, sent)
+    return await fetch_ids(tx, FINISHED, specs.tenant, sent)
 
 
 # Not those whose time has not come: they are not before anybody.
@@ -233,29 +233,29 @@ AT_GATE: Final = """
 
 
 async def _replace(
-    pg: Context, link: Link, specs: Specs, execution: NewExecution, gate: str, room: GateRoom
+    tx: Tx, specs: Specs, execution: NewExecution, gate: str, room: GateRoom
 ) -> GateRoom:
     """Cancel whatever is before this one."""
     if room.holders + room.waiting == 0:
         return room
     if not specs.is_fresh:
         raise Outdated
-    await _check_unfinished(pg, link, specs, execution)
-    rows = await link.fetch(AT_GATE, specs.of(execution).job.key, gate)
+    await _check_unfinished(tx, specs, execution)
+    rows = await tx.fetch(AT_GATE, specs.of(execution).job.key, gate)
     others = [row["id"] for row in rows]
-    live, pending = await end_pending(pg, link, specs.tenant, others, State.CANCELLED)
+    live, pending = await end_pending(tx, specs.tenant, others, State.CANCELLED)
     if live - pending:
-        runs = await request_cancel(pg, link, specs.tenant, live - pending)
-        pg.cancelled |= {(specs.tenant, run): None for run in runs}
+        runs = await request_cancel(tx, specs.tenant, live - pending)
+        tx.after.stop_runs |= {(specs.tenant, run): None for run in runs}
         specs.news.add(WORKERS)
-    return (await read_gate_rooms(pg, link, specs.tenant, [gate]))[gate]
+    return (await read_gate_rooms(tx, specs.tenant, [gate]))[gate]
 
 
 async def _in_the_way(
-    pg: Context, link: Link, specs: Specs, execution: NewExecution, gate: str
+    tx: Tx, specs: Specs, execution: NewExecution, gate: str
 ) -> ExecutionInTheWay:
     spec = specs.of(execution)
-    row = await link.fetchrow(f"{AT_GATE} LIMIT 1", spec.job.key, gate)
+    row = await tx.fetchrow(f"{AT_GATE} LIMIT 1", spec.job.key, gate)
     other: UUID | None = None if row is None else row["id"]
     return overlap_error(execution.job, spec.rule(execution), other)
 
@@ -279,12 +279,12 @@ SKIP_NEW: Final = """
     """
 
 
-async def _skip(pg: Context, link: Link, specs: Specs, executions: Sequence[NewExecution]) -> None:
+async def _skip(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> None:
     """Record that these did not run."""
     rows = [_skipped(execution, specs.of(execution)) for execution in executions]
     columns = [list(column) for column in zip(*rows, strict=True)]
     state = STATE_CODES[State.SKIPPED]
-    await link.execute(SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
+    await tx.execute(SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
 
 
 def _skipped(execution: NewExecution, spec: Spec) -> tuple[object, ...]:
@@ -398,18 +398,18 @@ async def _enqueue_any(
     """Create executions of any kind, in one transaction."""
     for _ in range(STALE_TRIES):
         try:
-            async with pg.db.transaction() as link:
-                answers = await enqueue_on(pg, link, specs, executions, repeat=repeat)
+            async with pg.transaction() as tx:
+                answers = await enqueue_on(tx, specs, executions, repeat=repeat)
                 skipped = {answer.id for answer in answers if answer.skipped}
                 if not specs.made and not skipped:
                     admin.skip_entry(pg.db)  # gates were locked, perhaps, and nothing else
                 if repeat and (marked := specs.made | skipped):
-                    await link.execute(MARK_REPEATED, specs.tenant, list(marked))
+                    await tx.execute(MARK_REPEATED, specs.tenant, list(marked))
                 if is_limited:
-                    await charge(pg, link, specs.tenant, len(specs.made))
+                    await charge(tx, specs.tenant, len(specs.made))
                 if entries:
-                    await record_entries(link, specs.tenant, entries)
-            await notify_enqueued(pg, specs)
+                    await record_entries(tx, specs.tenant, entries)
+            await notify_enqueued(pg, tx.after, specs)
             return answers
         except Outdated:
             specs = await resolve(pg, tenant, executions, fresh=True)
@@ -517,8 +517,7 @@ async def _enqueue_alike(
 
 
 async def enqueue_on(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     specs: Specs,
     executions: Sequence[NewExecution],
     *,
@@ -534,15 +533,15 @@ async def enqueue_on(
     """
     answers: dict[UUID, Enqueued] = {}
     for some in _in_turns(specs, executions):
-        passing = await pass_gates(pg, link, specs, some, repeat=repeat, are_locked=are_locked)
+        passing = await pass_gates(tx, specs, some, repeat=repeat, are_locked=are_locked)
         if repeat:
-            made = await _insert_again(pg, link, specs, passing)
+            made = await _insert_again(tx, specs, passing)
         else:
-            made = await _insert(pg, link, specs, passing, INSERT_FIRST)
-        answers |= passing.answers | await _answer_made(pg, link, specs, passing, made)
+            made = await _insert(tx, specs, passing, INSERT_FIRST)
+        answers |= passing.answers | await _answer_made(tx, specs, passing, made)
         missing = [execution for execution in some if execution.id not in answers]
         if missing:
-            answers |= await read_existing(pg, link, specs, missing)
+            answers |= await read_existing(tx, specs, missing)
             if any(execution.id not in answers for execution in missing):
                 raise Outdated
     return [answers[execution.id] for execution in executions]
@@ -587,9 +586,7 @@ INSERT_FIRST: Final = (
 )
 
 
-async def _insert(
-    pg: Context, link: Link, specs: Specs, passing: GateAnswers, statement: str
-) -> Sequence[Row]:
+async def _insert(tx: Tx, specs: Specs, passing: GateAnswers, statement: str) -> Sequence[Row]:
     """Insert what passed the gates; return the rows that were created."""
     executions = passing.executions
     if not executions:
@@ -605,12 +602,10 @@ async def _insert(
         and specs.of(e).wait_for_dependencies(e)
         and passing.entries.get(e.id) is not GateDecision.WAIT
     ]
-    return await link.fetch(statement, specs.tenant, *columns, inside)
+    return await tx.fetch(statement, specs.tenant, *columns, inside)
 
 
-async def _insert_again(
-    pg: Context, link: Link, specs: Specs, passing: GateAnswers
-) -> Sequence[Row]:
+async def _insert_again(tx: Tx, specs: Specs, passing: GateAnswers) -> Sequence[Row]:
     """Insert executions that may have been created before; return the rows that were created.
 
     An id is free if its execution has ended, so the history is searched while the rows are
@@ -619,11 +614,11 @@ async def _insert_again(
     may have ended meanwhile. Each round leaves out at least one.
     """
     while True:
-        savepoint = link.transaction()
+        savepoint = tx.transaction()
         await savepoint.start()
-        made = await _insert(pg, link, specs, passing, INSERT)
+        made = await _insert(tx, specs, passing, INSERT)
         # Of all of them: one that ended may not be created because its key has a new holder.
-        finished = await read_finished(pg, link, specs, passing.executions)
+        finished = await read_finished(tx, specs, passing.executions)
         if not finished:
             await savepoint.commit()
             return made
@@ -632,12 +627,12 @@ async def _insert_again(
 
 
 async def _answer_made(
-    pg: Context, link: Link, specs: Specs, passing: GateAnswers, made: Sequence[Row]
+    tx: Tx, specs: Specs, passing: GateAnswers, made: Sequence[Row]
 ) -> dict[UUID, Enqueued]:
     """Take the slots of those that were created, and answer for them."""
     specs.made.update(row["id"] for row in made)
     if passing.entries and passing.executions:
-        await take_inserted(pg, link, specs, passing, made)
+        await take_inserted(tx, specs, passing, made)
     minded = {e.id for e in passing.executions if e.gate is None and e.id in passing.entries}
     return {id: Enqueued(id, at_gate=id in minded) for id in (row["id"] for row in made)}
 
@@ -743,22 +738,22 @@ async def _load(pg: Context, tenant: str, executions: Iterable[NewExecution]) ->
     specs = await resolve(pg, tenant, chunk)
     is_limited = (await read_quotas(pg, specs.tenant)).limits_enqueues
     try:
-        async with pg.db.transaction() as link:
+        async with pg.transaction() as tx:
             while chunk:
                 for position, execution in enumerate(chunk, loaded):
                     rule = specs.of(execution).rule(execution)
                     checks.check_loadable(execution, position, overlap=rule)
-                await _copy(pg, link, specs, chunk)
+                await _copy(tx, specs, chunk)
                 loaded += len(chunk)
                 heads.append(chunk[0])
                 chunk = list(islice(source, COPY_ROWS))
                 if not specs.cover(chunk):
                     specs = await resolve(pg, tenant, chunk)
             # A load is all or nothing, so the first of each chunk stands for the others.
-            if await read_finished(pg, link, specs, heads):
+            if await read_finished(tx, specs, heads):
                 raise DuplicateKey(LOADED_BEFORE)
             if is_limited:
-                await charge(pg, link, specs.tenant, loaded)
+                await charge(tx, specs.tenant, loaded)
     except UsageError as error:
         if isinstance(error.__cause__, asyncpg.UniqueViolationError):
             raise DuplicateKey(LOADED_BEFORE) from error
@@ -776,17 +771,17 @@ LOCK_VERSIONS: Final = """
     """
 
 
-async def _copy(pg: Context, link: Link, specs: Specs, executions: list[NewExecution]) -> None:
+async def _copy(tx: Tx, specs: Specs, executions: list[NewExecution]) -> None:
     jobs = {spec.job.key: spec.job.version for spec in specs.found.values()}
-    locked = await link.fetchrow(LOCK_VERSIONS, list(jobs), list(jobs.values()))
+    locked = await tx.fetchrow(LOCK_VERSIONS, list(jobs), list(jobs.values()))
     assert locked is not None
     if locked["current"] != len(jobs):
         raise Unavailable("a job was changed while its executions were loaded; try again")
     rows = [_load_row(execution, specs.of(execution), locked["now"]) for execution in executions]
-    await link.copy_records_to_table(
+    await tx.copy_records_to_table(
         "live", schema_name="daybell", columns=LOAD_COLUMNS, records=rows
     )
-    await link.copy_records_to_table(
+    await tx.copy_records_to_table(
         "agenda",
         schema_name="daybell",
         columns=AGENDA_COLUMNS,

@@ -6,13 +6,12 @@ Only admitted executions are in the agenda; the others are parked, in the order 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from math import inf
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -28,8 +27,8 @@ from daybell.core.schedule import DEPENDENCIES, room_of
 from daybell.errors import UsageError, shown
 from daybell.store.admin import JOBS_WAIT_SECONDS, quota_error
 from daybell.store.codec import STATE_CODES, STEP_CODES
-from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import Row
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.names import IN_LEASE
 
 NO_LIMIT: Final = 2**31 - 1
@@ -41,24 +40,21 @@ MAKE_JOB_GATES: Final = """
     """
 
 
-def mark_claimable(pg: Context, tenant: int, queues: Iterable[str]) -> None:
+def mark_claimable(tx: Tx, tenant: int, queues: Iterable[str]) -> None:
     """Note that something can be claimed from these queues, once this is committed."""
-    added = {(tenant, queue) for queue in queues}
-    if added:
-        pg.filled.setdefault(_task(), set()).update(added)
+    tx.after.claimable.update((tenant, queue) for queue in queues)
 
 
-async def mark_lanes_claimable(
-    pg: Context, link: Link, tenant: int, lanes: Collection[int]
-) -> None:
+async def mark_lanes_claimable(tx: Tx, tenant: int, lanes: Collection[int]) -> None:
     """The same for lanes, which are known by their numbers to who has claimed from them."""
-    known = await pg.names.lane_rows(link, lanes)
-    mark_claimable(pg, tenant, (known[lane].queue for lane in lanes))
+    known = await tx.pg.names.lane_rows(tx, lanes)
+    mark_claimable(tx, tenant, (known[lane].queue for lane in lanes))
 
 
-def notify_claimable(pg: Context) -> None:
-    """Wake who waits for work, if there is any that there was not before. After the commit."""
-    for tenant, queue in pg.filled.pop(_task(), ()):
+def notify_claimable(pg: Context, after: AfterCommit) -> None:
+    """Wake the workers that wait for these queues. After the commit."""
+    claimable, after.claimable = after.claimable, set()
+    for tenant, queue in claimable:
         pg.notifier.touch(tenant, [queue], here=True)
 
 
@@ -91,9 +87,9 @@ MAKE_GATES: Final = """
     """
 
 
-async def lock_gates(pg: Context, link: Link, tenant: int, keys: Collection[str]) -> None:
+async def lock_gates(tx: Tx, tenant: int, keys: Collection[str]) -> None:
     """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
-    found = {row["key"] for row in await link.fetch(LOCK_SLOTS, tenant, sorted(keys))}
+    found = {row["key"] for row in await tx.fetch(LOCK_SLOTS, tenant, sorted(keys))}
     missing = sorted(key for key in keys if key not in found)
     if not missing:
         return
@@ -101,8 +97,8 @@ async def lock_gates(pg: Context, link: Link, tenant: int, keys: Collection[str]
     for key, room in rooms.items():
         if room is None:
             raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
-    await link.execute(MAKE_GATES, tenant, missing, list(rooms.values()))
-    await lock_gates(pg, link, tenant, missing)
+    await tx.execute(MAKE_GATES, tenant, missing, list(rooms.values()))
+    await lock_gates(tx, tenant, missing)
 
 
 # A statement of its own, after the lock: the one that waited for it saw the tables before.
@@ -116,11 +112,9 @@ READ_GATE_ROOMS: Final = """
     """
 
 
-async def read_gate_rooms(
-    pg: Context, link: Link, tenant: int, keys: Collection[str]
-) -> dict[str, GateRoom]:
+async def read_gate_rooms(tx: Tx, tenant: int, keys: Collection[str]) -> dict[str, GateRoom]:
     """What there is room for at these gates, which the caller has locked."""
-    rows = await link.fetch(READ_GATE_ROOMS, tenant, list(keys))
+    rows = await tx.fetch(READ_GATE_ROOMS, tenant, list(keys))
     return {
         row["key"]: GateRoom(row["capacity"], row["holders"], row["waiting"], row["now"])
         for row in rows
@@ -158,17 +152,15 @@ ADMIT: Final = f"""
     """
 
 
-async def admit_gates(
-    pg: Context, link: Link, tenant: int, keys: Collection[str], *, limit: int = NO_LIMIT
-) -> int:
+async def admit_gates(tx: Tx, tenant: int, keys: Collection[str], *, limit: int = NO_LIMIT) -> int:
     """Let in what fits through these gates, which the caller has locked, and note in which
     queues it is: whoever commits this says so.
     """
     admitted = 0
     for key in sorted(keys):
-        rows = await link.fetch(ADMIT, tenant, key, limit)
+        rows = await tx.fetch(ADMIT, tenant, key, limit)
         admitted += sum(row["n"] for row in rows)
-        mark_claimable(pg, tenant, (row["queue"] for row in rows if row["is_claimable"]))
+        mark_claimable(tx, tenant, (row["queue"] for row in rows if row["is_claimable"]))
     return admitted
 
 
@@ -182,17 +174,17 @@ CHANGE_SLOTS: Final = """
     """
 
 
-async def take_slots(pg: Context, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
+async def take_slots(tx: Tx, tenant: int, slots: Mapping[str, int]) -> None:
     """Count those who were let in by the holder of the lock himself."""
     for count, keys in _by_count(slots).items():
-        await link.execute(CHANGE_SLOTS, tenant, keys, count)
+        await tx.execute(CHANGE_SLOTS, tenant, keys, count)
 
 
-async def free_slots(pg: Context, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
+async def free_slots(tx: Tx, tenant: int, slots: Mapping[str, int]) -> None:
     """Give back slots of locked gates, and let the next ones in."""
     for count, keys in _by_count(slots).items():
-        rows = await link.fetch(CHANGE_SLOTS, tenant, keys, -count)
-        await admit_gates(pg, link, tenant, [row["key"] for row in rows if row["is_wanted"]])
+        rows = await tx.fetch(CHANGE_SLOTS, tenant, keys, -count)
+        await admit_gates(tx, tenant, [row["key"] for row in rows if row["is_wanted"]])
 
 
 SET_GATES: Final = """
@@ -207,14 +199,16 @@ async def set_gates(pg: Context, tenant: str, capacities: dict[str, int]) -> Non
         check_name(key, what="gate")
         check_capacity(key, capacity)
 
+    after = AfterCommit()
+
     async def work() -> None:
-        async with pg.db.transaction() as link:
-            number = await pg.names.tenant(link, tenant)
-            await link.execute(SET_GATES, number, list(capacities), list(capacities.values()))
-            await admit_gates(pg, link, number, capacities)
+        async with pg.transaction(after=after) as tx:
+            number = await pg.names.tenant(tx, tenant)
+            await tx.execute(SET_GATES, number, list(capacities), list(capacities.values()))
+            await admit_gates(tx, number, capacities)
 
     await pg.db.settled(work)
-    notify_claimable(pg)
+    notify_claimable(pg, after)
 
 
 # Gates where something waits that is due and there is room.
@@ -232,21 +226,16 @@ async def admit(pg: Context, *, limit: int = 1000) -> int:
     admitted = 0
     for gate in gates:
         left = limit - admitted
-        admitted += await pg.db.settled(lambda gate=gate, left=left: _admit(pg, gate, left))
-        notify_claimable(pg)
+        after = AfterCommit()
+        admitted += await pg.db.settled(partial(_admit, pg, after, gate, left))
+        notify_claimable(pg, after)
     return admitted
 
 
-async def _admit(pg: Context, gate: Row, limit: int) -> int:
-    async with pg.db.transaction() as link:
-        await lock_gates(pg, link, gate["tenant"], [gate["key"]])
-        return await admit_gates(pg, link, gate["tenant"], [gate["key"]], limit=limit)
-
-
-def _task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None, "stores are used by tasks"
-    return task
+async def _admit(pg: Context, after: AfterCommit, gate: Row, limit: int) -> int:
+    async with pg.transaction(after=after) as tx:
+        await lock_gates(tx, gate["tenant"], [gate["key"]])
+        return await admit_gates(tx, gate["tenant"], [gate["key"]], limit=limit)
 
 
 def _by_count(slots: Mapping[str, int]) -> dict[int, list[str]]:
@@ -277,13 +266,13 @@ async def read_quotas(pg: Context, tenant: int) -> Quotas:
 CHARGE: Final = "SELECT quota, most, wait FROM daybell.charge($1, $2)"
 
 
-async def charge(pg: Context, link: Link, tenant: int, made: int) -> None:
+async def charge(tx: Tx, tenant: int, made: int) -> None:
     """Count executions that this transaction has made. Raises QuotaExceeded."""
     if made == 0:
         return
-    row = await link.fetchrow(CHARGE, tenant, made)
+    row = await tx.fetchrow(CHARGE, tenant, made)
     if row is not None and row["quota"] is not None:
-        name = await pg.names.tenant_name(link, tenant)
+        name = await tx.pg.names.tenant_name(tx, tenant)
         raise quota_error(name, row["quota"], most=row["most"], wait=row["wait"])
 
 
@@ -295,42 +284,42 @@ QUEUED_ROOM: Final = """
     """
 
 
-async def queued_room(pg: Context, link: Link, tenant: int, *, lock: bool = False) -> int | None:
+async def queued_room(tx: Tx, tenant: int, *, lock: bool = False) -> int | None:
     """How many more unfinished executions a tenant may have; None: as many as it likes. With
     the tenant locked, it stays true until this transaction ends.
     """
-    if (await pg.names.quotas(link, tenant)).queued is None:
+    if (await tx.pg.names.quotas(tx, tenant)).queued is None:
         return None
     if lock:
-        await link.execute(LOCK_TENANT, tenant)
-    return await link.fetchval(QUEUED_ROOM, tenant)
+        await tx.execute(LOCK_TENANT, tenant)
+    return await tx.fetchval(QUEUED_ROOM, tenant)
 
 
 TRY_TENANT: Final = f"{LOCK_TENANT} SKIP LOCKED"
 
 
-async def node_room(pg: Context, link: Link, tenant: int) -> float:
+async def node_room(tx: Tx, tenant: int) -> float:
     """How many executions of nodes this transaction may create; without a quota, infinite.
 
     It never waits for the tenant's lock, which a caller's open transaction may have for long:
     the ends of nodes are not to wait for that. Then there is no room for now, and the run is
     driven again after the commit, or by upkeep.
     """
-    if (await pg.names.quotas(link, tenant)).queued is None:
+    if (await tx.pg.names.quotas(tx, tenant)).queued is None:
         return inf
-    if await link.fetchrow(TRY_TENANT, tenant) is None:
+    if await tx.fetchrow(TRY_TENANT, tenant) is None:
         return 0
-    room: int | None = await link.fetchval(QUEUED_ROOM, tenant)
+    room: int | None = await tx.fetchval(QUEUED_ROOM, tenant)
     return inf if room is None else max(0, room)
 
 
 COUNT_TICKS: Final = "SELECT daybell.count_enqueued($1, $2)"
 
 
-async def count_ticks(pg: Context, link: Link, tenant: int, made: int) -> None:
+async def count_ticks(tx: Tx, tenant: int, made: int) -> None:
     """Count executions of schedules, which are never refused."""
-    if made and (await pg.names.quotas(link, tenant)).per_minute is not None:
-        await link.execute(COUNT_TICKS, tenant, made)
+    if made and (await tx.pg.names.quotas(tx, tenant)).per_minute is not None:
+        await tx.execute(COUNT_TICKS, tenant, made)
 
 
 KNOWN_JOBS: Final = """
@@ -340,20 +329,20 @@ KNOWN_JOBS: Final = """
 COUNT_JOBS: Final = "SELECT count(*) FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL"
 
 
-async def count_new_jobs(pg: Context, link: Link, tenant: int, names: set[str]) -> int:
+async def count_new_jobs(tx: Tx, tenant: int, names: set[str]) -> int:
     """How many of these are new, where that matters."""
-    if (await pg.names.quotas(link, tenant)).jobs is None:
+    if (await tx.pg.names.quotas(tx, tenant)).jobs is None:
         return 0
-    return len(names) - await link.fetchval(KNOWN_JOBS, tenant, list(names))
+    return len(names) - await tx.fetchval(KNOWN_JOBS, tenant, list(names))
 
 
-async def charge_jobs(pg: Context, link: Link, tenant: int, made: int) -> None:
+async def charge_jobs(tx: Tx, tenant: int, made: int) -> None:
     """Refuse jobs that this transaction has made if they are too many."""
     if made == 0:
         return
-    most = await link.fetchval(LOCK_TENANT, tenant)
-    if most is not None and await link.fetchval(COUNT_JOBS, tenant) > most:
-        name = await pg.names.tenant_name(link, tenant)
+    most = await tx.fetchval(LOCK_TENANT, tenant)
+    if most is not None and await tx.fetchval(COUNT_JOBS, tenant) > most:
+        name = await tx.pg.names.tenant_name(tx, tenant)
         raise quota_error(name, "jobs", most=most, wait=JOBS_WAIT_SECONDS)
 
 
@@ -368,16 +357,16 @@ COUNT_RUNNING: Final = f"""
     """
 
 
-async def running_max(pg: Context, link: Link, tenant: int) -> int | None:
+async def running_max(tx: Tx, tenant: int) -> int | None:
     """How many executions of a tenant may run; nobody else claims any until this transaction
     ends. None: as many as there are.
     """
-    return await link.fetchval(LOCK_RUNNING, tenant)
+    return await tx.fetchval(LOCK_RUNNING, tenant)
 
 
-async def claim_room(pg: Context, link: Link, tenant: int, limit: int, most: int) -> int:
+async def claim_room(tx: Tx, tenant: int, limit: int, most: int) -> int:
     """How many of these may be claimed."""
-    return min(limit, most - await link.fetchval(COUNT_RUNNING, tenant, most))
+    return min(limit, most - await tx.fetchval(COUNT_RUNNING, tenant, most))
 
 
 # Open waits: what ends them, and what becomes of their executions then.
@@ -412,17 +401,15 @@ OPEN_WAITS: Final = """
     """
 
 
-async def requeue_ended_waits(
-    pg: Context, link: Link, tenant: int, moves: list[Transition]
-) -> list[Transition]:
+async def requeue_ended_waits(tx: Tx, tenant: int, moves: list[Transition]) -> list[Transition]:
     """Moves as they are made: what says that it waits for an event, which has come, is queued
     instead.
     """
     ids = sorted(move.id for move in moves if is_for_event(move))
     if not ids:
         return moves
-    await link.execute(LOCK_LIVE_ONES, tenant, ids)
-    waiting = {row["execution"] for row in await link.fetch(HAVE_WAITS, tenant, ids)}
+    await tx.execute(LOCK_LIVE_ONES, tenant, ids)
+    waiting = {row["execution"] for row in await tx.fetch(HAVE_WAITS, tenant, ids)}
     return [
         replace(move, target=State.QUEUED, reason=None)
         if is_for_event(move) and move.id not in waiting
@@ -463,8 +450,7 @@ END_WAITS: Final = f"""
 
 
 async def end_waits(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     ids: Sequence[UUID],
     is_over: Callable[[Row], bool],
@@ -475,9 +461,9 @@ async def end_waits(
     """End the first wait of each of these executions of which that is true. Answers how many,
     and the queues in which something can be claimed now.
     """
-    rows = await link.fetch(LOCK_LIVE_ONES, tenant, sorted(ids))
+    rows = await tx.fetch(LOCK_LIVE_ONES, tenant, sorted(ids))
     locked = {row["id"]: row["may_run"] for row in rows}
-    waits = await link.fetch(OPEN_WAITS, tenant, list(locked))
+    waits = await tx.fetch(OPEN_WAITS, tenant, list(locked))
     firsts: dict[UUID, int] = {}
     for wait in waits:
         if wait["execution"] not in firsts and is_over(wait):
@@ -485,7 +471,7 @@ async def end_waits(
     if not firsts:
         return 0, []
     places = list(firsts), list(firsts.values())
-    await link.execute(END_STEPS, tenant, *places, result, event)
+    await tx.execute(END_STEPS, tenant, *places, result, event)
     closed = [
         (wait["execution"], wait["n"])
         for wait in waits
@@ -493,7 +479,7 @@ async def end_waits(
         or (wait["execution"] in firsts and locked[wait["execution"]])
     ]
     closing = [id for id, _ in closed], [n for _, n in closed]
-    rows = await link.fetch(END_WAITS, tenant, list(firsts), *closing)
+    rows = await tx.fetch(END_WAITS, tenant, list(firsts), *closing)
     return len(firsts), [row["queue"] for row in rows]
 
 
@@ -523,10 +509,10 @@ async def time_out_waits(pg: Context, *, limit: int = 1000) -> int:
 
 
 async def _time_out(pg: Context, tenant: int, ids: list[UUID]) -> int:
-    async with pg.db.transaction() as link:
-        ended, queues = await end_waits(pg, link, tenant, ids, _is_timed_out)
+    async with pg.transaction() as tx:
+        ended, queues = await end_waits(tx, tenant, ids, _is_timed_out)
         if ended < len(ids):
-            await link.execute(REMOVE_TIMED_OUT, tenant, ids)
+            await tx.execute(REMOVE_TIMED_OUT, tenant, ids)
     if queues:
         pg.notifier.touch(tenant, queues)
     return ended

@@ -17,8 +17,8 @@ from daybell.core.lifecycle import EXPIRED
 from daybell.errors import Unavailable
 from daybell.store import admin
 from daybell.store.migrate import needs_of_stray
-from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import Row
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.gates import (
     ANY_TIMED_OUT,
@@ -89,17 +89,17 @@ async def gather_strays(pg: Context, tenant: int, lane: int, queue: str) -> int:
 
 
 async def _move(pg: Context, tenant: int, lane: int, to: tuple[str, str], version: Row) -> int:
-    async with pg.db.transaction() as link:
-        target = await _lane(pg, link, tenant, to)
-        found = await link.fetch(LOCK_STRAYS, version["job"], version["version"], lane, MOVED_MAX)
+    async with pg.transaction() as tx:
+        target = await _lane(tx, tenant, to)
+        found = await tx.fetch(LOCK_STRAYS, version["job"], version["version"], lane, MOVED_MAX)
         ids = [row["id"] for row in found]
-        await link.execute(MOVE_STRAYS, tenant, ids, lane, target)
+        await tx.execute(MOVE_STRAYS, tenant, ids, lane, target)
         return len(ids)
 
 
-async def _lane(pg: Context, link: Link, tenant: int, to: tuple[str, str]) -> int:
-    await pg.names.make_lanes(link, tenant, [to])
-    return await link.fetchval(LANE, tenant, *to)
+async def _lane(tx: Tx, tenant: int, to: tuple[str, str]) -> int:
+    await tx.pg.names.make_lanes(tx, tenant, [to])
+    return await tx.fetchval(LANE, tenant, *to)
 
 
 class CancelResult(NamedTuple):
@@ -118,8 +118,9 @@ async def cancel(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Cancella
             await pg.names.tenant(link, tenant)
         return []
     wanted = sorted(set(ids))
-    done = await pg.db.settled(lambda: _cancel(pg, tenant, wanted))
-    await after_commit(pg, done.tenant)
+    after = AfterCommit()
+    done = await pg.db.settled(lambda: _cancel(pg, after, tenant, wanted))
+    await after_commit(pg, after, done.tenant)
     if done.live - done.pending:
         pg.notifier.touch(done.tenant, [WORKERS])
     over = await _stop_runs(pg, done.tenant, done.runs) if done.runs else set[UUID]()
@@ -141,15 +142,15 @@ ENDED_IDS: Final = f"""
     """
 
 
-async def _cancel(pg: Context, tenant: str, ids: list[UUID]) -> CancelResult:
+async def _cancel(pg: Context, after: AfterCommit, tenant: str, ids: list[UUID]) -> CancelResult:
     """Cancel in one transaction. What follows its commit is not repeated with it: executions
     that a first try has cancelled would be taken for finished.
     """
-    async with pg.db.transaction() as link:
-        key = await pg.names.tenant(link, tenant)
-        live, pending = await end_pending(pg, link, key, ids, State.CANCELLED)
-        runs = await request_cancel(pg, link, key, live - pending)
-        ended = await fetch_ids(link, ENDED_IDS, key, [id for id in ids if id not in live])
+    async with pg.transaction(after=after) as tx:
+        key = await pg.names.tenant(tx, tenant)
+        live, pending = await end_pending(tx, key, ids, State.CANCELLED)
+        runs = await request_cancel(tx, key, live - pending)
+        ended = await fetch_ids(tx, ENDED_IDS, key, [id for id in ids if id not in live])
         if not live:
             admin.skip_entry(pg.db)
     return CancelResult(key, live, pending, ended, runs)
@@ -157,9 +158,10 @@ async def _cancel(pg: Context, tenant: str, ids: list[UUID]) -> CancelResult:
 
 async def _stop_runs(pg: Context, tenant: int, runs: list[UUID]) -> set[UUID]:
     """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
+    after = AfterCommit()
     for run in runs:
-        await stop_run(pg, tenant, run)
-    await after_commit(pg, tenant)
+        await stop_run(pg, after, tenant, run)
+    await after_commit(pg, after, tenant)
     async with pg.db.link() as link:
         return {*runs} - await fetch_ids(link, FIND_UNFINISHED, tenant, runs)
 
@@ -192,9 +194,9 @@ async def expire(pg: Context, *, limit: int = 1000) -> int:
 
 
 async def _expire(pg: Context, tenant: int, ids: Sequence[UUID]) -> int:
-    async with pg.db.transaction() as link:
-        _, ended = await end_pending(pg, link, tenant, ids, State.SKIPPED, EXPIRED)
-    await after_commit(pg, tenant)
+    async with pg.transaction() as tx:
+        _, ended = await end_pending(tx, tenant, ids, State.SKIPPED, EXPIRED)
+    await after_commit(pg, tx.after, tenant)
     return len(ended)
 
 
@@ -245,22 +247,22 @@ async def revive(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Revival]
 
 async def _revive(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
     distinct = list(dict.fromkeys(ids))
-    async with pg.db.transaction() as link:
-        key = await pg.names.tenant(link, tenant)
-        gates, held = await lock_links_of(pg, link, key, "dead", distinct, distinct)
-        dead = await fetch_ids(link, LOCK_DEAD, key, distinct)
+    async with pg.transaction() as tx:
+        key = await pg.names.tenant(tx, tenant)
+        gates, held = await lock_links_of(tx, key, "dead", distinct, distinct)
+        dead = await fetch_ids(tx, LOCK_DEAD, key, distinct)
         wanted = [id for id in distinct if id in dead]
-        revived, over = await _bring_back(pg, link, key, wanted)
-        await reset_runs(pg, link, key, held, revived)
-        await admit_gates(pg, link, key, gates)
+        revived, over = await _bring_back(tx, key, wanted)
+        await reset_runs(tx, key, held, revived)
+        await admit_gates(tx, key, gates)
         others = [id for id in distinct if id not in dead]
-        known = await fetch_ids(link, ENDED_IDS, key, others)
-        known |= await fetch_ids(link, FIND_UNFINISHED, key, others)
+        known = await fetch_ids(tx, ENDED_IDS, key, others)
+        known |= await fetch_ids(tx, FIND_UNFINISHED, key, others)
         if not revived:
             admin.skip_entry(pg.db)
-        elif (await queued_room(pg, link, key, lock=True) or 0) < 0:
+        elif (await queued_room(tx, key, lock=True) or 0) < 0:
             raise Outdated  # somebody has taken the room that there was
-    notify_claimable(pg)
+    notify_claimable(pg, tx.after)
 
     def answer(id: UUID) -> Revival:
         if id in revived:
@@ -274,27 +276,25 @@ async def _revive(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Revival
     return [answer(id) for id in ids]
 
 
-async def _bring_back(
-    pg: Context, link: Link, key: int, dead: list[UUID]
-) -> tuple[set[UUID], set[UUID]]:
+async def _bring_back(tx: Tx, key: int, dead: list[UUID]) -> tuple[set[UUID], set[UUID]]:
     """Revive as many of these as there is room for; answers them, and those without room.
     Those whose key is held take none.
     """
-    room = await queued_room(pg, link, key)
+    room = await queued_room(tx, key)
     if room is None:
-        return await _revive_some(pg, link, key, dead), set()
+        return await _revive_some(tx, key, dead), set()
     revived, left = set[UUID](), dead
     while left and room > len(revived):
         size = room - len(revived)
-        revived |= await _revive_some(pg, link, key, left[:size])
+        revived |= await _revive_some(tx, key, left[:size])
         left = left[size:]
     return revived, set(left)
 
 
-async def _revive_some(pg: Context, link: Link, key: int, dead: list[UUID]) -> set[UUID]:
-    rows = await link.fetch(REVIVE, key, dead) if dead else []
+async def _revive_some(tx: Tx, key: int, dead: list[UUID]) -> set[UUID]:
+    rows = await tx.fetch(REVIVE, key, dead) if dead else []
     lanes = {row["filled"] for row in rows if row["filled"] is not None}
-    await mark_lanes_claimable(pg, link, key, lanes)
+    await mark_lanes_claimable(tx, key, lanes)
     return {row["id"] for row in rows}
 
 

@@ -123,7 +123,7 @@ class Names:
         return key
 
     def learn(self, tenant: str, rows: Sequence[Row]) -> None:
-        """Remember the tenant and the lanes of what `Defining.STANDING` has answered."""
+        """Remember the tenant and the lanes of what `catalog.STANDING` has answered."""
         for row in rows[:1]:
             self._learn_tenant(tenant, row["tenant"], row)
         for row in rows:

@@ -51,7 +51,7 @@ from daybell.errors import Unavailable
 from daybell.store import run_driver
 from daybell.store.codec import NODE_CODES, OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.gates import (
     free_slots,
     lock_gates,
@@ -134,13 +134,13 @@ START_MARKED: Final = f"""
 
 
 async def start_nodes(
-    pg: Context, link: Link, tenant: int, starts: Starts, seen: RowCache
+    tx: Tx, tenant: int, starts: Starts, seen: RowCache
 ) -> dict[UUID, list[NodeEnd]]:
     """Create executions. Answers, by run, the ends of those whose job is gone."""
-    jobs = await _named_jobs(pg, link, tenant, starts)
+    jobs = await _named_jobs(tx, tenant, starts)
     gone: dict[UUID, list[NodeEnd]] = {}
     lanes: list[tuple[LockedRun, Start, Node | None, Lane]] = []
-    runs = await pg.names.lane_rows(link, {held.lane for held, _, _ in starts})
+    runs = await tx.pg.names.lane_rows(tx, {held.lane for held, _, _ in starts})
     for held, start, node in starts:
         if start.job is None:
             own = runs[held.lane]
@@ -151,7 +151,7 @@ async def start_nodes(
             gone.setdefault(held.run.id, []).append(missing_job_end(start))
             continue
         lanes.append((held, start, node, pair))
-    numbers = await _numbers(pg, link, tenant, {pair for *_, pair in lanes})
+    numbers = await _numbers(tx, tenant, {pair for *_, pair in lanes})
     rows: dict[str, list[tuple[object, ...]]] = {}
     for held, start, node, pair in lanes:
         place = None if node is None else seen.places[held.run.id][node.label]
@@ -159,21 +159,19 @@ async def start_nodes(
         query = START if node is None else START_MARKED
         rows.setdefault(query, []).append(row)
     for query, some in rows.items():
-        await link.execute(query, tenant, *_columns(some))
-    mark_claimable(pg, tenant, (queue for queue, _ in numbers))
+        await tx.execute(query, tenant, *_columns(some))
+    mark_claimable(tx, tenant, (queue for queue, _ in numbers))
     return gone
 
 
-async def start_group(
-    pg: Context, link: Link, tenant: int, held: LockedRun, many: StartGroup
-) -> None:
+async def start_group(tx: Tx, tenant: int, held: LockedRun, many: StartGroup) -> None:
     """Create executions of nodes that are alike, with their rows."""
     spec, parents = many.spec, many.parents
-    own = (await pg.names.lane_rows(link, {held.lane}))[held.lane]
+    own = (await tx.pg.names.lane_rows(tx, {held.lane}))[held.lane]
     pair = spec.queue or own.queue, spec.needs or own.needs
-    lane = (await _numbers(pg, link, tenant, {pair}))[pair]
+    lane = (await _numbers(tx, tenant, {pair}))[pair]
     count = len(many.nodes.labels)
-    await link.execute(
+    await tx.execute(
         START_MARKED,
         tenant,
         mint_many(count),
@@ -193,27 +191,23 @@ async def start_group(
         [] if held.scheduled_for is None else [held.scheduled_for] * count,
         many.nodes.rows,
     )
-    mark_claimable(pg, tenant, pair[:1])
+    mark_claimable(tx, tenant, pair[:1])
 
 
-async def _named_jobs(
-    pg: Context, link: Link, tenant: int, starts: Starts
-) -> dict[str, CurrentJob]:
+async def _named_jobs(tx: Tx, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
     wanted = {start.job for _, start, _ in starts if start.job is not None}
-    return await pg.names.existing_jobs(link, tenant, wanted) if wanted else {}
+    return await tx.pg.names.existing_jobs(tx, tenant, wanted) if wanted else {}
 
 
-async def _numbers(
-    pg: Context, link: Link, tenant: int, pairs: Collection[Lane]
-) -> dict[Lane, int]:
+async def _numbers(tx: Tx, tenant: int, pairs: Collection[Lane]) -> dict[Lane, int]:
     """The lanes of queues and needs. Those of a run's own nodes were made before it began; for
     others see `Names.lanes`: what this transaction makes is not remembered.
     """
-    found = {pair: pg.names.known_lane(tenant, pair) for pair in pairs}
+    found = {pair: tx.pg.names.known_lane(tenant, pair) for pair in pairs}
     missing = sorted(pair for pair, lane in found.items() if lane is None)
     if missing:
-        await pg.names.make_lanes(link, tenant, missing)
-        found |= await pg.names.lane_numbers(link, tenant, missing)
+        await tx.pg.names.make_lanes(tx, tenant, missing)
+        found |= await tx.pg.names.lane_numbers(tx, tenant, missing)
     return {pair: lane for pair, lane in found.items() if lane is not None}
 
 
@@ -302,21 +296,19 @@ AROUND: Final = """
     """
 
 
-async def run_and_ancestors(
-    pg: Context, link: Link, tenant: int, runs: Collection[UUID]
-) -> list[Row]:
+async def run_and_ancestors(tx: Tx, tenant: int, runs: Collection[UUID]) -> list[Row]:
     """These runs and those around them, with what their ends would concern."""
     found: dict[UUID, Row] = {}
     missing = set(runs)
-    while missing and all((tenant, run) in pg.run_ancestors for run in missing):
-        some = [pg.run_ancestors[tenant, run] for run in missing]
+    while missing and all((tenant, run) in tx.pg.run_ancestors for run in missing):
+        some = [tx.pg.run_ancestors[tenant, run] for run in missing]
         found |= {row["id"]: row for row in some}
         missing = {row["parent"] for row in some} - {None}
     if missing:
-        rows = await link.fetch(AROUND, tenant, list(missing))
-        if len(pg.run_ancestors) > KNOWN_MAX:
-            pg.run_ancestors.clear()
-        pg.run_ancestors |= {(tenant, row["id"]): row for row in rows}
+        rows = await tx.fetch(AROUND, tenant, list(missing))
+        if len(tx.pg.run_ancestors) > KNOWN_MAX:
+            tx.pg.run_ancestors.clear()
+        tx.pg.run_ancestors |= {(tenant, row["id"]): row for row in rows}
         found |= {row["id"]: row for row in rows}
     return list(found.values())
 
@@ -332,18 +324,17 @@ LOCK_RUNS: Final = f"""
 
 
 async def lock_runs(
-    pg: Context, link: Link, tenant: int, runs: Collection[UUID], *, wait: bool = True
+    tx: Tx, tenant: int, runs: Collection[UUID], *, wait: bool = True
 ) -> dict[UUID, LockedRun]:
     """Lock runs. Their gates and schedules, and the runs around them, are locked, too."""
     if not runs:
         return {}
     query = LOCK_RUNS if wait else f"{LOCK_RUNS} SKIP LOCKED"
-    return {row["id"]: _read_locked_run(row) for row in await link.fetch(query, tenant, list(runs))}
+    return {row["id"]: _read_locked_run(row) for row in await tx.fetch(query, tenant, list(runs))}
 
 
 async def advance_locked_runs(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     held: Mapping[UUID, LockedRun],
     ended: EndsByRun,
@@ -366,27 +357,27 @@ async def advance_locked_runs(
             del waiting[run]
         known, seen = seen or RowCache(), None
         known.moved = {run: moved.pop(run) for run in some if run in moved}
-        steps = await _drive(pg, link, tenant, runs, some, parts, noting, known)
+        steps = await _drive(tx, tenant, runs, some, parts, noting, known)
         if not steps:
             continue
         rows_of = {run: nodes_written_with_start(step) for run, step in steps.items()}
-        await write_steps(pg, link, tenant, runs, steps, rows_of, known)
+        await write_steps(tx, tenant, runs, steps, rows_of, known)
         starts = [
             (runs[run], start, rows_of[run].get(start.label))
             for run, step in steps.items()
             for start in step.starts
         ]
-        gone = await start_nodes(pg, link, tenant, starts, known) if starts else {}
+        gone = await start_nodes(tx, tenant, starts, known) if starts else {}
         for run, step in steps.items():
             for many in step.many:
-                await start_group(pg, link, tenant, runs[run], many)
+                await start_group(tx, tenant, runs[run], many)
         noting |= gone.keys()
-        rows = await _end_runs(pg, link, tenant, steps)
+        rows = await _end_runs(tx, tenant, steps)
         over += rows
         for run, step in steps.items():
             runs[run] = replace(runs[run], run=step.run, is_finished=step.end is not None)
             if step.run.is_todo:
-                pg.unfinished[tenant, run] = None
+                tx.after.continue_runs[tenant, run] = None
         for run, ends in (*gone.items(), *node_ends(rows).items()):
             if run in runs:
                 waiting.setdefault(run, []).extend(ends)
@@ -394,8 +385,7 @@ async def advance_locked_runs(
 
 
 async def _drive(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     runs: dict[UUID, LockedRun],
     ended: EndsByRun,
@@ -433,10 +423,10 @@ async def _drive(
                 starting.append(run)
             else:
                 asks[run] = ask
-        answers = await answer_asks(pg, link, tenant, asks, seen) if asks else {}
+        answers = await answer_asks(tx, tenant, asks, seen) if asks else {}
         if starting:
             if room is None:
-                room = await node_room(pg, link, tenant)
+                room = await node_room(tx, tenant)
             shares = divide_room(room, len(starting))
             answers |= dict(zip(starting, shares, strict=True))
             room = room if room == inf else room - sum(shares)
@@ -466,13 +456,11 @@ END_RUNS: Final = f"""
     """
 
 
-async def _end_runs(
-    pg: Context, link: Link, tenant: int, steps: Mapping[UUID, Advance]
-) -> list[Row]:
+async def _end_runs(tx: Tx, tenant: int, steps: Mapping[UUID, Advance]) -> list[Row]:
     ends = [(run, step.end) for run, step in steps.items() if step.end is not None]
     if not ends:
         return []
-    return await link.fetch(
+    return await tx.fetch(
         END_RUNS, tenant, *transpose_rows([_run_end_row(run, end) for run, end in ends])
     )
 
@@ -559,21 +547,21 @@ ALL_NODES: Final = f"""
     """
 
 
-async def all_nodes(pg: Context, link: Link, tenant: int, run: UUID) -> list[Node]:
+async def all_nodes(tx: Tx, tenant: int, run: UUID) -> list[Node]:
     """All that a run consists of, items as well."""
-    return [read_node(row) for row in await link.fetch(ALL_NODES, tenant, run)]
+    return [read_node(row) for row in await tx.fetch(ALL_NODES, tenant, run)]
 
 
 async def reset_runs(
-    pg: Context, link: Link, tenant: int, held: Mapping[UUID, LockedRun], runs: Collection[UUID]
+    tx: Tx, tenant: int, held: Mapping[UUID, LockedRun], runs: Collection[UUID]
 ) -> None:
     """Have dead runs begin again with what did not succeed, once they are claimed."""
     for run in runs:
         one = held.get(run)
         if one is not None and is_run_over(one.run):
-            again = restart(one.run, await all_nodes(pg, link, tenant, run))
-            await link.execute(DROP_ITEMS, tenant, run, list(again.dropped))
-            await _put_back(pg, link, tenant, again)
+            again = restart(one.run, await all_nodes(tx, tenant, run))
+            await tx.execute(DROP_ITEMS, tenant, run, list(again.dropped))
+            await _put_back(tx, tenant, again)
 
 
 DROP_ITEMS: Final = """
@@ -590,13 +578,13 @@ RESET_RUN: Final = """
     """
 
 
-async def _put_back(pg: Context, link: Link, tenant: int, again: Restart) -> None:
+async def _put_back(tx: Tx, tenant: int, again: Restart) -> None:
     run = again.run
     if again.changed:
         rows = changed_rows(run.id, again.changed)
-        await link.execute(CHANGE_NODES, tenant, *rows)
-    await link.execute(FORGET_RESULTS, tenant, run.id, list(again.forgotten))
-    await link.execute(RESET_RUN, tenant, run.id, run.left, run.ready, run.lost_leaves, run.failed)
+        await tx.execute(CHANGE_NODES, tenant, *rows)
+    await tx.execute(FORGET_RESULTS, tenant, run.id, list(again.forgotten))
+    await tx.execute(RESET_RUN, tenant, run.id, run.left, run.ready, run.lost_leaves, run.failed)
 
 
 COPY_NODES: Final = f"""
@@ -607,15 +595,13 @@ COPY_NODES: Final = f"""
     """
 
 
-async def take_over(
-    pg: Context, link: Link, tenant: int, old: UUID, again: Restart, execution: Row
-) -> None:
+async def take_over(tx: Tx, tenant: int, old: UUID, again: Restart, execution: Row) -> None:
     """Keep a new run, whose execution was enqueued, with the nodes of an old one."""
     run = again.run
-    await keep_run(pg, link, tenant, run, execution, depth=0, parent=None)
-    await link.execute(COPY_NODES, tenant, old, run.id, list(again.dropped))
-    await _put_back(pg, link, tenant, again)
-    await link.execute(REST, tenant, run.id)
+    await keep_run(tx, tenant, run, execution, depth=0, parent=None)
+    await tx.execute(COPY_NODES, tenant, old, run.id, list(again.dropped))
+    await _put_back(tx, tenant, again)
+    await tx.execute(REST, tenant, run.id)
 
 
 # It is not to be taken for one that goes on: nobody has begun it.
@@ -629,8 +615,7 @@ BEGIN: Final = """
 
 
 async def keep_run(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     run: Run,
     execution: Row,
@@ -639,7 +624,7 @@ async def keep_run(
     parent: UUID | None,
 ) -> None:
     """Keep a run that was not there before, beside its execution."""
-    await link.execute(
+    await tx.execute(
         BEGIN,
         tenant,
         run.id,
@@ -692,16 +677,11 @@ class ScheduleNews(msgspec.Struct):
             self.failures += 1
 
 
-def notify_after_commit(pg: Context) -> None:
-    """Wake who waits for schedules or for work, if ends have led to any. After the commit."""
-    notify_claimable(pg)
-    notify_rearmed(pg)
-
-
-def notify_rearmed(pg: Context) -> None:
-    """Wake who waits for schedules, if an end has set the time of one. After the commit."""
-    if pg.is_rearmed:
-        pg.is_rearmed = False
+def notify_after_commit(pg: Context, after: AfterCommit) -> None:
+    """Wake the workers and schedulers that wait for the outcome. After the commit."""
+    notify_claimable(pg, after)
+    if after.is_rearmed:
+        after.is_rearmed = False
         pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
 
 
@@ -712,22 +692,21 @@ LOCK_SCHEDULES: Final = """
 
 
 async def lock_links(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     schedules: Collection[UUID],
     gates: Collection[str],
     runs: Collection[UUID] = (),
 ) -> dict[UUID, LockedRun]:
     """Lock what these ends will change beside their own rows; answers the runs."""
-    around = await run_and_ancestors(pg, link, tenant, runs)
+    around = await run_and_ancestors(tx, tenant, runs)
     schedules = {*schedules, *_column_values(around, "schedule")}
     gates = {*gates, *_column_values(around, "gate")}
     if schedules:
-        await link.execute(LOCK_SCHEDULES, tenant, sorted(schedules))
+        await tx.execute(LOCK_SCHEDULES, tenant, sorted(schedules))
     if gates:
-        await lock_gates(pg, link, tenant, gates)
-    return await lock_runs(pg, link, tenant, _column_values(around, "id"))
+        await lock_gates(tx, tenant, gates)
+    return await lock_runs(tx, tenant, _column_values(around, "id"))
 
 
 # For a reaper, who must not be stopped by one client that froze inside a transaction.
@@ -747,35 +726,34 @@ GONE: Final = """
 
 
 async def try_lock_links(
-    pg: Context, link: Link, tenant: int, links: Collection[EndLinks]
+    tx: Tx, tenant: int, links: Collection[EndLinks]
 ) -> tuple[set[EndLinks], dict[UUID, LockedRun]]:
     """The same without waiting: answers for which of these all that they concern was free, and
     the runs.
     """
     around = {
         row["id"]: row
-        for row in await run_and_ancestors(pg, link, tenant, {run for *_, run in links if run})
+        for row in await run_and_ancestors(tx, tenant, {run for *_, run in links if run})
     }
     concerned = {one: _affected_rows(one, around) for one in links}
     free: set[str | UUID | None] = {None}
     schedules = {schedule for some in concerned.values() for schedule in some[1]}
     if schedules:
-        locked = await link.fetch(LOCK_SCHEDULES_FREE, tenant, sorted(schedules))
-        gone = await link.fetch(GONE, tenant, sorted(schedules))
+        locked = await tx.fetch(LOCK_SCHEDULES_FREE, tenant, sorted(schedules))
+        gone = await tx.fetch(GONE, tenant, sorted(schedules))
         free |= {row["id"] for row in (*locked, *gone)}
     gates = {gate for some in concerned.values() if some[1] <= free for gate in some[0]}
     if gates:
-        locked = await link.fetch(LOCK_GATES_FREE, tenant, sorted(gates))
+        locked = await tx.fetch(LOCK_GATES_FREE, tenant, sorted(gates))
         free |= {row["key"] for row in locked}
     runs = {run for some in concerned.values() if some[0] | some[1] <= free for run in some[2]}
-    held = await lock_runs(pg, link, tenant, runs, wait=False)
+    held = await lock_runs(tx, tenant, runs, wait=False)
     free |= held.keys()
     return {one for one, (g, s, r) in concerned.items() if g | s | r <= free}, held
 
 
 async def follow_up(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     ended: Iterable[Row],
     held: Mapping[UUID, LockedRun],
@@ -789,15 +767,15 @@ async def follow_up(
     rows = list(ended)
     if held:
         ends = merge_ends(also or {}, node_ends(rows))
-        rows += await advance_locked_runs(pg, link, tenant, held, ends, parts, seen)
+        rows += await advance_locked_runs(tx, tenant, held, ends, parts, seen)
     slots = Counter[str](row["gate"] for row in rows if row["gate"] is not None)
-    await free_slots(pg, link, tenant, slots)
+    await free_slots(tx, tenant, slots)
     news: dict[UUID, ScheduleNews] = {}
     for row in rows:
         if row["schedule"] is not None and not is_backfill(row["gate"]):
             news.setdefault(row["schedule"], ScheduleNews()).add(row)
     if news:
-        await _tell(pg, link, tenant, news)
+        await _tell(tx, tenant, news)
 
 
 TELL: Final = """
@@ -819,8 +797,8 @@ TELL: Final = """
     """
 
 
-async def _tell(pg: Context, link: Link, tenant: int, news: dict[UUID, ScheduleNews]) -> None:
-    told = await link.fetch(
+async def _tell(tx: Tx, tenant: int, news: dict[UUID, ScheduleNews]) -> None:
+    told = await tx.fetch(
         TELL,
         tenant,
         list(news),
@@ -832,9 +810,9 @@ async def _tell(pg: Context, link: Link, tenant: int, news: dict[UUID, ScheduleN
     for row in told:
         if row["is_enough"]:
             note = f"paused after {row['failures']} failures in a row"
-            await stop_schedules(pg, link, row["job"], note)
+            await stop_schedules(tx, row["job"], note)
     if any(row["delay"] is not None for row in told):
-        pg.is_rearmed = True
+        tx.after.is_rearmed = True
 
 
 PAUSE: Final = """
@@ -847,10 +825,10 @@ STOP_SCHEDULES: Final = (
 )
 
 
-async def stop_schedules(pg: Context, link: Link, job: int, note: str) -> None:
+async def stop_schedules(tx: Tx, job: int, note: str) -> None:
     """Stop the schedules of a job."""
-    await link.execute(PAUSE, job, note)
-    await link.execute(STOP_SCHEDULES, job)
+    await tx.execute(PAUSE, job, note)
+    await tx.execute(STOP_SCHEDULES, job)
 
 
 def _column_values(rows: Iterable[Row], column: str) -> set[Any]:
@@ -938,41 +916,39 @@ CANCEL_RUNNING: Final = """
     """
 
 
-async def request_cancel(pg: Context, link: Link, tenant: int, ids: Collection[UUID]) -> list[UUID]:
+async def request_cancel(tx: Tx, tenant: int, ids: Collection[UUID]) -> list[UUID]:
     """Have running executions cancelled by who runs them. Answers those that are expanded runs:
     the caller has to stop them, when this transaction is made.
     """
-    rows = await link.fetch(CANCEL_RUNNING, tenant, list(ids)) if ids else []
+    rows = await tx.fetch(CANCEL_RUNNING, tenant, list(ids)) if ids else []
     return [row["id"] for row in rows if row["is_run"]]
 
 
 async def end_pending(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     ids: Sequence[UUID],
     state: State,
     reason: str | None = None,
 ) -> tuple[set[UUID], set[UUID]]:
     """End what has not started. Answers which are unfinished, and which it has ended."""
-    _, held = await lock_links_of(pg, link, tenant, "live", ids)
-    live = await fetch_ids(link, LOCK_UNFINISHED, tenant, ids)
-    inside = await fetch_ids(link, UNQUEUE, tenant, list(live))
-    parked = await fetch_ids(link, UNPARK, tenant, list(live))
-    inside |= await fetch_ids(link, WAITING, tenant, list(live - parked))
+    _, held = await lock_links_of(tx, tenant, "live", ids)
+    live = await fetch_ids(tx, LOCK_UNFINISHED, tenant, ids)
+    inside = await fetch_ids(tx, UNQUEUE, tenant, list(live))
+    parked = await fetch_ids(tx, UNPARK, tenant, list(live))
+    inside |= await fetch_ids(tx, WAITING, tenant, list(live - parked))
     pending = inside | parked
     if pending:
-        ended = await link.fetch(
+        ended = await tx.fetch(
             END_PENDING, tenant, list(pending), STATE_CODES[state], reason, list(parked)
         )
-        pg.cancelled |= {(tenant, row["id"]): None for row in ended if row["has_run"]}
-        await follow_up(pg, link, tenant, ended, held)
+        tx.after.stop_runs |= {(tenant, row["id"]): None for row in ended if row["has_run"]}
+        await follow_up(tx, tenant, ended, held)
     return live, pending
 
 
 async def lock_links_of(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     table: str,
     ids: Sequence[UUID],
@@ -980,15 +956,15 @@ async def lock_links_of(
 ) -> tuple[set[str], dict[UUID, LockedRun]]:
     """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
     of the executions, and the runs. Executions of nodes are locked before; see
-    `progressing.py`.
+    `progress.py`.
     """
-    rows = await link.fetch(LINKS.format(table=table), tenant, list(ids))
+    rows = await tx.fetch(LINKS.format(table=table), tenant, list(ids))
     if table == "live" and any(row["run"] is not None for row in rows):
-        await link.execute(LOCK_NODES, tenant, list(ids))
+        await tx.execute(LOCK_NODES, tenant, list(ids))
     gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
     schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
     runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}
-    return gates, await lock_links(pg, link, tenant, schedules, gates, runs)
+    return gates, await lock_links(tx, tenant, schedules, gates, runs)
 
 
 async def fetch_ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
@@ -1010,27 +986,26 @@ HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FR
                         SELECT FROM daybell.live l WHERE l.tenant = t.key LIMIT t.queued_max) u))"""
 
 
-async def after_commit(pg: Context, tenant: int | None) -> None:
-    """Wake who waits for what this transaction has done, and go on with its runs: also with
-    those of the tenant that have waited for room in its quota.
+async def after_commit(pg: Context, after: AfterCommit, tenant: int | None) -> None:
+    """Do the work that committed transactions have left: wake the processes that wait for them,
+    stop and continue their runs. Also continue runs of the tenant that waited for its quota.
     """
-    notify_after_commit(pg)
+    notify_after_commit(pg, after)
     if tenant is not None:
-        await unblock_runs(pg, tenant)
-    if not pg.unfinished and not pg.cancelled:
-        return
-    # What was asked for is done; what else there is to do can wait for upkeep.
+        await unblock_runs(pg, after, tenant)
+    # The operation itself is done; if the server is gone, upkeep does the rest.
     with suppress(Unavailable):
         for _ in range(run_driver.ADVANCE_ROUNDS):
-            cancelled, pg.cancelled = pg.cancelled, {}
-            unfinished, pg.unfinished = pg.unfinished, {}
-            for tenant, run in cancelled:
-                await stop_run(pg, tenant, run)
-            for tenant, run in unfinished:
-                await advance_run(pg, tenant, run)
-            notify_after_commit(pg)
-            if not pg.unfinished and not pg.cancelled:
+            if not after.continue_runs and not after.stop_runs:
                 break
+            stops, after.stop_runs = after.stop_runs, {}
+            continued, after.continue_runs = after.continue_runs, {}
+            for owner, run in stops:
+                await stop_run(pg, after, owner, run)
+            for owner, run in continued:
+                await advance_run(pg, after, owner, run)
+            notify_after_commit(pg, after)
+    notify_after_commit(pg, after)
 
 
 # The count comes last: mostly there is no such run.
@@ -1042,7 +1017,7 @@ UNBLOCKED: Final = f"""
     """
 
 
-async def unblock_runs(pg: Context, tenant: int) -> None:
+async def unblock_runs(pg: Context, after: AfterCommit, tenant: int) -> None:
     """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
     makes room, and runs that others have driven meanwhile have not seen it.
     """
@@ -1057,31 +1032,35 @@ async def unblock_runs(pg: Context, tenant: int) -> None:
             if run is None or run in advanced:
                 return
             advanced.add(run)
-            await advance_run(pg, tenant, run, wait=False)
+            await advance_run(pg, after, tenant, run, wait=False)
 
 
-async def advance_run(pg: Context, tenant: int, run: UUID, *, wait: bool = True) -> bool | None:
+async def advance_run(
+    pg: Context, after: AfterCommit, tenant: int, run: UUID, *, wait: bool = True
+) -> bool | None:
     """Do a part of what is left to do in a run; True: there is more. None: others are at it,
     and the caller did not want to wait.
     """
-    return await pg.db.settled(partial(_advance, pg, tenant, run, wait))
+    return await pg.db.settled(partial(_advance, pg, after, tenant, run, wait))
 
 
-async def _advance(pg: Context, tenant: int, run: UUID, wait: bool) -> bool | None:
-    async with pg.db.transaction() as link:
+async def _advance(
+    pg: Context, after: AfterCommit, tenant: int, run: UUID, wait: bool
+) -> bool | None:
+    async with pg.transaction(after=after) as tx:
         if wait:
-            held = await lock_links(pg, link, tenant, (), (), [run])
+            held = await lock_links(tx, tenant, (), (), [run])
         else:
-            free, held = await try_lock_links(pg, link, tenant, [(None, None, run)])
+            free, held = await try_lock_links(tx, tenant, [(None, None, run)])
             if not free:
                 return None
         if run not in held or held[run].is_finished:
             return False
-        await follow_up(pg, link, tenant, (), held, {run: ()}, parts=LATER_PARTS)
-    return (tenant, run) in pg.unfinished
+        await follow_up(tx, tenant, (), held, {run: ()}, parts=LATER_PARTS)
+    return (tenant, run) in tx.after.continue_runs
 
 
-async def stop_run(pg: Context, tenant: int, run: UUID) -> None:
+async def stop_run(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> None:
     """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
     however deep they are: each in transactions of its own, so that no lock is waited for while
     others are held.
@@ -1089,20 +1068,20 @@ async def stop_run(pg: Context, tenant: int, run: UUID) -> None:
     runs = [run]
     while runs:
         one = runs.pop()
-        await pg.db.settled(partial(_stop, pg, tenant, one))
+        await pg.db.settled(partial(_stop, pg, after, tenant, one))
         while ids := await _uncancelled_nodes(pg, tenant, one):
-            runs += await pg.db.settled(partial(_cancel_some, pg, tenant, ids))
+            runs += await pg.db.settled(partial(_cancel_some, pg, after, tenant, ids))
 
 
-async def _stop(pg: Context, tenant: int, run: UUID) -> None:
-    async with pg.db.transaction() as link:
-        held = await lock_links(pg, link, tenant, (), (), [run])
+async def _stop(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> None:
+    async with pg.transaction(after=after) as tx:
+        held = await lock_links(tx, tenant, (), (), [run])
         one = held.get(run)
         if one is None or is_run_over(one.run):
             return
         stopped = replace(one.run, stopping=StopReason.CANCEL, is_todo=True)
         held[run] = replace(one, run=stopped, is_finished=False)
-        await follow_up(pg, link, tenant, (), held, {run: ()})
+        await follow_up(tx, tenant, (), held, {run: ()})
 
 
 # Nothing comes after these: a run that is stopped starts no more.
@@ -1118,11 +1097,13 @@ async def _uncancelled_nodes(pg: Context, tenant: int, run: UUID) -> list[UUID]:
         return [row["id"] for row in await link.fetch(UNCANCELLED_NODES, tenant, run)]
 
 
-async def _cancel_some(pg: Context, tenant: int, ids: Sequence[UUID]) -> list[UUID]:
+async def _cancel_some(
+    pg: Context, after: AfterCommit, tenant: int, ids: Sequence[UUID]
+) -> list[UUID]:
     """Cancel these executions; answers those that are runs, which are to be stopped."""
-    async with pg.db.transaction() as link:
-        live, pending = await end_pending(pg, link, tenant, ids, State.CANCELLED)
-        inner = await request_cancel(pg, link, tenant, live - pending)
+    async with pg.transaction(after=after) as tx:
+        live, pending = await end_pending(tx, tenant, ids, State.CANCELLED)
+        inner = await request_cancel(tx, tenant, live - pending)
     if live - pending:
         pg.notifier.touch(tenant, [WORKERS])
     return inner

@@ -31,8 +31,8 @@ from daybell.store.codec import (
     WORKER_STATES,
 )
 from daybell.store.postgres import run_rows
-from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Bounds, Context
+from daybell.store.postgres.connection import Row
+from daybell.store.postgres.context import AfterCommit, Bounds, Context, Tx
 from daybell.store.postgres.gates import (
     claim_room,
     is_for_event,
@@ -55,7 +55,6 @@ from daybell.store.postgres.progress import (
     notify_after_commit,
     run_and_ancestors,
     try_lock_links,
-    unblock_runs,
 )
 from daybell.store.postgres.run_rows import RowCache, drop_if_all_null
 
@@ -216,35 +215,34 @@ async def _take(pg: Context, asked: ClaimRequest) -> Claim | None:
     key, _ = await pg.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
     while True:
         is_limited = key in pg.limited_tenants
-        async with pg.db.transaction() if is_limited else pg.db.link() as link:
-            room = await _room(pg, link, key, asked.limit) if is_limited else asked.limit
+        async with pg.transaction() if is_limited else pg.autocommit() as tx:
+            room = await _room(tx, key, asked.limit) if is_limited else asked.limit
             lanes = pg.names.known_lanes(key, asked.queues, asked.kinds)
-            rows = await _ask(pg, link, key, asked, lanes, room, is_limited=is_limited)
+            rows = await _ask(tx, key, asked, lanes, room, is_limited=is_limited)
             if rows is None:
                 return None
             head = rows.pop()
             if head["is_known"]:
                 return None
             if head["new_lanes"]:
-                await pg.names.lane_rows(link, head["new_lanes"])
+                await pg.names.lane_rows(tx, head["new_lanes"])
             elif head["running_max"] is not None and not is_limited:
                 pg.limited_tenants.add(key)
             else:
-                return await _taken(pg, link, key, asked, lanes, room, head, rows)
+                return await _taken(tx, key, asked, lanes, room, head, rows)
 
 
-async def _room(pg: Context, link: Link, tenant: int, limit: int) -> int:
+async def _room(tx: Tx, tenant: int, limit: int) -> int:
     """How many may be claimed of a tenant with a quota, if it still has one."""
-    most = await running_max(pg, link, tenant)
+    most = await running_max(tx, tenant)
     if most is None:
-        pg.limited_tenants.discard(tenant)
+        tx.pg.limited_tenants.discard(tenant)
         return limit
-    return await claim_room(pg, link, tenant, limit, most)
+    return await claim_room(tx, tenant, limit, most)
 
 
 async def _ask(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     asked: ClaimRequest,
     lanes: Lanes,
@@ -253,10 +251,10 @@ async def _ask(
     is_limited: bool,
 ) -> list[Row] | None:
     """Take what is due, at most so many. None: the lease has taken something already."""
-    bounds = _bounds_of(pg, tenant, asked)
-    done = pg.done_leases[:]
+    bounds = _bounds_of(tx.pg, tenant, asked)
+    done = tx.take_done_leases()
     try:
-        rows = await link.fetch(
+        rows = await tx.fetch(
             CLAIM_SEVERAL if lanes.are_shared else CLAIM_ONE,
             tenant,
             asked.worker,
@@ -274,8 +272,8 @@ async def _ask(
             str(bounds.cutoff),
         )
     except asyncpg.UniqueViolationError:
+        tx.restore_leases()
         return None  # its own twin, under way when we looked, has taken something after all
-    forget_leases(pg, done)
     state = rows[-1]["worker_state"]
     if state is None or WORKER_STATES[state] == "dead":
         raise dead_worker(asked.worker)
@@ -283,8 +281,7 @@ async def _ask(
 
 
 async def _taken(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     key: int,
     asked: ClaimRequest,
     lanes: Lanes,
@@ -294,14 +291,14 @@ async def _taken(
 ) -> Claim:
     """Return the claim that these rows make."""
     if room > 0:
-        bounds = _bounds_of(pg, key, asked)
+        bounds = _bounds_of(tx.pg, key, asked)
         bounds.move(head, rows, lanes=lanes, limit=room)
     if rows:
-        pg.open_leases[asked.worker, asked.lease] = len(rows)
-    executions = await claimed_from(pg, link, asked.tenant, rows, lease=asked.lease)
+        tx.pg.open_leases[asked.worker, asked.lease] = len(rows)
+    executions = await claimed_from(tx, asked.tenant, rows, lease=asked.lease)
     left = None
     if len(rows) == room < asked.limit:
-        left = await _next_due(pg, link, key, lanes, after=0.0)
+        left = await _next_due(tx, key, lanes, after=0.0)
     return Claim(
         lease=asked.lease,
         now=head["now"],
@@ -325,20 +322,20 @@ RECALL: Final = f"""
 
 
 async def _recall(pg: Context, asked: ClaimRequest) -> Claim:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, asked.tenant)
-        rows = await link.fetch(RECALL, key, asked.worker, asked.lease)
-        now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
-        executions = await claimed_from(pg, link, asked.tenant, rows, lease=asked.lease)
+    async with pg.autocommit() as tx:
+        key = await pg.names.tenant(tx, asked.tenant)
+        rows = await tx.fetch(RECALL, key, asked.worker, asked.lease)
+        now = rows[0]["now"] if rows else await tx.fetchval("SELECT daybell.now()")
+        executions = await claimed_from(tx, asked.tenant, rows, lease=asked.lease)
         due = None
         if len(rows) < asked.limit:
-            lanes = await pg.names.find_lanes(link, key, asked.queues, asked.kinds)
-            due = await _next_due(pg, link, key, lanes, after=now)
+            lanes = await pg.names.find_lanes(tx, key, asked.queues, asked.kinds)
+            due = await _next_due(tx, key, lanes, after=now)
     return Claim(lease=asked.lease, now=now, executions=executions, next_due=due)
 
 
 async def claimed_from(
-    pg: Context, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
+    tx: Tx, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
 ) -> list[Claimed]:
     """Rows that begin with CLAIMED_COLUMNS, as workers know them."""
     if not rows:
@@ -346,21 +343,16 @@ async def claimed_from(
     # Most often all are of one job and lane, as the first and the last: others are looked up
     # when they turn up.
     ends = rows[0], rows[-1]
-    jobs = await pg.names.job_names(link, [row["job"] for row in ends])
-    lanes = await pg.names.lane_rows(link, [row["lane"] for row in ends])
+    jobs = await tx.pg.names.job_names(tx, [row["job"] for row in ends])
+    lanes = await tx.pg.names.lane_rows(tx, [row["lane"] for row in ends])
     claimed: list[Claimed] = []
     for row in rows:
         if row["job"] not in jobs:
-            await pg.names.job_names(link, [row["job"]])
+            await tx.pg.names.job_names(tx, [row["job"]])
         if row["lane"] not in lanes:
-            await pg.names.lane_rows(link, [row["lane"]])
+            await tx.pg.names.lane_rows(tx, [row["lane"]])
         claimed.append(_claimed(row, tenant, lease, jobs, lanes))
     return claimed
-
-
-def forget_leases(pg: Context, leases: Sequence[UUID]) -> None:
-    """These leases' rows are gone."""
-    pg.done_leases = [lease for lease in pg.done_leases if lease not in leases]
 
 
 def keep_leases(pg: Context, worker: UUID, leases: Collection[UUID]) -> None:
@@ -396,19 +388,17 @@ PAUSED: Final = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
 async def next_due(
     pg: Context, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
 ) -> Instant | None:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        lanes = await pg.names.find_lanes(link, key, queues, kinds)
-        return await _next_due(pg, link, key, lanes, after=0.0)
+    async with pg.autocommit() as tx:
+        key = await pg.names.tenant(tx, tenant)
+        lanes = await pg.names.find_lanes(tx, key, queues, kinds)
+        return await _next_due(tx, key, lanes, after=0.0)
 
 
-async def _next_due(
-    pg: Context, link: Link, tenant: int, lanes: Lanes, *, after: Instant
-) -> Instant | None:
-    paused = {row["queue"] for row in await link.fetch(PAUSED, tenant)}
+async def _next_due(tx: Tx, tenant: int, lanes: Lanes, *, after: Instant) -> Instant | None:
+    paused = {row["queue"] for row in await tx.fetch(PAUSED, tenant)}
     pairs = zip(lanes.keys, lanes.queues, strict=True)
     open_lanes = [lane for lane, queue in pairs if queue not in paused]
-    return await link.fetchval(
+    return await tx.fetchval(
         DUE,
         [lane for _ in PRIORITIES for lane in open_lanes],
         [priority for priority in PRIORITIES for _ in open_lanes],
@@ -544,18 +534,16 @@ SUCCEED_NODES: Final = f"""
 
 
 async def succeed_moves(
-    pg: Context, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
+    tx: Tx, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
 ) -> bool:
     """The plain way. False: not all were made here, and each has to be looked at."""
-    done = pg.done_leases[:] if over is None else over
-    answer = await link.execute(SUCCEED, *_succeeding(tenant, batch, done))
-    forget_leases(pg, done)
+    done = tx.take_done_leases() if over is None else over
+    answer = await tx.execute(SUCCEED, *_succeeding(tenant, batch, done))
     return int(answer.rpartition(" ")[2]) == len(batch.moves)
 
 
 async def _succeed_linked(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     query: str,
     tenant: int,
     batch: MoveBatch,
@@ -566,9 +554,8 @@ async def _succeed_linked(
     moves = [move for move in batch.moves if move.target is State.SUCCEEDED]
     if not moves:
         return []
-    done = pg.done_leases[:] if over is None else over
-    rows = await link.fetch(query, *_succeeding(tenant, batch.only(moves), done), *more)
-    forget_leases(pg, done)
+    done = tx.take_done_leases() if over is None else over
+    rows = await tx.fetch(query, *_succeeding(tenant, batch.only(moves), done), *more)
     return rows
 
 
@@ -611,8 +598,7 @@ END: Final = f"""
 
 
 async def end_moves(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     batch: MoveBatch,
     *,
@@ -623,8 +609,8 @@ async def end_moves(
     """Ends. What a gate or a schedule waits for is left out, unless they are locked, and nodes
     of runs that are not among these, which are.
     """
-    moves, done = batch.moves, pg.done_leases[:] if over is None else over
-    rows = await link.fetch(
+    moves, done = batch.moves, tx.take_done_leases() if over is None else over
+    rows = await tx.fetch(
         END,
         *batch.guard(tenant),
         done,
@@ -641,33 +627,31 @@ async def end_moves(
         is_linked,
         list(runs),
     )
-    forget_leases(pg, done)
-    pg.cancelled |= {(tenant, row["id"]): None for row in rows if row["has_run"]}
+    tx.after.stop_runs |= {(tenant, row["id"]): None for row in rows if row["has_run"]}
     return {(row["id"], row["attempt"]): row for row in rows}
 
 
 async def end_linked(
-    pg: Context, link: Link, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
+    tx: Tx, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
 ) -> dict[Fence, Row]:
     """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
-    locks, for which others of the same run may be waiting; see `progressing.py`.
+    locks, for which others of the same run may be waiting; see `progress.py`.
     """
     nodes = [move for move in batch.moves if move.run is not None]
     others = [move for move in batch.moves if move.run is None]
     runs = {move.run for move in nodes if move.run is not None}
-    known = [row["id"] for row in await run_and_ancestors(pg, link, tenant, runs)]
-    made, ends, seen = await _move_nodes(pg, link, tenant, batch.only(nodes), known, over)
+    known = [row["id"] for row in await run_and_ancestors(tx, tenant, runs)]
+    made, ends, seen = await _move_nodes(tx, tenant, batch.only(nodes), known, over)
     gates = {move.gate for move in others if move.gate is not None}
     schedules = {move.schedule for move in others if move.schedule is not None}
-    held = await lock_links(pg, link, tenant, schedules, gates, runs)
-    rows = await _move_others(pg, link, tenant, batch.only(others), over) if others else {}
-    await follow_up(pg, link, tenant, rows.values(), held, ends, seen=seen)
+    held = await lock_links(tx, tenant, schedules, gates, runs)
+    rows = await _move_others(tx, tenant, batch.only(others), over) if others else {}
+    await follow_up(tx, tenant, rows.values(), held, ends, seen=seen)
     return made | rows if rows else made
 
 
 async def _move_nodes(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     batch: MoveBatch,
     runs: Collection[UUID],
@@ -676,26 +660,26 @@ async def _move_nodes(
     """Also answers what runs hear of it, and the nodes as they are."""
     succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
     if len(succeeded) < len(batch.moves):  # two statements, and one order of locks
-        await link.execute(LOCK_NODES, tenant, [move.id for move in batch.moves])
-    rows = await _succeed_linked(pg, link, SUCCEED_NODES, tenant, batch, over, runs)
+        await tx.execute(LOCK_NODES, tenant, [move.id for move in batch.moves])
+    rows = await _succeed_linked(tx, SUCCEED_NODES, tenant, batch, over, runs)
     made, ends, seen = run_rows.read_ended_nodes(rows, succeeded)
     rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
     if rest:
         some = batch.only(rest)
-        others = await end_moves(pg, link, tenant, some, over=over, is_linked=True, runs=runs)
+        others = await end_moves(tx, tenant, some, over=over, is_linked=True, runs=runs)
         made |= others
         ends = merge_ends(ends, node_ends(others.values()))
     return made, ends, seen
 
 
 async def _move_others(
-    pg: Context, link: Link, tenant: int, batch: MoveBatch, over: list[UUID] | None
+    tx: Tx, tenant: int, batch: MoveBatch, over: list[UUID] | None
 ) -> dict[Fence, Row]:
-    rows = await _succeed_linked(pg, link, SUCCEED_LINKED, tenant, batch, over)
+    rows = await _succeed_linked(tx, SUCCEED_LINKED, tenant, batch, over)
     made = {(row["id"], row["attempt"]): row for row in rows}
     rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
     if rest:
-        made |= await end_moves(pg, link, tenant, batch.only(rest), over=over, is_linked=True)
+        made |= await end_moves(tx, tenant, batch.only(rest), over=over, is_linked=True)
     return made
 
 
@@ -742,9 +726,9 @@ BACK: Final = f"""
     """
 
 
-async def move_back(pg: Context, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
-    moves, done = batch.moves, pg.done_leases[:]
-    rows = await link.fetch(
+async def move_back(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+    moves, done = batch.moves, tx.take_done_leases()
+    rows = await tx.fetch(
         BACK,
         *batch.guard(tenant),
         done,
@@ -760,10 +744,9 @@ async def move_back(pg: Context, link: Link, tenant: int, batch: MoveBatch) -> d
         [move.checkpoint for move in moves],
         [move.log for move in moves],
     )
-    forget_leases(pg, done)
     filled = {row["filled"] for row in rows if row["filled"] is not None}
     if filled:
-        await mark_lanes_claimable(pg, link, tenant, filled)
+        await mark_lanes_claimable(tx, tenant, filled)
     return {(row["id"], row["attempt"]): row for row in rows}
 
 
@@ -936,28 +919,28 @@ async def _make(
     batch = MoveBatch(tenant, worker, moves)
     is_plain = False
     is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
-    async with pg.db.link() if is_single else pg.db.transaction() as link:
-        key = await pg.names.tenant(link, tenant)
+    async with pg.autocommit() if is_single else pg.transaction() as tx:
+        key = await pg.names.tenant(tx, tenant)
         match way:
             case Way.SUCCEED:
-                is_plain = await succeed_moves(pg, link, key, batch)
+                is_plain = await succeed_moves(tx, key, batch)
                 made = dict[Fence, Row]()
             case Way.END:
-                made = await end_moves(pg, link, key, batch)
+                made = await end_moves(tx, key, batch)
             case Way.BACK:
-                made = await move_back(pg, link, key, batch)
+                made = await move_back(tx, key, batch)
             case Way.WAIT:
-                waits = batch.only(await requeue_ended_waits(pg, link, key, batch.moves))
-                made = await move_back(pg, link, key, waits)
+                waits = batch.only(await requeue_ended_waits(tx, key, batch.moves))
+                made = await move_back(tx, key, waits)
             case Way.END_LINKED:
-                made = await end_linked(pg, link, key, batch)
+                made = await end_linked(tx, key, batch)
             case Way.UNLOCKED:
-                made = await _make_unlocked(pg, link, key, batch)
+                made = await _make_unlocked(tx, key, batch)
     if is_plain:
         settle_leases(pg, worker, batch.leases)
-        await unblock_runs(pg, key)
+        await after_commit(pg, tx.after, key)
         return []
-    await _follow_through(pg, way, key)
+    await _follow_through(pg, tx.after, way, key)
     verdicts, again = await _judge(pg, batch, made)
     if not again:
         return verdicts
@@ -972,11 +955,11 @@ async def _make(
     return verdicts
 
 
-async def _follow_through(pg: Context, way: Way, tenant: int) -> None:
+async def _follow_through(pg: Context, after: AfterCommit, way: Way, tenant: int) -> None:
     if way is Way.UNLOCKED:
-        notify_after_commit(pg)  # locked runs are left to upkeep
+        notify_after_commit(pg, after)  # locked runs are left to upkeep
     else:
-        await after_commit(pg, tenant)
+        await after_commit(pg, after, tenant)
 
 
 LOCK_LIVE: Final = """
@@ -985,22 +968,20 @@ LOCK_LIVE: Final = """
     """
 
 
-async def _make_unlocked(
-    pg: Context, link: Link, tenant: int, batch: MoveBatch
-) -> dict[Fence, Row]:
-    free, held = await try_lock_links(pg, link, tenant, {_links(m) for m in batch.moves})
+async def _make_unlocked(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+    free, held = await try_lock_links(tx, tenant, {_links(m) for m in batch.moves})
     moves = [move for move in batch.moves if _links(move) in free]
-    rows = await link.fetch(LOCK_LIVE, tenant, [move.id for move in moves])
+    rows = await tx.fetch(LOCK_LIVE, tenant, [move.id for move in moves])
     locked = {row["id"]: row["is_cancelling"] for row in rows}
     ends = [m for m in moves if m.id in locked and (locked[m.id] or m.target in TERMINAL)]
     backs = [m for m in moves if m.id in locked and not locked[m.id] and m.target not in TERMINAL]
     made: dict[Fence, Row] = {}
     if backs:
-        backs = await requeue_ended_waits(pg, link, tenant, backs)
-        made |= await move_back(pg, link, tenant, batch.only(backs))
+        backs = await requeue_ended_waits(tx, tenant, backs)
+        made |= await move_back(tx, tenant, batch.only(backs))
     if ends:
-        ended = await end_moves(pg, link, tenant, batch.only(ends), is_linked=True, runs=held)
-        await follow_up(pg, link, tenant, ended.values(), held)
+        ended = await end_moves(tx, tenant, batch.only(ends), is_linked=True, runs=held)
+        await follow_up(tx, tenant, ended.values(), held)
         made |= ended
     return made
 
@@ -1025,11 +1006,11 @@ async def _judge(
     )
     if not doubtful:
         return verdicts, {}
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, batch.tenant)
-        recorded = await _recorded(pg, link, key, doubtful)
-        held = await _still_held(pg, link, key, batch.only(doubtful))
-        rows = await link.fetch(CURRENT, key, [move.id for move in doubtful])
+    async with pg.autocommit() as tx:
+        key = await pg.names.tenant(tx, batch.tenant)
+        recorded = await _recorded(tx, key, doubtful)
+        held = await _still_held(tx, key, batch.only(doubtful))
+        rows = await tx.fetch(CURRENT, key, [move.id for move in doubtful])
     current = {row["id"]: row["attempt"] for row in rows}
     again = {
         # With the links that it has, which whoever claimed it may not have known.
@@ -1065,10 +1046,8 @@ CURRENT: Final = f"""
     """
 
 
-async def _recorded(
-    pg: Context, link: Link, tenant: int, moves: Sequence[Transition]
-) -> dict[Fence, Row]:
-    rows = await link.fetch(RECORDED, tenant, [move.id for move in moves])
+async def _recorded(tx: Tx, tenant: int, moves: Sequence[Transition]) -> dict[Fence, Row]:
+    rows = await tx.fetch(RECORDED, tenant, [move.id for move in moves])
     return {(row["id"], row["attempt"]): row for row in rows}
 
 
@@ -1080,8 +1059,8 @@ STILL_HELD: Final = f"""
     """
 
 
-async def _still_held(pg: Context, link: Link, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
-    rows = await link.fetch(STILL_HELD, *batch.guard(tenant))
+async def _still_held(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+    rows = await tx.fetch(STILL_HELD, *batch.guard(tenant))
     return {(row["id"], row["attempt"]): row for row in rows}
 
 

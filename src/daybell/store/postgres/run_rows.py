@@ -41,8 +41,8 @@ from daybell.core.workflow.run import (
 )
 from daybell.errors import Unavailable
 from daybell.store.codec import NODE_CODES, NODE_STATES, RULE_CODES, RULES, STATE_CODES
-from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import Row
+from daybell.store.postgres.context import Tx
 from daybell.store.postgres.names import BEGAN
 from daybell.store.run_driver import stamp_node
 
@@ -171,8 +171,7 @@ ITEM_RESULTS: Final = """
 
 
 async def answer_asks(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     asks: Mapping[UUID, RunQuery | ReadIdentical],
     seen: RowCache,
@@ -186,16 +185,16 @@ async def answer_asks(
     found: dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]] = {}
     for kind, some in kinds.items():
         if kind is ReadIdentical:
-            found |= await _alike(pg, link, tenant, some)
+            found |= await _alike(tx, tenant, some)
         elif kind in (ReadSpecs, ReadResults, ReadItemResults):
-            found |= await _texts(pg, link, tenant, kind, some, seen)
+            found |= await _texts(tx, tenant, kind, some, seen)
         else:
-            found |= await _nodes(pg, link, tenant, kind, some, seen)
+            found |= await _nodes(tx, tenant, kind, some, seen)
     return found
 
 
 async def _nodes(
-    pg: Context, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
+    tx: Tx, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
 ) -> dict[UUID, list[Node]]:
     found: dict[UUID, list[Node]] = {run: [] for run in asks}
     if kind is ReadNodes and seen.nodes:
@@ -203,10 +202,10 @@ async def _nodes(
         asks = {run: ask for run, ask in asks.items() if ask.labels}
         if not asks:
             return found
-    query, arguments = _question(pg, kind, asks)
+    query, arguments = _question(kind, asks)
     first = arguments[0][0]
     specs, places = seen.specs.setdefault(first, {}), seen.places.setdefault(first, {})
-    for *few, spec, input, place, run in await link.fetch(query, tenant, *arguments):
+    for *few, spec, input, place, run in await tx.fetch(query, tenant, *arguments):
         node = _make_node(*few)
         if run is not None and run != first:
             specs, places = seen.specs.setdefault(run, {}), seen.places.setdefault(run, {})
@@ -218,18 +217,16 @@ async def _nodes(
     return found
 
 
-async def _alike(
-    pg: Context, link: Link, tenant: int, asks: Mapping[UUID, Any]
-) -> dict[UUID, list[WaitingGroup]]:
+async def _alike(tx: Tx, tenant: int, asks: Mapping[UUID, Any]) -> dict[UUID, list[WaitingGroup]]:
     found: dict[UUID, list[WaitingGroup]] = {run: [] for run in asks}
-    query, arguments = _question(pg, ReadIdentical, asks)
-    for run, rule, *counts, spec, labels, places in await link.fetch(query, tenant, *arguments):
+    query, arguments = _question(ReadIdentical, asks)
+    for run, rule, *counts, spec, labels, places in await tx.fetch(query, tenant, *arguments):
         found[run].append(WaitingGroup(RULES[rule], Counts(*counts), spec, labels, places))
     return found
 
 
 async def _texts(
-    pg: Context, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
+    tx: Tx, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
 ) -> dict[UUID, dict[str, Any]]:
     found: dict[UUID, dict[str, Any]] = {run: {} for run in asks}
     if kind is ReadSpecs:
@@ -240,15 +237,13 @@ async def _texts(
         }
         asks = {run: ask for run, ask in missing.items() if ask.labels}
     if asks:
-        query, arguments = _question(pg, kind, asks)
-        for run, label, *values in await link.fetch(query, tenant, *arguments):
+        query, arguments = _question(kind, asks)
+        for run, label, *values in await tx.fetch(query, tenant, *arguments):
             found[run][label] = values[0] if len(values) == 1 else tuple(values)
     return found
 
 
-def _question(
-    pg: Context, kind: type[Any], asks: Mapping[UUID, Any]
-) -> tuple[str, list[list[Any]]]:
+def _question(kind: type[Any], asks: Mapping[UUID, Any]) -> tuple[str, list[list[Any]]]:
     limited = {
         ReadTodo: GOING_ON,
         ReadReady: READY,
@@ -435,8 +430,7 @@ CHANGE_ALL: Final = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*number
 
 
 async def write_steps(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     held: Mapping[UUID, LockedRun],
     steps: Mapping[UUID, Advance],
@@ -453,26 +447,24 @@ async def write_steps(
         if node.label not in marked[run]
     ]
     if len(changed) >= ALIKE_MIN:
-        changed = await _end_nodes(pg, link, changed, seen)
+        changed = await _end_nodes(tx, changed, seen)
     for run in steps:
-        await _end_moved(pg, link, run, seen.moved.get(run, ()))
+        await _end_moved(tx, run, seen.moved.get(run, ()))
     rows = transpose_rows([_run_row(step, held[run].now) for run, step in steps.items()])
     if changed:
-        await link.execute(CHANGE_ALL, tenant, *_trimmed(changed), *rows)
+        await tx.execute(CHANGE_ALL, tenant, *_trimmed(changed), *rows)
     else:
-        await link.execute(CHANGE_RUNS, tenant, *rows)
+        await tx.execute(CHANGE_RUNS, tenant, *rows)
     new = [
         (run, _stamped(one, held[run].now), step.results)
         for run, step in steps.items()
         for one in step.new
     ]
     if new:
-        await add_nodes(pg, link, tenant, new)
+        await add_nodes(tx, tenant, new)
 
 
-async def _end_nodes(
-    pg: Context, link: Link, changed: Sequence[Changed], seen: RowCache
-) -> list[Changed]:
+async def _end_nodes(tx: Tx, changed: Sequence[Changed], seen: RowCache) -> list[Changed]:
     """Write usual ends, if there are many; answers the rest."""
     alike: dict[tuple[Any, ...], list[Changed]] = {}
     rest: list[Changed] = []
@@ -490,8 +482,7 @@ async def _end_nodes(
         results = [result for _, _, result in some]
         places = seen.places[run]
         await _end_alike(
-            pg,
-            link,
+            tx,
             run,
             [places[node.label] for _, node, _ in some],
             [node.started_at for _, node, _ in some],
@@ -504,7 +495,7 @@ async def _end_nodes(
     return rest
 
 
-async def _end_moved(pg: Context, link: Link, run: UUID, moved: Iterable[EndedGroup]) -> None:
+async def _end_moved(tx: Tx, run: UUID, moved: Iterable[EndedGroup]) -> None:
     alike: dict[tuple[int, Instant], list[EndedGroup]] = {}
     for one in moved:
         told = len(one.same.edges) if one.same.group is None else 1
@@ -512,23 +503,21 @@ async def _end_moved(pg: Context, link: Link, run: UUID, moved: Iterable[EndedGr
     for (told, finished_at), some in alike.items():
         places = [place for one in some for place in one.places]
         starts = [start for one in some for start in one.starts]
-        await _end_alike(pg, link, run, places, starts, [], SUCCEEDED, told, finished_at, None)
+        await _end_alike(tx, run, places, starts, [], SUCCEEDED, told, finished_at, None)
 
 
-async def _end_alike(
-    pg: Context, link: Link, run: UUID, places: list[Ctid], *values: object
-) -> None:
-    answer = await link.execute(END_NODES, run, places, *values)
+async def _end_alike(tx: Tx, run: UUID, places: list[Ctid], *values: object) -> None:
+    answer = await tx.execute(END_NODES, run, places, *values)
     if answer != f"UPDATE {len(places)}":
         raise Unavailable("nodes of this run were moved by others; try again")
 
 
-async def add_nodes(pg: Context, link: Link, tenant: int, new: Iterable[New]) -> None:
+async def add_nodes(tx: Tx, tenant: int, new: Iterable[New]) -> None:
     """Keep new nodes: of a run that begins, or items of a mapped one."""
     # What is zero, false or NULL in all of them is so by itself.
     named = _inserted(tenant, list(new))
     used = {name: column for name, column in named.items() if any(column)}
-    await link.copy_records_to_table(
+    await tx.copy_records_to_table(
         "node",
         schema_name="daybell",
         columns=tuple(used),

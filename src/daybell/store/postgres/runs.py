@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -18,8 +19,8 @@ from daybell.core.workflow.restart import restart
 from daybell.core.workflow.run import Plan, RunDetail, Spec
 from daybell.errors import Unavailable
 from daybell.store.codec import STATES
-from daybell.store.postgres.connection import SNAPSHOT, Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import SNAPSHOT, Row
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued, resolve
 from daybell.store.postgres.gates import charge
 from daybell.store.postgres.names import Outdated, Specs
@@ -70,12 +71,13 @@ _read_spec = msgspec.json.Decoder(Spec).decode
 async def expand(pg: Context, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
     key = await pg.names.prepare_lanes(tenant, _lanes(claimed, plan))
     with pg.db.at_pace(pace_of(len(plan.nodes))):
-        is_made = await pg.db.settled(lambda: _expand(pg, key, worker, claimed, plan))
+        after = AfterCommit()
+        is_made = await pg.db.settled(lambda: _expand(pg, after, key, worker, claimed, plan))
     if is_made is None:
         return not await apply(pg, tenant, worker=worker, transitions=[after_cancel(claimed)])
     if is_made:
         settle_leases(pg, worker, {claimed.lease: 1})
-        await after_commit(pg, key)
+        await after_commit(pg, after, key)
     return is_made
 
 
@@ -100,30 +102,29 @@ BEGIN_AGAIN: Final = """
 
 
 async def _expand(
-    pg: Context, tenant: int, worker: UUID, claimed: Claimed, plan: Plan
+    pg: Context, after: AfterCommit, tenant: int, worker: UUID, claimed: Claimed, plan: Plan
 ) -> bool | None:
     """Begin a run. None: it is to be cancelled instead."""
     leases = count_by_lease([claimed])
     guard = (tenant, worker, list(leases), *fence_columns([claimed], leases))
-    async with pg.db.transaction() as link:
-        _, held = await lock_links_of(pg, link, tenant, "live", [claimed.id], [claimed.id])
-        row = await link.fetchrow(EXPAND, *guard)
+    async with pg.transaction(after=after) as tx:
+        _, held = await lock_links_of(tx, tenant, "live", [claimed.id], [claimed.id])
+        row = await tx.fetchrow(EXPAND, *guard)
         if row is None:
-            is_cancelled = await link.fetchval(IS_CANCELLED, *guard)
+            is_cancelled = await tx.fetchval(IS_CANCELLED, *guard)
             return None if is_cancelled else False
         if claimed.id in held:  # it was put back, and goes on with what it has
-            await link.execute(BEGIN_AGAIN, tenant, claimed.id)
+            await tx.execute(BEGIN_AGAIN, tenant, claimed.id)
             one = held[claimed.id]
             held[claimed.id] = replace(one, run=replace(one.run, is_todo=True), is_finished=False)
         else:
-            held[claimed.id] = await _begin(pg, link, tenant, claimed.id, row, held, plan)
-        await follow_up(pg, link, tenant, (), held, {claimed.id: ()})
+            held[claimed.id] = await _begin(tx, tenant, claimed.id, row, held, plan)
+        await follow_up(tx, tenant, (), held, {claimed.id: ()})
     return True
 
 
 async def _begin(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     id: UUID,
     row: Row,
@@ -136,8 +137,8 @@ async def _begin(
     depth = 0 if around is None else around.depth + 1
     check_level(depth + 1)
     parent = None if around is None else row["parent"]
-    await keep_run(pg, link, tenant, run, row, depth=depth, parent=parent)
-    await add_nodes(pg, link, tenant, ((id, new, {}) for new in plan.nodes))
+    await keep_run(tx, tenant, run, row, depth=depth, parent=parent)
+    await add_nodes(tx, tenant, ((id, new, {}) for new in plan.nodes))
     return LockedRun(
         run=run,
         job=row["job"],
@@ -153,9 +154,9 @@ async def _begin(
 async def advance(pg: Context, tenant: str, run: UUID) -> bool:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
-    has_more = await advance_run(pg, key, run)
-    pg.unfinished.pop((key, run), None)  # the caller knows
-    notify_after_commit(pg)
+    after = AfterCommit()
+    has_more = await advance_run(pg, after, key, run)
+    notify_after_commit(pg, after)
     return bool(has_more)
 
 
@@ -191,12 +192,12 @@ async def advance_runs(pg: Context, *, limit: int = 100) -> int:
     async with pg.db.link() as link:
         rows = await link.fetch(UNFINISHED, limit)
     found = {(row["tenant"], row["id"]): row["is_stopping"] for row in rows}
-    advanced = 0
+    advanced, after = 0, AfterCommit()
     for (tenant, run), is_stopping in list(found.items())[:limit]:
         try:
             if is_stopping:
-                await stop_run(pg, tenant, run)
-            elif await advance_run(pg, tenant, run, wait=False) is None:
+                await stop_run(pg, after, tenant, run)
+            elif await advance_run(pg, after, tenant, run, wait=False) is None:
                 continue
         except Unavailable:
             raise
@@ -204,9 +205,9 @@ async def advance_runs(pg: Context, *, limit: int = 100) -> int:
             # One run that cannot go on must not keep the others from it.
             logger.exception("run %s cannot go on", run)
             continue
-        pg.unfinished.pop((tenant, run), None)
         advanced += is_stopping is not None  # others may have taken the room
-    notify_after_commit(pg)
+    after.continue_runs.clear()  # the next call continues them
+    await after_commit(pg, after, None)
     return advanced
 
 
@@ -247,11 +248,12 @@ async def rerun(
     check_batch([new])
     for _ in range(STALE_TRIES):
         specs = await resolve(pg, tenant, [new], fresh=True)
+        after = AfterCommit()
         with suppress(Outdated):
             answer = await pg.db.settled(
-                lambda specs=specs: _rerun(pg, specs, old.execution, new, labels)
+                partial(_rerun, pg, after, specs, old.execution, new, labels)
             )
-            await notify_enqueued(pg, specs)
+            await notify_enqueued(pg, after, specs)
             return answer
     raise Unavailable("this job changes faster than it can be enqueued; try again")
 
@@ -263,21 +265,26 @@ TAKE_VERSION: Final = """
 
 
 async def _rerun(
-    pg: Context, specs: Specs, old: Execution, new: NewExecution, labels: Sequence[str] | None
+    pg: Context,
+    after: AfterCommit,
+    specs: Specs,
+    old: Execution,
+    new: NewExecution,
+    labels: Sequence[str] | None,
 ) -> Enqueued:
     tenant = specs.tenant
-    async with pg.db.transaction() as link:
-        (answer,) = await enqueue_on(pg, link, specs, [new], repeat=True)
-        held = (await lock_runs(pg, link, tenant, [old.id])).get(old.id)
+    async with pg.transaction(after=after) as tx:
+        (answer,) = await enqueue_on(tx, specs, [new], repeat=True)
+        held = (await lock_runs(tx, tenant, [old.id])).get(old.id)
         if held is None or old.state not in TERMINAL or not is_run_over(held.run):
             raise restart_refusal(old.id, old.state)
-        nodes = await all_nodes(pg, link, tenant, old.id)
+        nodes = await all_nodes(tx, tenant, old.id)
         again = restart(held.run, nodes, labels=labels, id=new.id)
         if new.id in specs.made:
-            row = await link.fetchrow(TAKE_VERSION, tenant, new.id, old.version)
-            await take_over(pg, link, tenant, old.id, again, row)
-            if (await pg.names.quotas(link, tenant)).limits_enqueues:
-                await charge(pg, link, tenant, len(specs.made))
+            row = await tx.fetchrow(TAKE_VERSION, tenant, new.id, old.version)
+            await take_over(tx, tenant, old.id, again, row)
+            if (await pg.names.quotas(tx, tenant)).limits_enqueues:
+                await charge(tx, tenant, len(specs.made))
     return answer
 
 

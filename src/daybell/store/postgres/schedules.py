@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from math import ceil, inf
 from typing import Any, Final
 from uuid import UUID
@@ -40,8 +41,8 @@ from daybell.core.schedule import (
 from daybell.core.units import Instant, Seconds
 from daybell.errors import JobNotFound, NotFound, Unavailable, UsageError, shown
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
-from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import Row
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.enqueue import (
     MARKS_EXIST,
     STALE_TRIES,
@@ -146,7 +147,7 @@ async def fire_alike(pg: Context, tenant: str, firings: Sequence[Firing]) -> set
             raise
         return set()
     if fired:
-        await notify_enqueued(pg, specs)
+        pg.notifier.touch(specs.tenant, specs.queues)
     return fired
 
 
@@ -292,16 +293,15 @@ ADVANCEABLE: Final = """
 
 
 async def _fire_all(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
-    left = sorted(firings, key=group_by_schedule)
+    left: list[Firing] = sorted(firings, key=group_by_schedule)
     for attempt in range(STALE_TRIES):
         if not left:
             return [False] * len(firings)
         executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
+        after = AfterCommit()
         try:
             specs = await resolve(pg, tenant, executions, fresh=attempt > 0)
-            advanced = await pg.db.settled(
-                lambda s=specs, left=left: _fire(pg, s, left), patient=False
-            )
+            advanced = await pg.db.settled(partial(_fire, pg, after, specs, left), patient=False)
         except Outdated:
             continue
         except NotFound:
@@ -311,7 +311,7 @@ async def _fire_all(pg: Context, tenant: str, firings: list[Firing]) -> list[boo
             if attempt < STALE_TRIES - 1:
                 continue
             raise
-        await notify_enqueued(pg, specs)
+        await notify_enqueued(pg, after, specs)
         return [firing.schedule in advanced for firing in firings]
     raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
 
@@ -351,18 +351,18 @@ ADVANCE: Final = """
     """
 
 
-async def _fire(pg: Context, specs: Specs, firings: list[Firing]) -> set[UUID]:
-    async with pg.db.transaction() as link:
-        return await advance_cursors(pg, link, specs, firings)
+async def _fire(pg: Context, after: AfterCommit, specs: Specs, firings: list[Firing]) -> set[UUID]:
+    async with pg.transaction(after=after) as tx:
+        return await advance_cursors(tx, specs, firings)
 
 
 async def advance_cursors(
-    pg: Context, link: Link, specs: Specs, firings: list[Firing], *, paused: bool = False
+    tx: Tx, specs: Specs, firings: list[Firing], *, paused: bool = False
 ) -> set[UUID]:
     """Fire in the caller's transaction; answers which cursors were moved on."""
-    firings = await _recordable(pg, link, specs, firings)
+    firings = await _recordable(tx, specs, firings)
     counts = [_counts(firing) for firing in firings]
-    rows = await link.fetch(
+    rows = await tx.fetch(
         ADVANCE,
         specs.tenant,
         [firing.schedule for firing in firings],
@@ -380,10 +380,10 @@ async def advance_cursors(
     before = {row["id"]: row["before"] for row in rows}
     ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
     if ticks:
-        refused = await _record(pg, link, specs, ticks, before)
+        refused = await _record(tx, specs, ticks, before)
         ended = {f.schedule for f, _ in ticks if f.is_over} - refused
         if ended:
-            await link.execute(END_DELAYS, specs.tenant, sorted(ended))
+            await tx.execute(END_DELAYS, specs.tenant, sorted(ended))
     return set(before)
 
 
@@ -393,7 +393,7 @@ ON_RECORD: Final = """
     """
 
 
-async def _recordable(pg: Context, link: Link, specs: Specs, firings: list[Firing]) -> list[Firing]:
+async def _recordable(tx: Tx, specs: Specs, firings: list[Firing]) -> list[Firing]:
     """Those whose missed ranges would not be lost, because a tick of that name is on record.
     None comes to be so after this look: whoever records one moves the cursor.
     """
@@ -401,7 +401,7 @@ async def _recordable(pg: Context, link: Link, specs: Specs, firings: list[Firin
     if not missed:
         return firings
     ids, times = [id for id, _ in missed], [at for _, at in missed]
-    rows = await link.fetch(ON_RECORD, specs.tenant, ids, times)
+    rows = await tx.fetch(ON_RECORD, specs.tenant, ids, times)
     lost = {row["schedule"] for row in rows}
     return [firing for firing in firings if firing.schedule not in lost]
 
@@ -420,10 +420,10 @@ RECORD: Final = """
 
 
 async def _record(
-    pg: Context, link: Link, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
+    tx: Tx, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
 ) -> set[UUID]:
     """Answers the schedules of which not every tick was fired that should be."""
-    rows = await link.fetch(
+    rows = await tx.fetch(
         RECORD,
         specs.tenant,
         [firing.schedule for firing, _ in ticks],
@@ -444,23 +444,23 @@ async def _record(
             fired.append((firing, tick, tick.execution))
     if fired:
         executions = [execution for _, _, execution in fired]
-        answers = await enqueue_on(pg, link, specs, executions, are_locked=True)
+        answers = await enqueue_on(tx, specs, executions, are_locked=True)
         for (firing, tick, _), answer in zip(fired, answers, strict=True):
             became.add(firing, tick, answer)
         made = sum(answer.created and not answer.skipped for answer in answers)
-        made -= await _rule_out(pg, link, specs.tenant, [tick for _, tick, _ in fired])
-        await count_ticks(pg, link, specs.tenant, made)
+        made -= await _rule_out(tx, specs.tenant, [tick for _, tick, _ in fired])
+        await count_ticks(tx, specs.tenant, made)
     if became.is_unexpected:
-        await _correct(pg, link, specs, became, before)
+        await _correct(tx, specs, became, before)
     return set(became.refused())
 
 
-async def _rule_out(pg: Context, link: Link, tenant: int, ticks: Sequence[Tick]) -> int:
+async def _rule_out(tx: Tx, tenant: int, ticks: Sequence[Tick]) -> int:
     """Skip the executions of ticks that a rule said no to; answers how many."""
     ended = 0
     for reason in {tick.reason for tick in ticks if tick.ruled_out is not None}:
         ids = [t.ruled_out for t in ticks if t.ruled_out is not None and t.reason == reason]
-        _, pending = await end_pending(pg, link, tenant, ids, State.SKIPPED, reason)
+        _, pending = await end_pending(tx, tenant, ids, State.SKIPPED, reason)
         ended += len(pending)
     return ended
 
@@ -495,15 +495,14 @@ BEGIN_ANEW: Final = """
 
 
 async def _correct(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     specs: Specs,
     became: FiringOutcome,
     before: Mapping[UUID, Instant | None],
 ) -> None:
     """Put right what was written as if all had gone well."""
     if became.skipped:
-        await link.execute(
+        await tx.execute(
             SKIPPED,
             specs.tenant,
             [firing.schedule for firing, _ in became.skipped],
@@ -512,7 +511,7 @@ async def _correct(
             OVERLAP,
         )
     if became.held:  # its unique key is held: the tick stands for the holder
-        await link.execute(
+        await tx.execute(
             HELD_BY,
             specs.tenant,
             [firing.schedule for firing, _, _ in became.held],
@@ -520,7 +519,7 @@ async def _correct(
             [holder for _, _, holder in became.held],
         )
     wrong = became.miscounts()
-    await link.execute(
+    await tx.execute(
         RECOUNT,
         specs.tenant,
         list(wrong),
@@ -531,8 +530,8 @@ async def _correct(
     )
     going = {one: at for one, at in became.refused().items() if at is not None}
     if going:
-        await link.execute(GO_ON, specs.tenant, list(going), list(going.values()))
-    await link.execute(BEGIN_ANEW, specs.tenant, sorted(became.idle()))
+        await tx.execute(GO_ON, specs.tenant, list(going), list(going.values()))
+    await tx.execute(BEGIN_ANEW, specs.tenant, sorted(became.idle()))
 
 
 class FiringOutcome(msgspec.Struct):
@@ -647,21 +646,20 @@ async def put_schedules(pg: Context, tenant: str, schedules: Sequence[NewSchedul
     names = sorted({schedule.job for schedule in schedules})
 
     async def work() -> None:
-        async with pg.db.transaction() as link:
-            key = await pg.names.tenant(link, tenant)
-            jobs = {row["name"]: row["key"] for row in await link.fetch(LOCK_JOBS, key, names)}
+        async with pg.transaction() as tx:
+            key = await pg.names.tenant(tx, tenant)
+            jobs = {row["name"]: row["key"] for row in await tx.fetch(LOCK_JOBS, key, names)}
             for name in names:
                 if name not in jobs:
                     raise JobNotFound(f"no job named {shown(name)}; define it first")
-            await write_schedules(pg, link, key, schedules, jobs)
+            await write_schedules(tx, key, schedules, jobs)
 
     await pg.db.settled(work)
     pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
 
 
 async def write_schedules(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: int,
     schedules: Sequence[NewSchedule],
     jobs: dict[str, int],
@@ -672,8 +670,8 @@ async def write_schedules(
     says the same as before may keep its cursor.
     """
     latest = {schedule.id: schedule for schedule in schedules}.values()
-    await link.execute(MAKE_JOB_GATES, tenant, [gate_of(name) for name in jobs])
-    await link.execute(
+    await tx.execute(MAKE_JOB_GATES, tenant, [gate_of(name) for name in jobs])
+    await tx.execute(
         PUT,
         tenant,
         [schedule.id for schedule in latest],
@@ -692,18 +690,18 @@ async def write_schedules(
         [schedule.own_gate for schedule in latest],
     )
     own = {gate_of(schedule.job, schedule.id) for schedule in latest if schedule.own_gate}
-    await _make_own_gates(pg, link, tenant, own)
+    await _make_own_gates(tx, tenant, own)
 
 
-async def _make_own_gates(pg: Context, link: Link, tenant: int, keys: set[str]) -> None:
+async def _make_own_gates(tx: Tx, tenant: int, keys: set[str]) -> None:
     """Make the gates of schedules. One that is there is locked: `remove_gates`, which does not
     see the schedule before this commits, steps over it, or has removed it.
     """
     if keys:
-        rows = await link.fetch(MAKE_JOB_GATES, tenant, sorted(keys))
+        rows = await tx.fetch(MAKE_JOB_GATES, tenant, sorted(keys))
         found = keys - {row["key"] for row in rows}
         if found:
-            await lock_gates(pg, link, tenant, found)
+            await lock_gates(tx, tenant, found)
 
 
 async def delete_schedules(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
@@ -762,11 +760,11 @@ async def due_schedules(
     # A row may be put elsewhere in the order meanwhile; `fire` compares the cursor anyway.
     locking = "FOR SHARE OF s SKIP LOCKED" if free else ""
     place = (-inf, UUID(int=0)) if after is None else (after.next_at, after.id)
-    async with pg.db.link() as link:
+    async with pg.autocommit() as tx:
         query = DUE_SCHEDULES.format(locking=locking)
-        rows = await link.fetch(query, limit + 1, *place)
+        rows = await tx.fetch(query, limit + 1, *place)
         now: Instant = rows[0]["now"]
-        found = await _read_schedules(pg, link, rows)
+        found = await _read_schedules(tx, rows)
     due = [one for one in found[:limit] if one.next_at is not None and one.next_at <= now]
     rest = found[len(due) :]
     return Due(now=now, schedules=tuple(due), next_at=rest[0].next_at if rest else None)
@@ -808,16 +806,16 @@ async def schedules_ahead(
     pg: Context, *, by: Seconds, limit: int = 1000, after: UUID | None = None
 ) -> Due:
     check_limit(limit, most=FIRE_BATCH_MAX)
-    async with pg.db.link() as link:
-        rows = await link.fetch(AHEAD, by, limit, after)
-        found = await _read_schedules(pg, link, rows)
+    async with pg.autocommit() as tx:
+        rows = await tx.fetch(AHEAD, by, limit, after)
+        found = await _read_schedules(tx, rows)
     return Due(now=rows[0]["now"], schedules=tuple(found))
 
 
-async def _read_schedules(pg: Context, link: Link, rows: Sequence[Row]) -> list[Schedule]:
+async def _read_schedules(tx: Tx, rows: Sequence[Row]) -> list[Schedule]:
     """The schedules in rows that say the time as well, if nothing else."""
     keys = {row["tenant"] for row in rows if row["id"] is not None}
-    names = {key: await pg.names.tenant_name(link, key) for key in keys}
+    names = {key: await tx.pg.names.tenant_name(tx, key) for key in keys}
     return [read_schedule(row, names[row["tenant"]]) for row in rows if row["id"] is not None]
 
 
@@ -879,9 +877,9 @@ JOB_KEY: Final = """
 
 async def pause_job(pg: Context, tenant: str, name: str, *, note: str = "") -> None:
     async def work() -> None:
-        async with pg.db.transaction() as link:
-            key = await pg.names.tenant(link, tenant)
-            await stop_schedules(pg, link, await _job(pg, link, key, name), note)
+        async with pg.transaction() as tx:
+            key = await pg.names.tenant(tx, tenant)
+            await stop_schedules(tx, await _job(tx, key, name), note)
 
     await pg.db.settled(work)
 
@@ -897,11 +895,12 @@ async def resume_job(pg: Context, tenant: str, name: str, firings: Sequence[Firi
     executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
     for attempt in range(STALE_TRIES):
         specs = await resolve(pg, tenant, executions, fresh=attempt > 0)
+        after = AfterCommit()
         try:
-            await pg.db.settled(lambda s=specs: _resume(pg, s, name, left))
+            await pg.db.settled(partial(_resume, pg, after, specs, name, left))
         except Outdated:
             continue
-        await notify_enqueued(pg, specs)
+        await notify_enqueued(pg, after, specs)
         pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
         return
     raise Unavailable("this job changes faster than it can be resumed; try again")
@@ -912,16 +911,18 @@ async def resume_job(pg: Context, tenant: str, name: str, firings: Sequence[Firi
 LOCK_PAUSED: Final = "SELECT FROM daybell.schedule WHERE job = $1 ORDER BY id FOR NO KEY UPDATE"
 
 
-async def _resume(pg: Context, specs: Specs, name: str, firings: list[Firing]) -> None:
-    async with pg.db.transaction() as link:
-        job = await _job(pg, link, specs.tenant, name)
-        await link.execute(LOCK_PAUSED, job)
-        await advance_cursors(pg, link, specs, firings, paused=True)
-        await link.execute(RESUME, job)
+async def _resume(
+    pg: Context, after: AfterCommit, specs: Specs, name: str, firings: list[Firing]
+) -> None:
+    async with pg.transaction(after=after) as tx:
+        job = await _job(tx, specs.tenant, name)
+        await tx.execute(LOCK_PAUSED, job)
+        await advance_cursors(tx, specs, firings, paused=True)
+        await tx.execute(RESUME, job)
 
 
-async def _job(pg: Context, link: Link, tenant: int, name: str) -> int:
-    job = await link.fetchval(JOB_KEY, tenant, name)
+async def _job(tx: Tx, tenant: int, name: str) -> int:
+    job = await tx.fetchval(JOB_KEY, tenant, name)
     if job is None:
         raise JobNotFound(f"no job named {shown(name)}")
     return job
@@ -1057,9 +1058,9 @@ UPSTREAM_JOBS: Final = """
     """
 
 
-async def _keys(pg: Context, link: Link, tenant: str, names: Sequence[str]) -> list[int | None]:
-    owner = await pg.names.tenant(link, tenant)
-    rows = await link.fetch(UPSTREAM_JOBS, owner, sorted(set(names)))
+async def _keys(tx: Tx, tenant: str, names: Sequence[str]) -> list[int | None]:
+    owner = await tx.pg.names.tenant(tx, tenant)
+    rows = await tx.fetch(UPSTREAM_JOBS, owner, sorted(set(names)))
     keys = {row["name"]: row["key"] for row in rows}
     return [keys.get(name) for name in names]
 
@@ -1098,9 +1099,9 @@ async def ended_since(
     pg: Context, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
 ) -> list[Ended]:
     times = [since for _, since in jobs]
-    async with pg.db.link() as link:
-        keys = await _keys(pg, link, tenant, [name for name, _ in jobs])
-        rows = await link.fetch(ENDED_SINCE, keys, times, thoroughly)
+    async with pg.autocommit() as tx:
+        keys = await _keys(tx, tenant, [name for name, _ in jobs])
+        rows = await tx.fetch(ENDED_SINCE, keys, times, thoroughly)
     return [
         Ended(
             succeeded_at=row["succeeded_at"],
@@ -1154,9 +1155,9 @@ UPSTREAM: Final = f"""
 
 
 async def upstream(pg: Context, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
-    async with pg.db.link() as link:
-        keys = await _keys(pg, link, tenant, [name for name, _ in jobs])
-        rows = await link.fetch(UPSTREAM, keys, [at for _, at in jobs])
+    async with pg.autocommit() as tx:
+        keys = await _keys(tx, tenant, [name for name, _ in jobs])
+        rows = await tx.fetch(UPSTREAM, keys, [at for _, at in jobs])
     return [
         Upstream(
             state=None if row["state"] is None else STATES[row["state"]],
@@ -1198,36 +1199,38 @@ RELEASE: Final = f"""
 
 
 async def release_dependents(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+    after = AfterCommit()
+
     async def work() -> int:
-        async with pg.db.transaction() as link:
-            owner = await pg.names.tenant(link, tenant)
-            waiting = await link.fetch(STILL_WAITING, owner, list(ids))
+        async with pg.transaction(after=after) as tx:
+            owner = await pg.names.tenant(tx, tenant)
+            waiting = await tx.fetch(STILL_WAITING, owner, list(ids))
             gates = {row["gate"] for row in waiting if row["gate"] is not None}
             if gates:
-                await lock_gates(pg, link, owner, gates)
-            rows = await link.fetch(RELEASE, owner, [row["id"] for row in waiting])
+                await lock_gates(tx, owner, gates)
+            rows = await tx.fetch(RELEASE, owner, [row["id"] for row in waiting])
             lanes = {row["filled"] for row in rows if row["filled"] is not None}
-            await mark_lanes_claimable(pg, link, owner, lanes)
+            await mark_lanes_claimable(tx, owner, lanes)
             return len(rows)
 
     count = await pg.db.settled(work)
-    notify_claimable(pg)
+    notify_claimable(pg, after)
     return count
 
 
 async def rule_out_dependents(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+    after = AfterCommit()
+
     async def work() -> tuple[int, int]:
-        async with pg.db.transaction() as link:
-            owner = await pg.names.tenant(link, tenant)
-            await lock_links_of(pg, link, owner, "live", ids)
-            waiting = await fetch_ids(link, f"{STILL_WAITING} FOR UPDATE", owner, ids)
-            _, ended = await end_pending(
-                pg, link, owner, sorted(waiting), State.SKIPPED, UPSTREAM_FAILED
-            )
+        async with pg.transaction(after=after) as tx:
+            owner = await pg.names.tenant(tx, tenant)
+            await lock_links_of(tx, owner, "live", ids)
+            waiting = await fetch_ids(tx, f"{STILL_WAITING} FOR UPDATE", owner, ids)
+            _, ended = await end_pending(tx, owner, sorted(waiting), State.SKIPPED, UPSTREAM_FAILED)
             return owner, len(ended)
 
     owner, count = await pg.db.settled(work)
-    await after_commit(pg, owner)
+    await after_commit(pg, after, owner)
     return count
 
 

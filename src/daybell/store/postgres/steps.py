@@ -38,8 +38,8 @@ from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import ExecutionNotFound
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES, STEP_CODES, STEP_KINDS
-from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import Row
+from daybell.store.postgres.context import Context, Tx
 from daybell.store.postgres.gates import end_waits
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.queue import HELD, IS_HELD, count_by_lease, fence_columns
@@ -91,23 +91,22 @@ async def publish(pg: Context, tenant: str, event: NewEvent) -> Published:
 
 async def _publish(pg: Context, tenant: str, new: NewEvent, facts: Facts) -> Published:
     resumed, queues = 0, list[str]()
-    async with pg.db.transaction() as link:
-        owner = await pg.names.tenant(link, tenant)
-        if new.execution is not None and not await link.fetchval(IS_KNOWN, owner, new.execution):
+    async with pg.transaction() as tx:
+        owner = await pg.names.tenant(tx, tenant)
+        if new.execution is not None and not await tx.fetchval(IS_KNOWN, owner, new.execution):
             raise ExecutionNotFound(f"no execution {new.execution}")
-        await link.execute(SHARE_NAME, name_lock(owner, new.name))
+        await tx.execute(SHARE_NAME, name_lock(owner, new.name))
         fields = (new.id, new.source, new.name, new.data, new.execution, new.time)
         filed = facts.filed(new.execution)
-        kept = await link.fetchrow(KEEP_EVENT, owner, *fields, filed)
+        kept = await tx.fetchrow(KEEP_EVENT, owner, *fields, filed)
         if kept is None:
             admin.skip_entry(pg.db)
             return Published(created=False)
-        ids = await _candidates(pg, link, owner, new, facts)
+        ids = await _candidates(tx, owner, new, facts)
         if ids:
             event = Event(received_at=kept["received_at"], **asdict(new))
             resumed, queues = await end_waits(
-                pg,
-                link,
+                tx,
                 owner,
                 ids,
                 lambda wait: (
@@ -164,12 +163,10 @@ async def node_waits(
             last = rows[-1]["id"], rows[-1]["n"]
 
 
-async def _candidates(
-    pg: Context, link: Link, owner: int, event: NewEvent, facts: Facts
-) -> list[UUID]:
+async def _candidates(tx: Tx, owner: int, event: NewEvent, facts: Facts) -> list[UUID]:
     if event.execution is not None:
         return [event.execution]
-    rows = await link.fetch(WAITS_BY_KEY, owner, event.name, facts.keys)
+    rows = await tx.fetch(WAITS_BY_KEY, owner, event.name, facts.keys)
     return list({row["execution"] for row in rows if facts.meet(row["match"])})
 
 
@@ -263,12 +260,12 @@ EARLIER_EVENTS: Final = f"""
 
 
 async def find_earlier(
-    pg: Context, link: Link, owner: int, left: list[Search], taken: set[tuple[UUID, int | None]]
+    tx: Tx, owner: int, left: list[Search], taken: set[tuple[UUID, int | None]]
 ) -> dict[StepKey, Row]:
     """For each wait the first event that fits and that no other wait of its execution got."""
     found: dict[StepKey, Row] = {}
     while left:
-        rows = await link.fetch(
+        rows = await tx.fetch(
             EARLIER_EVENTS,
             owner,
             list(range(len(left))),
@@ -284,23 +281,21 @@ async def find_earlier(
             events, search = [_age(row) for row in some], searches[int(place)]
             free = [it for it in events if (search.wait.id, it[1]) not in taken]
             choices.append(Choice(search, free, events[-1] if len(events) == EARLIER_MAX else None))
-        left += await _choose(pg, link, choices, found)
+        left += await _choose(tx, choices, found)
     return found
 
 
 EVENTS_BY_NUMBER: Final = f"SELECT {EVENT} FROM daybell.event e WHERE e.number = ANY($1::bigint[])"
 
 
-async def _choose(
-    pg: Context, link: Link, choices: list[Choice], found: dict[StepKey, Row]
-) -> list[Search]:
+async def _choose(tx: Tx, choices: list[Choice], found: dict[StepKey, Row]) -> list[Search]:
     """Look at what each may get, the first of all, then the second: they are large, but often
     the same. Answers where to look on.
     """
     left: list[Search] = []
     while choices:
         numbers = {choice.events[0][1] for choice in choices if choice.events}
-        rows = await link.fetch(EVENTS_BY_NUMBER, list(numbers)) if numbers else []
+        rows = await tx.fetch(EVENTS_BY_NUMBER, list(numbers)) if numbers else []
         events = {row["number"]: (row, Facts(row["data"])) for row in rows}
         again: list[Choice] = []
         for choice in choices:
@@ -351,9 +346,9 @@ async def record(
     check_steps(steps)
     rounds = _rounds(steps)
     if len(rounds) == 1 and not any(map(_is_wait, steps)):
-        async with pg.db.link() as link:
-            owner = await pg.names.tenant(link, tenant)
-            made = [await _write_plain(pg, link, owner, worker, rounds[0].values())]
+        async with pg.autocommit() as tx:
+            owner = await pg.names.tenant(tx, tenant)
+            made = [await _write_plain(tx, owner, worker, rounds[0].values())]
     else:
         made = await pg.db.settled(lambda: _record_rounds(pg, tenant, worker, rounds))
     answers: dict[int, Step] = {}
@@ -377,19 +372,19 @@ async def _record_rounds(
     pg: Context, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
 ) -> list[dict[StepKey, Step]]:
     made: list[dict[StepKey, Step]] = []
-    async with pg.db.transaction() as link:
-        owner = await pg.names.tenant(link, tenant)
+    async with pg.transaction() as tx:
+        owner = await pg.names.tenant(tx, tenant)
         steps = [step for one in rounds for step in one.values()]
         for number in sorted({name_lock(owner, it.event) for it in steps if it.event}):
-            await link.execute(LOCK_NAME, number)
+            await tx.execute(LOCK_NAME, number)
         guard = _guard(owner, worker, steps)
-        rows = await link.fetch(LOCK_HELD, *guard)
+        rows = await tx.fetch(LOCK_HELD, *guard)
         held = {(row["id"], row["attempt"]): row for row in rows}
         for one in rounds:
             plain = [step for step in one.values() if not _is_wait(step)]
             waits = [step for step in one.values() if _is_wait(step)]
-            written = await _write_plain(pg, link, owner, worker, plain)
-            written |= await _write_waits(pg, link, owner, waits, held)
+            written = await _write_plain(tx, owner, worker, plain)
+            written |= await _write_waits(tx, owner, waits, held)
             made.append(written)
     return made
 
@@ -421,13 +416,13 @@ WRITE_PLAIN: Final = f"""
 
 
 async def _write_plain(
-    pg: Context, link: Link, owner: int, worker: UUID, steps: Iterable[NewStep]
+    tx: Tx, owner: int, worker: UUID, steps: Iterable[NewStep]
 ) -> dict[StepKey, Step]:
     """Write what needs no look at others; not for those who do not hold their execution."""
     ordered = sorted(steps, key=_by_place)
     if not ordered:
         return {}
-    rows = await link.fetch(
+    rows = await tx.fetch(
         WRITE_PLAIN,
         *_guard(owner, worker, ordered),
         [step.n for step in ordered],
@@ -451,7 +446,7 @@ STEPS_BEFORE: Final = f"""
 
 
 async def _write_waits(
-    pg: Context, link: Link, owner: int, waits: list[NewStep], held: Mapping[StepKey, Row]
+    tx: Tx, owner: int, waits: list[NewStep], held: Mapping[StepKey, Row]
 ) -> dict[StepKey, Step]:
     """Write waits, at most one of each execution; those for which no event is there, as open
     ones.
@@ -460,7 +455,7 @@ async def _write_waits(
     if not waits:
         return {}
     ids, numbers = [wait.id for wait in waits], [wait.n for wait in waits]
-    rows = await link.fetch(STEPS_BEFORE, owner, ids, numbers)
+    rows = await tx.fetch(STEPS_BEFORE, owner, ids, numbers)
     before = {(row["execution"], row["n"]): _step(row) for row in rows}
     taken = {(row["execution"], row["event"]) for row in rows}
     now = next(iter(held.values()))["now"]
@@ -471,15 +466,15 @@ async def _write_waits(
         if (step := steps[wait.id, wait.n]) is not before.get((wait.id, wait.n))
         for key in places(wait.match, wait.id)
     ]
-    found = await find_earlier(pg, link, owner, left, taken)
+    found = await find_earlier(tx, owner, left, taken)
     results = {row["number"]: result_of(read_event(row)) for row in found.values()}
     for place, row in found.items():
         steps[place] = close_wait(steps[place], results[row["number"]], now=now)
     new = {place: step for place, step in steps.items() if step is not before.get(place)}
     for part in _parts(new):
-        await _put_steps(pg, link, owner, {it: new[it] for it in part}, found)
-    await _open_waits(pg, link, owner, waits, steps)
-    await _close_waits(pg, link, owner, [it for it in new if it in before and new[it].is_done])
+        await _put_steps(tx, owner, {it: new[it] for it in part}, found)
+    await _open_waits(tx, owner, waits, steps)
+    await _close_waits(tx, owner, [it for it in new if it in before and new[it].is_done])
     return steps
 
 
@@ -495,14 +490,13 @@ PUT_STEPS: Final = f"""
 
 
 async def _put_steps(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     owner: int,
     steps: Mapping[StepKey, Step],
     events: Mapping[StepKey, Row],
 ) -> None:
     made = steps.values()
-    await link.execute(
+    await tx.execute(
         PUT_STEPS,
         owner,
         [id for id, _ in steps],
@@ -531,12 +525,12 @@ OPEN_WAIT: Final = """
 
 
 async def _open_waits(
-    pg: Context, link: Link, owner: int, waits: list[NewStep], steps: Mapping[StepKey, Step]
+    tx: Tx, owner: int, waits: list[NewStep], steps: Mapping[StepKey, Step]
 ) -> None:
     still = [wait for wait in waits if not steps[wait.id, wait.n].is_done]
     if not still:
         return
-    await link.execute(
+    await tx.execute(
         OPEN_WAIT,
         owner,
         [wait.id for wait in still],
@@ -555,11 +549,11 @@ CLOSE_WAITS: Final = """
     """
 
 
-async def _close_waits(pg: Context, link: Link, owner: int, ended: Sequence[StepKey]) -> None:
+async def _close_waits(tx: Tx, owner: int, ended: Sequence[StepKey]) -> None:
     """What was open, and is found to have ended as it is recorded again."""
     if ended:
         places = [id for id, _ in ended], [n for _, n in ended]
-        await link.execute(CLOSE_WAITS, owner, *places)
+        await tx.execute(CLOSE_WAITS, owner, *places)
 
 
 def _parts(steps: Mapping[StepKey, Step]) -> Iterator[list[StepKey]]:

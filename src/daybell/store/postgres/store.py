@@ -126,7 +126,7 @@ class PostgresStore:
         self.context.db = db
 
     async def open(self) -> None:
-        if await self.db.open(upkeep.fits(self.context)):
+        if await self.db.open(upkeep.fits()):
             return
         try:
             await upkeep.check_schema(self.context)  # which says what is wrong

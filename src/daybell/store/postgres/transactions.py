@@ -36,7 +36,7 @@ from daybell.store.postgres.connection import (
     translate_errors,
     watch_peer,
 )
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.progress import after_commit
 from daybell.store.postgres.queue import MoveBatch, end_linked, settle_leases, succeed_moves
 
@@ -133,14 +133,14 @@ async def close_task_connections(pg: Context) -> None:
         await close_pool(pool, pg.db.timeouts.connect)
 
 
-async def finish_in(pg: Context, link: Any, tenant: str, worker: UUID, move: Transition) -> bool:
+async def finish_in(tx: Tx, tenant: str, worker: UUID, move: Transition) -> bool:
     """Make one end in a transaction that somebody else commits."""
     batch = MoveBatch(tenant, worker, [move])
-    key = await pg.names.tenant(link, tenant)
+    key = await tx.pg.names.tenant(tx, tenant)
     # Leases that are over are left to others: this transaction may be undone.
     if move.gate is None and move.schedule is None and move.run is None:
-        return await succeed_moves(pg, link, key, batch, over=[])
-    made = (await end_linked(pg, link, key, batch, over=[])).values()
+        return await succeed_moves(tx, key, batch, over=[])
+    made = (await end_linked(tx, key, batch, over=[])).values()
     return [row["state"] for row in made] == [STATE_CODES[State.SUCCEEDED]]
 
 
@@ -157,27 +157,30 @@ class TaskTransaction:
         try:
             # Several short statements; after a lease, nobody would believe the answer.
             async with asyncio.timeout(self._pg.db.lease):
-                is_made = await self._finish(tenant, worker, move)
+                after = await self._finish(tenant, worker, move)
         except asyncpg.InFailedSQLTransactionError:
             raise UsageError(ABORTED) from None
         except NO_ANSWER as error:
             with suppress(*BROKEN):
                 self.connection.terminate()
             raise Unavailable(f"PostgreSQL does not answer: {error}") from error
-        if is_made:
-            settle_leases(self._pg, worker, {move.lease: 1})
-            await after_commit(self._pg, self._pg.names.known_tenant(tenant))
-        return is_made
+        if after is None:
+            return False
+        settle_leases(self._pg, worker, {move.lease: 1})
+        await after_commit(self._pg, after, self._pg.names.known_tenant(tenant))
+        return True
 
-    async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:
+    async def _finish(self, tenant: str, worker: UUID, move: Transition) -> AfterCommit | None:
+        """Make the move and commit; return the work that is left. None: it was not made."""
         if not self.connection.is_in_transaction() and not self.connection.is_closed():
             raise UsageError(ENDED)
         await self._pg.db.set_local(self.connection)
         await self._pg.db.replan(self.connection)
-        is_made = await finish_in(self._pg, self.connection, tenant, worker, move)
+        tx = Tx(self._pg).use(self.connection)
+        is_made = await finish_in(tx, tenant, worker, move)
         transaction, self._transaction = self._transaction, None
         await (transaction.commit() if is_made else transaction.rollback())
-        return is_made
+        return tx.after if is_made else None
 
     async def close(self) -> None:
         if self._pool is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import Final
 from uuid import UUID
@@ -37,7 +38,7 @@ from daybell.errors import SchemaError, Unavailable
 from daybell.store.codec import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.context import AfterCommit, Context, Tx
 from daybell.store.postgres.gates import admit_gates, lock_gates, notify_claimable, take_slots
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.timeouts import Pace
@@ -55,21 +56,21 @@ async def lead(
 
     async def work() -> Leadership | None:
         nonlocal has_rebooted
-        async with pg.db.transaction() as link:
-            seat = await _lock_seat(pg, link, name, holder)
-            now: Instant = await link.fetchval("SELECT daybell.now()")
+        async with pg.transaction() as tx:
+            seat = await _lock_seat(tx, name, holder)
+            now: Instant = await tx.fetchval("SELECT daybell.now()")
             asked = request_leadership(
                 seat,
                 propose_leadership(name, holder, lease, now=now),
                 since=since,
-                present=await _present(pg, link, name),
+                present=await _present(tx, name),
                 now=now,
             )
             if asked.seat != seat:
-                await _put(pg, link, asked.seat)
+                await _put(tx, asked.seat)
             if asked.presence is not None:
-                await _attend(pg, link, name, holder, asked.presence, now)
-            has_rebooted = asked.is_reboot and await _reboot(pg, link, now)
+                await _attend(tx, name, holder, asked.presence, now)
+            has_rebooted = asked.is_reboot and await _reboot(tx, now)
             return asked.seat.leadership if asked.leads else None
 
     leadership = await pg.db.settled(work)
@@ -101,16 +102,16 @@ async def _lead_at_once(pg: Context, name: str, holder: UUID, lease: Seconds) ->
 
 async def resign(pg: Context, name: str, *, holder: UUID) -> None:
     async def work() -> None:
-        async with pg.db.transaction() as link:
-            seat = await _lock_seat(pg, link, name)
+        async with pg.transaction() as tx:
+            seat = await _lock_seat(tx, name)
             if seat is None:
                 return
-            now: Instant = await link.fetchval("SELECT daybell.now()")
-            presence = (await _present(pg, link, name)).get(holder)
+            now: Instant = await tx.fetchval("SELECT daybell.now()")
+            presence = (await _present(tx, name)).get(holder)
             # It stays, so that the epoch goes on rising, and it is known how long somebody was
             # there.
-            await _put(pg, link, release_leadership(seat, holder, presence, now=now))
-            await link.execute(
+            await _put(tx, release_leadership(seat, holder, presence, now=now))
+            await tx.execute(
                 "DELETE FROM daybell.leader WHERE name = $1 AND epoch = 0",
                 presence_name(name, holder),
             )
@@ -128,14 +129,12 @@ MAKE_SEAT: Final = """
     """
 
 
-async def _lock_seat(
-    pg: Context, link: Link, name: str, holder: UUID | None = None
-) -> LeadershipRecord | None:
+async def _lock_seat(tx: Tx, name: str, holder: UUID | None = None) -> LeadershipRecord | None:
     """A leadership, locked until the transaction ends; made for a holder if there is none."""
-    row = await link.fetchrow(LOCK_SEAT, name)
+    row = await tx.fetchrow(LOCK_SEAT, name)
     if row is None and holder is not None:
-        await link.execute(MAKE_SEAT, name, holder)
-        row = await link.fetchrow(LOCK_SEAT, name)
+        await tx.execute(MAKE_SEAT, name, holder)
+        row = await tx.fetchrow(LOCK_SEAT, name)
     if row is None:
         return None
     last = Leadership(name=name, holder=row["holder"], epoch=row["epoch"], until=row["until"])
@@ -147,9 +146,9 @@ PRESENT: Final = """
     """
 
 
-async def _present(pg: Context, link: Link, name: str) -> dict[UUID, Presence]:
+async def _present(tx: Tx, name: str) -> dict[UUID, Presence]:
     """Who has asked for a leadership and said since when he has been up."""
-    rows = await link.fetch(PRESENT, presence_name(name))
+    rows = await tx.fetch(PRESENT, presence_name(name))
     return {row["holder"]: Presence(row["renewed_at"], row["until"]) for row in rows}
 
 
@@ -164,23 +163,21 @@ PUT_ROW: Final = """
     """
 
 
-async def _put(pg: Context, link: Link, seat: LeadershipRecord) -> None:
+async def _put(tx: Tx, seat: LeadershipRecord) -> None:
     last = seat.leadership
     values = last.name, last.holder, last.epoch, last.until, seat.seen_at
-    await link.execute(PUT_ROW, *values)
+    await tx.execute(PUT_ROW, *values)
 
 
-async def _attend(
-    pg: Context, link: Link, name: str, holder: UUID, presence: Presence, now: Instant
-) -> None:
-    await link.execute(FORGET, presence_name(name), now)
+async def _attend(tx: Tx, name: str, holder: UUID, presence: Presence, now: Instant) -> None:
+    await tx.execute(FORGET, presence_name(name), now)
     values = presence_name(name, holder), holder, 0, presence.until, presence.since
-    await link.execute(PUT_ROW, *values)
+    await tx.execute(PUT_ROW, *values)
 
 
-async def _reboot(pg: Context, link: Link, now: Instant) -> bool:
+async def _reboot(tx: Tx, now: Instant) -> bool:
     """Nobody was there before: what waits for that is due. Answers whether anything does."""
-    answer = await link.execute("UPDATE daybell.schedule SET next_at = $1 WHERE is_reboot", now)
+    answer = await tx.execute("UPDATE daybell.schedule SET next_at = $1 WHERE is_reboot", now)
     return answer != "UPDATE 0"
 
 
@@ -226,21 +223,22 @@ async def recount_gates(pg: Context, *, mend: bool = False) -> list[Miscount]:
     wrong = [_miscount(row) for row in rows]
     if not mend:
         return wrong
-    mended = [await pg.db.settled(lambda row=row: _recount(pg, row)) for row in rows]
-    notify_claimable(pg)
+    after = AfterCommit()
+    mended = [await pg.db.settled(partial(_recount, pg, after, row)) for row in rows]
+    notify_claimable(pg, after)
     return [one for one in mended if one is not None]
 
 
-async def _recount(pg: Context, row: Row) -> Miscount | None:
+async def _recount(pg: Context, after: AfterCommit, row: Row) -> Miscount | None:
     """Count one gate anew, under its lock: nobody gets in or out meanwhile."""
-    async with pg.db.transaction() as link:
-        await lock_gates(pg, link, row["tenant"], [row["key"]])
-        now = await link.fetchrow(MISCOUNTS, row["tenant"], row["key"])
+    async with pg.transaction(after=after) as tx:
+        await lock_gates(tx, row["tenant"], [row["key"]])
+        now = await tx.fetchrow(MISCOUNTS, row["tenant"], row["key"])
         if now is None:
             return None
         change = now["inside"] - now["holders"]
-        await take_slots(pg, link, row["tenant"], {row["key"]: change})
-        await admit_gates(pg, link, row["tenant"], [row["key"]])
+        await take_slots(tx, row["tenant"], {row["key"]: change})
+        await admit_gates(tx, row["tenant"], [row["key"]])
         return _miscount(now)
 
 
@@ -284,21 +282,21 @@ async def remove_gates(pg: Context, now: Instant) -> int:
     """
 
     async def work() -> int:
-        async with pg.db.transaction() as link:
+        async with pg.transaction() as tx:
             before = now - DELETED_SECONDS
-            found = await link.fetch(OF_DELETED, before, REMOVED_GATES_MAX)
-            found += await link.fetch(OF_BACKFILLS, REMOVED_GATES_MAX)
-            found += await link.fetch(OF_SCHEDULES, REMOVED_GATES_MAX)
-            return await _remove_idle(pg, link, found) if found else 0
+            found = await tx.fetch(OF_DELETED, before, REMOVED_GATES_MAX)
+            found += await tx.fetch(OF_BACKFILLS, REMOVED_GATES_MAX)
+            found += await tx.fetch(OF_SCHEDULES, REMOVED_GATES_MAX)
+            return await _remove_idle(tx, found) if found else 0
 
     return await pg.db.settled(work)
 
 
-async def _remove_idle(pg: Context, link: Link, found: list[Row]) -> int:
-    locked = await link.fetch(
+async def _remove_idle(tx: Tx, found: list[Row]) -> int:
+    locked = await tx.fetch(
         LOCK_IDLE, [row["tenant"] for row in found], [row["key"] for row in found]
     )
-    answer = await link.execute(
+    answer = await tx.execute(
         REMOVE_IDLE, [row["tenant"] for row in locked], [row["key"] for row in locked]
     )
     return int(answer.rpartition(" ")[2])
@@ -349,17 +347,17 @@ FORGET_STEPS: Final = """
     """
 
 
-async def forget_steps(pg: Context, link: Link, before: Instant) -> tuple[int, bool]:
+async def forget_steps(tx: Tx, before: Instant) -> tuple[int, bool]:
     """Remove steps of executions that are gone, among some that began before that: the next
     call goes on behind them. Answers how many, and whether there are more to look at.
     """
-    rows = await link.fetch(OLD_STEPS, before, *(pg.step_cursor or START))
+    rows = await tx.fetch(OLD_STEPS, before, *(tx.pg.step_cursor or START))
     is_end = len(rows) < WALKED_MAX
-    pg.step_cursor = None if is_end else (rows[-1]["started_at"], rows[-1]["execution"])
+    tx.pg.step_cursor = None if is_end else (rows[-1]["started_at"], rows[-1]["execution"])
     if not rows:
         return 0, False
     places = {(row["tenant"], row["execution"]) for row in rows}
-    answer = await link.execute(FORGET_STEPS, *map(list, zip(*places, strict=True)))
+    answer = await tx.execute(FORGET_STEPS, *map(list, zip(*places, strict=True)))
     return int(answer.rpartition(" ")[2]), not is_end
 
 
@@ -492,29 +490,28 @@ async def retain(pg: Context, policy: Retention) -> Removed:
 
 
 async def _retain(pg: Context, policy: Retention) -> Removed:
-    async with pg.db.link() as link:
-        now: Instant = await link.fetchval("SELECT daybell.now()")
-        await link.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
+    async with pg.autocommit() as tx:
+        now: Instant = await tx.fetchval("SELECT daybell.now()")
+        await tx.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
     before = now - policy.finished
     partitions = 0
     for parent in ("history", "attempt", "log"):
-        async with pg.db.link() as link:
-            partitions += await link.fetchval("SELECT daybell.drop_days($1, $2)", parent, before)
-    async with pg.db.link() as link:
-        executions = await _remove(pg, link, "history_rest", "finished_at < $1", before)
-        attempts = await _remove(pg, link, "attempt_rest", "ended_at < $1", before)
-        parts = await _remove(pg, link, "log_rest", "written_at < $1", before)
-        ticks = await _remove(pg, link, "tick", "at < $1", now - policy.ticks)
+        async with pg.autocommit() as tx:
+            partitions += await tx.fetchval("SELECT daybell.drop_days($1, $2)", parent, before)
+    async with pg.autocommit() as tx:
+        executions = await _remove(tx, "history_rest", "finished_at < $1", before)
+        attempts = await _remove(tx, "attempt_rest", "ended_at < $1", before)
+        parts = await _remove(tx, "log_rest", "written_at < $1", before)
+        ticks = await _remove(tx, "tick", "at < $1", now - policy.ticks)
         workers = await _remove(
-            pg,
-            link,
+            tx,
             "worker w",
             f"state = {DEAD} AND renewed_at < $1"
             " AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)",
             now - policy.workers,
         )
-        others = await _remove_others(pg, link, now, before)
-        steps, has_more_steps = await forget_steps(pg, link, before)
+        others = await _remove_others(tx, now, before)
+        steps, has_more_steps = await forget_steps(tx, before)
     gates = await remove_gates(pg, now)
     jobs, has_more_jobs = await forget_jobs(pg, before)
     filled = await fill_words(pg)
@@ -546,17 +543,17 @@ OLD_RUNS: Final = f"""
     """
 
 
-async def _remove_runs(pg: Context, link: Link, before: Instant) -> list[int]:
+async def _remove_runs(tx: Tx, before: Instant) -> list[int]:
     """Nodes of old runs, then the runs whose nodes are gone."""
-    runs = [row["id"] for row in await link.fetch(OLD_RUNS, before)]
+    runs = [row["id"] for row in await tx.fetch(OLD_RUNS, before)]
     if not runs:
         return []
-    nodes = await link.execute(
+    nodes = await tx.execute(
         "DELETE FROM daybell.node WHERE ctid = ANY(ARRAY(SELECT n.ctid FROM daybell.node n"
         f" WHERE n.run = ANY($1::uuid[]) LIMIT {REMOVED_ROWS_MAX}))",
         runs,
     )
-    removed = await link.execute(
+    removed = await tx.execute(
         "DELETE FROM daybell.run r WHERE r.id = ANY($1::uuid[])"
         " AND NOT EXISTS (SELECT FROM daybell.node n WHERE n.run = r.id)",
         runs,
@@ -564,28 +561,26 @@ async def _remove_runs(pg: Context, link: Link, before: Instant) -> list[int]:
     return [int(answer.rpartition(" ")[2]) for answer in (nodes, removed)]
 
 
-async def _remove_others(pg: Context, link: Link, now: Instant, before: Instant) -> list[int]:
+async def _remove_others(tx: Tx, now: Instant, before: Instant) -> list[int]:
     """What is kept for a time of its own, and what belongs to executions."""
     removed = [
-        *await _remove_runs(pg, link, before),
-        await _remove(pg, link, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
-        await _remove(pg, link, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
-        await _remove(pg, link, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS),
-        await _remove(
-            pg, link, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS
-        ),
-        await link.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
+        *await _remove_runs(tx, before),
+        await _remove(tx, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
+        await _remove(tx, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
+        await _remove(tx, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS),
+        await _remove(tx, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS),
+        await tx.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
         # Before the events, so that none is looked for in vain.
-        await _remove(pg, link, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
-        await _remove(pg, link, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
+        await _remove(tx, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
+        await _remove(tx, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
     ]
-    await link.execute("SELECT daybell.rest_repeats()")
+    await tx.execute("SELECT daybell.rest_repeats()")
     return removed
 
 
-async def _remove(pg: Context, link: Link, table: str, condition: str, before: Instant) -> int:
+async def _remove(tx: Tx, table: str, condition: str, before: Instant) -> int:
     name = table.split()[0]
-    answer = await link.execute(
+    answer = await tx.execute(
         f"DELETE FROM daybell.{name} WHERE ctid = ANY(ARRAY("
         f"SELECT ctid FROM daybell.{table} WHERE {condition} LIMIT {REMOVED_ROWS_MAX}))",
         before,
@@ -598,11 +593,11 @@ APPLIED: Final = (
 )
 
 
-async def _applied(pg: Context, link: Link) -> list[Applied]:
-    exists = await link.fetchval("SELECT to_regclass('daybell.migration') IS NOT NULL")
+async def _applied(tx: Link) -> list[Applied]:
+    exists = await tx.fetchval("SELECT to_regclass('daybell.migration') IS NOT NULL")
     if not exists:
         return []
-    return [Applied(*row.values()) for row in await link.fetch(APPLIED)]
+    return [Applied(*row.values()) for row in await tx.fetch(APPLIED)]
 
 
 MISSING_RIGHTS: Final = """
@@ -621,7 +616,7 @@ MISSING_RIGHTS: Final = """
     """
 
 
-def fits(pg: Context) -> str:
+def fits() -> str:
     """A condition that holds if this program can work on the schema, and may. If it does not,
     `check_schema` says why.
     """
@@ -641,10 +636,10 @@ def fits(pg: Context) -> str:
 
 async def check_schema(pg: Context) -> int:
     """The schema's version, if this program can work on it, and may."""
-    async with pg.db.link() as link:
-        version = check(known_migrations(MIGRATIONS), await _applied(pg, link))
-    async with pg.db.link() as link:
-        missing = await link.fetch(MISSING_RIGHTS, TABLES, FUNCTIONS, READ_ONLY)
+    async with pg.autocommit() as tx:
+        version = check(known_migrations(MIGRATIONS), await _applied(tx))
+    async with pg.autocommit() as tx:
+        missing = await tx.fetch(MISSING_RIGHTS, TABLES, FUNCTIONS, READ_ONLY)
     if missing:
         names: dict[str, list[str]] = {}
         for row in missing:
@@ -660,8 +655,8 @@ async def check_schema(pg: Context) -> int:
 
 async def pending_migrations(pg: Context) -> tuple[str, ...]:
     await pg.db.open()
-    async with pg.db.link() as link:
-        missing = pending(known_migrations(MIGRATIONS), await _applied(pg, link))
+    async with pg.autocommit() as tx:
+        missing = pending(known_migrations(MIGRATIONS), await _applied(tx))
     return tuple(_name(migration) for migration in missing)
 
 
@@ -708,8 +703,8 @@ async def migrate(pg: Context) -> tuple[str, ...]:
     """Make the missing steps. Roles that were granted rights have them on what is new, too."""
     await pg.db.open()
     known = known_migrations(MIGRATIONS)
-    async with pg.db.link() as link:
-        if not pending(known, await _applied(pg, link)):
+    async with pg.autocommit() as tx:
+        if not pending(known, await _applied(tx)):
             return ()  # a role without the right to create anything may ask, too
     tries = 0
     while True:
@@ -725,32 +720,32 @@ async def migrate(pg: Context) -> tuple[str, ...]:
 
 
 async def _migrate(pg: Context, known: Sequence[Migration]) -> tuple[str, ...]:
-    async with pg.db.apart(Pace.MIGRATION) as link:
+    async with pg.db.apart(Pace.MIGRATION) as tx:
         # A step may take as long as it takes, and others who migrate wait for it here; the
         # lock goes with the transaction, so poolers are fine.
-        await link.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
-        await link.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
+        await tx.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        await tx.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
         # But no step waits long for a table that somebody reads: all who use it would queue up
         # behind, and workers that cannot renew lose their leases.
-        await link.execute(f"SET LOCAL lock_timeout = '{MIGRATE_LOCK_SECONDS}s'")
-        await link.execute(CREATE)
-        missing = pending(known, await _applied(pg, link))
+        await tx.execute(f"SET LOCAL lock_timeout = '{MIGRATE_LOCK_SECONDS}s'")
+        await tx.execute(CREATE)
+        missing = pending(known, await _applied(tx))
         # Looked up before: a step may replace what the rights were on.
-        runners = await link.fetch(GRANTED)
-        enqueuers = await link.fetch(GRANTED_ENQUEUE)
+        runners = await tx.fetch(GRANTED)
+        enqueuers = await tx.fetch(GRANTED_ENQUEUE)
         for migration in missing:
-            await link.execute(migration.sql)
+            await tx.execute(migration.sql)
             fields = (
                 migration.version,
                 migration.name,
                 migration.checksum,
                 migration.is_breaking,
             )
-            await link.execute(RECORD_MIGRATION, *fields)
+            await tx.execute(RECORD_MIGRATION, *fields)
         for row in runners:
-            await link.execute("SELECT daybell.grant_to($1)", row["rolname"])
+            await tx.execute("SELECT daybell.grant_to($1)", row["rolname"])
         for row in enqueuers:
-            await link.execute("SELECT daybell.grant_enqueue_to($1)", row["rolname"])
+            await tx.execute("SELECT daybell.grant_enqueue_to($1)", row["rolname"])
     return tuple(_name(migration) for migration in missing)
 
 

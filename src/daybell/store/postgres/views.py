@@ -39,8 +39,8 @@ from daybell.core.views import (
 from daybell.errors import ExecutionNotFound
 from daybell.store import run_driver
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
-from daybell.store.postgres.connection import SNAPSHOT, Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import SNAPSHOT, Row
+from daybell.store.postgres.context import Context, Tx
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.schedules import COLUMNS, read_schedule
 from daybell.store.postgres.timeouts import Pace
@@ -244,13 +244,13 @@ ATTEMPTS: Final = """
 
 
 async def get_execution(pg: Context, tenant: str, id: UUID) -> ExecutionDetail:
-    async with pg.db.transaction(SNAPSHOT) as link:
-        key = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(WITH_IDS + BY_IDS, key, [id])
+    async with pg.transaction(SNAPSHOT) as tx:
+        key = await pg.names.tenant(tx, tenant)
+        rows = await tx.fetch(WITH_IDS + BY_IDS, key, [id])
         if not rows:
             raise ExecutionNotFound(f"no execution {id}")
-        [execution] = await _executions(pg, link, tenant, rows[:1])
-        ended = [_attempt(row) for row in await link.fetch(ATTEMPTS, key, id)]
+        [execution] = await _executions(tx, tenant, rows[:1])
+        ended = [_attempt(row) for row in await tx.fetch(ATTEMPTS, key, id)]
     if execution.outcome is not None and execution.finished_at is not None:
         ended.append(
             Attempt(
@@ -271,23 +271,22 @@ async def list_executions(
     check_limit(limit)
     after = check_cursor(cursor)
     more = None
-    async with pg.db.link(Pace.VIEW) as link:
+    async with pg.autocommit(Pace.VIEW) as tx:
         if where.content is not None:
-            ids, more = await _search(pg, link, tenant, where, where.content, limit, after)
+            ids, more = await _search(tx, tenant, where, where.content, limit, after)
             if not ids:
                 return Page(items=(), next_cursor=more)
             where, after = where.without_content(ids), None
-        rows = await _newest(pg, link, tenant, where, LISTED, LIST_SIZE, limit + 1, after)
+        rows = await _newest(tx, tenant, where, LISTED, LIST_SIZE, limit + 1, after)
         rows, end = cut_walk(rows)
-        items = await _executions(pg, link, tenant, rows)
+        items = await _executions(tx, tenant, rows)
     return cut_page(
         items, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more or end
     )
 
 
 async def _search(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: str,
     where: ExecutionFilter,
     content: Content,
@@ -302,7 +301,7 @@ async def _search(
     size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
     columns = ", ".join(f"p.{name}" for name in names)
     begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
-    rows = await _newest(pg, link, tenant, begin, columns, size, most, after, content=content)
+    rows = await _newest(tx, tenant, begin, columns, size, most, after, content=content)
     rows, end = cut_walk(rows)
     candidates = (Candidate(**{name: row[name] for name in names}) for row in rows)
     found = scan(candidates, content, limit)
@@ -310,8 +309,7 @@ async def _search(
 
 
 async def _newest(
-    pg: Context,
-    link: Link,
+    tx: Tx,
     tenant: str,
     where: ExecutionFilter,
     columns: str,
@@ -324,7 +322,7 @@ async def _newest(
     """Read columns of what a filter lets through, newest first, as far as they fit into a page,
     and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
     """
-    query, place = await _query(pg, link, tenant, where)
+    query, place = await _query(tx, tenant, where)
     older = "" if after is None else f" AND v.id < {query.bind(after)}"
     order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
     if where.ids is not None:
@@ -338,13 +336,13 @@ async def _newest(
             return []
         union, start = " UNION ALL ".join(walks), WITH
     listed = f"SELECT {columns}, p.is_end FROM (SELECT * FROM ({union}) u {order}) p"
-    return await link.fetch(start + within_page(listed, size, "id DESC"), *query.values)
+    return await tx.fetch(start + within_page(listed, size, "id DESC"), *query.values)
 
 
 async def count_executions(pg: Context, tenant: str, where: ExecutionFilter) -> Counts:
     check_countable(where)
-    async with pg.db.link(Pace.VIEW) as link:
-        query, place = await _query(pg, link, tenant, where)
+    async with pg.autocommit(Pace.VIEW) as tx:
+        query, place = await _query(tx, tenant, where)
         if where.ids is not None:
             conditions = _among_ids(query, where)
             union = f"SELECT v.state, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
@@ -357,7 +355,7 @@ async def count_executions(pg: Context, tenant: str, where: ExecutionFilter) -> 
             " GROUP BY state, is_end"
             for number, (_, part) in enumerate(parts)
         )
-        rows = await link.fetch(start + counted, *query.values) if parts else []
+        rows = await tx.fetch(start + counted, *query.values) if parts else []
     counts, more = Counter[State](), set[State]()
     for row in rows:
         if row["is_end"]:
@@ -442,18 +440,16 @@ async def list_queues(pg: Context, tenant: str) -> list[Queue]:
 JOB: Final = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
 
 
-async def _query(
-    pg: Context, link: Link, tenant: str, where: ExecutionFilter
-) -> tuple[Query, str | None]:
+async def _query(tx: Tx, tenant: str, where: ExecutionFilter) -> tuple[Query, str | None]:
     """The conditions of a filter, and the one of them that an index of every table answers."""
-    key = await pg.names.tenant(link, tenant)
+    key = await tx.pg.names.tenant(tx, tenant)
     query, place = Query(key), None
     if where.ids is not None:
         query.bind(sorted(where.ids))  # $2 of BY_IDS
     if where.job is not None:
-        place = query.add("v.job = {}", await link.fetchval(JOB, key, where.job))
+        place = query.add("v.job = {}", await tx.fetchval(JOB, key, where.job))
     if where.queue is not None:
-        lanes = await pg.names.lanes_of_queue(link, key, where.queue)
+        lanes = await tx.pg.names.lanes_of_queue(tx, key, where.queue)
         query.add("v.lane = ANY({}::int[])", lanes)
     if not where.shows_nodes:
         query.only("v.node IS NULL")
@@ -470,9 +466,9 @@ async def _query(
     return query, place
 
 
-async def _executions(pg: Context, link: Link, tenant: str, rows: list[Row]) -> list[Execution]:
-    jobs = await pg.names.job_names(link, {row["job"] for row in rows})
-    lanes = await pg.names.lane_rows(link, {row["lane"] for row in rows})
+async def _executions(tx: Tx, tenant: str, rows: list[Row]) -> list[Execution]:
+    jobs = await tx.pg.names.job_names(tx, {row["job"] for row in rows})
+    lanes = await tx.pg.names.lane_rows(tx, {row["lane"] for row in rows})
     return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
 
 
@@ -648,12 +644,12 @@ async def job_activity(pg: Context, tenant: str, names: Sequence[str]) -> dict[s
 
 
 async def _look(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-    async with pg.db.transaction(SNAPSHOT) as link:
-        key = await pg.names.tenant(link, tenant)
-        jobs = {row["key"]: row["name"] for row in await link.fetch(JOB_KEYS, key, list(names))}
-        unfinished = await _unfinished(pg, link, key, list(jobs))
-        last = await _last(pg, link, key, tenant, list(jobs))
-        schedules = await _schedules(pg, link, tenant, list(jobs))
+    async with pg.transaction(SNAPSHOT) as tx:
+        key = await pg.names.tenant(tx, tenant)
+        jobs = {row["key"]: row["name"] for row in await tx.fetch(JOB_KEYS, key, list(names))}
+        unfinished = await _unfinished(tx, key, list(jobs))
+        last = await _last(tx, key, tenant, list(jobs))
+        schedules = await _schedules(tx, tenant, list(jobs))
     return {
         name: JobActivity(
             unfinished=frozenset(unfinished.get(job, ())),
@@ -697,11 +693,9 @@ UNFINISHED_STATES: Final = f"""{WITH}
     """
 
 
-async def _unfinished(
-    pg: Context, link: Link, tenant: int, jobs: list[int]
-) -> dict[int, set[State]]:
+async def _unfinished(tx: Tx, tenant: int, jobs: list[int]) -> dict[int, set[State]]:
     found: dict[int, set[State]] = {}
-    for row in await link.fetch(UNFINISHED_STATES, tenant, jobs):
+    for row in await tx.fetch(UNFINISHED_STATES, tenant, jobs):
         found.setdefault(row["job"], set()).add(STATES[row["state"]])
     return found
 
@@ -720,12 +714,10 @@ NEWEST: Final = f"""
     """
 
 
-async def _last(
-    pg: Context, link: Link, key: int, tenant: str, jobs: list[int]
-) -> dict[str, Execution]:
-    ids: list[UUID] = [row["id"] for row in await link.fetch(NEWEST, jobs)]
-    rows = await link.fetch(f"{WITH_IDS}SELECT {LISTED} FROM ({BY_IDS}) p", key, ids)
-    return {one.job: one for one in await _executions(pg, link, tenant, rows)}
+async def _last(tx: Tx, key: int, tenant: str, jobs: list[int]) -> dict[str, Execution]:
+    ids: list[UUID] = [row["id"] for row in await tx.fetch(NEWEST, jobs)]
+    rows = await tx.fetch(f"{WITH_IDS}SELECT {LISTED} FROM ({BY_IDS}) p", key, ids)
+    return {one.job: one for one in await _executions(tx, tenant, rows)}
 
 
 LIST_ARGS: Final = f"""
@@ -736,11 +728,9 @@ SCHEDULES_OF: Final = (
 )
 
 
-async def _schedules(
-    pg: Context, link: Link, tenant: str, jobs: list[int]
-) -> dict[str, list[Schedule]]:
+async def _schedules(tx: Tx, tenant: str, jobs: list[int]) -> dict[str, list[Schedule]]:
     found: dict[str, list[Schedule]] = {}
-    for row in await link.fetch(SCHEDULES_OF, jobs):
+    for row in await tx.fetch(SCHEDULES_OF, jobs):
         found.setdefault(row["job"], []).append(read_schedule(row, tenant))
     return found
 

@@ -17,8 +17,8 @@ from daybell.core.limits import check_labels, check_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker, WorkerState
 from daybell.store.codec import WORKER_CODES, WORKER_STATES
-from daybell.store.postgres.connection import TASK_SESSION, Link, Row
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.connection import TASK_SESSION, Row
+from daybell.store.postgres.context import Context, Tx
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.names import IN_LEASE
 from daybell.store.postgres.queue import (
@@ -178,15 +178,15 @@ END_LEASES: Final = (
 
 
 async def release(pg: Context, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        own = [row["id"] for row in await link.fetch(OWN, key, worker, list(leases))]
-        rows = await link.fetch(HOLDS, own)
-        claimed = await claimed_from(pg, link, tenant, rows)
+    async with pg.autocommit() as tx:
+        key = await pg.names.tenant(tx, tenant)
+        own = [row["id"] for row in await tx.fetch(OWN, key, worker, list(leases))]
+        rows = await tx.fetch(HOLDS, own)
+        claimed = await claimed_from(tx, tenant, rows)
     moves = [after_release(execution) for execution in claimed]
     verdicts = await apply(pg, tenant, worker=worker, transitions=moves)
-    async with pg.db.link() as link:
-        await link.execute(END_LEASES, key, worker, own)
+    async with pg.autocommit() as tx:
+        await tx.execute(END_LEASES, key, worker, own)
     return len(moves) - sum(verdict.ruling == "stale" for verdict in verdicts)
 
 
@@ -260,21 +260,21 @@ async def lost(
     record_every: Seconds = inf,
 ) -> Losses:
     check_limit(limit)
-    async with pg.db.link() as link:
-        look = await link.fetchrow(ANY_LOST)
+    async with pg.autocommit() as tx:
+        look = await tx.fetchrow(ANY_LOST)
         assert look is not None, "a SELECT without FROM has one row"
         now, is_even = look["now"], look["now"] <= not_after
         known = Watch.from_json(look["watched"])
         watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
         if watch != known:
-            await link.execute(WATCH, look["watched"], watch.to_json())
+            await tx.execute(WATCH, look["watched"], watch.to_json())
         found: list[Lost] = []
         if look["is_any"]:  # nearly never: one cheap look is all
             if is_even:
-                await _bury(pg, link, watch, since, now)
-            await link.execute(END_SESSIONS)
-            await link.execute(END_EMPTY)
-            found = await _lost_from(pg, link, await link.fetch(LOST, limit))
+                await _bury(tx, watch, since, now)
+            await tx.execute(END_SESSIONS)
+            await tx.execute(END_EMPTY)
+            found = await _lost_from(tx, await tx.fetch(LOST, limit))
     return Losses(
         now=now,
         executions=found,
@@ -283,25 +283,25 @@ async def lost(
     )
 
 
-async def _bury(pg: Context, link: Link, watch: Watch, since: Instant, now: Instant) -> None:
+async def _bury(tx: Tx, watch: Watch, since: Instant, now: Instant) -> None:
     """Mark workers whose lease has ended in watched time as dead."""
     silent = [
         row
-        for row in await link.fetch(SILENT, now)
+        for row in await tx.fetch(SILENT, now)
         if watch.silence(row["renewed_at"], now, since=since)
         > row["lease_until"] - row["renewed_at"]
     ]
     if silent:
         columns = ("tenant", "id", "renewed_at")
-        await link.execute(BURY, *([row[name] for row in silent] for name in columns))
+        await tx.execute(BURY, *([row[name] for row in silent] for name in columns))
 
 
-async def _lost_from(pg: Context, link: Link, rows: Sequence[Row]) -> list[Lost]:
+async def _lost_from(tx: Tx, rows: Sequence[Row]) -> list[Lost]:
     definitions = {row["definition"]: JobDefinition.from_json(row["definition"]) for row in rows}
     found: list[Lost] = []
     for row in rows:
-        tenant = await pg.names.tenant_name(link, row["tenant"])
-        [claimed] = await claimed_from(pg, link, tenant, [row])
+        tenant = await tx.pg.names.tenant_name(tx, row["tenant"])
+        [claimed] = await claimed_from(tx, tenant, [row])
         definition = definitions[row["definition"]]
         found.append(
             Lost(
