@@ -22,6 +22,7 @@ from daybell.errors import UsageError, shown
 from daybell.runners import sql_statement
 from daybell.runners.kind import KindHandler, Reveal
 from daybell.runners.python import MaskedAttempt
+from daybell.runners.sql_sqlite import SqliteDatabase
 from daybell.runners.sql_statement import Database, Dialect, Parameters, StatementFailed
 from daybell.settings import masked_url
 
@@ -69,11 +70,9 @@ class Connections:
     def _open(self, name: str) -> Database:
         url = self._urls[name]
         if self._dialects[name] == "postgresql":
-            from daybell.runners.sql_postgres import PostgresDatabase  # not all workers need it
+            from daybell.runners.sql_postgres import PostgresDatabase  # loads asyncpg
 
             return PostgresDatabase(name, url)
-        from daybell.runners.sql_sqlite import SqliteDatabase
-
         return SqliteDatabase(name, _file_path(url))
 
 

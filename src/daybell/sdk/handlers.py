@@ -55,8 +55,8 @@ WORKFLOWS_MAX: Final = 100  # versions, each with its whole graph
 # What runs jobs of a kind, with all that it imports when it is used.
 MODULES: Final = {
     "command": ("daybell.runners.command",),
-    "http": ("daybell.runners.http", "daybell.runners.http"),
-    "sql": ("daybell.runners.sql", "daybell.runners.sql_sqlite"),
+    "http": ("daybell.runners.http",),
+    "sql": ("daybell.runners.sql",),
     "notify": ("daybell.runners.notify",),
     "workflow": ("daybell.runners.workflow",),
 }
