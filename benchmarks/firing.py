@@ -25,9 +25,8 @@ from daybell.core.ids import mint
 from daybell.core.job import JobDefinition, NewJob
 from daybell.core.schedule import NewSchedule, Overlap
 from daybell.core.when import cron, every
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
-from daybell.engine.loop import AGAIN
+from daybell.engine.loop import AGAIN, SystemClock
 from daybell.engine.scheduler import BATCH_MAX, Scheduler
 from daybell.store.postgres.connection import SETTINGS as SESSION
 from daybell.store.protocol import Store

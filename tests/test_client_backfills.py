@@ -9,8 +9,8 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.schedule import backfill_gate
 from daybell.core.when import at, every
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import JobNotFound, QuotaExceeded, UsageError
 from tests.builders import an_execution, apply, claim, death, success

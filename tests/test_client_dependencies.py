@@ -8,8 +8,8 @@ from daybell.client.explain import find_reason
 from daybell.core.ids import mint
 from daybell.core.units import from_iso
 from daybell.core.when import after, after_any, cron
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import InvalidSchedule, UsageError
 from daybell.store.memory import MemoryStore

@@ -10,8 +10,8 @@ from daybell.client.requests import read_definition
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.when import Misfire, at, cron, every
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import (
     DuplicateKey,

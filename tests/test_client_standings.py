@@ -12,8 +12,8 @@ from daybell.core.ids import mint
 from daybell.core.schedule import Decision
 from daybell.core.when import every
 from daybell.core.when.cursor import ticks_between
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import COMPARED_MAX, ExecutionInTheWay, InvalidName, JobNotFound, UsageError
 from tests.builders import a_job, apply, claim, success

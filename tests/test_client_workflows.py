@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from daybell import Client
-from daybell.cli.doctor.checks import check_schedules
+from daybell.cli.doctor.report import check_schedules
 from daybell.client import job_checks
 from daybell.client.runs import ItemCounts
 from daybell.core.execution import State

@@ -90,11 +90,11 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "chaos/load.py": ({"random", "random.Random"}, "a load drawn from a seed"),
     "chaos/workflows.py": ({"random", "random.Random"}, "workflows drawn from a seed"),
     "cli/doctor/report.py": ({"time.time"}, "it compares this machine's clock with the store's"),
-    "engine/clock.py": (
+    "engine/loop.py": (
         {"time.time", "time.monotonic", "random", "random.random", "asyncio.sleep"},
         "the engine's port to time and chance",
     ),
-    "api/connections.py": ({"asyncio.sleep"}, "it waits for the machine to have files again"),
+    "api/server.py": ({"asyncio.sleep"}, "it waits for the machine to have files again"),
     "client/schedules.py": ({"asyncio.sleep"}, "it waits for another backfill to be made"),
     "sdk/durable.py": ({"random", "random.Random"}, "drawn from the execution's id as its seed"),
     "core/ids.py": ({"time.time_ns", "os.urandom"}, "UUIDv7 is a time and random bits"),

@@ -26,9 +26,9 @@ from daybell.cli.roles import logs
 from daybell.cli.roles.narration import Narrator
 from daybell.cli.roles.startup import tune_garbage_collector
 from daybell.core.ids import mint
-from daybell.engine.clock import SystemClock
 from daybell.engine.lease import make_pacemaker
-from daybell.engine.process import Process, Upkeep
+from daybell.engine.loop import SystemClock
+from daybell.engine.upkeep import Process, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.sdk.app import App
 from daybell.sdk.worker import fit_options

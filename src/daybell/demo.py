@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final
 
 from daybell.core.when import cron, every
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.errors import DaybellError
 from daybell.sdk.app import App
 from daybell.sdk.context import Context

@@ -327,7 +327,9 @@ def _one_of(what: str, *words: str) -> Callable[[object], str]:
 
 
 def _connections(value: object) -> dict[str, str]:
-    from daybell.core.kinds.sql import check_connection_name  # not paid for by those without any
+    from daybell.core.kinds.settings import (
+        check_connection_name,  # not paid for by those without any
+    )
 
     if not isinstance(value, dict):
         raise UsageError(

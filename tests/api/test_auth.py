@@ -17,7 +17,7 @@ from daybell.api.caller import ApiOptions, Viewer
 from daybell.api.guard import Guard
 from daybell.client import Client
 from daybell.core.access import Role
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable
 from daybell.store.memory import MemoryStore
 

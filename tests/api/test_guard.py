@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from daybell.api import problems
+from daybell.api import caller
 from daybell.api.guard import REQUEST_UNITS, Guard, Limits, host_name, is_json
 from daybell.client import Holder
 from daybell.core.limits import LARGE_BODY_BYTES
@@ -20,7 +20,7 @@ JSON = {"content-type": "application/json"}
 
 def an_app() -> FastAPI:
     app = FastAPI()
-    problems.install(app)
+    caller.install(app)
 
     @app.post("/api/v1/jobs")
     async def jobs(request: Request) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.api import create_api
-from daybell.api.routes.status import Readiness
+from daybell.api.routes.workers import Readiness
 from daybell.errors import Unavailable
 from tests.api.conftest import asking
 

@@ -9,10 +9,9 @@ from functools import partial
 import pytest
 
 from daybell.api.caller import ApiOptions
-from daybell.api.connections import find_user
-from daybell.api.server import ApiService, ServerOptions
+from daybell.api.server import ApiService, ServerOptions, find_user
 from daybell.client import Client
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from tests.api.sockets import OWN, a_socket
 from tests.postgres import NOBODY
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from daybell.api.encoding import answer_page
+from daybell.api.caller import answer_page
 from daybell.core.access import Role
 from daybell.core.views import Page
 from tests.builders import a_worker

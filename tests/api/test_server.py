@@ -6,9 +6,8 @@ import socket
 
 import pytest
 
-from daybell.api.connections import bind, is_loopback
 from daybell.api.guard import Limits
-from daybell.api.server import ApiServer, ServerOptions
+from daybell.api.server import ApiServer, ServerOptions, bind, is_loopback
 from daybell.core.limits import HEADER_BYTES_MAX
 from daybell.errors import Conflict, UsageError
 from tests.api.sockets import (

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI, Request
 
 from daybell.api import ApiOptions, create_api
-from daybell.api.problems import TooManyRequests
+from daybell.api.caller import TooManyRequests
 from daybell.api.stream import (
     BACKLOG_MAX,
     Channels,

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from daybell.api.connections import tls_context
+from daybell.api.server import tls_context
 from daybell.errors import UsageError
 from tests.api.sockets import PATIENCE, TLS, TLS_FILES, app, come, get, guarded, talk, trusting
 

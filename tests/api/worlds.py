@@ -17,7 +17,7 @@ from daybell.client import Client
 from daybell.client.admin import new_key
 from daybell.core.access import Role
 from daybell.core.worker import NewWorker
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.store.memory import MemoryStore
 
 

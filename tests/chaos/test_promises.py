@@ -22,9 +22,9 @@ from daybell.client import Client
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.engine.attempt import RunningAttempt as Run
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
-from daybell.engine.process import SWEEP_SECONDS, Upkeep
+from daybell.engine.loop import SystemClock
+from daybell.engine.upkeep import SWEEP_SECONDS, Upkeep
 from tests.builders import LEASE, TENANT, apply, claim, defined, enqueued, look, states, success
 from tests.cli.terminal import Running
 from tests.engine.faults import faulty

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from daybell.chaos.faults import Hold, Messages, Proxy, Questions, can_stand_before
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from tests.sdk.waiting import eventually
 from tests.stores import POSTGRES
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from daybell.chaos.load import Submission, Submitter
 from daybell.core.ids import mint
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 
 
 @asynccontextmanager

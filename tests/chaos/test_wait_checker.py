@@ -14,7 +14,7 @@ from daybell.client import Client
 from daybell.core.event import Step, StepKind
 from daybell.core.execution import State
 from daybell.core.ids import mint
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.errors import Unavailable
 from tests.chaos.histories import ID, a_history, an_execution, line
 

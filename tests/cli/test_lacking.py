@@ -3,7 +3,7 @@
 import pytest
 
 from daybell import Client, every
-from daybell.cli.doctor.checks import check_kinds
+from daybell.cli.doctor.report import check_kinds
 from daybell.core.access import NewSecret
 from tests.builders import a_worker
 from tests.cli.terminal import daybell

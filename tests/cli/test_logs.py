@@ -10,7 +10,7 @@ from daybell.cli.views.transcripts import poll_until_end, print_log
 from daybell.client import Client
 from daybell.core.execution import NewLogPart, State
 from daybell.core.ids import mint
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable
 from daybell.store.open import store_for
 from tests.builders import TENANT, apply, claim, claimed, enqueued, retry, success

@@ -10,8 +10,8 @@ from daybell.core.execution import Claimed, State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import Transition, after_retry_later
 from daybell.core.schedule import Decision, Firing, Tick
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Ended, Fired, RunEnded, Started
+from daybell.engine.loop import SystemClock
 from daybell.store.open import store_for
 from tests.builders import claimed, enqueued, look
 from tests.cli.terminal import Running, daybell

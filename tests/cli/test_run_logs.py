@@ -10,7 +10,7 @@ from daybell.cli.views.transcripts import READS_MAX, RunTranscript, print_log
 from daybell.client import Client
 from daybell.core.execution import NewLogPart
 from daybell.core.workflow.graph import Graph
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable, UsageError
 from tests.builders import TENANT, Hands, apply, claim, registered, retry, success
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daybell import Calendar, Client, every
-from daybell.cli.doctor.checks import judge_ahead, judge_schedules
+from daybell.cli.doctor.report import judge_ahead, judge_schedules
 from daybell.core.ids import mint
 from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.when import cron

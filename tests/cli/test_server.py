@@ -19,7 +19,7 @@ import pytest
 from daybell.cli.roles.server import FIRST_KEY, ServeRequest, wait_for_key
 from daybell.cli.runtime import with_flag
 from daybell.client import Client
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable, UsageError
 from tests.cli.terminal import Running, daybell, until
 from tests.postgres import Postgres

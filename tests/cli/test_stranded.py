@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 
 from daybell import Client
-from daybell.cli.doctor.checks import check_stranded, check_tasks
-from daybell.cli.doctor.report import check_store
+from daybell.cli.doctor.report import check_store, check_stranded, check_tasks
 from daybell.client.explain import find_reason
 from daybell.core.lifecycle import after_unknown
 from daybell.settings import Settings

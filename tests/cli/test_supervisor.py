@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from daybell.engine.clock import ManualClock, SystemClock
+from daybell.engine.loop import ManualClock, SystemClock
 from daybell.engine.supervisor import DRAINED, WORDS_MAX, Supervisor, open_announcer
 from tests.cli.terminal import is_alive, until
 

@@ -9,7 +9,7 @@ import pytest
 from daybell import Client
 from daybell.cli.views.transcripts import LOOK_SECONDS, WaitObserver, wait_for_end
 from daybell.core.execution import Failure
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.errors import Conflict
 from tests.builders import apply, claim, death
 from tests.cli.in_process import Typed, typing

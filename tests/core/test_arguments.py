@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.arguments import bind, convert, spread
-from daybell.core.payload import decode, encode
+from daybell.core.payload import bind, convert, decode, encode, spread
 from daybell.errors import InvalidArguments
 from tests.core.labels import label
 

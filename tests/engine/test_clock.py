@@ -3,8 +3,8 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.engine.clock import JUMP_SECONDS, SystemClock
 from daybell.engine.events import Events
+from daybell.engine.loop import JUMP_SECONDS, SystemClock
 from daybell.engine.upkeep import Reaper
 from daybell.errors import Unavailable
 from daybell.store.memory import MemoryStore

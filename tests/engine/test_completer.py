@@ -8,10 +8,9 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict, after_success
 from daybell.core.limits import APPLY_BATCH_MAX
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.lease import Leases
-from daybell.engine.loop import AGAIN, Loop
+from daybell.engine.loop import AGAIN, Loop, ManualClock
 from daybell.engine.report import Completer
 from daybell.errors import Unavailable
 from tests.builders import TENANT, claim, claimed, enqueued, look, states, success

@@ -10,8 +10,8 @@ from daybell.core.ids import mint
 from daybell.core.schedule import Decision
 from daybell.core.units import from_iso, to_iso
 from daybell.core.when import after, after_any, cron
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, Fired
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import (
     DEPENDENTS_IDLE_SECONDS,
     DEPENDENTS_POLL_SECONDS,

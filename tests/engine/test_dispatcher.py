@@ -7,8 +7,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.engine.attempt import Stop
 from daybell.engine.claim import AHEAD_MAX, LIMITED_SECONDS, LIMITED_SECONDS_MAX, POLL_SECONDS
-from daybell.engine.clock import ManualClock
-from daybell.engine.loop import AGAIN
+from daybell.engine.loop import AGAIN, ManualClock
 from daybell.errors import Unavailable
 from tests.builders import TENANT, claim, enqueued, look, states
 from tests.engine.faults import faulty

@@ -6,7 +6,7 @@ import pytest
 
 from daybell.core.execution import Outcome, State
 from daybell.core.ids import mint
-from daybell.engine.process import Process
+from daybell.engine.upkeep import Process
 from tests.builders import TENANT, enqueued, look, states
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_store, a_worker, counts, deaf, endless, quick

@@ -8,7 +8,7 @@ import pytest
 
 from daybell.core.execution import DescribedError, Outcome, State
 from daybell.core.retry import Retry
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.errors import InvalidArguments, PayloadError, PermanentError, RetryLater
 from tests.engine.ends import an_executor, raising, the_end_of
 from tests.engine.tasks import a_claimed, deaf, quick

@@ -10,7 +10,7 @@ from daybell.core.lifecycle import after_loss
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events
 from daybell.engine.lease import Pacemaker
-from daybell.engine.process import Upkeep
+from daybell.engine.upkeep import Upkeep
 from tests.builders import TENANT, enqueued, look, states
 from tests.engine.faults import faulty
 from tests.engine.tasks import Log, Task, Tasks, a_store, a_worker, deaf, endless, quick

@@ -6,7 +6,7 @@ import pytest
 
 from daybell.core.ids import mint
 from daybell.core.views import Removed, Retention
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.engine.upkeep import DUTY_SECONDS, Janitor, Leader
 from daybell.errors import ExecutionNotFound
 from tests.builders import dead, enqueued, finished, look

@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.core.ids import mint
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.engine.upkeep import DUTY_PAUSE_SECONDS, DUTY_SECONDS, LEADER_TERM_SECONDS, Leader
 from daybell.errors import Unavailable
 from tests.engine.faults import faulty

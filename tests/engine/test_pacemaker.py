@@ -8,10 +8,10 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.ids import mint
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.engine.lease import NO_WORKER, Pacemaker
-from daybell.engine.process import Upkeep
+from daybell.engine.loop import SystemClock
+from daybell.engine.upkeep import Upkeep
 from daybell.errors import Unavailable
 from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, defined, enqueued, states

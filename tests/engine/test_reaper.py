@@ -11,11 +11,9 @@ from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, Verdict
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.core.worker import WorkerState
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, WorkerLost
-from daybell.engine.loop import AGAIN
-from daybell.engine.process import Upkeep
-from daybell.engine.upkeep import Reaper
+from daybell.engine.loop import AGAIN, ManualClock
+from daybell.engine.upkeep import Reaper, Upkeep
 from daybell.errors import Unavailable
 from tests.builders import LEASE, TENANT, apply, claimed, defined, look, registered, states, success
 from tests.engine.faults import faulty

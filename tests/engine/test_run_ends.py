@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict
 from daybell.core.workflow.run import Spec
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import (
     AFTER_SECONDS,
     ASKED_MAX,
@@ -22,6 +21,7 @@ from daybell.engine.events import (
     WorkerLost,
 )
 from daybell.engine.lease import Leases
+from daybell.engine.loop import ManualClock
 from tests.builders import TENANT, apply, death, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store

@@ -9,9 +9,8 @@ from daybell.core.ids import mint
 from daybell.core.schedule import Decision, Overlap
 from daybell.core.units import from_iso
 from daybell.core.when import cron, every
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, Fired
-from daybell.engine.loop import AGAIN
+from daybell.engine.loop import AGAIN, ManualClock
 from daybell.engine.scheduler import (
     BATCH_MAX,
     COLLISION_SECONDS,

@@ -6,7 +6,7 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait
 from daybell.engine.events import Events
-from daybell.engine.process import BATCH_MAX, EXPIRE_SECONDS, SWEEP_SECONDS, Upkeep
+from daybell.engine.upkeep import BATCH_MAX, EXPIRE_SECONDS, SWEEP_SECONDS, Upkeep
 from tests.builders import TENANT, a_step, apply, claimed, enqueued, states
 from tests.engine.tasks import a_store
 from tests.engine.virtual import VirtualClock, in_virtual_time

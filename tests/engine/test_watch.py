@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 
-from daybell.engine.clock import ManualClock
+from daybell.engine.loop import ManualClock
 from daybell.engine.worker import BLOCKED_SECONDS, LoopWatch
 from tests.engine.tasks import a_claimed
 

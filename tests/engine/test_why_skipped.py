@@ -7,8 +7,8 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.units import from_iso
 from daybell.core.when import cron
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
 from tests.builders import apply, claim, death, success
 from tests.engine.tasks import a_store

@@ -8,9 +8,9 @@ import pytest
 from daybell.core.execution import Priority, State
 from daybell.core.ids import mint
 from daybell.core.retry import Retry
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
-from daybell.engine.process import Process, Upkeep
+from daybell.engine.loop import SystemClock
+from daybell.engine.upkeep import Process, Upkeep
 from daybell.errors import Unavailable
 from tests.builders import TENANT, an_execution, defined, enqueued, look
 from tests.engine.faults import faulty

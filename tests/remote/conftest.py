@@ -5,7 +5,7 @@ import pytest
 from daybell import Client, RemoteClient, cron
 from daybell.api.caller import ApiOptions
 from daybell.api.server import ApiService, ServerOptions
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from daybell.core.execution import DescribedError, Failure, lines_of
 from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
 from daybell.engine.attempt import Attempt, AttemptHost
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.runners.kind import KindHandler
 from daybell.store.memory import MemoryStore
 from tests.engine.tasks import a_claimed

@@ -16,7 +16,7 @@ from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
 from daybell.core.references import fill_args, fill_references
 from daybell.engine.attempt import Attempt, AttemptHost, Stop
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.runners.command import CommandHandler, CommandOptions
 from daybell.runners.command_processes import Commands
 from daybell.store.memory import MemoryStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.core.kinds.http import why_not_public
+from daybell.core.kinds.settings import why_not_public
 from daybell.runners.http_connection import AddressRefused, resolve_checked, system_resolve
 
 PRIVATE = {

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from daybell import App
 from daybell.client import mint
 from daybell.core.execution import State
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.runners.command import CommandHandler
 from daybell.runners.http import HttpHandler

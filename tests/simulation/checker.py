@@ -11,7 +11,7 @@ from daybell.core.execution import TERMINAL, Cancellation, Outcome, Revival, Sta
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import COMPANY_CRASHES_MAX, SUSPECT_CRASHES, Ruling, Transition
 from daybell.core.worker import SCHEDULER, WorkerState
-from daybell.engine.clock import JUMP_SECONDS
+from daybell.engine.loop import JUMP_SECONDS
 from daybell.errors import LeaseLost
 from tests.simulation.loop import Process
 from tests.simulation.places import Place, Seen, WorkerSeen

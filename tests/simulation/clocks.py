@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from tests.engine.virtual import EPOCH
 
 

@@ -19,8 +19,8 @@ from daybell.core.job import NewJob
 from daybell.engine import worker as worker_module
 from daybell.engine.attempt import Handlers
 from daybell.engine.events import Events
-from daybell.engine.process import Upkeep
 from daybell.engine.scheduler import Scheduler
+from daybell.engine.upkeep import Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import DaybellError
 from tests.simulation import schedules

@@ -31,7 +31,7 @@ UNSKIPPED: Final = (
     "        elif fate is ParentOutcome.SKIPPED and condition:\n",
 )
 NO_SWEEP: Final = (
-    "engine/process.py",
+    "engine/upkeep.py",
     "            if not await self._store.advance_runs(limit=RUNS_MAX):\n",
     "            if True:\n",
 )
@@ -65,7 +65,7 @@ OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
         "sqlite",
         (
             (
-                "store/sqlite/runs.py",
+                "store/sqlite/steps.py",
                 'FROM execution WHERE {FENCE}"',
                 'FROM execution WHERE tenant = ? AND id = ? AND coalesce(?, ?, ?) IS NOT NULL"',
             ),

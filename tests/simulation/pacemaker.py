@@ -7,8 +7,8 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from daybell.engine.clock import Clock
 from daybell.engine.lease import Call, Pacemaker
+from daybell.engine.loop import Clock
 from daybell.store.protocol import Store
 from tests.simulation.loop import Process, forever
 from tests.simulation.world import Port, World

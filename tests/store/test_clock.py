@@ -12,8 +12,8 @@ from daybell.core.schedule import Decision, Overlap, Tick
 from daybell.core.views import ExecutionFilter
 from daybell.core.when import cron, every
 from daybell.core.when.cursor import first_tick, rewind_schedule
-from daybell.engine.clock import ManualClock as EngineClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock as EngineClock
 from daybell.engine.scheduler import Scheduler
 from tests.builders import (
     TENANT,

@@ -11,8 +11,7 @@ from daybell.core.ids import mint
 from daybell.core.job import DEFAULT_TENANT, JobDefinition, NewJob
 from daybell.core.worker import NewWorker
 from daybell.testing import Bench
-from daybell.testing.driver import BenchClock
-from daybell.testing.store import BenchStore
+from daybell.testing.driver import BenchClock, BenchStore
 
 WORKER = mint()
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 
-from daybell.api import openapi, problems, stream
+from daybell.api import caller, openapi, stream
 from daybell.api.auth import CALLER, authenticate
 from daybell.api.caller import Api, ApiOptions, Authenticate, Caller
-from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, status, workers
+from daybell.api.routes import admin, bulk, events, executions, jobs, workers
 from daybell.api.routes.bulk import enqueue
 from daybell.api.routes.executions import JobIds, trigger_execution
-from daybell.api.routes.status import Readiness
+from daybell.api.routes.workers import Readiness
 from daybell.client import Client
 from daybell.core.access import Role
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
@@ -69,8 +69,8 @@ ROUTERS: Final = (
     bulk.dead_letters_router,
     workers.queues_router,
     workers.router,
-    schedules.router,
-    status.router,
+    jobs.schedules_router,
+    workers.status_router,
     stream.router,
     jobs.templates_router,
     admin.secrets_router,
@@ -106,9 +106,9 @@ def create_api(
         authenticate=authenticated_by,
         job_ids=JobIds(),
     )
-    problems.install(app)
+    caller.install(app)
     app.add_middleware(HeadMiddleware)
-    alive = status.make_health_router(readiness or Readiness(client.check_ready))
+    alive = workers.make_health_router(readiness or Readiness(client.check_ready))
     prefixed = [("", alive), ("", openapi.router), *((BASE, one) for one in ROUTERS)]
     for prefix, router in prefixed:
         app.include_router(router, prefix=prefix)

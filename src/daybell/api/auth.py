@@ -16,9 +16,8 @@ from uuid import UUID
 import msgspec
 from fastapi import Request
 
-from daybell.api.caller import ApiOptions, Caller, KeyNeeded, api_of
+from daybell.api.caller import ApiOptions, Caller, KeyNeeded, TooManyRequests, api_of
 from daybell.api.guard import PEER
-from daybell.api.problems import TooManyRequests
 from daybell.client import Client, Holder
 from daybell.core.access import Key, NewAuditEntry, Role
 from daybell.core.units import Seconds

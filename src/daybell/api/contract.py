@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, cast
 from fastapi import Header
 from pydantic import BaseModel
 
-from daybell.api.problems import MEDIA_TYPE, URN
+from daybell.api.caller import MEDIA_TYPE, URN
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.

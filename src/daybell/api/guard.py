@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from fastapi import Response
 
-from daybell.api import problems
+from daybell.api import caller
 from daybell.client import Holder, Shares, set_holder
 from daybell.core.limits import (
     BODIES_BYTES_MAX,
@@ -460,7 +460,7 @@ class GuardedRequest:
             raise
         except DaybellError as error:
             self._deadline = None
-            await self.answer(problems.answer_error(error))
+            await self.answer(caller.answer_error(error))
         except ReaderStalled:
             await self._drop()
         except Exception as error:
@@ -469,7 +469,7 @@ class GuardedRequest:
                 self._refusal = SLOW if self._is_reading else LATE
             elif self._refusal is None and not self._is_complete:
                 self._deadline = None
-                await self.answer(problems.answer_unexpected(error))
+                await self.answer(caller.answer_unexpected(error))
         self._deadline = None
         if self._refusal is not None:
             raise RequestRefused(self._refusal)
@@ -680,7 +680,7 @@ def too_large(bytes_max: int) -> Refusal:
 def refusal_response(refusal: Refusal) -> Response:
     """What is sent instead of an answer."""
     headers = dict(refusal.headers)
-    return problems.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
+    return caller.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
 
 
 def _read_length(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bytes | None]:

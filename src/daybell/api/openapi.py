@@ -13,9 +13,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
-from daybell.api.caller import Viewer, role_of
+from daybell.api.caller import Viewer, answer_json, role_of
 from daybell.api.contract import EXPLAINED, bodies, restore_nulls
-from daybell.api.encoding import answer_json
 from daybell.api.responses import Problem
 from daybell.core.access import Role
 

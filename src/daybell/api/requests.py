@@ -12,9 +12,15 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from daybell.api.encoding import answer_page
+from daybell.api.caller import (
+    ERRORS_MAX,
+    Invalid,
+    Unsupported,
+    answer_page,
+    describe_finding,
+    join_findings,
+)
 from daybell.api.guard import is_json, is_text
-from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported, describe_finding, join_findings
 from daybell.client.requests import ARGS_PREFIX, Filters, read_bound, read_id, read_time
 from daybell.client.when import read_schedules
 from daybell.core import payload

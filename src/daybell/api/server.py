@@ -3,44 +3,495 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import resource
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+import struct
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, ClassVar, Final, cast
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from daybell.api.app import FastPath, create_api
 from daybell.api.auth import Authenticator
 from daybell.api.caller import ApiOptions
-from daybell.api.connections import (
-    BACKLOG,
-    Connection,
-    SecureConnection,
-    TlsAcceptor,
-    bind,
-    limit_connections,
-    listen,
-    tls_context,
-)
-from daybell.api.guard import Guard, Limits, host_name
-from daybell.api.routes.status import Readiness
+from daybell.api.guard import ABORT, LINGER, PEER, Guard, Limits, host_name
+from daybell.api.routes.workers import Readiness
 from daybell.api.stream import Streams
 from daybell.client import Client, Holder
 from daybell.core.limits import (
     BODIES_BYTES_MAX,
     CONNECTIONS_MAX,
+    HEADER_BYTES_MAX,
     HEADER_SECONDS_MAX,
+    HEADERS_MAX,
     REQUESTS_MAX,
     STREAMS_MAX,
 )
 from daybell.core.units import Seconds
-from daybell.errors import DaybellError, Unavailable, UsageError, shown
+from daybell.errors import Conflict, DaybellError, Unavailable, UsageError, shown
+
+# Listening sockets, TLS handshakes, limits per connection, and the local user of a peer.
+
+# The local user at the other end of a TCP connection, as the kernel knows it (Linux only).
+
+# See sock_diag(7). One request for one connection is answered from a hash table. To search
+# /proc/net/tcp instead takes milliseconds, since the kernel walks through the whole table.
+_SOCK_DIAG: Final = 4
+_BY_FAMILY: Final = 20
+_REQUEST: Final = struct.Struct("=IHHIIBBBBI2s2s16s16sIII")
+_ANSWER: Final = struct.Struct("=IHHIIBBBB48sIIIII")
+_ANY: Final = 0xFFFFFFFF
+_OVERFLOW_UID: Final = 65534  # stands for users that this user namespace does not have
+
+
+def find_user(connection: socket.socket) -> int | None:
+    """Return the uid of the process that opened a connection to this machine.
+
+    None: it cannot be determined. A socket that its process has closed belongs to no user any more,
+    and the kernel reports 0 for it, which would be root.
+    """
+    try:
+        local, remote = connection.getsockname(), connection.getpeername()
+        answer = _ask_kernel(connection.family, of=remote, to=local)
+        # Only while the connection exists, no other one can have these addresses.
+        connection.getpeername()
+    except OSError:
+        return None
+    if len(answer) < _ANSWER.size:
+        return None
+    _, kind, *_, uid, inode = _ANSWER.unpack_from(answer)
+    if kind != _BY_FAMILY or inode == 0:
+        return None
+    return None if uid == _OVERFLOW_UID and not _knows_all_users() else uid
+
+
+def _ask_kernel(family: int, *, of: tuple[str, int], to: tuple[str, int]) -> bytes:
+    """Ask about the socket with the address `of` that is connected to `to`."""
+    request = _REQUEST.pack(
+        _REQUEST.size, _BY_FAMILY, 1, 1, 0,
+        family, socket.IPPROTO_TCP, 0, 0, _ANY,
+        of[1].to_bytes(2), to[1].to_bytes(2),
+        socket.inet_pton(family, of[0]), socket.inet_pton(family, to[0]),
+        0, _ANY, _ANY,
+    )  # fmt: skip
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.send(request)
+        return kernel.recv(4096)
+
+
+def _knows_all_users() -> bool:
+    """Return whether this process sees every user by a uid of their own."""
+    try:
+        return Path("/proc/self/uid_map").read_text().split() == ["0", "0", str(_ANY)]
+    except OSError:
+        return False
+
+
+_RESPONSE: Final = (
+    "HTTP/1.1 {status.value} {status.phrase}\r\n"
+    "content-type: application/problem+json\r\n"
+    "content-length: {length}\r\n"
+    "x-content-type-options: nosniff\r\n"
+    "cache-control: no-store\r\n"
+    "connection: close\r\n\r\n{body}"
+)
+_PROBLEM: Final = '{"type":"urn:daybell:problem:%s","title":"%s","status":%d,"detail":"%s"}'
+_TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+
+NOT_ASKED: Final = -1
+
+
+class HeadTooLarge(Exception):
+    """There is too much before the body."""
+
+
+class Connection(HttpToolsProtocol):
+    """One connection, with limits to what comes before a body."""
+
+    header_seconds: float = HEADER_SECONDS_MAX
+    connections_max: int = 0  # 0: any number; see `limited`
+    # Those without a request, by the address of the peer, oldest first.
+    waiting: ClassVar[dict[str, dict[Connection, None]]] = {}
+
+    _timer: asyncio.TimerHandle | None = None
+    _head_bytes: int = 0
+    _is_too_large = False
+    _has_ended_one = False  # a message ended in what came last
+    _peer: int | None = NOT_ASKED
+    _is_lingering = False  # all is said; what still comes is thrown away
+    _address = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.appear(transport)
+        self.begin(transport)
+
+    def appear(self, transport: asyncio.Transport) -> None:
+        """Count from now on, and make way if there are too many."""
+        self.transport = transport
+        self.connections.add(self)
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
+        if self.connections_max and len(self.connections) > self.connections_max:
+            self._make_room()
+        self._start_waiting()
+        self._start_timer()
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Be ready for requests."""
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_idle:
+            # Blank lines are allowed before a request: they are not the beginning of one.
+            self._start_timer()
+        self._has_ended_one = False
+        super().data_received(data)
+        if self._timer is not None and not self.transport.is_closing():
+            # How much of this is the head is not known if another message ended before it. What is
+            # passed over then is one piece at most.
+            self._head_bytes += 0 if self._has_ended_one else len(data)
+            if self._head_bytes > HEADER_BYTES_MAX:
+                self._is_too_large = True
+                self.send_400_response("")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of it is being answered."""
+        return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope[LINGER] = self._linger  # type: ignore[typeddict-unknown-key]
+        self.scope[PEER] = self._find_peer  # type: ignore[typeddict-unknown-key]
+        self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > HEADER_BYTES_MAX or len(self.headers) > HEADERS_MAX:
+            self._is_too_large = True
+            raise HeadTooLarge  # the parser stops, and the request is refused
+        self._stop_timer()
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._has_ended_one = True
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.is_idle and not self.transport.is_closing():
+            self._start_waiting()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that this was not a request, or too much of one, and close."""
+        if self._is_lingering:
+            return self.transport.close()
+        if self._timer is not None and not self.is_idle:
+            # The next answer is expected to be that of a request before this one. It is the last.
+            self.cycle.keep_alive = False
+            return self.transport.pause_reading()
+        status = _TOO_LARGE if self._is_too_large else HTTPStatus.BAD_REQUEST
+        detail = (
+            f"there are more than {HEADER_BYTES_MAX:,} bytes or {HEADERS_MAX} headers"
+            if self._is_too_large
+            else "this is not a request of HTTP/1.1"
+        )
+        kind = "request-header-fields-too-large" if self._is_too_large else "bad-request"
+        body = _PROBLEM % (kind, status.phrase, status.value, detail)
+        self.transport.write(_RESPONSE.format(status=status, length=len(body), body=body).encode())
+        self.transport.close()
+
+    def _linger(self) -> None:
+        """Be among those that make way: nobody waits for anything but the end."""
+        self._is_lingering = True
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        self.waiting.setdefault(self._address, {})[self] = None
+
+    def _stop_waiting(self) -> None:
+        neighbours = self.waiting.get(self._address)
+        if neighbours is not None:
+            neighbours.pop(self, None)
+            if not neighbours:
+                del self.waiting[self._address]
+
+    def _find_peer(self) -> int | None:
+        """Return the uid of the local user at the other end; the kernel is asked once."""
+        if self._peer == NOT_ASKED:
+            self._peer = find_user(self.transport.get_extra_info("socket"))
+        return self._peer
+
+    def _make_room(self) -> None:
+        """Of the address with the most connections without a request, close the one that has been
+        without for longest; this one if there is none.
+        """
+        most = max(self.waiting.values(), key=len, default={self: None})
+        oldest = next(iter(most))
+        oldest._stop_waiting()
+        oldest.transport.abort()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._head_bytes = 0
+            self._timer = self.loop.call_later(self.header_seconds, self._expire)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self.is_idle:
+            self.transport.abort()
+        else:
+            # Others of its requests are being answered: this one will not be.
+            self.cycle.keep_alive = False
+
+
+def limit_connections(kind: type[Connection], **limits: Any) -> type[Connection]:
+    """A kind of connection with other limits."""
+    return type(f"Limited{kind.__name__}", (kind,), {"waiting": {}, **limits})
+
+
+# TLS on connections that count from the moment they are accepted.
+#
+# The event loop's own servers tell nobody of a connection before its handshake is done, and wait
+# a minute for that: whoever opens many and says nothing would take all the files that a process
+# has.
+
+PAUSE_SECONDS: Final = 0.1  # when the machine has nothing left to accept one with
+
+
+class HandshakeTransport:
+    """Stands for a connection's transport until it has one."""
+
+    def __init__(self, call: socket.socket) -> None:
+        self._call = call
+        self._is_over = False
+
+    def get_extra_info(self, name: str) -> Any:
+        """Return the peer's address, as a transport does."""
+        with suppress(OSError):  # it has left already
+            return self._call.getpeername() if name == "peername" else None
+
+    def is_closing(self) -> bool:
+        return self._is_over
+
+    def close(self) -> None:
+        """Break it off; whoever waits for the handshake hears of it and cleans up."""
+        self._is_over = True
+        with suppress(OSError):  # the other side was quicker
+            self._call.shutdown(socket.SHUT_RDWR)
+
+    abort = close
+
+
+class SecureConnection(Connection):
+    """A connection whose first words are a handshake, within the time that a head has."""
+
+    _is_lost = False
+
+    async def shake_hands(self, call: socket.socket, tls: ssl.SSLContext) -> None:
+        """Become one that can be used, or count no more."""
+        self.appear(cast("asyncio.Transport", HandshakeTransport(call)))
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: self,
+                call,
+                ssl=tls,
+                ssl_handshake_timeout=self.header_seconds,
+                ssl_shutdown_timeout=self.header_seconds,
+            )
+        except Exception as error:  # whatever it is, nobody else would hear of it
+            self.connection_lost(error)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.begin(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # Of one that ends with its handshake, the event loop may tell or not.
+        if not self._is_lost:
+            self._is_lost = True
+            super().connection_lost(exc)
+
+
+class TlsAcceptor:
+    """Accepts connections, and sees them through their handshakes."""
+
+    def __init__(self, make: Callable[[], SecureConnection], tls: ssl.SSLContext) -> None:
+        self._make = make
+        self._tls = tls
+        self._tasks: set[asyncio.Task[Any]] = set()  # nobody else keeps them
+        self._accepting: list[asyncio.Task[None]] = []
+
+    def start(self, listener: socket.socket) -> None:
+        """Begin to accept."""
+        self._accepting.append(asyncio.create_task(self._accept(listener), name="tls"))
+
+    def stop(self) -> None:
+        """Accept no more."""
+        for task in self._accepting:
+            task.cancel()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                call, _ = await loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            task = loop.create_task(self._make().shake_hands(call, self._tls))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(0)  # a crowd at the door does not keep the others waiting
+
+
+# Where to listen: sockets, TLS, and messages for what goes wrong with either.
+
+PEM_BYTES_MAX: Final = 1_000_000  # of a file that is looked into
+BACKLOG: Final = 1024
+# This machine has no such kind of address, although its name service knows one.
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+Address = tuple[socket.AddressFamily, tuple[str, int]]
+
+
+def addresses_of(host: str) -> list[Address]:
+    """What a host given on the command line stands for. Raises UsageError."""
+    if not host.strip():
+        raise UsageError("--host is empty; say 127.0.0.1, or 0.0.0.0 for all addresses")
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot listen on {shown(host)}: {reason}", field="host") from error
+    return list({(family, (str(name[0]), 0)): None for family, _, _, _, name in found})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it. Raises UsageError."""
+    return all(
+        ipaddress.ip_address(name.partition("%")[0]).is_loopback
+        for _, (name, _) in addresses_of(host)
+    )
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets on all addresses of a host, on one port; 0 takes one that is free.
+
+    They do not listen yet: whoever comes is refused.
+
+    Raises Conflict if the port is taken, UsageError for a host that is not here.
+    """
+    sockets: list[socket.socket] = []
+    refused: OSError | None = None
+    for family, (name, _) in addresses_of(host):
+        # Only of one that says it is TCP asyncio turns off waiting for more to send: without that
+        # an answer takes 40 ms.
+        one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind((name, port))
+            one.setblocking(False)
+        except OSError as error:
+            one.close()
+            refused = error
+            if error.errno not in _NOT_HERE:
+                break
+        else:
+            sockets.append(one)
+            port = one.getsockname()[1]
+    if refused is not None and (not sockets or refused.errno not in _NOT_HERE):
+        for one in sockets:
+            one.close()
+        raise _bind_error(refused, host, port) from refused
+    return sockets
+
+
+def listen(sockets: Sequence[socket.socket], host: str) -> None:
+    """Let others come. Raises Conflict if somebody else was quicker to listen on that port."""
+    for one in sockets:
+        try:
+            one.listen(BACKLOG)
+        except OSError as error:
+            raise _bind_error(error, host, one.getsockname()[1]) from error
+
+
+def _bind_error(error: OSError, host: str, port: int) -> DaybellError:
+    if error.errno == errno.EADDRINUSE:
+        return Conflict(f"port {port} of {host} is in use; choose another with --port")
+    if error.errno == errno.EACCES:
+        return Conflict(f"port {port} of {host} is not for you; choose one above 1023 with --port")
+    return UsageError(f"cannot listen on {host}: {error.strerror or error}", field="host")
+
+
+def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """What TLS needs; None without a certificate. Raises UsageError for files that will not do."""
+    if cert is None:
+        if key is not None:
+            raise UsageError("--tls-key needs --tls-cert, the certificate that it belongs to")
+        return None
+    for flag, file in (("--tls-cert", cert), ("--tls-key", key)):
+        _check_file(flag, file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key, password=_refuse_passphrase)
+    except ssl.SSLError as error:
+        raise UsageError(_tls_fault(error, cert, key)) from error
+    return context
+
+
+def _check_file(flag: str, file: str | None) -> None:
+    if file is None:
+        return
+    try:
+        with open(file, "rb") as opened:
+            opened.read(1)
+    except OSError as error:
+        raise UsageError(f"{flag} {shown(file)} cannot be read: {error.strerror}") from error
+
+
+def _refuse_passphrase() -> str:
+    raise UsageError("the key of --tls-key has a passphrase; give one that has none")
+
+
+def _tls_fault(error: ssl.SSLError, cert: str, key: str | None) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"--tls-key {shown(key)} does not belong to the certificate in {shown(cert)}"
+    if key is None and _is_certificate(cert):
+        return f"--tls-key is missing: {shown(cert)} holds a certificate and no key"
+    files = shown(cert) if key is None else f"{shown(cert)} and {shown(key)}"
+    what = "a certificate and a key, both in PEM" if key is None else "a certificate and its key"
+    return f"{files} cannot be used for TLS: they must hold {what} ({error.reason or error})"
+
+
+def _is_certificate(file: str) -> bool:
+    with open(file, "rb") as opened:
+        text = opened.read(PEM_BYTES_MAX)
+    return b"-----BEGIN CERTIFICATE-----" in text and b"PRIVATE KEY-----" not in text
+
 
 KEEP_ALIVE_SECONDS: Final = 75  # longer than the proxies in front keep theirs, 60 as a rule
 STOP_SECONDS: Final = 5  # for requests that are being answered

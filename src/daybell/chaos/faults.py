@@ -15,7 +15,7 @@ import msgspec
 
 from daybell.chaos.fleet import SCHEDULER, SERVER, WORKER
 from daybell.core.units import Seconds
-from daybell.engine.clock import Clock
+from daybell.engine.loop import Clock
 
 
 class Kind(StrEnum):

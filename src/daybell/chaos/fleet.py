@@ -17,7 +17,7 @@ import msgspec
 
 from daybell.chaos.tasks import EXITS, FOLDER, QUEUE
 from daybell.core.units import Seconds
-from daybell.engine.clock import Clock
+from daybell.engine.loop import Clock
 
 APP: Final = "daybell.chaos.tasks:app"
 WORKER: Final = "worker"

@@ -30,7 +30,7 @@ from daybell.client.runs import DECISION
 from daybell.core.event import NewEvent
 from daybell.core.ids import mint
 from daybell.core.units import Seconds
-from daybell.engine.clock import Clock
+from daybell.engine.loop import Clock
 from daybell.errors import Conflict, NotFound, Unavailable
 
 # What durable functions under fire wait for: two events that look alike, and a decision.

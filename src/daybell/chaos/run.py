@@ -79,8 +79,8 @@ from daybell.client import Client
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.units import Instant, Seconds
-from daybell.engine.clock import SystemClock
-from daybell.engine.process import sweep_seconds
+from daybell.engine.loop import SystemClock
+from daybell.engine.upkeep import sweep_seconds
 from daybell.errors import Conflict, Unavailable, UsageError
 
 # What came out of a run, for people and for programs.

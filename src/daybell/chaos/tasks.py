@@ -16,7 +16,7 @@ import msgspec
 from daybell.core.retry import Retry
 from daybell.core.units import Instant, Seconds
 from daybell.core.when import every
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.sdk.app import App
 from daybell.sdk.context import Context
 

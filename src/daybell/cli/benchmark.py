@@ -16,8 +16,8 @@ from daybell.cli.terminal import StartInterrupted, StopSignals
 from daybell.client import Client
 from daybell.core.ids import mint
 from daybell.core.limits import ENQUEUE_BATCH_MAX
-from daybell.engine.clock import Clock, SystemClock
 from daybell.engine.events import Ended
+from daybell.engine.loop import Clock, SystemClock
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import Conflict, SchemaError
 from daybell.sdk.app import App

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import typer
 
 from daybell.cli.runtime import DONE, FAILED, INTERRUPTED
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.errors import UsageError
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

@@ -36,7 +36,7 @@ from daybell.client.executions import (
     load_truncated,
     sweep_pages,
 )
-from daybell.client.explain import Reason, describe_store, find_reason
+from daybell.client.explain import Overviews, Reason, describe_store, find_reason
 from daybell.client.job_checks import (
     ParamsCache,
     WorkflowCalls,
@@ -62,7 +62,6 @@ from daybell.client.requests import (
 from daybell.client.runs import WorkflowRun
 from daybell.client.schedules import Backfills, Schedules
 from daybell.client.when import Arguments, Dependencies
-from daybell.client.workers import Overviews
 from daybell.core.access import NewAuditEntry, Scope
 from daybell.core.execution import (
     PENDING,

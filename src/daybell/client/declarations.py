@@ -10,6 +10,7 @@ from typing import Any, Final, Unpack, cast
 
 import msgspec
 
+from daybell.client.explain import describe_lack, find_capable_workers
 from daybell.client.job_checks import describe_broken_uses, find_mismatched_schedules
 from daybell.client.jobs import (
     Definitions,
@@ -25,11 +26,10 @@ from daybell.client.jobs import (
 )
 from daybell.client.requests import read_definition
 from daybell.client.when import check_dependencies
-from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core import payload
 from daybell.core.job import Job, JobDefinition, NewTemplate, Template, check_lines
 from daybell.core.kinds import SETTINGS, read_settings, secrets_of
-from daybell.core.kinds.http import PRIVATE, why_private
+from daybell.core.kinds.settings import PRIVATE, why_private
 from daybell.core.kinds.warnings import warnings_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from daybell.core.references import names_in_args

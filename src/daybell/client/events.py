@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from daybell.client import workers
+from daybell.client import explain
 from daybell.client.requests import Id, Time, read_id, read_time
 from daybell.client.runs import (
     APPROVAL,
@@ -173,7 +173,7 @@ class Events:
             return False
         with suppress(JobNotFound):
             job = await self.store.get_job(self.tenant, one.job, version=one.version)
-            return workers.effective_definition(one, job.definition).kind == WORKFLOW
+            return explain.effective_definition(one, job.definition).kind == WORKFLOW
         return False
 
     async def events(

@@ -40,7 +40,7 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import mint
 from daybell.core.job import Job, JobDefinition, NewJob, Template, task_of
 from daybell.core.kinds import KINDS, SETTINGS, read_settings, settings_json
-from daybell.core.kinds.command import BESIDE, command_of
+from daybell.core.kinds.settings import BESIDE, command_of
 from daybell.core.limits import NAME_CHARS_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
 from daybell.core.retry import Retry
 from daybell.core.views import JobFilter, Page, read_pages

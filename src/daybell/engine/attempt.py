@@ -27,11 +27,9 @@ from daybell.core.retry import Retry
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import Report
 from daybell.core.workflow.run import Plan
-from daybell.engine.clock import Clock
-from daybell.engine.loop import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS
+from daybell.engine.loop import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS, Clock
 from daybell.errors import RetryLater, Unavailable, UsageError
-from daybell.store.protocol import Store
-from daybell.store.protocol.queue import TaskTransaction
+from daybell.store.protocol import Store, TaskTransaction
 
 # What the engine needs to know to run a job: given from outside, by whoever knows how.
 

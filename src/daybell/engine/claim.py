@@ -18,11 +18,10 @@ from daybell.core.job import DEFAULT_QUEUE
 from daybell.core.limits import CLAIM_BATCH_MAX, check_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import Offer
-from daybell.engine.clock import Clock
 from daybell.engine.events import Events, Started
 from daybell.engine.execute import Executor, Suspects, is_suspect
 from daybell.engine.lease import Leases
-from daybell.engine.loop import AGAIN
+from daybell.engine.loop import AGAIN, Clock
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.store.protocol import Store
 

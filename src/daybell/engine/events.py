@@ -21,8 +21,7 @@ from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.schedule import Firing
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import ExecutionFilter, read_pages
-from daybell.engine.clock import Clock
-from daybell.engine.loop import Loop
+from daybell.engine.loop import Clock, Loop
 from daybell.errors import Unavailable
 from daybell.store.protocol import Store
 

@@ -31,7 +31,7 @@ from daybell.engine.attempt import (
     Handlers,
     Stop,
 )
-from daybell.engine.clock import Clock
+from daybell.engine.loop import Clock
 from daybell.errors import RetryLater, Suspended, Unavailable, UsageError, is_permanent
 
 logger = logging.getLogger("daybell.worker")

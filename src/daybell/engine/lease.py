@@ -20,9 +20,8 @@ from daybell.core.limits import POOL_SIZE_LEAST
 from daybell.core.units import Seconds
 from daybell.core.worker import Renewal, WorkerState
 from daybell.engine.attempt import Stop
-from daybell.engine.clock import Clock
 from daybell.engine.execute import Executor
-from daybell.engine.loop import Loop
+from daybell.engine.loop import Clock, Loop
 from daybell.errors import DaybellError, LeaseLost, Unavailable
 from daybell.store.open import store_for
 from daybell.store.protocol import Store

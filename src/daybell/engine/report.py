@@ -19,11 +19,10 @@ from daybell.core.retry import Retry
 from daybell.core.units import Seconds
 from daybell.core.worker import Report
 from daybell.engine.attempt import Attempt
-from daybell.engine.clock import Clock
 from daybell.engine.events import Ended, Events, RunBegun
 from daybell.engine.execute import probation_seconds
 from daybell.engine.lease import Leases
-from daybell.engine.loop import AGAIN
+from daybell.engine.loop import AGAIN, Clock
 from daybell.errors import ExecutionNotFound, Unavailable, UsageError
 from daybell.store.protocol import Store
 

@@ -42,9 +42,8 @@ from daybell.core.when.cursor import (
     rewind_schedule,
 )
 from daybell.core.worker import SCHEDULER
-from daybell.engine.clock import Clock
 from daybell.engine.events import Events, Fired
-from daybell.engine.loop import AGAIN, Loop
+from daybell.engine.loop import AGAIN, Clock, Loop
 from daybell.errors import InvalidSchedule, Unavailable
 from daybell.store.protocol import Store
 

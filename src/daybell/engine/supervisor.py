@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.units import Seconds
-from daybell.engine.clock import Clock
+from daybell.engine.loop import Clock
 
 logger = logging.getLogger("daybell.supervisor")
 

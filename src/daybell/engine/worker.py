@@ -28,11 +28,10 @@ from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS, NewWorker
 from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Fence, Handlers, Recorder, Stop
 from daybell.engine.claim import POLL_SECONDS, Dispatcher, Queues, TaskRouting
-from daybell.engine.clock import Clock
 from daybell.engine.events import Events
 from daybell.engine.execute import Executor
 from daybell.engine.lease import Heartbeat, Leases, Pacemaker
-from daybell.engine.loop import Loop
+from daybell.engine.loop import Clock, Loop
 from daybell.engine.report import SHOWN_AFTER_SECONDS, Completer, Reporter
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store

@@ -16,7 +16,7 @@ from daybell.core import payload
 from daybell.core.execution import Claimed, DescribedError
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings, read_settings
-from daybell.core.kinds.command import JSON, why_refused
+from daybell.core.kinds.settings import JSON, why_refused
 from daybell.core.limits import COMMAND_JSON_CHARS_MAX, COMMAND_OUTPUT_CHARS_MAX
 from daybell.core.units import to_iso
 from daybell.errors import PayloadError, shown

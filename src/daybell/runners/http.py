@@ -19,7 +19,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import DescribedError
 from daybell.core.job import JobDefinition
-from daybell.core.kinds.http import PRIVATE, HttpSettings
+from daybell.core.kinds.settings import PRIVATE, HttpSettings
 from daybell.core.limits import (
     HTTP_BODY_BYTES_MAX,
     HTTP_SECONDS_DEFAULT,

@@ -27,7 +27,7 @@ import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import Claimed
-from daybell.core.kinds.http import check_header_value, check_url, why_not_public
+from daybell.core.kinds.settings import check_header_value, check_url, why_not_public
 from daybell.core.units import Seconds
 from daybell.errors import UsageError
 from daybell.version import VERSION

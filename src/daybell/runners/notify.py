@@ -9,7 +9,7 @@ import msgspec
 
 from daybell.core.execution import DescribedError
 from daybell.core.job import JobDefinition
-from daybell.core.kinds.notify import NotifySettings
+from daybell.core.kinds.settings import NotifySettings
 from daybell.core.limits import NOTIFY_CHARS_MAX
 from daybell.core.units import Seconds
 from daybell.errors import shown

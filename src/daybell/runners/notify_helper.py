@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from daybell.core.kinds.http import why_not_public
+from daybell.core.kinds.settings import why_not_public
 
 # Keeps a process that runs others' code in its place: the public internet, and nothing here.
 #

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
-from daybell.core import arguments, payload
+from daybell.core import payload
 from daybell.core.event import NewStep, Step
 from daybell.core.execution import Claimed
 from daybell.core.limits import RESULT_BYTES_MAX
@@ -414,7 +414,7 @@ class PythonHandler:
         try:
             text = payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
             if text[0] in "[{":  # a set would be among the lists
-                arguments.check_result_sets(self._function, value, text, what="result")
+                payload.check_result_sets(self._function, value, text, what="result")
             return text
         except UsageError:
             running.is_hopeless = True
@@ -427,10 +427,10 @@ class PythonHandler:
         if text == "{}" and self._needs_none:
             return [], {}
         given = payload.decode(text, what="args") if revealed is None else revealed
-        converted = arguments.convert(self._function, given, skip=self._context_names)
+        converted = payload.convert(self._function, given, skip=self._context_names)
         if self._context_names:
             converted |= dict.fromkeys(self._context_names, self._make_context(running))
-        return arguments.spread(self._function, converted)
+        return payload.spread(self._function, converted)
 
 
 def _without_values(error: UsageError) -> UsageError:
@@ -484,7 +484,7 @@ def _takes_no_arguments(function: Callable[..., Any], context_names: frozenset[s
     if context_names:
         return False
     try:
-        arguments.convert(function, {})
+        payload.convert(function, {})
     except InvalidArguments:
         return False
     except ValueError:  # some of what is written in C does not tell: the call itself will

@@ -15,7 +15,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import DescribedError
 from daybell.core.job import JobDefinition
-from daybell.core.kinds.sql import SqlSettings, check_connection_name
+from daybell.core.kinds.settings import SqlSettings, check_connection_name
 from daybell.core.postgres_url import check_options, is_same_login, read_hosts
 from daybell.core.references import names_in_args
 from daybell.errors import UsageError, shown

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from daybell.core.kinds.sql import STORE_FILE_ID
+from daybell.core.kinds.settings import STORE_FILE_ID
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.runners.helper_pool import ENVIRONMENT, HelperFailed, Helpers, module_command
 from daybell.runners.sql_statement import Parameters, Rows, Say, StatementFailed

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from daybell.client.events import approval_event
 from daybell.client.requests import Time, read_time
-from daybell.core import arguments, payload
+from daybell.core import payload
 from daybell.core.event import check_match, check_words
 from daybell.core.execution import MASKED_CHARS_MAX
 from daybell.core.limits import EVENT_NAME_CHARS_MAX, check_name
@@ -379,7 +379,7 @@ def context_names(function: Callable[..., Any]) -> frozenset[str]:
     """The parameters that are for a Context: by their annotation, or called `ctx` without one."""
     return frozenset(
         name
-        for name, (written, resolved) in arguments.annotations_of(function).items()
+        for name, (written, resolved) in payload.annotations_of(function).items()
         if resolved in (Context, Context | None)
         or (resolved is Any and (name == "ctx" or _is_our_name(written)))
     )

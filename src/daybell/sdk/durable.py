@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
-from daybell.core import arguments, payload
+from daybell.core import payload
 from daybell.core.event import NewStep, Step, StepKind
 from daybell.core.execution import Failure
 from daybell.core.lifecycle import FOR_EVENT, FOR_SLEEP, FOR_STEP
@@ -192,7 +192,7 @@ def convert_result(function: Callable[..., Any], text: str | None) -> Any:
     """
     value = None if text is None else payload.decode(text, what="result")
     try:
-        return arguments.convert_result(function, value)
+        return payload.convert_result(function, value)
     except (ValueError, TypeError):  # some of what is written in C does not tell its signature
         return value
 
@@ -518,7 +518,7 @@ class Durable:
         what = f"the result of step {shown(name)}"
         with lasting():  # its function has run, and another time would end here, too
             text = payload.encode(value, what=what, bytes_max=RESULT_BYTES_MAX)
-            arguments.check_result_sets(function, value, text, what=what)
+            payload.check_result_sets(function, value, text, what=what)
             self._kept_chars += len(text)
             if self._kept_chars > STEPS_CHARS_MAX:
                 raise PayloadTooLarge(

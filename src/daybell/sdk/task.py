@@ -27,13 +27,13 @@ from daybell.client import Cancellation, Client
 from daybell.client.client import BorrowedConnection
 from daybell.client.explain import explain_idle
 from daybell.client.requests import EnqueueOptions, check_options
-from daybell.core import arguments, payload
+from daybell.core import payload
 from daybell.core.execution import TERMINAL, Enqueued, Execution, Failure, State
 from daybell.core.job import JobDefinition
 from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.references import SECRET_MARK, names_in
 from daybell.core.units import Duration, Seconds, parse_duration
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.errors import DaybellError, InvalidArguments, InvalidName, UsageError, shown
 from daybell.sdk.context import Context, context_names
 from daybell.sdk.durable import WrappedFunction
@@ -41,7 +41,7 @@ from daybell.sdk.nodes import Nodelike
 from daybell.sdk.sync import run
 
 if TYPE_CHECKING:
-    from daybell.client.client import Call
+    from daybell.store.postgres.transactions import Call
 
 
 # A handle on an enqueued execution.
@@ -411,7 +411,7 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, checked."""
-        return self._check(arguments.bind(self.function, args, kwargs, skip=self.context_names))
+        return self._check(payload.bind(self.function, args, kwargs, skip=self.context_names))
 
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
         """Convert as the worker will, so that what it would refuse is refused here."""
@@ -421,18 +421,18 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
             secret = ()
             if SECRET_MARK in text:  # what they stand for is seen by the worker alone
                 secret = {name for name, value in stored.items() if names_in(value)}
-            converted = arguments.convert(
+            converted = payload.convert(
                 self.function, stored, skip=self.context_names, unseen=secret
             )
             if "[" in text:  # a set would be among the lists
-                arguments.check_sets(self.function, given, converted)
+                payload.check_sets(self.function, given, converted)
         return given
 
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
         return Handle(self._find_client, id, created=created, convert=self._convert_result)
 
     def _convert_result(self, result: Any) -> R:
-        return arguments.convert_result(self.function, result)
+        return payload.convert_result(self.function, result)
 
 
 def check_plain(function: object) -> None:

@@ -16,11 +16,11 @@ from daybell.client.requests import read_text, read_whole
 from daybell.core.job import JobDefinition
 from daybell.core.units import Duration, parse_duration
 from daybell.engine.claim import Queues
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.engine.lease import make_pacemaker
-from daybell.engine.process import Process, Upkeep
+from daybell.engine.loop import SystemClock
 from daybell.engine.scheduler import Scheduler
+from daybell.engine.upkeep import Process, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.runners.processes import PoolOptions
 from daybell.sdk.handlers import AppHandlers, KindOptions

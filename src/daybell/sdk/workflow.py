@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from daybell.client.job_checks import check_call
 from daybell.client.requests import TaskOptions, check_options, read_definition, read_limit
-from daybell.core import arguments, payload
+from daybell.core import payload
 from daybell.core.execution import Priority
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX, check_name
@@ -296,17 +296,17 @@ class Draft:
 
     def _call(self, node: Node, task: NodeTask, parents: list[str]) -> None:
         """Pass results and parameters by name, and see whether the task can be called so."""
-        known = arguments.annotations_of(task.function).keys() - task.context_names
+        known = payload.annotations_of(task.function).keys() - task.context_names
         self._pass_by_name(node, known, parents)
         try:
-            given = arguments.bind(task.function, (), node.args, skip=task.context_names)
+            given = payload.bind(task.function, (), node.args, skip=task.context_names)
             stored = payload.decode(payload.encode(given))
             unseen = {
                 name
                 for name, value in stored.items()
                 if names_in(value) or next(find_outputs(value), None) is not None
             }
-            arguments.convert(task.function, stored, skip=task.context_names, unseen=unseen)
+            payload.convert(task.function, stored, skip=task.context_names, unseen=unseen)
         except InvalidArguments as error:
             missing = error.field is not None and error.field not in node.args
             hint = (
@@ -399,7 +399,7 @@ def _check(workflow: Workflow, given: Mapping[str, Any], *, what: str) -> None:
 
 def _check_one(function: Any, name: str, value: Any, what: str, param: str, node: str) -> None:
     try:
-        arguments.check_value(function, name, value)
+        payload.check_value(function, name, value)
     except InvalidArguments as error:
         raise InvalidArguments(
             f"{what}: parameter {param!r} does not fit node {node!r}: {error}", field=param

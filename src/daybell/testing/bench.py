@@ -32,8 +32,17 @@ from daybell.sdk.context import current
 from daybell.sdk.task import Task
 from daybell.sdk.workflow import Workflow
 from daybell.testing.context import START
-from daybell.testing.driver import BenchClock, Driver, OwnThread, Run, convert_arguments, own_thread
-from daybell.testing.store import BenchStore, Wanted, check_connection
+from daybell.testing.driver import (
+    BenchClock,
+    BenchStore,
+    Driver,
+    OwnThread,
+    Run,
+    Wanted,
+    check_connection,
+    convert_arguments,
+    own_thread,
+)
 
 # The bench for tests without an event loop: a facade that waits instead of being awaited.
 

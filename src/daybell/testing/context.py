@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from daybell.client import mint
 from daybell.client.requests import Time, read_time, read_whole
-from daybell.core import arguments, payload
+from daybell.core import payload
 from daybell.core.event import matches
 from daybell.core.execution import Claimed, Failure, Priority
 from daybell.core.limits import RESULT_BYTES_MAX, check_name
@@ -31,7 +31,7 @@ from daybell.sdk.durable import (
     read_received_event,
     run_or_await,
 )
-from daybell.testing.store import begin_transaction, check_connection
+from daybell.testing.driver import begin_transaction, check_connection
 
 START: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)  # when a test begins: a Tuesday noon
 INT_MAX: Final = 2**31 - 1
@@ -202,7 +202,7 @@ class TestContext(Context):
                 return None
             what = f"the result of step {shown(name)}"
             text = payload.encode(value, what=what, bytes_max=RESULT_BYTES_MAX)
-            arguments.check_result_sets(called, value, text, what=what)
+            payload.check_result_sets(called, value, text, what=what)
             return convert_result(called, text)
 
         return run_or_await(call())

@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.core.kinds import HttpSettings, read_settings, settings_json
-from daybell.core.kinds.http import check_url
+from daybell.core.kinds.settings import check_url
 from daybell.errors import UsageError
 
 

@@ -45,6 +45,7 @@ async def test_a_run_goes_on_if_the_enqueue_that_would_replace_it_was_rolled_bac
     async def neighbour():
         await slow.cancel(TENANT, [mint()])
 
+    statement = 0
     for statement in range(1, 50):
         execution = an_execution("etl")
         enqueue = slow.enqueue(TENANT, [execution])
@@ -63,6 +64,7 @@ async def test_leases_that_a_rolled_back_transaction_has_deleted_are_deleted_by_
     second = await claim(slow, 1, worker=first.worker)
     await apply(slow, first, success(first.one))
 
+    statement = 0
     for statement in range(1, 50):
         assert await sql.fetchval(LEASE, first.one.lease) == 1
         if not await broken(slow, apply(slow, second, success(second.one)), statement):

@@ -10,8 +10,8 @@ import pytest
 from daybell.client import Client
 from daybell.core.execution import State
 from daybell.core.ids import mint
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
+from daybell.engine.loop import SystemClock
 from daybell.errors import Unavailable
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import Lineage

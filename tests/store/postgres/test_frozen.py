@@ -11,8 +11,8 @@ from daybell.core.ids import mint
 from daybell.core.schedule import Decision
 from daybell.core.when import cron
 from daybell.core.worker import SCHEDULER
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import Unavailable
 from daybell.store.postgres import PostgresStore

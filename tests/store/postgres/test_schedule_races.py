@@ -8,8 +8,8 @@ import pytest
 from daybell.core.ids import mint
 from daybell.core.schedule import Decision, Tick, gate_of
 from daybell.core.when import cron
-from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
+from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import BATCH_MAX, Scheduler
 from daybell.errors import JobNotFound
 from daybell.store.postgres import schedules as schedules_room

@@ -14,7 +14,7 @@ from daybell.runners.sql_statement import Parameters, StatementFailed
 from daybell.store.open import store_for
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import lineage_of
-from daybell.store.postgres.listener import Listener
+from daybell.store.postgres.context import Listener
 from daybell.store.postgres.timeouts import timeouts_for
 from tests.pooler import SSL_REQUEST, framed
 

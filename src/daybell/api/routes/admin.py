@@ -11,9 +11,8 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field
 
 from daybell.api import responses
-from daybell.api.caller import Admin, Caller, Superadmin
+from daybell.api.caller import Admin, Caller, Superadmin, answer_created, answer_json, answer_page
 from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
-from daybell.api.encoding import answer_created, answer_json, answer_page
 from daybell.api.idempotency import HEADER, IdempotentRequest, perform_once
 from daybell.api.requests import (
     Body,

@@ -12,11 +12,18 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from daybell.api import responses
-from daybell.api.caller import Caller, Operator, Viewer, api_of
+from daybell.api.caller import (
+    ERRORS_MAX,
+    Caller,
+    Invalid,
+    Operator,
+    Viewer,
+    answer_json,
+    answer_page,
+    api_of,
+)
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
-from daybell.api.encoding import answer_json, answer_page
 from daybell.api.idempotency import IdempotentRequest, perform_once
-from daybell.api.problems import ERRORS_MAX, Invalid
 from daybell.api.requests import (
     ARGS_PARAMETER,
     Cursor,

@@ -13,12 +13,10 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from daybell.api.caller import Caller, Operator, Viewer
+from daybell.api.caller import Caller, Invalid, Operator, Unsupported, Viewer, answer_json
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
-from daybell.api.encoding import answer_json
 from daybell.api.guard import is_handshake, is_json, is_text
 from daybell.api.idempotency import IdempotentRequest, perform_once
-from daybell.api.problems import Invalid, Unsupported
 from daybell.api.requests import Cursor, Limit, read_bytes, read_json, validate_body
 from daybell.api.routes.executions import ExecutionPath
 from daybell.api.schema import SPEC, CloudEvent, Decision, EventPage, Published, Signal

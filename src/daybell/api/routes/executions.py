@@ -13,9 +13,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from msgspec import Raw
 
 from daybell.api import responses
-from daybell.api.caller import Caller, Operator, Viewer, api_of
+from daybell.api.caller import Caller, Operator, Viewer, answer_json, answer_page, api_of, encode
 from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
-from daybell.api.encoding import answer_json, answer_page, encode
 from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.requests import (
     ARGS_PARAMETER,

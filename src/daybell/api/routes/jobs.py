@@ -13,7 +13,16 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from daybell.api import responses
-from daybell.api.caller import Admin, Caller, Operator, Viewer
+from daybell.api.caller import (
+    Admin,
+    Caller,
+    Operator,
+    PreconditionFailed,
+    Viewer,
+    answer_created,
+    answer_json,
+    answer_page,
+)
 from daybell.api.contract import (
     CHANGED_JOBS,
     DECLARED_JOBS,
@@ -26,9 +35,7 @@ from daybell.api.contract import (
     IfMatch,
     operation,
 )
-from daybell.api.encoding import answer_created, answer_json, answer_page
 from daybell.api.idempotency import IdempotentRequest, perform_once
-from daybell.api.problems import PreconditionFailed
 from daybell.api.requests import (
     Cursor,
     JobStatusFilter,
@@ -60,6 +67,8 @@ from daybell.client.requests import id_in
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, Template
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.core.when import Schedule
+from daybell.core.when.zone import just_before, parse_moment
 from daybell.errors import JobNotFound, TemplateNotFound, UsageError, VersionConflict, shown
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
@@ -740,3 +749,46 @@ async def _template_before(caller: Caller, name: str) -> dict[str, Any] | None:
 def template_etag_header(template: Template) -> dict[str, str]:
     """The header that names a template's version."""
     return {"ETag": f'"{template.version}"'}
+
+
+# Route of `/schedules/preview`: a schedule in words and its next times.
+
+TIMES_MAX: Final = 1_000
+
+schedules_router = APIRouter(prefix="/schedules", tags=["schedules"])
+
+
+@schedules_router.get(
+    "/preview",
+    **operation(
+        "preview_schedule",
+        answers=responses.Preview,
+        says="The schedule in words, and its next times.",
+    ),
+)
+async def preview_schedule(
+    caller: Viewer,
+    cron: TextFilter = None,
+    every: TextFilter = None,
+    at: TextFilter = None,
+    rrule: Annotated[str | None, Query(max_length=4_000)] = None,
+    tz: TextFilter = None,
+    count: Annotated[int, Query(ge=1, le=TIMES_MAX)] = 5,
+    start: Annotated[str | None, Query(alias="from", max_length=100)] = None,
+    dialect: TextFilter = None,
+    mode: TextFilter = None,
+) -> Response:
+    """Say what a schedule means, and list its next times: one of cron, every, at and rrule."""
+    kinds = {"cron": cron, "every": every, "at": at, "rrule": rrule}
+    given: dict[str, Any] = {name: text for name, text in kinds.items() if text is not None}
+    if len(given) != 1:
+        raise UsageError("say which schedule: one of cron, every, at and rrule", field="cron")
+    more = {"tz": tz, "dialect": dialect, "mode": mode}
+    given |= {name: text for name, text in more.items() if text is not None}
+    schedule = Schedule.parse(given)
+    now = (await caller.client.health()).now
+    first = now if start is None else parse_moment(start, what="from", tz=schedule.tz)
+    times = schedule.preview(count, just_before(first))
+    return answer_json(
+        {"description": schedule.describe(), "next": [one.isoformat() for one in times]}
+    )

@@ -18,7 +18,7 @@ from daybell.core.units import Instant
 from daybell.core.when import Manual, Reboot, Schedule, cron, rrule
 from daybell.core.when.recurrence import way_out
 from daybell.core.when.zone import just_before, local, parse_moment
-from daybell.engine.clock import SystemClock
+from daybell.engine.loop import SystemClock
 from daybell.errors import InvalidSchedule
 from daybell.settings import Settings
 

@@ -46,11 +46,11 @@ from daybell.cli.terminal import StartInterrupted, StopSignals
 from daybell.core.ids import mint
 from daybell.core.units import Seconds
 from daybell.engine.claim import Queues
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import observe_run_ends
 from daybell.engine.lease import make_pacemaker
-from daybell.engine.process import Process, Upkeep
+from daybell.engine.loop import SystemClock
 from daybell.engine.scheduler import Scheduler
+from daybell.engine.upkeep import Process, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, listed
 from daybell.runners.python import wait_for_first
@@ -171,8 +171,7 @@ async def serve_api(app: App, options: DevOptions) -> AsyncGenerator[str]:
     """Serve the API, and yield its address. On loopback, the user that starts it needs no key."""
     # What only this needs takes longer to import than all the rest.
     from daybell.api.caller import ApiOptions
-    from daybell.api.connections import is_loopback
-    from daybell.api.server import ApiService, ServerOptions
+    from daybell.api.server import ApiService, ServerOptions, is_loopback
     from daybell.cli.roles.server import key_usage_loop, require_key
 
     clock, client = SystemClock(), await app.open()
@@ -200,7 +199,7 @@ async def serve_api(app: App, options: DevOptions) -> AsyncGenerator[str]:
 
 def allow_kinds(app: App, settings: Settings, options: DevOptions) -> None:
     """Allow commands on loopback: the user that may define them could run them anyway."""
-    from daybell.api.connections import is_loopback
+    from daybell.api.server import is_loopback
 
     is_own = is_loopback(options.host)
     command, private = options.allow_command, options.allow_private_http
@@ -263,7 +262,7 @@ def _flows(app: App, *, is_demo: bool) -> str:
 
 def describe_kinds(kinds: Sequence[str], *, host: str) -> str:
     """The kinds of jobs that are run, and whose commands may be among them."""
-    from daybell.api.connections import is_loopback
+    from daybell.api.server import is_loopback
 
     said = ", ".join(kinds)
     if "command" not in kinds or not is_loopback(host):

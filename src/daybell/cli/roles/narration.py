@@ -16,8 +16,8 @@ from daybell.core.execution import Claimed, Execution, State
 from daybell.core.lifecycle import Ruling, Transition
 from daybell.core.schedule import Decision
 from daybell.core.units import Instant
-from daybell.engine.clock import Clock
 from daybell.engine.events import Ended, Fired, RunEnded, Started, WorkerLost
+from daybell.engine.loop import Clock
 
 # Faster than anybody reads. More of them are counted instead of printed.
 LINES_PER_SECOND_MAX: Final = 40

@@ -11,16 +11,14 @@ from typing import Final
 import msgspec
 
 from daybell.api.caller import ApiOptions
-from daybell.api.connections import is_loopback
-from daybell.api.server import ApiService, ServerOptions
+from daybell.api.server import ApiService, ServerOptions, is_loopback
 from daybell.cli.roles import logs
 from daybell.cli.roles.startup import describe_names, is_everywhere, tune_garbage_collector
 from daybell.cli.runtime import DONE, with_flag
 from daybell.cli.terminal import StartInterrupted, StopSignals
 from daybell.client import Client
 from daybell.core.units import Seconds
-from daybell.engine.clock import Clock, SystemClock
-from daybell.engine.loop import Loop
+from daybell.engine.loop import Clock, Loop, SystemClock
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.settings import Settings, masked_url
 

@@ -14,12 +14,12 @@ from uuid import UUID
 from daybell.cli.runtime import print_stderr
 from daybell.cli.terminal import StopSignals
 from daybell.client.admin import VARIABLE, Sealer
-from daybell.core.kinds.command import read_env
+from daybell.core.kinds.settings import read_env
 from daybell.core.units import Seconds
 from daybell.core.worker import Offer
 from daybell.engine.claim import Queues
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
+from daybell.engine.loop import SystemClock
 from daybell.engine.upkeep import Reaper
 from daybell.engine.worker import WorkerOptions
 from daybell.errors import DaybellError, Unavailable, UsageError, listed

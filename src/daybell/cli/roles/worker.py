@@ -41,12 +41,12 @@ from daybell.core.job import DEFAULT_TENANT
 from daybell.core.limits import check_labels, check_name
 from daybell.core.units import Seconds, parse_duration
 from daybell.engine.claim import Queues
-from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events, observe_run_ends
 from daybell.engine.lease import make_pacemaker
-from daybell.engine.process import Process, Upkeep
+from daybell.engine.loop import SystemClock
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.supervisor import DRAINED, Announce, Supervisor, open_announcer
+from daybell.engine.upkeep import Process, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.processes import PoolOptions

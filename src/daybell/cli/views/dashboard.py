@@ -25,12 +25,12 @@ from daybell.cli.runtime import DONE
 from daybell.cli.terminal import KeyReader, StartInterrupted, StopSignals
 from daybell.cli.views.transcripts import error_line
 from daybell.client import wire
+from daybell.client.explain import Overview
 from daybell.client.remote.client import AnyClient
-from daybell.client.workers import Overview
 from daybell.core.units import Instant, Seconds, parse_duration
 from daybell.core.views import Queue, Total
 from daybell.core.worker import Worker, WorkerState
-from daybell.engine.clock import Clock, SystemClock
+from daybell.engine.loop import Clock, SystemClock
 from daybell.errors import Unavailable, UsageError
 from daybell.runners.python import wait_for_first
 from daybell.settings import Settings, masked_url

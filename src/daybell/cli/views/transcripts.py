@@ -31,7 +31,7 @@ from daybell.core.execution import (
 )
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.units import Instant, Seconds, to_iso
-from daybell.engine.clock import Clock, SystemClock
+from daybell.engine.loop import Clock, SystemClock
 from daybell.errors import Conflict, DaybellError, NotFound, Unavailable, UsageError
 
 # One line of a log, as a person or a program reads it.

@@ -26,7 +26,7 @@ from daybell.client.executions import (
     restrict_to_unfinished,
     split_retryable,
 )
-from daybell.client.explain import Reason
+from daybell.client.explain import Overview, Rates, Reason
 from daybell.client.remote import messages
 from daybell.client.remote.transport import Transport, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
@@ -34,7 +34,6 @@ from daybell.client.runs import WorkflowRun
 from daybell.client.when import Arguments
 from daybell.client.wire import decode_step
 from daybell.client.wire import time as said_time
-from daybell.client.workers import Overview, Rates
 from daybell.core.event import Event, Published, Step
 from daybell.core.execution import (
     LAST,

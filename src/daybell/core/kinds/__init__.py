@@ -16,10 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from daybell.core import payload
-from daybell.core.kinds.command import CommandSettings
-from daybell.core.kinds.http import HttpSettings
-from daybell.core.kinds.notify import NotifySettings
-from daybell.core.kinds.sql import SqlSettings
+from daybell.core.kinds.settings import CommandSettings, HttpSettings, NotifySettings, SqlSettings
 from daybell.core.references import names_in, names_in_args
 
 KindSettings = CommandSettings | HttpSettings | SqlSettings | NotifySettings

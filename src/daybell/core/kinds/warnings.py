@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from daybell.core.kinds.command import CommandSettings, why_refused
-from daybell.core.kinds.http import HttpSettings
-from daybell.core.kinds.notify import NotifySettings
-from daybell.core.kinds.sql import SqlSettings
+from daybell.core.kinds.settings import (
+    CommandSettings,
+    HttpSettings,
+    NotifySettings,
+    SqlSettings,
+    why_refused,
+)
 from daybell.errors import shown
 
 # What only a shell would make something of: words, or how they begin.

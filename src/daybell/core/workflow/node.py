@@ -17,7 +17,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import Priority
 from daybell.core.kinds import BY_NAME, SETTINGS, needs_of, read_settings, settings_json
-from daybell.core.kinds.command import BESIDE, command_of
+from daybell.core.kinds.settings import BESIDE, command_of
 from daybell.core.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX, check_name
 from daybell.core.references import is_literal
 from daybell.core.retry import Retry

@@ -22,10 +22,9 @@ from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store import admin
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import Context, Tx
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, Context, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued
 from daybell.store.postgres.gates import MAKE_JOB_GATES, charge, charge_jobs, count_new_jobs
-from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.names import Outdated, Spec, Specs, within_page
 from daybell.store.postgres.schedules import write_schedules
 

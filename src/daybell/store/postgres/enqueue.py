@@ -30,7 +30,7 @@ from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageEr
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES
 from daybell.store.postgres.connection import Row, entry_columns, record_entries
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import WORKERS, AfterCommit, Context, Tx
 from daybell.store.postgres.gates import (
     GateRoom,
     admit_gates,
@@ -40,7 +40,6 @@ from daybell.store.postgres.gates import (
     read_quotas,
     take_slots,
 )
-from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.names import IN_HISTORY, Outdated, Repeated, Spec, Specs
 from daybell.store.postgres.progress import (
     after_commit,

@@ -18,7 +18,7 @@ from daybell.errors import Unavailable
 from daybell.store import admin
 from daybell.store.migrate import needs_of_stray
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import WORKERS, AfterCommit, Context, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.gates import (
     ANY_TIMED_OUT,
@@ -28,7 +28,6 @@ from daybell.store.postgres.gates import (
     queued_room,
     time_out_waits,
 )
-from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.names import ENDED, IN_HISTORY, Outdated
 from daybell.store.postgres.progress import (
     FIND_UNFINISHED,

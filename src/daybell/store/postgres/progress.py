@@ -51,7 +51,7 @@ from daybell.errors import Unavailable
 from daybell.store import run_driver
 from daybell.store.codec import NODE_CODES, OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, AfterCommit, Context, Tx
 from daybell.store.postgres.gates import (
     free_slots,
     lock_gates,
@@ -60,7 +60,6 @@ from daybell.store.postgres.gates import (
     notify_claimable,
     read_quotas,
 )
-from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS
 from daybell.store.postgres.names import BEGAN, ENDED, KEPT, CurrentJob
 from daybell.store.postgres.run_rows import (
     CHANGE_NODES,

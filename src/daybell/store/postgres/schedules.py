@@ -42,7 +42,7 @@ from daybell.core.units import Instant, Seconds
 from daybell.errors import JobNotFound, NotFound, Unavailable, UsageError, shown
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, AfterCommit, Context, Tx
 from daybell.store.postgres.enqueue import (
     MARKS_EXIST,
     STALE_TRIES,
@@ -58,7 +58,6 @@ from daybell.store.postgres.gates import (
     notify_claimable,
     read_quotas,
 )
-from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.names import Outdated, Spec, Specs
 from daybell.store.postgres.progress import (
     after_commit,

@@ -94,8 +94,7 @@ from daybell.store.postgres import (
 from daybell.store.postgres import schedules as schedules_room
 from daybell.store.postgres import steps as steps_room
 from daybell.store.postgres.connection import Database
-from daybell.store.postgres.context import Context
-from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS, Listener
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, Context, Listener
 from daybell.store.postgres.names import Specs
 from daybell.store.postgres.queue import Fence
 from daybell.store.postgres.transactions import TaskTransaction

@@ -38,9 +38,8 @@ from daybell.errors import SchemaError, Unavailable
 from daybell.store.codec import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, AfterCommit, Context, Tx
 from daybell.store.postgres.gates import admit_gates, lock_gates, notify_claimable, take_slots
-from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.timeouts import Pace
 from daybell.store.wakeups import pause
 

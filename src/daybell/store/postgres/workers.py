@@ -18,8 +18,7 @@ from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker, WorkerState
 from daybell.store.codec import WORKER_CODES, WORKER_STATES
 from daybell.store.postgres.connection import TASK_SESSION, Row
-from daybell.store.postgres.context import Context, Tx
-from daybell.store.postgres.listener import WORKERS
+from daybell.store.postgres.context import WORKERS, Context, Tx
 from daybell.store.postgres.names import IN_LEASE
 from daybell.store.postgres.queue import (
     CLAIMED_COLUMNS,

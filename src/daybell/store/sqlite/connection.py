@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from urllib.parse import quote
 
-from daybell.core.kinds.sql import STORE_FILE_ID
+from daybell.core.kinds.settings import STORE_FILE_ID
 from daybell.core.units import Instant, Seconds
 from daybell.errors import SchemaError, Unavailable, UsageError, shown
 from daybell.store import admin

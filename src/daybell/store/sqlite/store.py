@@ -34,9 +34,8 @@ from daybell.store.sqlite.enqueue import SqliteEnqueue
 from daybell.store.sqlite.gates import SqliteGates
 from daybell.store.sqlite.progress import take_pending_runs
 from daybell.store.sqlite.queue import SqliteApply, SqliteClaim, SqliteInterventions
-from daybell.store.sqlite.runs import SqliteRuns
 from daybell.store.sqlite.schedules import SqliteDependencies, SqliteSchedules, next_cursor
-from daybell.store.sqlite.steps import SqliteLogs, SqliteSteps
+from daybell.store.sqlite.steps import SqliteLogs, SqliteRuns, SqliteSteps
 from daybell.store.sqlite.transaction import Transaction
 from daybell.store.sqlite.upkeep import SqliteUpkeep
 from daybell.store.sqlite.views import SqliteViews

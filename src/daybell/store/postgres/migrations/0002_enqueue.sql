@@ -306,7 +306,7 @@ BEGIN
     END IF;
     -- The holder ended between the two looks, and the key is free: once more.
   END LOOP;
-  -- As store/postgres/listener.py says it; heard when the caller commits, once for all that are alike.
+  -- As store/postgres/context.py says it; heard when the caller commits, once for all that are alike.
   PERFORM pg_notify('daybell', spec.tenant || ':' || spec.queue);
   RETURN QUERY SELECT u.id, true FROM unnest(ids) u(id);
 END $$;

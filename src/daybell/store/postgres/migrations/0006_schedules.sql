@@ -150,7 +150,7 @@ BEGIN
   IF gate IS NOT NULL THEN
     PERFORM daybell.let_in(spec.tenant, gate);
   END IF;
-  -- As store/postgres/listener.py says it; heard when the caller commits, once for all that are alike.
+  -- As store/postgres/context.py says it; heard when the caller commits, once for all that are alike.
   PERFORM pg_notify('daybell', spec.tenant || ':' || spec.queue);
   RETURN QUERY SELECT u.id, true FROM unnest(ids) u(id);
 END $$;

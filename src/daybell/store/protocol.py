@@ -1,0 +1,1126 @@
+"""Operations that every store offers, grouped by room, with their contract."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from math import inf
+from typing import Any, Protocol
+from uuid import UUID
+
+from daybell.core.access import (
+    ALL_ENTRIES,
+    NO_QUOTAS,
+    AuditEntry,
+    AuditFilter,
+    ChainSegment,
+    Key,
+    NewAuditEntry,
+    NewKey,
+    NewRequest,
+    NewSecret,
+    Quotas,
+    Request,
+    SealedSecret,
+    Secret,
+    Tenant,
+)
+from daybell.core.event import Event, NewEvent, NewStep, NodeWait, Published, Step
+from daybell.core.execution import (
+    AttemptSpan,
+    Cancellation,
+    Claimed,
+    Enqueued,
+    Execution,
+    ExecutionDetail,
+    LogPart,
+    Losses,
+    NewExecution,
+    NewLogPart,
+    Revival,
+)
+from daybell.core.job import Job, JobActivity, NewJob, NewTemplate, Template
+from daybell.core.lifecycle import Transition, Verdict
+from daybell.core.schedule import (
+    Dependents,
+    Due,
+    Ended,
+    Firing,
+    Miscount,
+    NewSchedule,
+    Occurrence,
+    Schedule,
+    ScheduleRewind,
+    TickRecord,
+    Upstream,
+)
+from daybell.core.units import Instant, Seconds
+from daybell.core.views import (
+    ALL_JOBS,
+    Activity,
+    Counts,
+    ExecutionFilter,
+    Health,
+    JobFilter,
+    Page,
+    Queue,
+    Removed,
+    Retention,
+)
+from daybell.core.worker import Claim, Leadership, NewWorker, Offer, Renewal, Report, Worker
+from daybell.core.workflow.run import Plan, RunDetail
+
+# The queue port: executions, task transactions, workers with leases, wake-ups.
+
+
+class Executions(Protocol):
+    """The hot path: in, out, and every change of state."""
+
+    async def enqueue(
+        self,
+        tenant: str,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool = False,
+        entries: Sequence[NewAuditEntry] = (),
+    ) -> list[Enqueued]:
+        """Create these executions, all or nothing, and answer for each in the order given.
+
+        One whose `unique_key` is held by an unfinished execution of the same job is not
+        created: the answer names the holder, with `created=False`; that goes for two of the
+        same batch too. `entries` are added to the audit log with them, but for those that are
+        there (by id).
+
+        An id that was created is never created again. It is answered as created, whether or not
+        its execution has ended, however late, however often and from however many processes it is
+        sent, for REPEAT_SECONDS_KEPT. For each id, at most one call is made without `repeat`;
+        every other one has `repeat=True`, which says that these may have been sent before (an
+        earlier call ended in Unavailable). The order in which the calls arrive does not matter.
+
+        A delay or time in the future makes it `scheduled`. With a gate it is `waiting` until
+        the gate has a free slot, and takes one at once if there is and it is due.
+
+        A job with an overlap rule has a gate of its own, `core.schedule.gate_of`, with one slot;
+        its executions wait there unless they name another gate. One that the rule does not let in
+        raises ExecutionInTheWay, naming the other, and nothing is created; `replace` cancels the
+        others first. `force=True` takes a slot, whatever the rule and the room. A delayed one is
+        asked when it is due, and then only waits.
+
+        Raises JobNotFound, naming it; UsageError for a row that cannot be kept, naming its
+        position, or a gate that does not exist.
+        """
+        ...
+
+    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
+        """Create very many executions in one transaction, reading the iterable as it goes;
+        answers how many.
+
+        The fast lane for bulk: memory stays flat whatever the length. Unique keys, gates and jobs
+        with an overlap rule are refused with UsageError here. Raises DuplicateKey if one of the ids
+        exists: since a load is all or nothing, an earlier one with these ids was committed.
+        """
+        ...
+
+    async def claim(
+        self,
+        tenant: str,
+        *,
+        worker: UUID,
+        lease: UUID,
+        queues: Sequence[str],
+        limit: int,
+        kinds: Sequence[str] = ("task",),
+    ) -> Claim:
+        """Take up to `limit` due executions: best priority first, then queues in the order
+        given, then oldest time.
+
+        No execution is ever given to two claims. `lease` is a fresh id made by the caller;
+        asking again with the same id returns what that claim took and is still unfinished, and
+        takes nothing more. Paused queues give nothing, and a draining worker gets nothing. A
+        claim that comes back short says when the next execution will be due, so that an idle
+        worker knows how long to sleep.
+        Raises LeaseLost if the worker is unknown or dead.
+        """
+        ...
+
+    async def next_due(
+        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
+    ) -> Instant | None:
+        """When the next execution that such a claim could take is due; in the past if one waits
+        already. None: there is none.
+        """
+        ...
+
+    async def apply(
+        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+    ) -> list[Verdict]:
+        """Make these moves of executions that `worker` runs; answer only for those that were
+        not simply made.
+
+        Each move stands alone and is atomic; the batch is not all or nothing. A move is made if
+        the execution is still running under (attempt, lease, worker); otherwise it is STALE and
+        nothing is written. A move that is on record already (this attempt, by this worker, with
+        this outcome) is answered as made: its first answer was lost. Where cancelling was
+        requested, every move ends it as cancelled, and says so. A row that cannot be kept is
+        REFUSED and its neighbours are made. With `wait=False` rows locked by others are BUSY
+        instead of waited for.
+
+        A terminal target frees the unique key, hands on the gate's slot, and tells the schedule
+        that fired it (`succeeded_for`, `failures`, the next time of a fixed delay, and a pause
+        after too many failures), all in the same transaction. A way back raises `attempt` and puts
+        the ended attempt into the log. All ends are timed by the store.
+        """
+        ...
+
+    async def report(
+        self, tenant: str, *, worker: UUID, reports: Sequence[Report]
+    ) -> list[tuple[UUID, int]]:
+        """Write what running tasks show of themselves, under the same fence. Returns the (id,
+        attempt) that were stale.
+        """
+        ...
+
+    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+        """Cancel these, in the order given.
+
+        Waiting, scheduled, queued and retrying ones end at once (CANCELLED). A running one is
+        marked (REQUESTED), stays running, keeps its key and slot, and ends as cancelled
+        whatever is reported later. FINISHED and UNKNOWN change nothing. A run is cancelled with its
+        nodes: at once if no worker has one of them in its hands.
+        """
+        ...
+
+    async def expire(self, *, limit: int = 1000) -> int:
+        """End, as skipped, what has expired and was not started: also what no worker ever asks for.
+        For all tenants, at most so many a call; answers how many. What an earlier program has put
+        where no worker asks for it is put in its place; and waits whose time is over end, as by
+        `time_out_waits`, and are counted, too.
+        """
+        ...
+
+    async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+        """Put dead executions back to be claimed, with their counts of failures and crashes at
+        zero and `attempt` raised.
+
+        Answers in the order given: REVIVED, NOT_LISTED, UNKNOWN, KEY_HELD where another execution
+        holds its unique key now, or OVER_QUOTA for those that the tenant's quota `queued` has no
+        room for.
+        """
+        ...
+
+    async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
+        """Take these off the dead-letter list; they stay in history as dead. True for those
+        that were on it.
+        """
+        ...
+
+
+# Transactions of tasks: what a task writes itself, committed with its end or not at all.
+
+
+class TaskTransaction(Protocol):
+    """A transaction that a running task writes in, on a connection of its own."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, for the task to use."""
+        ...
+
+    async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
+        """Make this move to `succeeded` and commit, both or neither. False: the move cannot be made
+        any more, or cancelling was requested; nothing is written. Raises Unavailable if nobody can
+        tell.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Undo everything, unless it was committed, and let go of the connection."""
+        ...
+
+
+class Transactions(Protocol):
+    """See above."""
+
+    async def begin(self, worker: UUID) -> TaskTransaction:
+        """Begin a transaction for a task of this worker. It ends with the worker's lease: when the
+        worker is declared dead, what it wrote is undone and its locks are free. Raises UsageError
+        where the store has no transaction to give.
+        """
+        ...
+
+
+# Workers and their leases.
+
+
+class Workers(Protocol):
+    """Leases: who is alive, and what to do with the work of those who are not."""
+
+    async def register(
+        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+    ) -> Renewal:
+        """Add a worker, live, its lease ending `lease` seconds from the store's now.
+        Registering the same id again is answered like a renewal, unless it is dead:
+        LeaseLost.
+
+        `replaces` is the id under which the same worker has stopped all its work, because the
+        store was late or away. That one is excused from then on: its lease ends as any other, and
+        `lost` says that no execution is to be charged for it.
+        """
+        ...
+
+    async def renew(
+        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+    ) -> Renewal:
+        """Prolong the worker's lease, for all that it runs, in one write. Raises LeaseLost if
+        it is unknown or dead.
+
+        `leases` are all claims that the worker knows of, answered or still under way. What it
+        holds under any other lease came from a claim whose answer was lost, and is released to
+        be claimed again.
+        """
+        ...
+
+    async def drain(self, tenant: str, worker: UUID) -> bool:
+        """Ask a live worker to stop claiming; it learns so at its next renewal or claim. False:
+        no such live worker.
+        """
+        ...
+
+    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
+        """Give back all that is unfinished under these leases, uncharged; answers how many."""
+        ...
+
+    async def retire(self, tenant: str, worker: UUID) -> None:
+        """The worker ends in good order: it is dead from now on. What it still holds is found
+        by `lost`.
+        """
+        ...
+
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        """Record which execution is the only suspect that the worker runs; None: there is no such
+        one. False: no such live worker.
+        """
+        ...
+
+    async def lost(
+        self,
+        *,
+        limit: int = 1000,
+        since: Instant = -inf,
+        not_after: Instant = inf,
+        record_every: Seconds = inf,
+    ) -> Losses:
+        """Mark workers whose lease has ended as dead, and list executions still in the hands of
+        dead workers, of any tenant.
+
+        A renewal that comes at the same moment either wins, and the worker lives, or finds
+        itself dead. Workers whose row another transaction has locked are left for the next
+        time.
+
+        All times are the store's. The caller knows of its clock that it has run evenly from
+        `since` on, and infinite means that it knows nothing yet. A lease has ended when its worker
+        was silent for so long in watched time: that of the caller, and of those before it
+        (`core.worker.Watch`). The caller's is added to the record for others if that is
+        `record_every` seconds old. If it is later than `not_after`, the clock has jumped or the
+        store was away: no worker is marked, and the record starts again.
+
+        Marking and listing change no execution: the caller decides for each
+        (`core.lifecycle.after_loss`) and applies it with `wait=False`. Says in passing whether
+        anything waits at a gate, which `admit` may let in.
+        """
+        ...
+
+    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
+        """Workers of this tenant, oldest first."""
+        ...
+
+    async def offers(self, tenant: str) -> list[Offer]:
+        """What workers of this tenant offer that are live and hold their lease, in no order. Those
+        that offer the same are one, so that the answer is short in a large fleet.
+        """
+        ...
+
+
+# News for who waits.
+
+
+class Wakeups(Protocol):
+    """News for who waits. Losing all of it costs latency, never an execution."""
+
+    async def listen(
+        self,
+        tenant: str,
+        queues: Collection[str],
+        wake: Callable[[], None],
+        *,
+        ask: Callable[[], None] | None = None,
+    ) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when something there may be claimable, and `ask` when a renewal may have news
+        for a worker: something it runs is to be cancelled, or it is to drain. Returns what ends it.
+        Best effort.
+        """
+        ...
+
+    async def listen_schedules(self, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when a schedule of any tenant may be due earlier than was known. Returns what
+        ends it. Best effort.
+        """
+        ...
+
+
+# The schedules port: cursors, ticks, and dependencies between jobs.
+
+
+class Schedules(Protocol):
+    """Cursors and ticks."""
+
+    async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
+        """Create or replace these schedules, all or nothing; counts and last firing are kept.
+        One of a paused job is paused. One with `own_gate` has a gate of its own,
+        `core.schedule.gate_of(job, id)`; `retain` removes it some time after the schedule.
+        Wakes who waits for a schedule. Raises JobNotFound.
+        """
+        ...
+
+    async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
+        """Remove schedules; their ticks stay on record. Answers how many there were."""
+        ...
+
+    async def list_schedules(
+        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    ) -> list[Schedule]:
+        """Schedules of a tenant, or of one of its jobs, by id. With `ids`, those of them that there
+        are; the cost does not depend on how many others the job has.
+        """
+        ...
+
+    async def due_schedules(
+        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    ) -> Due:
+        """Schedules of any tenant whose cursor has come, earliest first, and when the next one
+        will be due. Locks nothing: `fire` finds out who was first. With `free`, what somebody
+        else has in his hands just now is left out, which costs more. With `after`, only those that
+        come after that one in this order.
+        """
+        ...
+
+    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        """Advance each schedule whose cursor still is `expect`, recording its ticks and
+        creating their executions with it.
+
+        True for those that were advanced here; False: somebody else did, or has it in his hands
+        just now, or it is paused or gone, and nothing was written for it. Nobody is waited for.
+        False, too, if a missed tick of it is on record already, as when the cursor was set back:
+        the range that it stands for would be lost, so it has to begin after what is on record.
+        Cursor, tick and execution of one firing are one transaction. A tick that is on record
+        already creates no execution. One whose execution is not let in by the job's overlap rule
+        is recorded as skipped, and so is the execution; a fixed delay then begins anew.
+        """
+        ...
+
+    async def rearm_schedules(self, *, limit: int = 1000) -> int:
+        """Set the next time of fixed delays that wait for the end of an execution which is not
+        there: the sweep behind `apply`. Answers how many.
+        """
+        ...
+
+    async def schedules_ahead(
+        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+    ) -> Due:
+        """Schedules that are not paused and whose cursor was set while the store's clock was ahead
+        of now by more than `by`. By id, from the one after `after` on.
+        """
+        ...
+
+    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
+        """Set back each cursor that still is `expect`, and take its missed ticks after `now` off
+        the record and out of the counts. Ticks that were fired or skipped stay on record. Wakes
+        schedulers. True for each that was set back.
+        """
+        ...
+
+    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
+        """Let the job's schedules fire no more until it is resumed; it can still be enqueued. A
+        paused one gets the new note. Raises JobNotFound.
+        """
+        ...
+
+    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+        """Let a paused job's schedules fire again, once these have gone on from where they stood:
+        nothing that came due in the meantime fires unless `firings` say so. Those that `fire`
+        would not advance, though resumed, are left alone. Raises JobNotFound.
+        """
+        ...
+
+    async def list_ticks(
+        self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
+    ) -> list[TickRecord]:
+        """The ticks on record of one schedule, newest first."""
+        ...
+
+    async def list_occurrences(
+        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
+    ) -> list[Occurrence]:
+        """Executions of a schedule for ticks from `since` to `until`, both included: by tick,
+        then in the order they were created.
+        """
+        ...
+
+
+# Dependencies: what waits for other jobs, and how those stand.
+
+
+class Dependencies(Protocol):
+    """Jobs that depend on jobs. Only executions of the job itself count, not those of the nodes of
+    a workflow, and not what its overlap rule has skipped.
+    """
+
+    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+        """What may be ready, of any tenant: schedules that fire after others and are not paused,
+        and executions that wait for dependencies and whose time has come. At most `limit` of
+        each, by id, beginning after this one. Locks nothing.
+        """
+        ...
+
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
+        """What has ended of each job since then. Of one that does not exist, nothing has.
+
+        A success may be overlooked that is not among the newest executions of the job that have
+        ended, of which there are `core.schedule.LOOKED_AT_MAX`; but not by who asks
+        `thoroughly`, for which all may be read that the job has done since.
+        """
+        ...
+
+    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+        """How each job stood at a time: the latest of its executions that were due by then.
+
+        One of a schedule was due at its tick. Any other was due when it could be claimed first;
+        once that attempt has ended, when it was created. Of two that were due at the same time,
+        the one counts that was created later. If an unfinished one is later than all that have
+        ended, the state is that of any such. A job that was deleted has no execution.
+        """
+        ...
+
+    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        """Let these begin, if they still wait for dependencies: they can be claimed, or wait only
+        for a slot of their gate now. Answers how many there were.
+        """
+        ...
+
+    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        """Skip these, if they still wait for dependencies. Answers how many there were."""
+        ...
+
+
+# The runs port: workflow runs, steps of durable functions, and events.
+
+
+class Runs(Protocol):
+    """What a workflow's execution consists of, once it has begun.
+
+    A run that was expanded is running in nobody's hands: it has no worker and no lease, and ends
+    with its last node. Its nodes' executions have it as `parent` and their label as `node`. However
+    one of them ends (`apply`, `cancel`, `expire`, …), the same transaction takes the run's lock,
+    drives `core.workflow.progress.advance`, and writes the changes: children that can start are
+    executions from then on, and the last end is the end of the run. Such an execution is no dead
+    letter, and holds no unique key.
+    """
+
+    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
+        """Begin a run that `worker` holds: keep its nodes and start the first, in one transaction.
+
+        Under the same fence as `apply`: False if it is in other hands by now, and nothing is
+        written. Cancelling that was asked for before makes it end as cancelled, here. It
+        stays the same attempt, in nobody's hands: no late report of the claim matches any more, and
+        neither a repeated claim nor a reaper finds it.
+
+        A run that was revived, or that takes over from another (`rerun`), has its nodes already: it
+        goes on with those, and `plan` is not looked at.
+
+        Raises InvalidWorkflow for one that is deeper inside others than WORKFLOW_LEVELS_MAX, and
+        writes nothing: it stays in the worker's hands.
+        """
+        ...
+
+    async def advance(self, tenant: str, run: UUID) -> bool:
+        """Do a bounded part of what is left to do in a run; True: there is more."""
+        ...
+
+    async def advance_runs(self, *, limit: int = 100) -> int:
+        """The same for runs of all tenants whose helpers have gone, a part for each; answers for
+        how many. Runs that wait for their tenant's quota go on, too, if it has room; a store may
+        leave those out of the answer. For upkeep.
+        """
+        ...
+
+    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
+        """The nodes of a run in order, without the items of mapped ones; None: it has none (yet).
+
+        A node that has an execution is shown with that one's state.
+        """
+        ...
+
+    async def node_attempts(
+        self, tenant: str, id: UUID, *, limit: int = 20
+    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
+        """The attempts at the nodes of a run, by their executions: of each the newest, oldest
+        first, also the one that goes on. Items of mapped nodes are left out; there are too many.
+
+        The cost is that of the nodes that have begun, however long the history is.
+        """
+        ...
+
+    async def rerun(
+        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
+    ) -> Enqueued:
+        """Begin a new run, under the version of an old one that has ended, which starts with these
+        nodes and all that depends on them, and takes over the rest. None: those that did not
+        succeed. It is enqueued like any execution, and begins when it is claimed and expanded.
+        Raises UsageError for a label that is not in it, and for what is no run or has not ended;
+        ExecutionNotFound; and what `enqueue` raises.
+
+        A dead run itself goes on with `revive`, which keeps what has succeeded: it is put back to
+        be claimed, like any dead letter, and goes on when it is expanded.
+        """
+        ...
+
+
+# Steps of durable functions, and the events that they wait for.
+
+
+class Steps(Protocol):
+    """What executions have done so far, and what they wait for."""
+
+    async def steps(self, tenant: str, id: UUID) -> list[Step]:
+        """The steps of an execution, by their place. An unknown one has none."""
+        ...
+
+    async def record(
+        self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
+    ) -> list[Step | None]:
+        """Write these steps in one transaction, and answer what is on record for each now.
+
+        None: the execution is not running under (attempt, lease, worker) any more, and nothing was
+        written for it. A step that is on record as done stays as it is, and is answered so; one
+        that is not is replaced, but for its beginning: `started_at`, and the `wake_at` of a sleep
+        or a wait.
+
+        A sleep is done at once; its `wake_at` is the store's now and its delay. A wait is done if
+        an event fits that was received since the execution was created, in the time of the wait,
+        and that no other wait of it got, the oldest of those; its result is
+        `core.event.result_of` it. Otherwise it is open until an event fits or its time is over
+        (done, without a result). Whatever ends a wait of an execution that runs or can be claimed
+        closes its others: each attempt records the waits that it comes to anew, also those it finds
+        on record as not done, before it moves to `waiting`.
+
+        Raises UsageError for a step that cannot be kept, with nothing written: who sends those of
+        several executions asks `core.event.check_step` before.
+        """
+        ...
+
+    async def publish(self, tenant: str, event: NewEvent) -> Published:
+        """Keep an event, and let go on what waits for it, in one transaction.
+
+        One with the same source and id that is on record changes nothing (`created=False`). The
+        results of the waits that it fits are written, also of executions that still run or are
+        anywhere else on their way; those that are `waiting` for an event become `queued`, and
+        workers are woken. Each execution gets it for one wait, the first in its order. With
+        `execution`, only that one gets it; an unknown one raises ExecutionNotFound, and one that
+        has ended keeps it for nothing. Events are kept for `EVENT_SECONDS_KEPT`.
+        Raises UsageError for one that cannot be kept.
+        """
+        ...
+
+    async def time_out_waits(self, *, limit: int = 1000) -> int:
+        """End the waits of all tenants whose time is over, without a result, and let their
+        executions go on. At most so many a call; answers how many. `expire` does the same in
+        passing, so that who calls that need not call this; and `lost` says whether there are any.
+        """
+        ...
+
+    async def node_waits(
+        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    ) -> list[NodeWait]:
+        """The events that nodes of a run wait for now, by their executions: also the items of
+        mapped nodes, and nodes of runs inside. With `event`, those that it would end; the limit
+        counts only these.
+
+        The cost is that of the nodes that have begun and not ended.
+        """
+        ...
+
+    async def list_events(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Event]:
+        """Events on record, those that came last first."""
+        ...
+
+
+# The catalog port: tenants, jobs, queues, logs, and all reading views.
+
+
+class Definitions(Protocol):
+    """Tenants, jobs and queues: what there is to run."""
+
+    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Create these tenants; ones that exist are left as they are. Answers those that it has
+        created, by name. `default` always exists.
+        """
+        ...
+
+    async def list_tenants(self) -> tuple[str, ...]:
+        """All tenants, by name."""
+        ...
+
+    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+        """Store these definitions and return the current version of each, in the order given;
+        all or nothing.
+
+        A new name becomes version 1. An equal definition changes nothing. A different one
+        becomes the next version, unless it equals a superseded one and `promote` is not set:
+        then the current one stays, which the caller sees from the answer. With a definition that
+        becomes the current one, or comes back after the job was deleted, its `schedules` take the
+        place of the declared ones that the job has; those with the same id keep their counts.
+        Raises VersionConflict where `expect` does not hold. Several callers defining the same job
+        at once get the same answer. A deleted job that is defined again lives on under its old id,
+        and is what it is defined as, be that superseded.
+        """
+        ...
+
+    async def launch(
+        self, tenant: str, job: NewJob, execution: NewExecution
+    ) -> tuple[Job, Enqueued]:
+        """Store a definition as `define_jobs` does and create an execution of that job as `enqueue`
+        does, both or neither.
+        """
+        ...
+
+    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
+        """The current version of a job, or the one asked for. Raises JobNotFound; a deleted job
+        is not found without a version.
+        """
+        ...
+
+    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
+        """The current version of the job with this id. Raises JobNotFound; for a deleted one too,
+        unless it is asked for.
+        """
+        ...
+
+    async def list_jobs(
+        self,
+        tenant: str,
+        where: JobFilter = ALL_JOBS,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        """Jobs that a filter lets through, by name, with complete definitions. Deleted ones are
+        not shown. A page ends at PAGE_BYTES_MAX bytes, with one job at least.
+        """
+        ...
+
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        """Versions of a job, newest first; of a deleted one too. A page ends at PAGE_BYTES_MAX
+        bytes, with one version at least. Raises JobNotFound.
+        """
+        ...
+
+    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
+        """Let the job fire and be enqueued no more: its schedules are gone, its versions and
+        executions stay. Raises JobNotFound; VersionConflict if it is not at the version `expect`.
+        """
+        ...
+
+    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
+        """Stop or resume claims from a queue, at once and for all workers. Enqueueing goes on."""
+        ...
+
+
+# What people look at.
+
+
+class Views(Protocol):
+    """What people look at. One statement each, so a page is consistent in itself."""
+
+    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
+        """One execution with its ended attempts. Raises ExecutionNotFound."""
+        ...
+
+    async def list_executions(
+        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Execution]:
+        """Executions by id, newest first. Whatever happens between two pages, nothing that was
+        there all along is missed or shown twice. Arguments, results and checkpoints of more than
+        LIST_VALUE_BYTES_MAX bytes are left out (`truncated`), and are not read. A page ends at
+        PAGE_BYTES_MAX bytes, with one execution at least. Raises UsageError for a cursor that is
+        none of ours.
+
+        A page reads no more than SCAN_ITEMS_MAX executions of a kind: unfinished ones, dead
+        letters, or those that ended in one state, of the job, schedule, parent or tenant. If few of
+        them fit the filter, it is short or empty, and has a cursor. Only the memory store reads to
+        the end. With `where.content`, a page is the result of one scan of SCAN_ITEMS_MAX executions
+        at most, those of the other conditions, with their arguments and errors as a whole.
+        """
+        ...
+
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
+        """Count executions by state; states without any are left out. Raises UsageError for a
+        filter by content.
+
+        A count reads no more than COUNT_ITEMS_MAX executions of a kind, the newest. If there are
+        more, the numbers of their states are lower bounds: `Counts.at_least`. The memory store
+        counts all.
+        """
+        ...
+
+    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+        """What the jobs of these names do now, all at one moment; deleted ones too. Names that
+        never were a job's are left out.
+
+        The cost is that of the jobs asked for, not of what they have ever run. So of a job with
+        very many unfinished executions only the newest thousand are looked at, and all that run.
+        Large values of the last execution and of schedules are left out, as in lists.
+        """
+        ...
+
+    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+        """The ids of the jobs of these names; of deleted ones too. Names that never were a job's
+        are left out.
+        """
+        ...
+
+    async def list_queues(self, tenant: str) -> list[Queue]:
+        """Queues that have work, or were paused, or are a job's, by name. A number above
+        COUNT_ITEMS_MAX is a lower bound: `Queue.at_least`. The memory store counts all.
+        """
+        ...
+
+    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
+        """How much was enqueued and has failed since an earlier answer; without one, nothing.
+
+        It reads only what is about as young as that answer, however long the history. What was
+        enqueued is found by the times in the ids. One that is seen more than ten seconds after
+        its id was made, by the store's clock, is missed. Dead letters that were decided on
+        meanwhile do not count.
+        """
+        ...
+
+
+# Logs: what tasks said while they ran.
+
+
+class Logs(Protocol):
+    """Parts of logs. They are kept as long as what is finished, also those of dead letters."""
+
+    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+        """Keep these parts, of executions that `worker` has in hand under these leases: what
+        was given to others is not written about. A part that is there already stays as it is.
+        """
+        ...
+
+    async def read_log(
+        self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
+    ) -> list[LogPart]:
+        """Parts in the order of attempt and number, beginning after such a pair. Empty for an
+        execution that said nothing or is unknown.
+        """
+        ...
+
+
+# The admin port: keys, quotas, audit log, requests, secrets, and templates.
+
+
+class Access(Protocol):
+    """Who may do what, how much of it, and who did."""
+
+    # Keys.
+
+    async def add_key(self, tenant: str, key: NewKey) -> Key:
+        """Keep a key. One with the same id is there already and is answered as it is."""
+        ...
+
+    async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
+        """The key with this digest, of whichever tenant, and the store's time; revoked and
+        expired ones too. None: there is none.
+        """
+        ...
+
+    async def has_keys(self) -> bool:
+        """Whether any key of any tenant is valid now."""
+        ...
+
+    async def list_keys(self, tenant: str) -> list[Key]:
+        """A tenant's keys, newest first; revoked and expired ones too."""
+        ...
+
+    async def revoke_key(self, tenant: str, id: UUID) -> Key:
+        """Let a key open nothing any more. Once revoked it stays so, with its first time. Raises
+        NotFound.
+        """
+        ...
+
+    async def touch_keys(self, used: Mapping[UUID, Seconds]) -> None:
+        """Note that these keys were used so many seconds ago. A later time that is known stays."""
+        ...
+
+    # Tenants.
+
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        """Create a tenant with these quotas. One that exists is refused with DuplicateKey."""
+        ...
+
+    async def get_tenant(self, name: str) -> Tenant:
+        """A tenant. Raises TenantNotFound."""
+        ...
+
+    async def list_tenant_records(self) -> list[Tenant]:
+        """All tenants with their quotas, by name."""
+        ...
+
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+        """Change these quotas of a tenant, by the names that `Quotas` has; the others stay, also
+        if somebody else changes them at the same time. None is no limit.
+
+        `define_jobs` and `enqueue` (`load` too) refuse what would exceed them with QuotaExceeded,
+        and nothing is written. Claims take no more than `running` leaves. Nodes of runs start as
+        far as `queued` leaves room, one of each run in any case; the others start when something
+        ends, or `advance_runs` finds room. Ticks of schedules are
+        counted and never refused: a quota delays work, it does not lose it. What is over a new
+        quota already stays. Other processes heed a change within 5 seconds.
+        """
+        ...
+
+    # The audit log.
+
+    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
+        """What this task writes in here is on record: the first transaction in which it changes
+        something has the entry as well, so that there is no change without it and no entry
+        without a change. One that fails, and is tried again, brings it again.
+
+        Other tasks write for themselves, also those that were started in here. So single enqueues,
+        which travel together in a task of their own, are not on record by this; `write_audit` is
+        for those.
+        """
+        ...
+
+    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+        """Add these entries. Those that are there already (by id) stay as they are."""
+        ...
+
+    async def list_audit(
+        self,
+        tenant: str,
+        where: AuditFilter = ALL_ENTRIES,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[AuditEntry]:
+        """Entries, newest first. There is no way to change or remove one younger than a year."""
+        ...
+
+    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
+        """Return the head of a tenant's chain and the entries with numbers above `after`, in order,
+        at most `limit`. Entries join the chain in the order of their commits; `retain` removes them
+        from its beginning only, and the head keeps the hash of the last removed one.
+        """
+        ...
+
+    # Requests that may come twice.
+
+    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
+        """Remember a request, or answer what is known of an earlier one with its key. Remembered
+        for a day.
+        """
+        ...
+
+    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
+        """Keep the answer to a request. The first one stays."""
+        ...
+
+
+# Secrets, sealed, and templates.
+
+
+class Vault(Protocol):
+    """What jobs are made of besides their own definitions."""
+
+    # Secrets.
+
+    async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
+        """Keep a secret; one of the same name is replaced, and its version rises. Versions of a
+        name never repeat: one that is set after a delete goes on counting.
+
+        Raises VersionConflict if `secret.version` is not the next version.
+        """
+        ...
+
+    async def list_secrets(self, tenant: str) -> list[Secret]:
+        """A tenant's secrets by name, without their values."""
+        ...
+
+    async def delete_secret(self, tenant: str, name: str) -> None:
+        """Forget a secret. Raises SecretNotFound."""
+        ...
+
+    async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
+        """Those of these that there are."""
+        ...
+
+    # Templates.
+
+    async def set_template(
+        self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
+    ) -> Template:
+        """Keep a template; one of the same name is replaced, and its version rises, unless both
+        are equal: then nothing changes. `expect`: 0 for a name that must be new (DuplicateKey), n
+        for the version that must be the current one (VersionConflict).
+        """
+        ...
+
+    async def get_template(self, tenant: str, name: str) -> Template:
+        """A template. Raises TemplateNotFound."""
+        ...
+
+    async def list_templates(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Template]:
+        """A tenant's templates, by name. A page ends at PAGE_BYTES_MAX bytes, with one template at
+        least.
+        """
+        ...
+
+    async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
+        """Remove a template; jobs that were made from it stay. Raises TemplateNotFound, and
+        VersionConflict if it is not at the version expected.
+        """
+        ...
+
+
+# The upkeep port: leadership, retention, health, and gates.
+
+
+class Upkeep(Protocol):
+    """What one node does for all."""
+
+    async def lead(
+        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+    ) -> Leadership | None:
+        """Take or keep the leadership of that name. None: another holder's lease lasts. A new
+        holder gets a higher epoch.
+
+        `since` is when the asker came up, by the store's clock. If nobody was there then who leads
+        or asks, the schedules with `is_reboot` are due, in the same transaction. Whoever asks
+        counts as there for a lease, so a leader may only find out later, when that of all others
+        who were there before him has ended.
+        """
+        ...
+
+    async def resign(self, name: str, *, holder: UUID) -> None:
+        """Give leadership up, if held, so that another need not wait. Who does not lead is
+        not there any more, either.
+        """
+        ...
+
+    async def list_leaders(self) -> list[Leadership]:
+        """Who leads now, by name. A leadership that has ended is not shown."""
+        ...
+
+    async def retain(self, policy: Retention) -> Removed:
+        """Remove what is over and older than the policy keeps, a bounded amount a call, and
+        prepare room for days to come. So are gates that made themselves, when nobody is inside or
+        waits and no job needs them: the next one who does makes them again.
+
+        A job that was deleted, or was made to run once (`JobDefinition.once`), goes with its last
+        execution. One that no execution and no schedule to come belongs to is deleted, unless
+        the definition of another job names it. When it was so for as long as executions are kept,
+        and two days, it is removed with its versions. One that is in use is checked again a day
+        later. Fills what jobs are
+        found by, where an earlier program has left it empty.
+        """
+        ...
+
+    async def check_writable(self) -> None:
+        """Raise Unavailable unless the store takes writes; reading may work all the same."""
+        ...
+
+    async def health(self) -> Health:
+        """Product, time, schema and the settings that durability depends on."""
+        ...
+
+
+# Gates: how many of a kind at a time.
+
+
+class Gates(Protocol):
+    """Admission: at most so many of a kind at a time. A slot is held from admission to the end,
+    through retries.
+    """
+
+    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
+        """Create gates or change their capacity. More room is given out at once; less takes
+        nothing back from those inside.
+        """
+        ...
+
+    async def admit(self, *, limit: int = 1000) -> int:
+        """Admit what waits at gates of any tenant, is due, and finds room: delayed executions
+        get in by this. Answers how many.
+        """
+        ...
+
+    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
+        """Gates of any tenant that count more or fewer inside than there are. None should: a slot
+        is counted with the write that gives or takes it. `mend` counts anew, and lets in what
+        then finds room.
+        """
+        ...
+
+
+class Store(
+    Wakeups,
+    Definitions,
+    Executions,
+    Transactions,
+    Workers,
+    Schedules,
+    Dependencies,
+    Runs,
+    Steps,
+    Gates,
+    Logs,
+    Views,
+    Upkeep,
+    Access,
+    Vault,
+    Protocol,
+):
+    """A place where executions are kept."""
+
+    async def open(self) -> None:
+        """Connect, and check that the schema fits this program. Raises SchemaError with what to
+        do, or Unavailable.
+        """
+        ...
+
+    async def pending_migrations(self) -> tuple[str, ...]:
+        """Names of the schema's steps that are still to be made. Raises SchemaError if the
+        schema is newer or damaged.
+        """
+        ...
+
+    async def migrate(self) -> tuple[str, ...]:
+        """Bring the schema up to date, under a lock, and answer the names of the steps made.
+        Several at once make each once.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections. What is under way is finished first. Closing twice is
+        fine.
+        """
+        ...
