@@ -4,14 +4,17 @@ from typing import Final
 
 LONG_FILES: dict[str, str] = {
     "api/responses.py": "the shapes of all answers, until client/wire.py has them",
+    "api/schema.py": "the shapes of all requests, until core/options.py has them",
     "core/workflow/progress.py": "one decision: the progress of a run",
     "store/memory/queue.py": "the queue room of the memory store",
     "store/postgres/connection.py": "pools, lent connections, kept statements",
+    "store/postgres/enqueue.py": "one transaction: the way in, with its SQL",
     "store/postgres/progress.py": "one transaction: the progress of runs under their locks",
     "store/postgres/queue.py": "claim and apply, with the SQL of the hot path",
     "store/postgres/schedules.py": "the schedules room, with the SQL of firing",
     "store/postgres/upkeep.py": "the sweeps, with their SQL",
     "store/postgres/views.py": "the reading views, with their SQL",
+    "store/protocol.py": "the contract of all operations, most of it docstrings",
     "store/sqlite/progress.py": "one transaction: the progress of runs",
 }
 
@@ -51,6 +54,7 @@ NAMED_TWICE: dict[str, str] = {
     "Call": "to be EnqueueCall in chaos, ThreadCall in runners, SqlCall in postgres",
     "Clock": "the engine's port to time, and the part of it that a client has",
     "Connection": "of a caller to the API, and of the store to PostgreSQL",
+    "Context": "of a task, a public name; to be StoreContext in postgres",
     "Counts": "by state, and of a node's parents: to be ParentCounts",
     "Database": "of SQL jobs, and of the store",
     "Decision": "to be Selection in cli, TickDecision in schedule, NodeDecision in rules",
@@ -91,6 +95,7 @@ NAMED_TWICE: dict[str, str] = {
     "Streams": "of server-sent events, and of a child",
     "TaskTransaction": "the protocol, and its implementation in postgres",
     "Transaction": "of a task, a public name, and of sqlite",
+    "Upkeep": "the engine's loop, and the operations of the store that it calls",
     "Wait": "the same thing in two stores",
     "Worker": "that runs, and its record in the store",
 }

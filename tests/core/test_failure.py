@@ -82,7 +82,7 @@ def test_a_traceback_begins_with_the_users_code():
 
     assert lines[0] == "Traceback (most recent call last):"
     assert ", in task" in lines[1]
-    assert "duration.py" in "".join(lines[2:])  # the user called it, so that stays
+    assert "units.py" in "".join(lines[2:])  # the user called it, so that stays
 
 
 def test_a_traceback_of_nothing_but_our_code_is_kept_whole():

@@ -66,8 +66,9 @@ OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
         (
             (
                 "store/sqlite/steps.py",
-                'FROM execution WHERE {FENCE}"',
-                'FROM execution WHERE tenant = ? AND id = ? AND coalesce(?, ?, ?) IS NOT NULL"',
+                'cancel_requested_at FROM execution WHERE {FENCE}"',
+                "cancel_requested_at FROM execution"
+                ' WHERE tenant = ? AND id = ? AND coalesce(?, ?, ?) IS NOT NULL"',
             ),
         ),
     ),

@@ -128,7 +128,10 @@ class Ticks:
             self._check_record(self._records[key], rows)
 
     def _check_turned(self, call: Call) -> None:
-        """Only missed ticks that have not come yet go off the record."""
+        """Only missed ticks that had not come when the scheduler looked go off the record. The
+        request may arrive later.
+        """
+        looked_at = {turn.schedule: min(turn.now, self._now()) for turn in call.args[0]}
         known, self._records = self._records, self._place.ticks()
         for key, tick in known.items():
             kept = self._records.get(key)
@@ -136,7 +139,7 @@ class Ticks:
                 continue
             self._seen["missed tick re-armed"] += 1
             self._turned.add(key)
-            is_later = (tick.until or tick.at) > self._now()
+            is_later = (tick.until or tick.at) > looked_at.get(tick.schedule, self._now())
             is_cut = kept is None or (tick.at <= (kept.until or kept.at) <= self._now())
             if tick.decision is not Decision.MISSED or not is_later or not is_cut:
                 self._fail(f"{call.process} has turned back {tick} to {kept}")

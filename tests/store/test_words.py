@@ -43,7 +43,7 @@ async def test_what_an_earlier_program_left_empty_is_filled(shared, shared_store
 
 
 async def test_many_are_filled_in_rounds(shared, shared_store, monkeypatch):
-    for module in ("words", "upkeep"):
+    for module in ("upkeep",):
         monkeypatch.setattr(f"daybell.store.{shared.kind}.{module}.FILLED_MAX", 2)
     names = [f"job {n}" for n in range(5)]
     await shared_store.define_jobs(TENANT, [a_job(name) for name in names])

@@ -3,7 +3,7 @@
 `app.py` builds the application. A request passes `guard.py` (host, origin, size and time),
 `auth.py` (key and tenant), `needs` in `caller.py` (role and scope), `requests.py` (body and query)
 and one function in `routes/`. Triggers and bulk enqueues take the fast path in `app.py`.
-`problems.py` turns errors into responses. `contract.py` describes the operations for `openapi.py`.
+`caller.py` also turns errors into responses. `contract.py` describes the operations.
 """
 
 from daybell.api.app import create_api

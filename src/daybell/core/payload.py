@@ -1,7 +1,7 @@
 """Arguments and results as JSON text.
 
 Nothing is ever unpickled or imported by name: what comes back is plain JSON data, turned into
-richer types only by the annotations of the function that receives it (`core.arguments`).
+richer types only by the annotations of the function that receives it.
 """
 
 from __future__ import annotations

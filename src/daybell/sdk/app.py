@@ -78,9 +78,9 @@ from daybell.sdk.workflow import Workflow, WorkflowMethods
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
+    from daybell.client.client import Call
     from daybell.client.executions import EnqueuedMany
     from daybell.core.execution import Enqueued
-    from daybell.store.postgres.transactions import Call
 
 
 # What an App can do about time and events, and by which name the store knows its code.

@@ -41,7 +41,7 @@ from daybell.sdk.nodes import Nodelike
 from daybell.sdk.sync import run
 
 if TYPE_CHECKING:
-    from daybell.store.postgres.transactions import Call
+    from daybell.client.client import Call
 
 
 # A handle on an enqueued execution.

@@ -1,6 +1,6 @@
 """How runs of workflows go on: in the transaction that has ended one of their nodes.
 
-`core.progress.advance` decides, one run at a time; here several are driven side by side, so that a
+The core decides, one run at a time; here several are driven side by side, so that a
 batch of ends takes as many statements as a single one. Nothing of a run or its nodes is read
 without the run's lock, but nodes whose executions this transaction has ended: from its start on,
 nothing but its end changes a node.

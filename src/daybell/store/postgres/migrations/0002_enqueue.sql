@@ -17,7 +17,7 @@ CREATE FUNCTION daybell.mint(stamp bigint) RETURNS uuid LANGUAGE sql VOLATILE AS
           || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
 $$;
 
--- What people write as core/units.py reads it: seconds, "1h30m", "PT5M".
+-- What people write as core/duration.py reads it: seconds, "1h30m", "PT5M".
 CREATE FUNCTION daybell.read_seconds(value jsonb, what text) RETURNS float8 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -306,7 +306,7 @@ BEGIN
     END IF;
     -- The holder ended between the two looks, and the key is free: once more.
   END LOOP;
-  -- As store/postgres/context.py says it; heard when the caller commits, once for all that are alike.
+  -- As store/postgres/listener.py says it; heard when the caller commits, once for all that are alike.
   PERFORM pg_notify('daybell', spec.tenant || ':' || spec.queue);
   RETURN QUERY SELECT u.id, true FROM unnest(ids) u(id);
 END $$;

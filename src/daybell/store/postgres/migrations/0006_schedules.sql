@@ -36,7 +36,7 @@ ALTER TABLE daybell.tick ADD COLUMN count int NOT NULL DEFAULT 1;
 ALTER TABLE daybell.leader ADD COLUMN renewed_at float8 NOT NULL DEFAULT '-infinity';
 
 -- As before, and a job's overlap rule is obeyed. Its executions pass a gate with one slot: all are
--- parked there, and those that fit are let in. What it says is what core/schedule.py says.
+-- parked there, and those that fit are let in. What it says is what core/overlap.py says.
 CREATE OR REPLACE FUNCTION daybell.enqueue_many(job text, args text[], options jsonb DEFAULT '{}',
                                      parent uuid DEFAULT NULL)
   RETURNS TABLE (id uuid, created boolean) LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -150,7 +150,7 @@ BEGIN
   IF gate IS NOT NULL THEN
     PERFORM daybell.let_in(spec.tenant, gate);
   END IF;
-  -- As store/postgres/context.py says it; heard when the caller commits, once for all that are alike.
+  -- As store/postgres/listener.py says it; heard when the caller commits, once for all that are alike.
   PERFORM pg_notify('daybell', spec.tenant || ':' || spec.queue);
   RETURN QUERY SELECT u.id, true FROM unnest(ids) u(id);
 END $$;

@@ -3,7 +3,7 @@
 -- Runs of workflows. An expanded run is a row in `live` with state 5 that no lease holds, and a row in
 -- `run`, whose lock is taken before anything about its nodes is read or changed: after gates, before
 -- `live`; that of an inner run before that of the run around it. `node` has what decides about each
--- node; see core/workflow/run.py. A node's execution is a row in `live` with the run as its parent and its label
+-- node; see core/run.py. A node's execution is a row in `live` with the run as its parent and its label
 -- as `node`. When it ends, it goes to history, dead or not: if need be, the run is the dead letter.
 --
 --   live = agenda + leases + parked + waiting + expanded runs, without overlap

@@ -13,7 +13,7 @@
 --
 -- `id` is a UUID in 16 bytes, known outside. `n` is a small number that never leaves the file and
 -- keeps indexes narrow. Times are seconds since 1970; codes of states, outcomes and decisions are
--- in store/codec.py. Foreign keys are not declared: a check per row would cost every enqueue and
+-- in store/codes.py. Foreign keys are not declared: a check per row would cost every enqueue and
 -- finish, and nothing that is referred to is ever deleted before what refers to it.
 
 CREATE TABLE tenant (

@@ -1,7 +1,7 @@
 -- compatible
 --
 -- Runs of workflows. An expanded run is a running execution without a worker and a lease, and a row in
--- `run`. `node` has what decides about each of its nodes; see core/workflow/run.py. A node's execution has the
+-- `run`. `node` has what decides about each of its nodes; see core/run.py. A node's execution has the
 -- run as its parent and its label as `node`.
 
 ALTER TABLE execution ADD COLUMN node TEXT;
