@@ -173,19 +173,43 @@ async def test_a_log_that_was_made_anew_is_watched_again(path, store, bell, tmp_
 @pytest.mark.usefixtures("store")
 async def test_rings_in_quick_succession_are_answered_together(bell, path, monkeypatch):
     monkeypatch.setattr(connection, "ANSWER_SECONDS", FOREVER)
-    other = Bell(path)
     await bell.wait(0.001)
 
-    other.ring()
+    Bell(path).ring()
     await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)  # the first one at once
     for _ in range(3):
-        other.ring()
+        Bell(path).ring()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(bell.wait(FOREVER), 0.02)
     assert bell._answer is not None
     bell._answer_ring()  # as its timer would
 
     await asyncio.wait_for(bell.wait(FOREVER), DEADLINE)
+
+
+@needs_inotify
+async def test_a_process_that_writes_without_a_pause_rings_seldom_and_once_more(
+    place, store, path, monkeypatch
+):
+    await defined(store)
+    rings, ring = [], Bell._ring
+    monkeypatch.setattr(Bell, "_ring", lambda bell: (rings.append(1), ring(bell)))
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", FOREVER)
+    other = place.connect()
+    await other.open()
+
+    for _ in range(5):
+        await enqueued(other)
+    assert len(rings) == 1
+    await other.close()  # it may be the last thing that this process does
+    assert len(rings) == 2
+
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.001)
+    bell = Bell(path)
+    bell.ring()
+    bell.ring()
+    while len(rings) < 4:  # by its timer
+        await pause(0.001)
 
 
 async def test_a_ring_changes_no_file_waits_for_nothing_and_needs_no_log(tmp_path):

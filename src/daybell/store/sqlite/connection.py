@@ -330,7 +330,7 @@ class ConnectionThread:
     def _begin(self, statement: str) -> Transaction:
         connection = self._connection
         retry_while_busy(lambda: connection.execute(statement))
-        self._names.begin()
+        self._names.begin(connection)
         return Transaction(connection, self._names, self._clock())
 
     def _roll_back(self) -> None:
@@ -531,7 +531,7 @@ class Part:
 # enqueue.
 
 # Time between two answers to rings. A process that enqueues without a pause would otherwise keep
-# all idle processes busy.
+# all idle processes busy. It rings no more often either: a ring takes 5 % of a single enqueue.
 ANSWER_SECONDS: Final = 0.005
 EVENTS_BYTES: Final = 4096
 WATCHED: Final = 0x20 | 0x400 | 0x800  # IN_OPEN, IN_DELETE_SELF, IN_MOVE_SELF
@@ -577,13 +577,33 @@ class Bell:
         self._is_rung = False  # while nothing waited
         self._answer: asyncio.TimerHandle | None = None  # that is due
         self._answered_at = -inf  # by the clock of the loop
+        self._rung_at = -inf
+        self._next_ring: asyncio.TimerHandle | None = None
 
     def ring(self) -> None:
-        """Have other processes check the database now. Waits for no disk and never fails.
+        """Have other processes check the database, now or when the last ring was answered."""
+        loop = asyncio.get_running_loop()
+        pause = self._rung_at + ANSWER_SECONDS - loop.time()
+        if pause <= 0:
+            self._ring()
+        elif self._next_ring is None:
+            self._next_ring = loop.call_later(pause, self._ring)
+
+    def flush(self) -> None:
+        """Ring now if a ring is due later."""
+        if self._next_ring is not None:
+            self._ring()
+
+    def _ring(self) -> None:
+        """Open the log and close it. Waits for no disk and never fails.
 
         Closing a file drops the locks that this process has on it. SQLite locks the database file
         and its shared memory, never the log.
         """
+        if self._next_ring is not None:
+            self._next_ring.cancel()
+            self._next_ring = None
+        self._rung_at = asyncio.get_running_loop().time()
         with suppress(OSError):
             os.close(
                 os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

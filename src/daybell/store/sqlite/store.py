@@ -203,6 +203,7 @@ class SqliteStore(
 
     async def close(self) -> None:
         await self._stop_watching()
+        self._bell.flush()
         threads = [thread for thread in (self._reader, self._writer) if thread is not None]
         self._writer = self._reader = None
         # They end even if nobody waits for it any more.

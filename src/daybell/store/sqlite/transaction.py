@@ -218,21 +218,38 @@ class Names:
         # The lanes of queues, by what was asked for; true as long as no lane is added.
         self._lane_lists: dict[tuple[int, tuple[str, ...], tuple[str, ...]], LaneList] = {}
         self._gates: dict[int, str] = {}
+        self._data_version = -1
         self.nodes = NodeMemory()
 
-    def begin(self) -> None:
-        """A transaction begins: what can change between two of them is looked up again."""
-        self._current.clear()
-        self._quotas.clear()
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Forget values that another connection may have changed since the last transaction.
+
+        SQLite counts the commits of other connections; this one reports its own changes by
+        `job_changed` and `quotas_changed`.
+        """
+        (data_version,) = connection.execute("PRAGMA data_version").fetchone()
+        if data_version != self._data_version:
+            self._data_version = data_version
+            self._current.clear()
+            self._quotas.clear()
         self.nodes.begin()
-        for known in (self._versions, self._lanes, self._lane_rows, self._lane_lists, self._gates):
+        for known in (
+            self._current,
+            self._quotas,
+            self._versions,
+            self._lanes,
+            self._lane_rows,
+            self._lane_lists,
+            self._gates,
+        ):
             if len(known) > REMEMBERED_MAX:
                 known.clear()
 
     def forget(self) -> None:
         """Something was rolled back, and may have been remembered."""
         for known in vars(self).values():
-            known.clear()
+            if not isinstance(known, int):
+                known.clear()
 
     def job_changed(self) -> None:
         """A job has got another current version, or none."""
