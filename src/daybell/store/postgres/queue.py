@@ -4,7 +4,15 @@ fence.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -32,7 +40,7 @@ from daybell.store.codec import (
 )
 from daybell.store.postgres import run_rows
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import AfterCommit, Bounds, Context, Tx
+from daybell.store.postgres.context import Bounds, Context, Tx
 from daybell.store.postgres.gates import (
     claim_room,
     is_for_event,
@@ -844,7 +852,7 @@ def count_by_lease(
 
 
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
-ROUNDS_MAX: Final = 5
+ROUNDS_MAX: Final = 6
 NO_LINKS: Final[EndLinks] = (None, None, None)
 
 # The number in an id: numbers compare ten times faster than ids, and in the same order.
@@ -908,58 +916,53 @@ async def _refuse(pg: Context, batch: MoveBatch, faults: Mapping[UUID, str]) -> 
 
 
 async def _make(
-    pg: Context,
-    tenant: str,
-    worker: UUID,
-    moves: list[Transition],
-    way: Way,
-    *,
-    rounds: int = ROUNDS_MAX,
+    pg: Context, tenant: str, worker: UUID, moves: list[Transition], way: Way
 ) -> list[Verdict]:
-    batch = MoveBatch(tenant, worker, moves)
-    is_plain = False
-    is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
+    """Make moves of one kind. Moves that were not made and still can be are made another way: a
+    row was cancelled in the meantime, or changed between the read and the lock.
+    """
+    verdicts: list[Verdict] = []
+    todo = [(way, moves)]
+    for _ in range(ROUNDS_MAX):
+        again: dict[Transition, bool] = {}  # whether cancelling was requested meanwhile
+        for one_way, some in todo:
+            ruled, left = await _make_once(pg, MoveBatch(tenant, worker, some), one_way)
+            verdicts += ruled
+            again |= left
+        if not again:
+            return verdicts
+        cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
+        todo = list(_by_way(sorted(again, key=_by_id), wait=True, cancelled=cancelled))
+    raise Unavailable("these executions are changed by others all the time; try again")
+
+
+async def _make_once(
+    pg: Context, batch: MoveBatch, way: Way
+) -> tuple[list[Verdict], dict[Transition, bool]]:
+    """Make moves in one transaction. Second: moves that still can be made, see `_judge`."""
+    make, is_single = _STATEMENTS[way]
     async with pg.autocommit() if is_single else pg.transaction() as tx:
-        key = await pg.names.tenant(tx, tenant)
-        match way:
-            case Way.SUCCEED:
-                is_plain = await succeed_moves(tx, key, batch)
-                made = dict[Fence, Row]()
-            case Way.END:
-                made = await end_moves(tx, key, batch)
-            case Way.BACK:
-                made = await move_back(tx, key, batch)
-            case Way.WAIT:
-                waits = batch.only(await requeue_ended_waits(tx, key, batch.moves))
-                made = await move_back(tx, key, waits)
-            case Way.END_LINKED:
-                made = await end_linked(tx, key, batch)
-            case Way.UNLOCKED:
-                made = await _make_unlocked(tx, key, batch)
-    if is_plain:
-        settle_leases(pg, worker, batch.leases)
+        key = await pg.names.tenant(tx, batch.tenant)
+        made = await make(tx, key, batch)
+    if made is None:
+        settle_leases(pg, batch.worker, batch.leases)
         await after_commit(pg, tx.after, key)
-        return []
-    await _follow_through(pg, tx.after, way, key)
-    verdicts, again = await _judge(pg, batch, made)
-    if not again:
-        return verdicts
-    if way is Way.UNLOCKED:
-        return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in again]
-    if rounds == 0:
-        raise Unavailable("these executions are changed by others all the time; try again")
-    # Cancelled in the meantime, or changed between our look at a row and the lock on it.
-    cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
-    for next_way, left in _by_way(list(again), wait=True, cancelled=cancelled):
-        verdicts += await _make(pg, tenant, worker, left, next_way, rounds=rounds - 1)
-    return verdicts
+        return [], {}
+    if way is not Way.UNLOCKED:
+        await after_commit(pg, tx.after, key)
+        return await _judge(pg, batch, made)
+    notify_after_commit(pg, tx.after)  # locked runs are left to upkeep
+    verdicts, busy = await _judge(pg, batch, made)
+    return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in busy], {}
 
 
-async def _follow_through(pg: Context, after: AfterCommit, way: Way, tenant: int) -> None:
-    if way is Way.UNLOCKED:
-        notify_after_commit(pg, after)  # locked runs are left to upkeep
-    else:
-        await after_commit(pg, after, tenant)
+async def _make_successes(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row] | None:
+    return None if await succeed_moves(tx, tenant, batch) else {}
+
+
+async def _make_waits(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+    waits = batch.only(await requeue_ended_waits(tx, tenant, batch.moves))
+    return await move_back(tx, tenant, waits)
 
 
 LOCK_LIVE: Final = """
@@ -984,6 +987,24 @@ async def _make_unlocked(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, R
         await follow_up(tx, tenant, ended.values(), held)
         made |= ended
     return made
+
+
+class _Statements(NamedTuple):
+    """The statements of a way."""
+
+    # Returns the rows of the moves that were made; None: all were made as asked.
+    make: Callable[[Tx, int, MoveBatch], Awaitable[dict[Fence, Row] | None]]
+    is_single: bool = False  # one statement, which needs no transaction around it
+
+
+_STATEMENTS: Final = {
+    Way.SUCCEED: _Statements(_make_successes, is_single=True),
+    Way.END: _Statements(end_moves, is_single=True),
+    Way.END_LINKED: _Statements(end_linked),
+    Way.BACK: _Statements(move_back, is_single=True),
+    Way.WAIT: _Statements(_make_waits),
+    Way.UNLOCKED: _Statements(_make_unlocked),
+}
 
 
 async def _judge(
