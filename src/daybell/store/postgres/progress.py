@@ -19,7 +19,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from daybell.core.execution import State
 from daybell.core.ids import mint_many
 from daybell.core.schedule import is_backfill
-from daybell.core.units import Instant
+from daybell.core.units import Instant, Seconds
 from daybell.core.workflow.progress import advance, record_ends
 from daybell.core.workflow.restart import Restart, restart
 from daybell.core.workflow.run import (
@@ -66,16 +66,14 @@ from daybell.store.postgres.run_rows import (
     NO_PARENTS,
     NODE_COLUMNS,
     RUN_COLUMNS,
+    Columns,
     Ctid,
     LockedRun,
     RowCache,
     answer_asks,
     changed_rows,
-    collapse_constant,
-    drop_if_all_null,
     read_node,
     read_run,
-    transpose_rows,
     write_steps,
 )
 from daybell.store.run_driver import OUTCOMES, id_source, is_run_over, missing_job_end
@@ -151,14 +149,14 @@ async def start_nodes(
             continue
         lanes.append((held, start, node, pair))
     numbers = await _numbers(tx, tenant, {pair for *_, pair in lanes})
-    rows: dict[str, list[tuple[object, ...]]] = {}
+    rows: dict[str, list[StartRow]] = {}
     for held, start, node, pair in lanes:
         place = None if node is None else seen.places[held.run.id][node.label]
         row = _start_row(held, start, node, jobs.get(start.job or ""), numbers[pair], place)
         query = START if node is None else START_MARKED
         rows.setdefault(query, []).append(row)
     for query, some in rows.items():
-        await tx.execute(query, tenant, *_columns(some))
+        await tx.execute(query, tenant, *_start_columns(some))
     mark_claimable(tx, tenant, (queue for queue, _ in numbers))
     return gone
 
@@ -218,14 +216,33 @@ def nodes_written_with_start(step: Advance) -> dict[str, Node]:
     return {node.label: node for node in step.changed if node.label in labels}
 
 
-def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
-    id, job, version, lane, priority, args, parent, node, *few, due, done, failed, skipped, at = (
-        transpose_rows(rows)
-    )
-    same = [collapse_constant(column) for column in (job, version, lane, priority, args, parent)]
-    counts = [collapse_constant(column) for column in (done, failed, skipped)]
-    *few, due = [drop_if_all_null(column) for column in (*few, due)]
-    return [id, *same, node, *few, *counts, due, at]
+class StartRow(NamedTuple):
+    """A node's execution as START takes it."""
+
+    id: UUID
+    job: int
+    version: int
+    lane: int
+    priority: int
+    args: str
+    parent: UUID
+    node: str
+    expires_in: Seconds | None
+    retries: int | None
+    timeout: Seconds | None
+    succeeded: int
+    failed: int
+    skipped: int
+    scheduled_for: Instant | None
+    place: Ctid | None
+
+
+def _start_columns(rows: Sequence[StartRow]) -> Columns:
+    columns = Columns.of(rows)
+    columns.collapse("job", "version", "lane", "priority", "args", "parent")
+    columns.collapse("succeeded", "failed", "skipped")
+    columns.drop_nulls("expires_in", "retries", "timeout", "scheduled_for")
+    return columns
 
 
 def _start_row(
@@ -235,27 +252,26 @@ def _start_row(
     job: CurrentJob | None,
     lane: int,
     place: Ctid | None,
-) -> tuple[object, ...]:
-    """A node's execution as START takes it."""
+) -> StartRow:
     priority = held.priority if job is None else job.priority
     counts = NO_PARENTS if node is None else node.parents
-    return (
-        start.id,
-        held.job if job is None else job.key,
-        held.version if job is None else job.version,
-        lane,
-        priority if start.priority is None else start.priority,
-        start.args,
-        held.run.id,
-        start.label,
-        None if job is None else job.expires,
-        start.retries,
-        start.timeout,
-        held.scheduled_for,
-        counts.succeeded,
-        counts.failed,
-        counts.skipped,
-        place,
+    return StartRow(
+        id=start.id,
+        job=held.job if job is None else job.key,
+        version=held.version if job is None else job.version,
+        lane=lane,
+        priority=priority if start.priority is None else start.priority,
+        args=start.args,
+        parent=held.run.id,
+        node=start.label,
+        expires_in=None if job is None else job.expires,
+        retries=start.retries,
+        timeout=start.timeout,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        skipped=counts.skipped,
+        scheduled_for=held.scheduled_for,
+        place=place,
     )
 
 
@@ -460,7 +476,7 @@ async def _end_runs(tx: Tx, tenant: int, steps: Mapping[UUID, Advance]) -> list[
     if not ends:
         return []
     return await tx.fetch(
-        END_RUNS, tenant, *transpose_rows([_run_end_row(run, end) for run, end in ends])
+        END_RUNS, tenant, *Columns.of([_run_end_row(run, end) for run, end in ends])
     )
 
 
@@ -515,16 +531,20 @@ def _read_locked_run(row: Row) -> LockedRun:
     )
 
 
-def _run_end_row(run: UUID, end: RunEnd) -> tuple[Any, ...]:
+class RunEndRow(NamedTuple):
     """The end of a run as END_RUNS takes it."""
-    return (
-        run,
-        STATE_CODES[end.state],
-        OUTCOME_CODES[OUTCOMES[end.state]],
-        end.result,
-        end.error,
-        end.reason,
-    )
+
+    id: UUID
+    state: int
+    outcome: int
+    result: str | None
+    error: str | None
+    reason: str | None
+
+
+def _run_end_row(run: UUID, end: RunEnd) -> RunEndRow:
+    outcome = OUTCOME_CODES[OUTCOMES[end.state]]
+    return RunEndRow(run, STATE_CODES[end.state], outcome, end.result, end.error, end.reason)
 
 
 # Runs that have ended, and begin again: themselves, or as a run of their own.
