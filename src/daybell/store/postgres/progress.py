@@ -5,10 +5,10 @@ batch of ends takes as many statements as a single one. Nothing of a run or its 
 without the run's lock, but nodes whose executions this transaction has ended: from its start on,
 nothing but its end changes a node.
 
-Locks are taken in one order: executions of nodes, schedules, gates, runs, all other executions.
-Nodes that end together so do most of their work beside each other, and wait for their run with the
-rest. The lock of an inner run comes before those of the runs around it: the end of a node may be
-the end of all of them. The lock of a tenant with a quota is taken last, if it is free.
+Locks are taken in one order, that of `LockPlan`. Nodes that end together so do most of their work
+beside each other, and wait for their run with the rest. The lock of an inner run comes before those
+of the runs around it: the end of a node may be the end of all of them. The lock of a tenant with a
+quota is taken last, if it is free.
 """
 
 from __future__ import annotations
@@ -710,22 +710,57 @@ LOCK_SCHEDULES: Final = """
     """
 
 
-async def lock_links(
+class LockPlan(NamedTuple):
+    """Rows that a transaction locks to end executions, known before the first lock.
+
+    The order is the same for all transactions, which so never wait for each other in a circle:
+
+    1. executions of nodes: by the statement that ends them, or by `lock_nodes` before several;
+    2. schedules, gates, and runs from the inner to the outer: by `lock_links`;
+    3. all other executions: by the statements that end them, after `lock_links`.
+    """
+
+    tenant: int
+    nodes: list[UUID]
+    schedules: set[UUID]
+    gates: set[str]
+    runs: list[UUID]  # and those around them
+
+    async def lock_nodes(self, tx: Tx) -> None:
+        """Lock the executions of nodes."""
+        if self.nodes:
+            await tx.execute(LOCK_NODES, self.tenant, self.nodes)
+
+    async def lock_links(self, tx: Tx) -> dict[UUID, LockedRun]:
+        """Lock the schedules, gates and runs; return the runs."""
+        if self.schedules:
+            await tx.execute(LOCK_SCHEDULES, self.tenant, sorted(self.schedules))
+        if self.gates:
+            await lock_gates(tx, self.tenant, self.gates)
+        return await lock_runs(tx, self.tenant, self.runs)
+
+
+async def plan_locks(
     tx: Tx,
     tenant: int,
-    schedules: Collection[UUID],
-    gates: Collection[str],
+    *,
+    nodes: Iterable[UUID] = (),
+    schedules: Iterable[UUID | None] = (),
+    gates: Iterable[str | None] = (),
     runs: Collection[UUID] = (),
-) -> dict[UUID, LockedRun]:
-    """Lock what these ends will change beside their own rows; answers the runs."""
+) -> LockPlan:
+    """Plan the locks for ends with these links. The end of a node may be the end of all runs around
+    it, so their schedules and gates belong to the plan.
+    """
     around = await run_and_ancestors(tx, tenant, runs)
-    schedules = {*schedules, *_column_values(around, "schedule")}
-    gates = {*gates, *_column_values(around, "gate")}
-    if schedules:
-        await tx.execute(LOCK_SCHEDULES, tenant, sorted(schedules))
-    if gates:
-        await lock_gates(tx, tenant, gates)
-    return await lock_runs(tx, tenant, _column_values(around, "id"))
+    return LockPlan(
+        tenant,
+        list(nodes),
+        {schedule for schedule in schedules if schedule is not None}
+        | _column_values(around, "schedule"),
+        {gate for gate in gates if gate is not None} | _column_values(around, "gate"),
+        [row["id"] for row in around],
+    )
 
 
 # For a reaper, who must not be stopped by one client that froze inside a transaction.
@@ -747,8 +782,8 @@ GONE: Final = """
 async def try_lock_links(
     tx: Tx, tenant: int, links: Collection[EndLinks]
 ) -> tuple[set[EndLinks], dict[UUID, LockedRun]]:
-    """The same without waiting: answers for which of these all that they concern was free, and
-    the runs.
+    """Lock in the order of `LockPlan` without waiting; return those of these links of which all
+    rows were free, and the runs.
     """
     around = {
         row["id"]: row
@@ -973,17 +1008,22 @@ async def lock_links_of(
     ids: Sequence[UUID],
     runs: Collection[UUID] = (),
 ) -> tuple[set[str], dict[UUID, LockedRun]]:
-    """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
-    of the executions, and the runs. Executions of nodes are locked before; see
-    `progress.py`.
+    """Lock the schedules, gates and runs of these executions, and more runs; return the gates of
+    the executions, and the runs. Executions of nodes are locked first, see `LockPlan`.
     """
     rows = await tx.fetch(LINKS.format(table=table), tenant, list(ids))
-    if table == "live" and any(row["run"] is not None for row in rows):
-        await tx.execute(LOCK_NODES, tenant, list(ids))
+    of_nodes = {row["run"] for row in rows if row["run"] is not None}
+    plan = await plan_locks(
+        tx,
+        tenant,
+        nodes=ids if of_nodes and table == "live" else (),
+        schedules=(row["schedule"] for row in rows),
+        gates=(row["gate"] for row in rows),
+        runs={*runs, *of_nodes},
+    )
+    await plan.lock_nodes(tx)
     gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
-    schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
-    runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}
-    return gates, await lock_links(tx, tenant, schedules, gates, runs)
+    return gates, await plan.lock_links(tx)
 
 
 async def fetch_ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
@@ -1068,7 +1108,7 @@ async def _advance(
 ) -> bool | None:
     async with pg.transaction(after=after) as tx:
         if wait:
-            held = await lock_links(tx, tenant, (), (), [run])
+            held = await (await plan_locks(tx, tenant, runs=[run])).lock_links(tx)
         else:
             free, held = await try_lock_links(tx, tenant, [(None, None, run)])
             if not free:
@@ -1094,7 +1134,7 @@ async def stop_run(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> N
 
 async def _stop(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> None:
     async with pg.transaction(after=after) as tx:
-        held = await lock_links(tx, tenant, (), (), [run])
+        held = await (await plan_locks(tx, tenant, runs=[run])).lock_links(tx)
         one = held.get(run)
         if one is None or is_run_over(one.run):
             return

@@ -51,17 +51,16 @@ from daybell.store.postgres.gates import (
 from daybell.store.postgres.names import ENDED, IN_HISTORY, IN_LEASE, KEPT, LaneRow, Lanes
 from daybell.store.postgres.progress import (
     HAS_RUN,
-    LOCK_NODES,
     TOLD,
     EndLinks,
     EndsByRun,
+    LockPlan,
     after_commit,
     follow_up,
-    lock_links,
     merge_ends,
     node_ends,
     notify_after_commit,
-    run_and_ancestors,
+    plan_locks,
     try_lock_links,
 )
 from daybell.store.postgres.run_rows import RowCache, drop_if_all_null
@@ -642,42 +641,49 @@ async def end_moves(
 async def end_linked(
     tx: Tx, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
 ) -> dict[Fence, Row]:
-    """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
-    locks, for which others of the same run may be waiting; see `progress.py`.
+    """End executions that a gate, a schedule or a run waits for, in the order of `LockPlan`: nodes
+    before the locks for which others of the same run may be waiting.
     """
     nodes = [move for move in batch.moves if move.run is not None]
     others = [move for move in batch.moves if move.run is None]
-    runs = {move.run for move in nodes if move.run is not None}
-    known = [row["id"] for row in await run_and_ancestors(tx, tenant, runs)]
-    made, ends, seen = await _move_nodes(tx, tenant, batch.only(nodes), known, over)
-    gates = {move.gate for move in others if move.gate is not None}
-    schedules = {move.schedule for move in others if move.schedule is not None}
-    held = await lock_links(tx, tenant, schedules, gates, runs)
+    plan = await plan_locks(
+        tx,
+        tenant,
+        nodes=(move.id for move in nodes),
+        schedules=(move.schedule for move in others),
+        gates=(move.gate for move in others),
+        runs={move.run for move in nodes if move.run is not None},
+    )
+    ended = await _move_nodes(tx, batch.only(nodes), plan, over)
+    held = await plan.lock_links(tx)
     rows = await _move_others(tx, tenant, batch.only(others), over) if others else {}
-    await follow_up(tx, tenant, rows.values(), held, ends, seen=seen)
-    return made | rows if rows else made
+    await follow_up(tx, tenant, rows.values(), held, ended.ends, seen=ended.seen)
+    return ended.made | rows if rows else ended.made
+
+
+class EndedNodes(NamedTuple):
+    """Executions of nodes that a transaction has ended."""
+
+    made: dict[Fence, Row]
+    ends: EndsByRun  # for their runs
+    seen: RowCache  # the rows of the nodes
 
 
 async def _move_nodes(
-    tx: Tx,
-    tenant: int,
-    batch: MoveBatch,
-    runs: Collection[UUID],
-    over: list[UUID] | None,
-) -> tuple[dict[Fence, Row], EndsByRun, RowCache]:
-    """Also answers what runs hear of it, and the nodes as they are."""
+    tx: Tx, batch: MoveBatch, plan: LockPlan, over: list[UUID] | None
+) -> EndedNodes:
     succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
-    if len(succeeded) < len(batch.moves):  # two statements, and one order of locks
-        await tx.execute(LOCK_NODES, tenant, [move.id for move in batch.moves])
-    rows = await _succeed_linked(tx, SUCCEED_NODES, tenant, batch, over, runs)
+    if len(succeeded) < len(batch.moves):
+        await plan.lock_nodes(tx)  # two statements, and one order of locks
+    rows = await _succeed_linked(tx, SUCCEED_NODES, plan.tenant, batch, over, plan.runs)
     made, ends, seen = run_rows.read_ended_nodes(rows, succeeded)
     rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
     if rest:
         some = batch.only(rest)
-        others = await end_moves(tx, tenant, some, over=over, is_linked=True, runs=runs)
+        others = await end_moves(tx, plan.tenant, some, over=over, is_linked=True, runs=plan.runs)
         made |= others
         ends = merge_ends(ends, node_ends(others.values()))
-    return made, ends, seen
+    return EndedNodes(made, ends, seen)
 
 
 async def _move_others(
