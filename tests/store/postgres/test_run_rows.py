@@ -11,9 +11,9 @@ from daybell.store.postgres.progress import NEW, StartRow
 from daybell.store.postgres.run_rows import (
     FOUND_NODES,
     SET_RUNS,
-    ChangedRow,
+    ChangedNode,
+    ChangedRun,
     Columns,
-    RunRow,
     changed_rows,
 )
 
@@ -98,7 +98,7 @@ def test_nodes_with_counts_come_first_and_columns_end_behind_them():
 
 
 @pytest.mark.parametrize(
-    ("row", "statement"), [(StartRow, NEW), (ChangedRow, FOUND_NODES), (RunRow, SET_RUNS)]
+    ("row", "statement"), [(StartRow, NEW), (ChangedNode, FOUND_NODES), (ChangedRun, SET_RUNS)]
 )
 def test_fields_of_a_row_are_the_columns_of_its_statement(row, statement):
     _, _, listed = statement.partition(" u(")

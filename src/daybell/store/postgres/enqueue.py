@@ -30,7 +30,7 @@ from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageEr
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES
 from daybell.store.postgres.connection import Row, entry_columns, record_entries
-from daybell.store.postgres.context import WORKERS, AfterCommit, Context, Tx
+from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.gates import (
     GateRoom,
     admit_gates,
@@ -40,7 +40,7 @@ from daybell.store.postgres.gates import (
     read_quotas,
     take_slots,
 )
-from daybell.store.postgres.names import IN_HISTORY, Outdated, Repeated, Spec, Specs
+from daybell.store.postgres.names import IN_HISTORY, JobKey, Outdated, Repeated, Specs
 from daybell.store.postgres.progress import (
     after_commit,
     end_pending,
@@ -168,7 +168,7 @@ async def _check_unfinished(tx: Tx, specs: Specs, execution: NewExecution) -> No
         raise Repeated
 
 
-async def notify_enqueued(pg: Context, after: AfterCommit, specs: Specs) -> None:
+async def notify_enqueued(pg: StoreContext, after: AfterCommit, specs: Specs) -> None:
     """Wake the workers of these queues, and stop the runs that were replaced. After the commit."""
     pg.notifier.touch(specs.tenant, specs.queues)
     if after.stop_runs:
@@ -307,7 +307,7 @@ async def _skip(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> Non
     await tx.execute(SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
 
 
-def _skipped(execution: NewExecution, spec: Spec) -> tuple[object, ...]:
+def _skipped(execution: NewExecution, spec: JobKey) -> tuple[object, ...]:
     """An execution as SKIP_NEW takes it."""
     e, job = execution, spec.job
     return (
@@ -363,7 +363,7 @@ MARKS_EXIST: Final = "(pg_sequence_last_value('daybell.repeats') IS NOT NULL)"
 
 
 async def enqueue(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     executions: Sequence[NewExecution],
     *,
@@ -382,7 +382,7 @@ async def enqueue(
 
 
 async def _enqueue(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     executions: Sequence[NewExecution],
     entries: Sequence[NewAuditEntry],
@@ -406,7 +406,7 @@ async def _enqueue(
 
 
 async def _enqueue_any(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     specs: Specs,
     executions: Sequence[NewExecution],
@@ -437,14 +437,14 @@ async def _enqueue_any(
 
 
 async def resolve(
-    pg: Context, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
+    pg: StoreContext, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
 ) -> Specs:
     """Look up what these executions name, while no connection is held. Raises JobNotFound."""
     wanted = {(execution.job, execution.queue) for execution in executions}
     known = None if fresh else pg.names.known(tenant, wanted)
     key, found = known or await pg.names.look_up(tenant, wanted)
     return Specs(
-        key, known is None, {one: Spec(key, job, lane) for one, (job, lane) in found.items()}
+        key, known is None, {one: JobKey(key, job, lane) for one, (job, lane) in found.items()}
     )
 
 
@@ -503,7 +503,7 @@ ALIKE_RECORDED: Final = (
 
 
 async def _enqueue_alike(
-    pg: Context,
+    pg: StoreContext,
     specs: Specs,
     executions: Sequence[NewExecution],
     entries: Sequence[NewAuditEntry],
@@ -693,7 +693,7 @@ def _is_like(execution: NewExecution, first: NewExecution) -> bool:
 
 
 def _insert_row(
-    execution: NewExecution, spec: Spec, entry: GateDecision | None
+    execution: NewExecution, spec: JobKey, entry: GateDecision | None
 ) -> tuple[object, ...]:
     """An execution as INSERT takes it."""
     e, job = execution, spec.job
@@ -750,12 +750,12 @@ LOADED_BEFORE: Final = (
 AGENDA_COLUMNS: Final = ("run_at", "lane", "priority", "id")
 
 
-async def load(pg: Context, tenant: str, executions: Iterable[NewExecution]) -> int:
+async def load(pg: StoreContext, tenant: str, executions: Iterable[NewExecution]) -> int:
     with pg.db.at_pace(Pace.LOAD):
         return await _load(pg, tenant, executions)
 
 
-async def _load(pg: Context, tenant: str, executions: Iterable[NewExecution]) -> int:
+async def _load(pg: StoreContext, tenant: str, executions: Iterable[NewExecution]) -> int:
     source = iter(executions)
     loaded, heads = 0, list[NewExecution]()
     chunk = list(islice(source, COPY_ROWS))
@@ -813,7 +813,7 @@ async def _copy(tx: Tx, specs: Specs, executions: list[NewExecution]) -> None:
     )
 
 
-def _load_row(execution: NewExecution, spec: Spec, now: Instant) -> tuple[object, ...]:
+def _load_row(execution: NewExecution, spec: JobKey, now: Instant) -> tuple[object, ...]:
     """An execution as LOAD_COLUMNS name it."""
     e, job = execution, spec.job
     run_at = now

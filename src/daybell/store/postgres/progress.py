@@ -51,7 +51,14 @@ from daybell.errors import Unavailable
 from daybell.store import run_driver
 from daybell.store.codec import NODE_CODES, OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, AfterCommit, Context, Tx
+from daybell.store.postgres.context import (
+    ALL_TENANTS,
+    SCHEDULES,
+    WORKERS,
+    AfterCommit,
+    StoreContext,
+    Tx,
+)
 from daybell.store.postgres.gates import (
     free_slots,
     lock_gates,
@@ -696,7 +703,7 @@ class ScheduleNews(msgspec.Struct):
             self.failures += 1
 
 
-def notify_after_commit(pg: Context, after: AfterCommit) -> None:
+def notify_after_commit(pg: StoreContext, after: AfterCommit) -> None:
     """Wake the workers and schedulers that wait for the outcome. After the commit."""
     notify_claimable(pg, after)
     if after.is_rearmed:
@@ -1045,7 +1052,7 @@ HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FR
                         SELECT FROM daybell.live l WHERE l.tenant = t.key LIMIT t.queued_max) u))"""
 
 
-async def after_commit(pg: Context, after: AfterCommit, tenant: int | None) -> None:
+async def after_commit(pg: StoreContext, after: AfterCommit, tenant: int | None) -> None:
     """Do the work that committed transactions have left: wake the processes that wait for them,
     stop and continue their runs. Also continue runs of the tenant that waited for its quota.
     """
@@ -1076,7 +1083,7 @@ UNBLOCKED: Final = f"""
     """
 
 
-async def unblock_runs(pg: Context, after: AfterCommit, tenant: int) -> None:
+async def unblock_runs(pg: StoreContext, after: AfterCommit, tenant: int) -> None:
     """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
     makes room, and runs that others have driven meanwhile have not seen it.
     """
@@ -1095,7 +1102,7 @@ async def unblock_runs(pg: Context, after: AfterCommit, tenant: int) -> None:
 
 
 async def advance_run(
-    pg: Context, after: AfterCommit, tenant: int, run: UUID, *, wait: bool = True
+    pg: StoreContext, after: AfterCommit, tenant: int, run: UUID, *, wait: bool = True
 ) -> bool | None:
     """Do a part of what is left to do in a run; True: there is more. None: others are at it,
     and the caller did not want to wait.
@@ -1104,7 +1111,7 @@ async def advance_run(
 
 
 async def _advance(
-    pg: Context, after: AfterCommit, tenant: int, run: UUID, wait: bool
+    pg: StoreContext, after: AfterCommit, tenant: int, run: UUID, wait: bool
 ) -> bool | None:
     async with pg.transaction(after=after) as tx:
         if wait:
@@ -1119,7 +1126,7 @@ async def _advance(
     return (tenant, run) in tx.after.continue_runs
 
 
-async def stop_run(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> None:
+async def stop_run(pg: StoreContext, after: AfterCommit, tenant: int, run: UUID) -> None:
     """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
     however deep they are: each in transactions of its own, so that no lock is waited for while
     others are held.
@@ -1132,7 +1139,7 @@ async def stop_run(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> N
             runs += await pg.db.settled(partial(_cancel_some, pg, after, tenant, ids))
 
 
-async def _stop(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> None:
+async def _stop(pg: StoreContext, after: AfterCommit, tenant: int, run: UUID) -> None:
     async with pg.transaction(after=after) as tx:
         held = await (await plan_locks(tx, tenant, runs=[run])).lock_links(tx)
         one = held.get(run)
@@ -1150,14 +1157,14 @@ UNCANCELLED_NODES: Final = f"""
     """
 
 
-async def _uncancelled_nodes(pg: Context, tenant: int, run: UUID) -> list[UUID]:
+async def _uncancelled_nodes(pg: StoreContext, tenant: int, run: UUID) -> list[UUID]:
     """Some executions of nodes that nobody has cancelled yet."""
     async with pg.db.link() as link:
         return [row["id"] for row in await link.fetch(UNCANCELLED_NODES, tenant, run)]
 
 
 async def _cancel_some(
-    pg: Context, after: AfterCommit, tenant: int, ids: Sequence[UUID]
+    pg: StoreContext, after: AfterCommit, tenant: int, ids: Sequence[UUID]
 ) -> list[UUID]:
     """Cancel these executions; answers those that are runs, which are to be stopped."""
     async with pg.transaction(after=after) as tx:

@@ -40,7 +40,7 @@ from daybell.store.codec import (
 )
 from daybell.store.postgres import run_rows
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import Bounds, Context, Tx
+from daybell.store.postgres.context import Bounds, StoreContext, Tx
 from daybell.store.postgres.gates import (
     claim_room,
     is_for_event,
@@ -196,7 +196,7 @@ class ClaimRequest(NamedTuple):
 
 
 async def claim(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     *,
     worker: UUID,
@@ -216,7 +216,7 @@ async def claim(
     return claim
 
 
-async def _take(pg: Context, asked: ClaimRequest) -> Claim | None:
+async def _take(pg: StoreContext, asked: ClaimRequest) -> Claim | None:
     """Claim, unless the lease has been used before: None."""
     # One for each queue, so that it is known by name; the others are made by who fills them.
     key, _ = await pg.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
@@ -315,7 +315,7 @@ async def _taken(
     )
 
 
-def _bounds_of(pg: Context, tenant: int, asked: ClaimRequest) -> Bounds:
+def _bounds_of(pg: StoreContext, tenant: int, asked: ClaimRequest) -> Bounds:
     ask = tenant, tuple(asked.queues), tuple(asked.kinds)
     return pg.bounds.setdefault(ask, Bounds())
 
@@ -328,7 +328,7 @@ RECALL: Final = f"""
     """
 
 
-async def _recall(pg: Context, asked: ClaimRequest) -> Claim:
+async def _recall(pg: StoreContext, asked: ClaimRequest) -> Claim:
     async with pg.autocommit() as tx:
         key = await pg.names.tenant(tx, asked.tenant)
         rows = await tx.fetch(RECALL, key, asked.worker, asked.lease)
@@ -362,7 +362,7 @@ async def claimed_from(
     return claimed
 
 
-def keep_leases(pg: Context, worker: UUID, leases: Collection[UUID]) -> None:
+def keep_leases(pg: StoreContext, worker: UUID, leases: Collection[UUID]) -> None:
     """Count no longer what the worker does not know any more."""
     known = set(leases)
     for owner, lease in [key for key in pg.open_leases if key[0] == worker]:
@@ -370,7 +370,7 @@ def keep_leases(pg: Context, worker: UUID, leases: Collection[UUID]) -> None:
             del pg.open_leases[owner, lease]
 
 
-def settle_leases(pg: Context, worker: UUID, left: Mapping[UUID, int]) -> None:
+def settle_leases(pg: StoreContext, worker: UUID, left: Mapping[UUID, int]) -> None:
     """So many executions of these leases have left the worker's hands just now."""
     for lease, count in left.items():
         rest = pg.open_leases.get((worker, lease))
@@ -393,7 +393,7 @@ PAUSED: Final = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
 
 
 async def next_due(
-    pg: Context, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
+    pg: StoreContext, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
 ) -> Instant | None:
     async with pg.autocommit() as tx:
         key = await pg.names.tenant(tx, tenant)
@@ -783,7 +783,7 @@ REPORT: Final = f"""
 
 
 async def report(
-    pg: Context, tenant: str, *, worker: UUID, reports: Sequence[Report]
+    pg: StoreContext, tenant: str, *, worker: UUID, reports: Sequence[Report]
 ) -> list[Fence]:
     for position, report in enumerate(reports):
         checks.check_report(report, position)
@@ -876,7 +876,12 @@ class Way(Enum):
 
 
 async def apply(
-    pg: Context, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+    pg: StoreContext,
+    tenant: str,
+    *,
+    worker: UUID,
+    transitions: Sequence[Transition],
+    wait: bool = True,
 ) -> list[Verdict]:
     if not transitions:
         async with pg.db.link() as link:
@@ -899,7 +904,7 @@ async def apply(
 
 
 async def _apply(
-    pg: Context, tenant: str, worker: UUID, moves: list[Transition], way: Way
+    pg: StoreContext, tenant: str, worker: UUID, moves: list[Transition], way: Way
 ) -> list[Verdict]:
     """Make moves of one kind; a batch with a row that cannot be kept is halved to find it."""
     try:
@@ -914,7 +919,7 @@ async def _apply(
     ]
 
 
-async def _refuse(pg: Context, batch: MoveBatch, faults: Mapping[UUID, str]) -> list[Verdict]:
+async def _refuse(pg: StoreContext, batch: MoveBatch, faults: Mapping[UUID, str]) -> list[Verdict]:
     verdicts, refused = await _judge(pg, batch, {})
     return verdicts + [
         Verdict(move.id, move.attempt, Ruling.REFUSED, faults[move.id]) for move in refused
@@ -922,7 +927,7 @@ async def _refuse(pg: Context, batch: MoveBatch, faults: Mapping[UUID, str]) -> 
 
 
 async def _make(
-    pg: Context, tenant: str, worker: UUID, moves: list[Transition], way: Way
+    pg: StoreContext, tenant: str, worker: UUID, moves: list[Transition], way: Way
 ) -> list[Verdict]:
     """Make moves of one kind. Moves that were not made and still can be are made another way: a
     row was cancelled in the meantime, or changed between the read and the lock.
@@ -943,7 +948,7 @@ async def _make(
 
 
 async def _make_once(
-    pg: Context, batch: MoveBatch, way: Way
+    pg: StoreContext, batch: MoveBatch, way: Way
 ) -> tuple[list[Verdict], dict[Transition, bool]]:
     """Make moves in one transaction. Second: moves that still can be made, see `_judge`."""
     make, is_single = _STATEMENTS[way]
@@ -1014,7 +1019,7 @@ _STATEMENTS: Final = {
 
 
 async def _judge(
-    pg: Context, batch: MoveBatch, made: dict[Fence, Row]
+    pg: StoreContext, batch: MoveBatch, made: dict[Fence, Row]
 ) -> tuple[list[Verdict], dict[Transition, bool]]:
     """Say what became of each move that was not simply made.
 

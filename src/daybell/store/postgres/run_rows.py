@@ -577,7 +577,7 @@ def _is_usual_end(node: Node) -> bool:
     return is_ended and not node.is_map and not node.is_todo
 
 
-class ChangedRow(NamedTuple):
+class ChangedNode(NamedTuple):
     """A node as CHANGE_NODES takes it."""
 
     run: UUID
@@ -600,7 +600,7 @@ class ChangedRow(NamedTuple):
     result: str | None
 
 
-_CUT: Final = ChangedRow._fields[3:]
+_CUT: Final = ChangedNode._fields[3:]
 
 
 def _changed_columns(changed: Sequence[Changed]) -> Columns:
@@ -618,9 +618,9 @@ def _has_few_counts(node: Node) -> bool:
     return not node.is_map and not node.parents.total
 
 
-def _changed_row(run: UUID, node: Node, result: str | None) -> ChangedRow:
+def _changed_row(run: UUID, node: Node, result: str | None) -> ChangedNode:
     counts = node.parents
-    return ChangedRow(
+    return ChangedNode(
         run,
         node.label,
         NODE_CODES[node.state],
@@ -687,7 +687,7 @@ def _written(edges: Edges) -> str:
     return msgspec.json.encode(edges).decode()
 
 
-class RunRow(NamedTuple):
+class ChangedRun(NamedTuple):
     """A run as CHANGE_RUNS takes it."""
 
     id: UUID
@@ -702,9 +702,9 @@ class RunRow(NamedTuple):
     is_blocked: bool
 
 
-def _run_row(step: Advance, now: Instant) -> RunRow:
+def _run_row(step: Advance, now: Instant) -> ChangedRun:
     run = step.run
-    return RunRow(
+    return ChangedRun(
         run.id,
         run.left,
         run.running,

@@ -39,7 +39,7 @@ from daybell.errors import ExecutionNotFound
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES, STEP_CODES, STEP_KINDS
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import Context, Tx
+from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.gates import end_waits
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.queue import HELD, IS_HELD, count_by_lease, fence_columns
@@ -83,13 +83,13 @@ WAITS_BY_KEY: Final = """
     """
 
 
-async def publish(pg: Context, tenant: str, event: NewEvent) -> Published:
+async def publish(pg: StoreContext, tenant: str, event: NewEvent) -> Published:
     check_event(event)
     facts = Facts(event.data)
     return await pg.db.settled(lambda: _publish(pg, tenant, event, facts))
 
 
-async def _publish(pg: Context, tenant: str, new: NewEvent, facts: Facts) -> Published:
+async def _publish(pg: StoreContext, tenant: str, new: NewEvent, facts: Facts) -> Published:
     resumed, queues = 0, list[str]()
     async with pg.transaction() as tx:
         owner = await pg.names.tenant(tx, tenant)
@@ -145,7 +145,7 @@ NODE_WAITS: Final = f"""
 
 
 async def node_waits(
-    pg: Context, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    pg: StoreContext, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
 ) -> list[NodeWait]:
     check_limit(limit)
     facts = None if event is None else Facts(event.data)
@@ -179,7 +179,7 @@ LIST_EVENTS: Final = within_page(
 
 
 async def list_events(
-    pg: Context, tenant: str, *, limit: int = 100, cursor: str | None = None
+    pg: StoreContext, tenant: str, *, limit: int = 100, cursor: str | None = None
 ) -> Page[Event]:
     check_limit(limit)
     before = check_cursor(cursor)
@@ -334,14 +334,14 @@ READ_STEPS: Final = f"""
     """
 
 
-async def steps(pg: Context, tenant: str, id: UUID) -> list[Step]:
+async def steps(pg: StoreContext, tenant: str, id: UUID) -> list[Step]:
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
         return [_step(row) for row in await link.fetch(READ_STEPS, owner, id)]
 
 
 async def record(
-    pg: Context, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
+    pg: StoreContext, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
 ) -> list[Step | None]:
     check_steps(steps)
     rounds = _rounds(steps)
@@ -369,7 +369,7 @@ LOCK_HELD: Final = f"""
 
 
 async def _record_rounds(
-    pg: Context, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
+    pg: StoreContext, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
 ) -> list[dict[StepKey, Step]]:
     made: list[dict[StepKey, Step]] = []
     async with pg.transaction() as tx:
@@ -664,7 +664,9 @@ WRITE_LOG: Final = f"""
     """
 
 
-async def write_log(pg: Context, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+async def write_log(
+    pg: StoreContext, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]
+) -> None:
     leases = count_by_lease(parts)
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
@@ -695,7 +697,7 @@ READ_LOG: Final = f"""
 
 
 async def read_log(
-    pg: Context, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
+    pg: StoreContext, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
 ) -> list[LogPart]:
     checks.check_limit(limit, most=PAGE_ITEMS_MAX)
     async with pg.db.link() as link:
