@@ -981,6 +981,7 @@ class Database:
         try:
             async with self._borrowed(Pace.SHORT) as link:
                 await self.read_sizes(link)
+                await self.replan(link)  # the next use gets the same connection
         except DaybellError:
             pass  # a later use starts another task
         finally:
