@@ -211,8 +211,8 @@ MUTANTS: Final = (
         (
             (
                 "store/postgres/queue.py",
-                "(Way.SUCCEED, Way.END, Way.BACK)",
-                "(Way.SUCCEED, Way.END, Way.BACK, Way.END_LINKED)",
+                "_Statements(end_linked)",
+                "_Statements(end_linked, is_single=True)",
             ),
         ),
         OF_RUNS,

@@ -29,9 +29,6 @@ LARGE: Final = (
     "tenant_minute", "tick", "wait", "worker",
 )  # fmt: skip
 
-# Settings of `store.postgres.connection` with which a process looks at the sizes at each use.
-LOOKS_AT_ONCE: Final = {"SIZES_SECONDS": 0.0, "SIZES_FIRST_SECONDS": 0.0, "SIZES_USES": 0}
-
 Load = Callable[[int], Awaitable[None]]
 Plan = Callable[[], Awaitable[None]]
 

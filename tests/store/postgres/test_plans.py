@@ -86,14 +86,17 @@ class ExplainedLink(SteppedLink):
 class ExplainedDatabase(SteppedDatabase):
     """Hands out such connections."""
 
-    def __init__(self, url):
+    def __init__(self, url, *, reads_sizes=False):
         super().__init__(url)
+        self._reads_sizes = reads_sizes  # at each use, rather than now and then
         self.prepared = {}
         self.plans: list[tuple[str, Any]] | None = None  # once plans are wanted
 
     @asynccontextmanager
     async def _borrowed(self, pace=None):
         async with super()._borrowed(pace) as link:
+            if self._reads_sizes:
+                await self.read_sizes(link.connection)
             await self.replan(link.connection)
             planning = timeouts_for(LEASE_SECONDS, Pace(pace or _pace.get())).planning
             for name in ("enable_bitmapscan", "enable_mergejoin"):
@@ -159,6 +162,7 @@ async def filled(place, sql):
         await lose(store, 3)
     await enqueued(store)
     await sql.execute(FILL, ROWS)
+    await store.db.read_sizes(sql)
     yield store
     for table in BIG:
         await sql.execute(f"ALTER TABLE daybell.{table} RESET (autovacuum_enabled)")

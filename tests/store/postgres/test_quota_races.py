@@ -9,7 +9,7 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.errors import QuotaExceeded
 from daybell.store.postgres.gates import LOCK_RUNNING, LOCK_TENANT
-from daybell.store.postgres.transactions import Call, send
+from daybell.store.postgres.transactions import SqlCall, send
 from tests.builders import TENANT, a_job, an_execution, claim, defined, enqueued
 from tests.store.runs import a_plan, begun, end, labels, state, take
 
@@ -133,7 +133,7 @@ async def test_a_borrowed_connection_hears_of_the_quota_in_our_words(store, sql)
     async with sql.transaction():
         with pytest.raises(QuotaExceeded) as caught:
             async with sql.transaction():
-                await send(sql, Call(job="resize", args=["{}"], options="{}", parent=None))
+                await send(sql, SqlCall(job="resize", args=["{}"], options="{}", parent=None))
 
     assert caught.value.quota == "queued"
 

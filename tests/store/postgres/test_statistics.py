@@ -5,6 +5,8 @@ prepared once, as a pool keeps it. Then the large tables are loaded in each stat
 the scenario runs again: the server tells how many rows and pages each statement reads.
 """
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -14,6 +16,7 @@ from daybell.core.lifecycle import after_loss, after_release, after_wait
 from daybell.core.schedule import Decision, ScheduleRewind, Tick
 from daybell.core.views import Retention
 from daybell.store.postgres import PostgresStore
+from daybell.store.postgres.connection import Database
 from tests.builders import (
     TENANT,
     a_firing,
@@ -32,7 +35,7 @@ from tests.builders import (
     retry,
     success,
 )
-from tests.store.postgres.statistics import LOOKS_AT_ONCE, STATES, make_statistics
+from tests.store.postgres.statistics import STATES, make_statistics
 from tests.store.postgres.test_plans import ExplainedDatabase, nodes
 from tests.store.runs import a_mapped_plan, begun, end, run_to_end, take
 
@@ -390,11 +393,9 @@ def replan(database):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
-async def test_no_hot_statement_depends_on_statistics(place, sql, clock, state, monkeypatch):
-    for name, value in LOOKS_AT_ONCE.items():
-        monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", value)
+async def test_no_hot_statement_depends_on_statistics(place, sql, clock, state):
     store = PostgresStore(place.url)
-    store.db = database = ExplainedDatabase(place.url)
+    store.db = database = ExplainedDatabase(place.url, reads_sizes=True)
     await store.open()
     await play(store, clock)
 
@@ -425,5 +426,33 @@ async def test_table_sizes_are_read_after_a_slow_statement_but_not_when_idle(
     for _ in range(5):
         await store.list_workers("default")
 
-    assert (store.db._table_sizes is not None) == looks
     await store.close()
+    assert (store.db._table_sizes is not None) == looks
+
+
+async def test_no_operation_waits_for_the_sizes_of_the_tables(place, monkeypatch):
+    settings = {"SIZES_SECONDS": 0.0, "SIZES_FIRST_SECONDS": 0.0, "SLOW_SECONDS": -1.0}
+    for name, value in settings.items():
+        monkeypatch.setattr(f"daybell.store.postgres.connection.{name}", value)
+    is_read, goes_on = asyncio.Event(), asyncio.Event()
+    read_sizes = Database.read_sizes
+
+    async def read_late(self, link):
+        is_read.set()
+        await goes_on.wait()
+        await read_sizes(self, link)
+
+    monkeypatch.setattr(Database, "read_sizes", read_late)
+    store = PostgresStore(place.url)
+    await store.open()
+    await store.list_workers("default")
+    await store.list_workers("default")
+    await is_read.wait()
+
+    for _ in range(5):
+        await store.list_workers("default")
+
+    assert store.db._table_sizes is None
+    goes_on.set()
+    await store.close()
+    assert store.db._table_sizes is not None

@@ -47,7 +47,7 @@ from daybell.errors import (
 )
 from daybell.store import admin
 from daybell.store.postgres.connection import Row, record_entries
-from daybell.store.postgres.context import Context
+from daybell.store.postgres.context import StoreContext
 from daybell.store.postgres.names import read_quotas, within_page
 
 KEYS = """
@@ -67,7 +67,7 @@ ADD_KEY: Final = """
 ONE_KEY: Final = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
 
 
-async def add_key(pg: Context, tenant: str, key: NewKey) -> Key:
+async def add_key(pg: StoreContext, tenant: str, key: NewKey) -> Key:
     checks.check_new_key(key)
     limits = write_limits(key.role, key.scope)
     about = (key.id, key.digest, *limits, key.name, key.hint, key.created_by)
@@ -83,7 +83,7 @@ async def add_key(pg: Context, tenant: str, key: NewKey) -> Key:
 FIND_KEY: Final = f"{KEYS} WHERE k.digest = $1"
 
 
-async def find_key(pg: Context, digest: bytes) -> tuple[Key, Instant] | None:
+async def find_key(pg: StoreContext, digest: bytes) -> tuple[Key, Instant] | None:
     async with pg.db.link() as link:
         row = await link.fetchrow(FIND_KEY, digest)
     return None if row is None else (_key(row), row["now"])
@@ -96,12 +96,12 @@ HAS_KEYS: Final = """
     """
 
 
-async def has_keys(pg: Context) -> bool:
+async def has_keys(pg: StoreContext) -> bool:
     async with pg.db.link() as link:
         return await link.fetchval(HAS_KEYS)
 
 
-async def list_keys(pg: Context, tenant: str) -> list[Key]:
+async def list_keys(pg: StoreContext, tenant: str) -> list[Key]:
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
         rows = await link.fetch(f"{KEYS} WHERE k.tenant = $1 ORDER BY k.id DESC", owner)
@@ -114,7 +114,7 @@ REVOKE: Final = """
     """
 
 
-async def revoke_key(pg: Context, tenant: str, id: UUID) -> Key:
+async def revoke_key(pg: StoreContext, tenant: str, id: UUID) -> Key:
     async with pg.db.transaction() as link:
         owner = await pg.names.tenant(link, tenant)
         await link.execute(REVOKE, owner, id)
@@ -135,7 +135,7 @@ TOUCH: Final = """
     """
 
 
-async def touch_keys(pg: Context, used: Mapping[UUID, Seconds]) -> None:
+async def touch_keys(pg: StoreContext, used: Mapping[UUID, Seconds]) -> None:
     async with pg.db.link() as link:
         await link.execute(TOUCH, list(used), list(used.values()))
 
@@ -146,7 +146,7 @@ ADD_TENANT: Final = f"""
     """
 
 
-async def add_tenant(pg: Context, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+async def add_tenant(pg: StoreContext, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
     checks.check_quotas(asdict(quotas))
     limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
     async with pg.db.link() as link:
@@ -157,7 +157,7 @@ async def add_tenant(pg: Context, name: str, quotas: Quotas = NO_QUOTAS) -> Tena
     return _tenant(row)
 
 
-async def get_tenant(pg: Context, name: str) -> Tenant:
+async def get_tenant(pg: StoreContext, name: str) -> Tenant:
     async with pg.db.link() as link:
         row = await link.fetchrow(f"{TENANTS} WHERE name = $1", name)
     if row is None:
@@ -165,7 +165,7 @@ async def get_tenant(pg: Context, name: str) -> Tenant:
     return _tenant(row)
 
 
-async def list_tenant_records(pg: Context) -> list[Tenant]:
+async def list_tenant_records(pg: StoreContext) -> list[Tenant]:
     async with pg.db.link() as link:
         return [_tenant(row) for row in await link.fetch(f"{TENANTS} ORDER BY name")]
 
@@ -176,7 +176,7 @@ SET_QUOTA: Final = """
     """
 
 
-async def set_quotas(pg: Context, tenant: str, **changes: int | None) -> Tenant:
+async def set_quotas(pg: StoreContext, tenant: str, **changes: int | None) -> Tenant:
     checks.check_quotas(changes)
     async with pg.db.transaction() as link:
         key = await pg.names.tenant(link, tenant)
@@ -200,7 +200,7 @@ KNOWN_REQUEST: Final = """
     """
 
 
-async def begin_request(pg: Context, tenant: str, request: NewRequest) -> Request:
+async def begin_request(pg: StoreContext, tenant: str, request: NewRequest) -> Request:
     checks.check_request(request)
     new = (request.key, request.id, request.digest)
     async with pg.db.transaction() as link:
@@ -217,7 +217,9 @@ ANSWER_REQUEST: Final = """
     """
 
 
-async def answer_request(pg: Context, tenant: str, key: str, *, status: int, answer: str) -> None:
+async def answer_request(
+    pg: StoreContext, tenant: str, key: str, *, status: int, answer: str
+) -> None:
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
         await link.execute(ANSWER_REQUEST, owner, key, status, answer)
@@ -247,11 +249,11 @@ def _tenant(row: Row) -> Tenant:
 # The audit log.
 
 
-def auditing(pg: Context, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
+def auditing(pg: StoreContext, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
     return admin.auditing(pg.db, tenant, entry)
 
 
-async def write_audit(pg: Context, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+async def write_audit(pg: StoreContext, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
     for entry in entries:
         checks.check_entry(entry)
     async with pg.db.link() as link:
@@ -280,7 +282,7 @@ LIST_AUDIT: Final = within_page(
 
 
 async def list_audit(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     where: AuditFilter = ALL_ENTRIES,
     *,
@@ -323,7 +325,9 @@ UNCHAINED: Final = """
     """
 
 
-async def read_audit_chain(pg: Context, tenant: str, *, after: int, limit: int) -> ChainSegment:
+async def read_audit_chain(
+    pg: StoreContext, tenant: str, *, after: int, limit: int
+) -> ChainSegment:
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
         older = None if after else await link.fetchrow(UNCHAINED, owner)
@@ -367,7 +371,7 @@ SET_SECRET: Final = f"""
     """
 
 
-async def set_secret(pg: Context, tenant: str, secret: NewSecret) -> Secret:
+async def set_secret(pg: StoreContext, tenant: str, secret: NewSecret) -> Secret:
     checks.check_secret(secret)
     new = (secret.name, secret.key_id, secret.sealed, secret.author)
     async with pg.db.transaction() as link:
@@ -384,7 +388,7 @@ LIST_SECRETS: Final = f"""
     """
 
 
-async def list_secrets(pg: Context, tenant: str) -> list[Secret]:
+async def list_secrets(pg: StoreContext, tenant: str) -> list[Secret]:
     async with pg.db.link() as link:
         rows = await link.fetch(LIST_SECRETS, await pg.names.tenant(link, tenant))
     return [Secret(tenant=tenant, **row) for row in rows]
@@ -401,7 +405,7 @@ DELETE_SECRET: Final = f"""
     """
 
 
-async def delete_secret(pg: Context, tenant: str, name: str) -> None:
+async def delete_secret(pg: StoreContext, tenant: str, name: str) -> None:
     check_secret_name(name)
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
@@ -416,7 +420,7 @@ FETCH_SECRETS: Final = """
 
 
 async def fetch_secrets(
-    pg: Context, tenant: str, names: Collection[str]
+    pg: StoreContext, tenant: str, names: Collection[str]
 ) -> dict[str, SealedSecret]:
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
@@ -439,7 +443,12 @@ SET_TEMPLATE: Final = f"""
 
 
 async def set_template(
-    pg: Context, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
+    pg: StoreContext,
+    tenant: str,
+    template: NewTemplate,
+    *,
+    author: str = "",
+    expect: int | None = None,
 ) -> Template:
     text = checks.check_template(template, author)
     name = template.name
@@ -462,7 +471,7 @@ ONE_TEMPLATE: Final = f"""
     """
 
 
-async def get_template(pg: Context, tenant: str, name: str) -> Template:
+async def get_template(pg: StoreContext, tenant: str, name: str) -> Template:
     check_name(name, what="template")
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
@@ -481,7 +490,7 @@ LIST_TEMPLATES: Final = within_page(
 
 
 async def list_templates(
-    pg: Context, tenant: str, *, limit: int = 100, cursor: str | None = None
+    pg: StoreContext, tenant: str, *, limit: int = 100, cursor: str | None = None
 ) -> Page[Template]:
     checks.check_limit(limit)
     after = checks.check_name_cursor(cursor)
@@ -506,7 +515,7 @@ DELETE_TEMPLATE: Final = """
 
 
 async def delete_template(
-    pg: Context, tenant: str, name: str, *, expect: int | None = None
+    pg: StoreContext, tenant: str, name: str, *, expect: int | None = None
 ) -> None:
     check_name(name, what="template")
     async with pg.db.transaction() as link:

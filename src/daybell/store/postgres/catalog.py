@@ -22,10 +22,10 @@ from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store import admin
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, Context, Tx
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued
 from daybell.store.postgres.gates import MAKE_JOB_GATES, charge, charge_jobs, count_new_jobs
-from daybell.store.postgres.names import Outdated, Spec, Specs, within_page
+from daybell.store.postgres.names import JobKey, Outdated, Specs, within_page
 from daybell.store.postgres.schedules import write_schedules
 
 COLUMNS = """
@@ -51,7 +51,7 @@ class StoredDefinition(NamedTuple):
     lane: tuple[str, str, int] | None
 
 
-async def add_tenants(pg: Context, names: Sequence[str]) -> tuple[str, ...]:
+async def add_tenants(pg: StoreContext, names: Sequence[str]) -> tuple[str, ...]:
     checked = sorted({check_name(name, what="tenant") for name in names})
     async with pg.db.link() as link:
         rows = await link.fetch(
@@ -62,13 +62,13 @@ async def add_tenants(pg: Context, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(row["name"] for row in rows))
 
 
-async def list_tenants(pg: Context) -> tuple[str, ...]:
+async def list_tenants(pg: StoreContext) -> tuple[str, ...]:
     async with pg.db.link() as link:
         rows = await link.fetch("SELECT name FROM daybell.tenant ORDER BY name")
     return tuple(row["name"] for row in rows)
 
 
-async def define_jobs(pg: Context, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+async def define_jobs(pg: StoreContext, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
     texts = [check_definition(job.definition) for job in jobs]
     # Nearly every start of a process finds what it left: one statement, and nothing is locked.
     async with pg.autocommit() as tx:
@@ -105,7 +105,7 @@ async def define_jobs(pg: Context, tenant: str, jobs: Sequence[NewJob]) -> list[
 
 
 async def launch(
-    pg: Context, tenant: str, job: NewJob, execution: NewExecution
+    pg: StoreContext, tenant: str, job: NewJob, execution: NewExecution
 ) -> tuple[Job, Enqueued]:
     check_batch([execution])
     text = check_definition(job.definition)
@@ -120,7 +120,7 @@ async def launch(
 
 
 async def _launch(
-    pg: Context, tenant: str, job: NewJob, text: str, execution: NewExecution
+    pg: StoreContext, tenant: str, job: NewJob, text: str, execution: NewExecution
 ) -> tuple[Job, Enqueued]:
     name, needs = job.definition.name, job.definition.needs
     queues = [execution.queue or job.definition.queue, job.definition.queue]
@@ -131,7 +131,7 @@ async def _launch(
             new = await count_new_jobs(tx, key, {name})
             (made,) = await _define(tx, key, tenant, [job], [text])
             found = await pg.names.current_jobs(tx, key, {name}, fresh=True)
-            spec = Spec(key, found[name], lanes[0])
+            spec = JobKey(key, found[name], lanes[0])
             specs = Specs(key, True, {(name, execution.queue): spec})
             (answer,) = await enqueue_on(tx, specs, [execution], repeat=True)
             await charge_jobs(tx, key, new)
@@ -300,7 +300,7 @@ GET: Final = f"""{COLUMNS}
     """
 
 
-async def get_job(pg: Context, tenant: str, name: str, *, version: int | None = None) -> Job:
+async def get_job(pg: StoreContext, tenant: str, name: str, *, version: int | None = None) -> Job:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         row = await link.fetchrow(GET, key, name, version)
@@ -316,7 +316,7 @@ FIND: Final = f"""{COLUMNS}
     """
 
 
-async def find_job(pg: Context, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
+async def find_job(pg: StoreContext, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         row = await link.fetchrow(FIND, key, id, or_deleted)
@@ -326,7 +326,7 @@ async def find_job(pg: Context, tenant: str, id: UUID, *, or_deleted: bool = Fal
 
 
 async def list_jobs(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     where: JobFilter = ALL_JOBS,
     *,
@@ -370,7 +370,7 @@ EXISTS: Final = "SELECT EXISTS (SELECT FROM daybell.job WHERE tenant = $1 AND na
 
 
 async def list_versions(
-    pg: Context, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    pg: StoreContext, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
 ) -> Page[Job]:
     check_limit(limit)
     before = check_version(cursor)
@@ -391,7 +391,9 @@ DELETE: Final = """
 AT: Final = "SELECT version FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL"
 
 
-async def delete_job(pg: Context, tenant: str, name: str, *, expect: int | None = None) -> None:
+async def delete_job(
+    pg: StoreContext, tenant: str, name: str, *, expect: int | None = None
+) -> None:
     async def work() -> int | None:
         async with pg.db.transaction() as link:
             key = await pg.names.tenant(link, tenant)
@@ -409,7 +411,7 @@ async def delete_job(pg: Context, tenant: str, name: str, *, expect: int | None 
         raise JobNotFound(f"no job named {shown(name)}")
 
 
-async def pause_queue(pg: Context, tenant: str, queue: str, *, paused: bool) -> None:
+async def pause_queue(pg: StoreContext, tenant: str, queue: str, *, paused: bool) -> None:
     check_name(queue, what="queue")
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)

@@ -30,7 +30,7 @@ from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
 from daybell.core.postgres_url import explain_refusal, read_hosts, tls_options
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
-from daybell.errors import SchemaError, TenantNotFound, Unavailable, UsageError, shown
+from daybell.errors import DaybellError, SchemaError, TenantNotFound, Unavailable, UsageError, shown
 from daybell.store import admin
 from daybell.store.admin import PendingEntry
 from daybell.store.postgres.timeouts import PATIENT, Pace, Timeouts, timeouts_for
@@ -286,7 +286,9 @@ LEAST_POOLS: Final = {
     Pace.SHORT: 2, Pace.FIRE: 1, Pace.VIEW: 1, Pace.LONG: 1, Pace.LOAD: 1
 }  # fmt: skip
 assert (sum(POOLS.values()), sum(LEAST_POOLS.values())) == (POOL_SIZE, POOL_SIZE_LEAST)
-LENT_MAX: Final = 100  # uses of kept connections, until one goes back to the driver's pool
+# Uses of kept connections, until one goes back to the driver's pool. The next one may not have
+# prepared its statements yet, which takes longer than a short statement.
+LENT_MAX: Final = 10_000
 POOL_IDLE_SECONDS: Final[Seconds] = 60.0  # then a quiet process gives its sessions back
 APART_MAX: Final = 2  # connections for a moment, beside the pools
 # The same behind a pooler in session mode, whose pool has 20 servers by default for all clients.
@@ -304,9 +306,9 @@ KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable
 # The name of a session in which a task of a worker writes, before the worker's id. Whoever buries
 # the worker ends the session.
 TASK_SESSION: Final = "daybell task "
-# Between two looks at the sizes of the tables, in one process, and before the first one: a process
-# that starts over a slow network makes few round trips. A look follows so many statements, or a
-# slow one: an idle process does not look.
+# A process reads the sizes of the tables after so many uses of connections or a slow one, but not
+# more often than so, and not just after its start: an idle process does not read them, and one that
+# starts over a slow network makes few round trips.
 SIZES_USES: Final = 100
 SLOW_SECONDS: Final[Seconds] = 0.05
 SIZES_SECONDS: Final[Seconds] = 0.5
@@ -563,8 +565,9 @@ class Database:
         self.lineage = lineage_of(url)
         self._is_probed = False  # a connection has shown whether that is so
         self._timeline = 0  # of the pools' servers; 0: not known
-        self._table_sizes: str | None = None  # of the tables, when they were last looked at
+        self._table_sizes: str | None = None  # of the tables, when they were last read
         self._sizes_due: Seconds | None = None  # by the clock of the loop; None: not used yet
+        self._sizes_reader: asyncio.Task[None] | None = None
         self._uses = 0  # of connections, since then
         self._growth = 0  # how often they were others than before
         self._planned: dict[int, int] = {}  # by server process: the growth that its plans know
@@ -739,6 +742,8 @@ class Database:
             return
         if self._works:
             await asyncio.wait(self._works, timeout=2 * self.timeouts.connect)
+        if self._sizes_reader is not None:
+            await asyncio.gather(self._sizes_reader, return_exceptions=True)
         pools, self._pools = list(self._pools.values()), {}
         await asyncio.gather(*(pool.close() for pool in pools))
 
@@ -907,8 +912,6 @@ class Database:
                     await self.replan(link)
                     yield link
                     is_sound = True
-                    if asyncio.get_running_loop().time() - started > SLOW_SECONDS:
-                        self._uses = SIZES_USES  # its plan may be old
                 except TimeoutError:
                     # No answer, not even that the statement was ended by the server.
                     terminate(link)
@@ -922,6 +925,7 @@ class Database:
                 finally:
                     if not (is_sound and pool.keep(link, generation)):
                         await pool.give_back(link)
+                    self._watch_sizes(started)
         except Unavailable as error:
             error.was_sent = link is not None
             raise
@@ -946,19 +950,42 @@ class Database:
         """
         if self.is_pooled:
             return  # every statement is planned when it is run
-        now = asyncio.get_running_loop().time()
-        self._uses += 1
-        if self._sizes_due is None:
-            self._sizes_due = now + SIZES_FIRST_SECONDS
-        elif self._uses > SIZES_USES and now >= self._sizes_due:
-            self._sizes_due, self._uses = now + SIZES_SECONDS, 0
-            sizes = await link.fetchval(SIZES)
-            self._growth += sizes != self._table_sizes
-            self._table_sizes = sizes
         process = link.get_server_pid()
         if self._planned.get(process, self._growth) != self._growth:
             await link.execute("DISCARD PLANS")
         self._planned[process] = self._growth
+
+    async def read_sizes(self, link: Any) -> None:
+        """Read the sizes of the tables. If they have changed, each connection plans again."""
+        sizes = await link.fetchval(SIZES)
+        self._growth += sizes != self._table_sizes
+        self._table_sizes = sizes
+
+    def _watch_sizes(self, started: Seconds) -> None:
+        """Count a use of a connection that started then. If the sizes of the tables are due, a task
+        reads them, so that no use waits for it.
+        """
+        now = asyncio.get_running_loop().time()
+        self._uses += 1
+        if now - started > SLOW_SECONDS:
+            self._uses += SIZES_USES  # its plan may be old
+        if self._sizes_due is None:
+            self._sizes_due = now + SIZES_FIRST_SECONDS
+        is_due = self._uses > SIZES_USES and now >= self._sizes_due
+        if is_due and self._sizes_reader is None and not self.is_pooled:
+            self._sizes_due, self._uses = now + SIZES_SECONDS, 0
+            self._sizes_reader = asyncio.get_running_loop().create_task(self._read_due_sizes())
+
+    async def _read_due_sizes(self) -> None:
+        set_holder(None)  # it reads for all tenants
+        try:
+            async with self._borrowed(Pace.SHORT) as link:
+                await self.read_sizes(link)
+                await self.replan(link)  # the next use gets the same connection
+        except DaybellError:
+            pass  # a later use starts another task
+        finally:
+            self._sizes_reader = None
 
     async def _expire(self) -> None:
         """Use no connection again that is open now."""

@@ -302,7 +302,7 @@ class Tx:
 
     def __init__(
         self,
-        pg: Context,
+        pg: StoreContext,
         source: AbstractAsyncContextManager[Link] | None = None,
         operation: AfterCommit | None = None,
     ) -> None:
@@ -379,7 +379,7 @@ class Tx:
         self.link.terminate()
 
 
-class Context:
+class StoreContext:
     """State that all operations of one store share."""
 
     __slots__ = (

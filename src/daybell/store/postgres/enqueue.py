@@ -30,7 +30,7 @@ from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageEr
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES
 from daybell.store.postgres.connection import Row, entry_columns, record_entries
-from daybell.store.postgres.context import WORKERS, AfterCommit, Context, Tx
+from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.gates import (
     GateRoom,
     admit_gates,
@@ -40,7 +40,7 @@ from daybell.store.postgres.gates import (
     read_quotas,
     take_slots,
 )
-from daybell.store.postgres.names import IN_HISTORY, Outdated, Repeated, Spec, Specs
+from daybell.store.postgres.names import IN_HISTORY, JobKey, Outdated, Repeated, Specs
 from daybell.store.postgres.progress import (
     after_commit,
     end_pending,
@@ -58,9 +58,10 @@ from daybell.store.postgres.timeouts import Pace, pace_of
 
 
 class GateAnswers(msgspec.Struct):
-    """What came of a batch at the gates."""
+    """The decisions about a batch at the gates."""
 
     executions: list[NewExecution]  # to be created
+    gates: dict[UUID, str]  # of those that have one
     entries: dict[UUID, GateDecision]  # how, for those with a gate
     answers: dict[UUID, Enqueued]  # for the others
     rooms: dict[str, GateRoom]  # behind the gates, as these leave them
@@ -72,39 +73,59 @@ class GateAnswers(msgspec.Struct):
         self.answers = {**self.answers, **answers}
         self.executions = [e for e in self.executions if e.id not in answers]
 
+    @property
+    def at_job_gate(self) -> list[NewExecution]:
+        """Those that the overlap rule of their job is for."""
+        return [e for e in self.executions if e.gate is None and e.id in self.gates]
 
-async def pass_gates(
-    tx: Tx,
-    specs: Specs,
-    executions: Sequence[NewExecution],
-    *,
-    repeat: bool,
-    are_locked: bool,
+
+async def _pass_requests(
+    tx: Tx, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
 ) -> GateAnswers:
-    """Decide about each execution that has a gate. Raises ExecutionInTheWay."""
-    passing = GateAnswers(list(executions), {}, {}, {})
+    """Decide about requests that have a gate, under the locks of the gates. A request that exists
+    is answered first, so that it never blocks itself. Raises ExecutionInTheWay.
+    """
+    passing = _approach(specs, executions)
+    if passing.gates:
+        gates = set(passing.gates.values())
+        await lock_gates(tx, specs.tenant, gates)
+        passing.rooms = await read_gate_rooms(tx, specs.tenant, gates)
+        passing.answer(await _known(tx, specs, passing.at_job_gate, repeat=repeat))
+        await _decide_entries(tx, specs, passing)
+    return passing
+
+
+async def _pass_ticks(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> GateAnswers:
+    """Decide about ticks that have a gate. The caller has locked the gates of their jobs, and fires
+    no tick twice, so that only a unique key can exist.
+    """
+    passing = _approach(specs, executions)
+    if passing.gates:
+        gates = set(passing.gates.values())
+        if unlocked := {gate for gate in gates if not is_job_gate(gate)}:
+            await lock_gates(tx, specs.tenant, unlocked)
+        passing.rooms = await read_gate_rooms(tx, specs.tenant, gates)
+        keyed = [e for e in passing.at_job_gate if e.unique_key is not None]
+        passing.answer(await _known(tx, specs, keyed, repeat=False))
+        await _decide_entries(tx, specs, passing)
+    return passing
+
+
+def _approach(specs: Specs, executions: Sequence[NewExecution]) -> GateAnswers:
+    """Executions with their gates, before anything is decided."""
     gates = {e.id: gate for e in executions if (gate := specs.of(e).gate(e)) is not None}
-    if not gates:
-        return passing
-    keys = set(gates.values())
-    unlocked = {key for key in keys if not is_job_gate(key)} if are_locked else keys
-    if unlocked:
-        await lock_gates(tx, specs.tenant, unlocked)
-    rooms = passing.rooms = await read_gate_rooms(tx, specs.tenant, keys)
-    # What is being fired is new, or it would not come here.
-    minding = [
-        e
-        for e in executions
-        if e.gate is None and e.id in gates and (not are_locked or e.unique_key is not None)
-    ]
-    passing.answer(await _known(tx, specs, minding, repeat=repeat))
+    return GateAnswers(list(executions), gates, {}, {}, {})
+
+
+async def _decide_entries(tx: Tx, specs: Specs, passing: GateAnswers) -> None:
+    """Decide about each execution that has a gate, one after the other."""
     skipped: list[NewExecution] = []
     taken: set[tuple[str, str]] = set()
     for execution in passing.executions:
-        gate, key = gates.get(execution.id), (execution.job, execution.unique_key or "")
+        gate, key = passing.gates.get(execution.id), (execution.job, execution.unique_key or "")
         if gate is None or key in taken:
             continue  # with the second of one key, nothing will be created
-        entry = await _entry(tx, specs, execution, gate, rooms)
+        entry = await _decide_entry(tx, specs, execution, gate, passing.rooms)
         if entry is GateDecision.SKIP:
             skipped.append(execution)
             continue
@@ -114,16 +135,18 @@ async def pass_gates(
     if skipped:
         await _skip(tx, specs, skipped)
         passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
-    return passing
 
 
-async def _entry(
+async def _decide_entry(
     tx: Tx,
     specs: Specs,
     execution: NewExecution,
     gate: str,
     rooms: dict[str, GateRoom],
 ) -> GateDecision:
+    """Decide about one execution, and note it in its room. A tick may be skipped; a request that
+    would be is refused.
+    """
     rule = specs.of(execution).rule(execution)
     if rule is Overlap.REPLACE and _is_asked(execution, rooms[gate]):
         rooms[gate] = await _replace(tx, specs, execution, gate, rooms[gate])
@@ -145,7 +168,7 @@ async def _check_unfinished(tx: Tx, specs: Specs, execution: NewExecution) -> No
         raise Repeated
 
 
-async def notify_enqueued(pg: Context, after: AfterCommit, specs: Specs) -> None:
+async def notify_enqueued(pg: StoreContext, after: AfterCommit, specs: Specs) -> None:
     """Wake the workers of these queues, and stop the runs that were replaced. After the commit."""
     pg.notifier.touch(specs.tenant, specs.queues)
     if after.stop_runs:
@@ -161,16 +184,14 @@ async def take_inserted(tx: Tx, specs: Specs, passing: GateAnswers, made: Sequen
     wanted = {key for key, room in passing.rooms.items() if room.has_room_for_waiting}
     if len(made) < len(passing.executions):
         # Not created, because its unique key is held: the slot is for who waits.
-        wanted |= {gate for e in passing.executions if (gate := specs.of(e).gate(e))}
+        wanted |= {passing.gates[e.id] for e in passing.executions if e.id in passing.gates}
     await admit_gates(tx, specs.tenant, wanted)
 
 
 async def _known(
     tx: Tx, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
 ) -> dict[UUID, Enqueued]:
-    """Those that were sent before, which are not in their own way, and those whose unique key
-    is held.
-    """
+    """Executions that already exist, and those whose unique key is held."""
     if not executions:
         return {}
     known = await read_existing(tx, specs, executions)
@@ -286,7 +307,7 @@ async def _skip(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> Non
     await tx.execute(SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
 
 
-def _skipped(execution: NewExecution, spec: Spec) -> tuple[object, ...]:
+def _skipped(execution: NewExecution, spec: JobKey) -> tuple[object, ...]:
     """An execution as SKIP_NEW takes it."""
     e, job = execution, spec.job
     return (
@@ -342,7 +363,7 @@ MARKS_EXIST: Final = "(pg_sequence_last_value('daybell.repeats') IS NOT NULL)"
 
 
 async def enqueue(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     executions: Sequence[NewExecution],
     *,
@@ -361,7 +382,7 @@ async def enqueue(
 
 
 async def _enqueue(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     executions: Sequence[NewExecution],
     entries: Sequence[NewAuditEntry],
@@ -385,7 +406,7 @@ async def _enqueue(
 
 
 async def _enqueue_any(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     specs: Specs,
     executions: Sequence[NewExecution],
@@ -416,14 +437,14 @@ async def _enqueue_any(
 
 
 async def resolve(
-    pg: Context, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
+    pg: StoreContext, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
 ) -> Specs:
     """Look up what these executions name, while no connection is held. Raises JobNotFound."""
     wanted = {(execution.job, execution.queue) for execution in executions}
     known = None if fresh else pg.names.known(tenant, wanted)
     key, found = known or await pg.names.look_up(tenant, wanted)
     return Specs(
-        key, known is None, {one: Spec(key, job, lane) for one, (job, lane) in found.items()}
+        key, known is None, {one: JobKey(key, job, lane) for one, (job, lane) in found.items()}
     )
 
 
@@ -482,7 +503,7 @@ ALIKE_RECORDED: Final = (
 
 
 async def _enqueue_alike(
-    pg: Context,
+    pg: StoreContext,
     specs: Specs,
     executions: Sequence[NewExecution],
     entries: Sequence[NewAuditEntry],
@@ -523,8 +544,9 @@ async def enqueue_on(
     repeat: bool = False,
     are_locked: bool = False,
 ) -> list[Enqueued]:
-    """Enqueue within the caller's transaction, whatever the executions ask for. He may have
-    locked the gates of their jobs. `repeat` searches the history for each id.
+    """Enqueue within the caller's transaction, whatever the executions ask for. With `are_locked`
+    they are ticks, and the caller has locked the gates of their jobs. `repeat` searches the history
+    for each id.
 
     Raises Outdated if what `resolve` found is not true any more; then the caller has to
     roll back and begin again. Without `repeat`, an id that a repeat has created and that has
@@ -532,7 +554,10 @@ async def enqueue_on(
     """
     answers: dict[UUID, Enqueued] = {}
     for some in _in_turns(specs, executions):
-        passing = await pass_gates(tx, specs, some, repeat=repeat, are_locked=are_locked)
+        if are_locked:
+            passing = await _pass_ticks(tx, specs, some)
+        else:
+            passing = await _pass_requests(tx, specs, some, repeat=repeat)
         if repeat:
             made = await _insert_again(tx, specs, passing)
         else:
@@ -668,7 +693,7 @@ def _is_like(execution: NewExecution, first: NewExecution) -> bool:
 
 
 def _insert_row(
-    execution: NewExecution, spec: Spec, entry: GateDecision | None
+    execution: NewExecution, spec: JobKey, entry: GateDecision | None
 ) -> tuple[object, ...]:
     """An execution as INSERT takes it."""
     e, job = execution, spec.job
@@ -725,12 +750,12 @@ LOADED_BEFORE: Final = (
 AGENDA_COLUMNS: Final = ("run_at", "lane", "priority", "id")
 
 
-async def load(pg: Context, tenant: str, executions: Iterable[NewExecution]) -> int:
+async def load(pg: StoreContext, tenant: str, executions: Iterable[NewExecution]) -> int:
     with pg.db.at_pace(Pace.LOAD):
         return await _load(pg, tenant, executions)
 
 
-async def _load(pg: Context, tenant: str, executions: Iterable[NewExecution]) -> int:
+async def _load(pg: StoreContext, tenant: str, executions: Iterable[NewExecution]) -> int:
     source = iter(executions)
     loaded, heads = 0, list[NewExecution]()
     chunk = list(islice(source, COPY_ROWS))
@@ -788,7 +813,7 @@ async def _copy(tx: Tx, specs: Specs, executions: list[NewExecution]) -> None:
     )
 
 
-def _load_row(execution: NewExecution, spec: Spec, now: Instant) -> tuple[object, ...]:
+def _load_row(execution: NewExecution, spec: JobKey, now: Instant) -> tuple[object, ...]:
     """An execution as LOAD_COLUMNS name it."""
     e, job = execution, spec.job
     run_at = now

@@ -28,7 +28,7 @@ from daybell.errors import UsageError, shown
 from daybell.store.admin import JOBS_WAIT_SECONDS, quota_error
 from daybell.store.codec import STATE_CODES, STEP_CODES
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import AfterCommit, StoreContext, Tx
 from daybell.store.postgres.names import IN_LEASE
 
 NO_LIMIT: Final = 2**31 - 1
@@ -51,7 +51,7 @@ async def mark_lanes_claimable(tx: Tx, tenant: int, lanes: Collection[int]) -> N
     mark_claimable(tx, tenant, (known[lane].queue for lane in lanes))
 
 
-def notify_claimable(pg: Context, after: AfterCommit) -> None:
+def notify_claimable(pg: StoreContext, after: AfterCommit) -> None:
     """Wake the workers that wait for these queues. After the commit."""
     claimable, after.claimable = after.claimable, set()
     for tenant, queue in claimable:
@@ -194,7 +194,7 @@ SET_GATES: Final = """
     """
 
 
-async def set_gates(pg: Context, tenant: str, capacities: dict[str, int]) -> None:
+async def set_gates(pg: StoreContext, tenant: str, capacities: dict[str, int]) -> None:
     for key, capacity in capacities.items():
         check_name(key, what="gate")
         check_capacity(key, capacity)
@@ -219,7 +219,7 @@ ADMITTABLE: Final = """
     """
 
 
-async def admit(pg: Context, *, limit: int = 1000) -> int:
+async def admit(pg: StoreContext, *, limit: int = 1000) -> int:
     check_limit(limit)
     async with pg.db.link() as link:
         gates = await link.fetch(ADMITTABLE, limit)
@@ -232,7 +232,7 @@ async def admit(pg: Context, *, limit: int = 1000) -> int:
     return admitted
 
 
-async def _admit(pg: Context, after: AfterCommit, gate: Row, limit: int) -> int:
+async def _admit(pg: StoreContext, after: AfterCommit, gate: Row, limit: int) -> int:
     async with pg.transaction(after=after) as tx:
         await lock_gates(tx, gate["tenant"], [gate["key"]])
         return await admit_gates(tx, gate["tenant"], [gate["key"]], limit=limit)
@@ -253,7 +253,7 @@ def _by_count(slots: Mapping[str, int]) -> dict[int, list[str]]:
 # For tenants without quotas nothing is asked, but for a look at the row every few seconds.
 
 
-async def read_quotas(pg: Context, tenant: int) -> Quotas:
+async def read_quotas(pg: StoreContext, tenant: int) -> Quotas:
     """What a tenant may use, as of a few seconds ago; for who holds no connection."""
     known = pg.names.known_quotas(tenant)
     if known is None:
@@ -497,7 +497,7 @@ REMOVE_TIMED_OUT: Final = """
     """
 
 
-async def time_out_waits(pg: Context, *, limit: int = 1000) -> int:
+async def time_out_waits(pg: StoreContext, *, limit: int = 1000) -> int:
     check_limit(limit)
     async with pg.db.link() as link:
         rows = await link.fetch(TIMED_OUT, limit)
@@ -508,7 +508,7 @@ async def time_out_waits(pg: Context, *, limit: int = 1000) -> int:
     return ended
 
 
-async def _time_out(pg: Context, tenant: int, ids: list[UUID]) -> int:
+async def _time_out(pg: StoreContext, tenant: int, ids: list[UUID]) -> int:
     async with pg.transaction() as tx:
         ended, queues = await end_waits(tx, tenant, ids, _is_timed_out)
         if ended < len(ids):

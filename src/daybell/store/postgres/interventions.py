@@ -18,7 +18,7 @@ from daybell.errors import Unavailable
 from daybell.store import admin
 from daybell.store.migrate import needs_of_stray
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import WORKERS, AfterCommit, Context, Tx
+from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.gates import (
     ANY_TIMED_OUT,
@@ -70,7 +70,7 @@ MOVE_STRAYS: Final = """
 LANE: Final = "SELECT key FROM daybell.lane WHERE tenant = $1 AND queue = $2 AND needs = $3"
 
 
-async def gather_strays(pg: Context, tenant: int, lane: int, queue: str) -> int:
+async def gather_strays(pg: StoreContext, tenant: int, lane: int, queue: str) -> int:
     """Move what is in such a lane to the lane of what its job needs."""
     async with pg.db.link() as link:
         versions = await link.fetch(STRAY_VERSIONS, tenant, lane)
@@ -87,7 +87,7 @@ async def gather_strays(pg: Context, tenant: int, lane: int, queue: str) -> int:
     return moved
 
 
-async def _move(pg: Context, tenant: int, lane: int, to: tuple[str, str], version: Row) -> int:
+async def _move(pg: StoreContext, tenant: int, lane: int, to: tuple[str, str], version: Row) -> int:
     async with pg.transaction() as tx:
         target = await _lane(tx, tenant, to)
         found = await tx.fetch(LOCK_STRAYS, version["job"], version["version"], lane, MOVED_MAX)
@@ -111,7 +111,7 @@ class CancelResult(NamedTuple):
     runs: list[UUID]  # to be stopped after the commit
 
 
-async def cancel(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+async def cancel(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
     if not ids:
         async with pg.db.link() as link:
             await pg.names.tenant(link, tenant)
@@ -141,7 +141,9 @@ ENDED_IDS: Final = f"""
     """
 
 
-async def _cancel(pg: Context, after: AfterCommit, tenant: str, ids: list[UUID]) -> CancelResult:
+async def _cancel(
+    pg: StoreContext, after: AfterCommit, tenant: str, ids: list[UUID]
+) -> CancelResult:
     """Cancel in one transaction. What follows its commit is not repeated with it: executions
     that a first try has cancelled would be taken for finished.
     """
@@ -155,7 +157,7 @@ async def _cancel(pg: Context, after: AfterCommit, tenant: str, ids: list[UUID])
     return CancelResult(key, live, pending, ended, runs)
 
 
-async def _stop_runs(pg: Context, tenant: int, runs: list[UUID]) -> set[UUID]:
+async def _stop_runs(pg: StoreContext, tenant: int, runs: list[UUID]) -> set[UUID]:
     """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
     after = AfterCommit()
     for run in runs:
@@ -178,7 +180,7 @@ EXPIRED_EXECUTIONS: Final = f"""
     """
 
 
-async def expire(pg: Context, *, limit: int = 1000) -> int:
+async def expire(pg: StoreContext, *, limit: int = 1000) -> int:
     async with pg.db.link() as link:
         rows = await link.fetch(EXPIRED_EXECUTIONS, limit)
     ended = 0
@@ -192,7 +194,7 @@ async def expire(pg: Context, *, limit: int = 1000) -> int:
     return ended
 
 
-async def _expire(pg: Context, tenant: int, ids: Sequence[UUID]) -> int:
+async def _expire(pg: StoreContext, tenant: int, ids: Sequence[UUID]) -> int:
     async with pg.transaction() as tx:
         _, ended = await end_pending(tx, tenant, ids, State.SKIPPED, EXPIRED)
     await after_commit(pg, tx.after, tenant)
@@ -237,14 +239,14 @@ LOCK_DEAD: Final = """
     """
 
 
-async def revive(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+async def revive(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
     for _ in range(STALE_TRIES):
         with suppress(Outdated):
             return await pg.db.settled(lambda: _revive(pg, tenant, ids))
     raise Unavailable("others take the room in this tenant's quota faster; try again")
 
 
-async def _revive(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+async def _revive(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
     distinct = list(dict.fromkeys(ids))
     async with pg.transaction() as tx:
         key = await pg.names.tenant(tx, tenant)
@@ -303,7 +305,7 @@ DISCARD: Final = f"""
     """
 
 
-async def discard(pg: Context, tenant: str, ids: Sequence[UUID]) -> list[bool]:
+async def discard(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[bool]:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         discarded = await fetch_ids(link, DISCARD, key, sorted(set(ids)))

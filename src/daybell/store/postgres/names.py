@@ -378,36 +378,38 @@ class Repeated(Exception):
     """An execution of the batch has ended: a repeat of the request has created it before."""
 
 
-class Spec(msgspec.Struct, frozen=True, gc=False):
-    """What an execution's job and queue come to."""
+class JobKey(msgspec.Struct, frozen=True, gc=False):
+    """The job and the lane that the names of an execution stand for, with the rules of the job."""
 
     tenant: int
     job: CurrentJob
     lane: int
 
     def rule(self, execution: NewExecution) -> Overlap:
-        """What happens to it if one before it has not finished; a gate of its own decides that."""
+        """The rule for an execution while one before it has not finished. A gate of its own has
+        none.
+        """
         if execution.gate is not None:
             return Overlap.ALLOW
         return self.job.overlap if execution.schedule is None else self.job.tick_overlap
 
     def gate(self, execution: NewExecution) -> str | None:
-        """Which gate it has to pass."""
+        """The gate that an execution has to pass."""
         if execution.gate is not None or self.rule(execution) is Overlap.ALLOW:
             return execution.gate
         return gate_for(execution) if execution.own_gate else self.job.gate
 
     def wait_for_dependencies(self, execution: NewExecution) -> bool:
-        """Whether it has to wait for what its job depends on."""
+        """True if an execution has to wait for the jobs that its job depends on."""
         return execution.wait_for_dependencies and self.job.depends
 
 
 class Specs(msgspec.Struct, frozen=True):
-    """All that a batch names, by job and queue."""
+    """The jobs and lanes that a batch names, by job and queue."""
 
     tenant: int
     is_fresh: bool  # looked up just now, not remembered
-    found: dict[tuple[str, str | None], Spec]
+    found: dict[tuple[str, str | None], JobKey]
     made: set[UUID] = msgspec.field(default_factory=set[UUID])  # created by the caller so far
     news: set[str] = msgspec.field(default_factory=set[str])  # to be said beside the queues
 
@@ -415,7 +417,7 @@ class Specs(msgspec.Struct, frozen=True):
     def queues(self) -> set[str]:
         return self.news | {queue or spec.job.queue for (_, queue), spec in self.found.items()}
 
-    def of(self, execution: NewExecution) -> Spec:
+    def of(self, execution: NewExecution) -> JobKey:
         return self.found[execution.job, execution.queue]
 
     def cover(self, executions: Iterable[NewExecution]) -> bool:

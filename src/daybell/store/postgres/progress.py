@@ -5,10 +5,10 @@ batch of ends takes as many statements as a single one. Nothing of a run or its 
 without the run's lock, but nodes whose executions this transaction has ended: from its start on,
 nothing but its end changes a node.
 
-Locks are taken in one order: executions of nodes, schedules, gates, runs, all other executions.
-Nodes that end together so do most of their work beside each other, and wait for their run with the
-rest. The lock of an inner run comes before those of the runs around it: the end of a node may be
-the end of all of them. The lock of a tenant with a quota is taken last, if it is free.
+Locks are taken in one order, that of `LockPlan`. Nodes that end together so do most of their work
+beside each other, and wait for their run with the rest. The lock of an inner run comes before those
+of the runs around it: the end of a node may be the end of all of them. The lock of a tenant with a
+quota is taken last, if it is free.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from daybell.core.execution import State
 from daybell.core.ids import mint_many
 from daybell.core.schedule import is_backfill
-from daybell.core.units import Instant
+from daybell.core.units import Instant, Seconds
 from daybell.core.workflow.progress import advance, record_ends
 from daybell.core.workflow.restart import Restart, restart
 from daybell.core.workflow.run import (
@@ -51,7 +51,14 @@ from daybell.errors import Unavailable
 from daybell.store import run_driver
 from daybell.store.codec import NODE_CODES, OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, AfterCommit, Context, Tx
+from daybell.store.postgres.context import (
+    ALL_TENANTS,
+    SCHEDULES,
+    WORKERS,
+    AfterCommit,
+    StoreContext,
+    Tx,
+)
 from daybell.store.postgres.gates import (
     free_slots,
     lock_gates,
@@ -66,16 +73,14 @@ from daybell.store.postgres.run_rows import (
     NO_PARENTS,
     NODE_COLUMNS,
     RUN_COLUMNS,
+    Columns,
     Ctid,
     LockedRun,
     RowCache,
     answer_asks,
     changed_rows,
-    collapse_constant,
-    drop_if_all_null,
     read_node,
     read_run,
-    transpose_rows,
     write_steps,
 )
 from daybell.store.run_driver import OUTCOMES, id_source, is_run_over, missing_job_end
@@ -151,14 +156,14 @@ async def start_nodes(
             continue
         lanes.append((held, start, node, pair))
     numbers = await _numbers(tx, tenant, {pair for *_, pair in lanes})
-    rows: dict[str, list[tuple[object, ...]]] = {}
+    rows: dict[str, list[StartRow]] = {}
     for held, start, node, pair in lanes:
         place = None if node is None else seen.places[held.run.id][node.label]
         row = _start_row(held, start, node, jobs.get(start.job or ""), numbers[pair], place)
         query = START if node is None else START_MARKED
         rows.setdefault(query, []).append(row)
     for query, some in rows.items():
-        await tx.execute(query, tenant, *_columns(some))
+        await tx.execute(query, tenant, *_start_columns(some))
     mark_claimable(tx, tenant, (queue for queue, _ in numbers))
     return gone
 
@@ -218,14 +223,33 @@ def nodes_written_with_start(step: Advance) -> dict[str, Node]:
     return {node.label: node for node in step.changed if node.label in labels}
 
 
-def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
-    id, job, version, lane, priority, args, parent, node, *few, due, done, failed, skipped, at = (
-        transpose_rows(rows)
-    )
-    same = [collapse_constant(column) for column in (job, version, lane, priority, args, parent)]
-    counts = [collapse_constant(column) for column in (done, failed, skipped)]
-    *few, due = [drop_if_all_null(column) for column in (*few, due)]
-    return [id, *same, node, *few, *counts, due, at]
+class StartRow(NamedTuple):
+    """A node's execution as START takes it."""
+
+    id: UUID
+    job: int
+    version: int
+    lane: int
+    priority: int
+    args: str
+    parent: UUID
+    node: str
+    expires_in: Seconds | None
+    retries: int | None
+    timeout: Seconds | None
+    succeeded: int
+    failed: int
+    skipped: int
+    scheduled_for: Instant | None
+    place: Ctid | None
+
+
+def _start_columns(rows: Sequence[StartRow]) -> Columns:
+    columns = Columns.of(rows)
+    columns.collapse("job", "version", "lane", "priority", "args", "parent")
+    columns.collapse("succeeded", "failed", "skipped")
+    columns.drop_nulls("expires_in", "retries", "timeout", "scheduled_for")
+    return columns
 
 
 def _start_row(
@@ -235,27 +259,26 @@ def _start_row(
     job: CurrentJob | None,
     lane: int,
     place: Ctid | None,
-) -> tuple[object, ...]:
-    """A node's execution as START takes it."""
+) -> StartRow:
     priority = held.priority if job is None else job.priority
     counts = NO_PARENTS if node is None else node.parents
-    return (
-        start.id,
-        held.job if job is None else job.key,
-        held.version if job is None else job.version,
-        lane,
-        priority if start.priority is None else start.priority,
-        start.args,
-        held.run.id,
-        start.label,
-        None if job is None else job.expires,
-        start.retries,
-        start.timeout,
-        held.scheduled_for,
-        counts.succeeded,
-        counts.failed,
-        counts.skipped,
-        place,
+    return StartRow(
+        id=start.id,
+        job=held.job if job is None else job.key,
+        version=held.version if job is None else job.version,
+        lane=lane,
+        priority=priority if start.priority is None else start.priority,
+        args=start.args,
+        parent=held.run.id,
+        node=start.label,
+        expires_in=None if job is None else job.expires,
+        retries=start.retries,
+        timeout=start.timeout,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        skipped=counts.skipped,
+        scheduled_for=held.scheduled_for,
+        place=place,
     )
 
 
@@ -460,7 +483,7 @@ async def _end_runs(tx: Tx, tenant: int, steps: Mapping[UUID, Advance]) -> list[
     if not ends:
         return []
     return await tx.fetch(
-        END_RUNS, tenant, *transpose_rows([_run_end_row(run, end) for run, end in ends])
+        END_RUNS, tenant, *Columns.of([_run_end_row(run, end) for run, end in ends])
     )
 
 
@@ -515,16 +538,20 @@ def _read_locked_run(row: Row) -> LockedRun:
     )
 
 
-def _run_end_row(run: UUID, end: RunEnd) -> tuple[Any, ...]:
+class RunEndRow(NamedTuple):
     """The end of a run as END_RUNS takes it."""
-    return (
-        run,
-        STATE_CODES[end.state],
-        OUTCOME_CODES[OUTCOMES[end.state]],
-        end.result,
-        end.error,
-        end.reason,
-    )
+
+    id: UUID
+    state: int
+    outcome: int
+    result: str | None
+    error: str | None
+    reason: str | None
+
+
+def _run_end_row(run: UUID, end: RunEnd) -> RunEndRow:
+    outcome = OUTCOME_CODES[OUTCOMES[end.state]]
+    return RunEndRow(run, STATE_CODES[end.state], outcome, end.result, end.error, end.reason)
 
 
 # Runs that have ended, and begin again: themselves, or as a run of their own.
@@ -676,7 +703,7 @@ class ScheduleNews(msgspec.Struct):
             self.failures += 1
 
 
-def notify_after_commit(pg: Context, after: AfterCommit) -> None:
+def notify_after_commit(pg: StoreContext, after: AfterCommit) -> None:
     """Wake the workers and schedulers that wait for the outcome. After the commit."""
     notify_claimable(pg, after)
     if after.is_rearmed:
@@ -690,22 +717,57 @@ LOCK_SCHEDULES: Final = """
     """
 
 
-async def lock_links(
+class LockPlan(NamedTuple):
+    """Rows that a transaction locks to end executions, known before the first lock.
+
+    The order is the same for all transactions, which so never wait for each other in a circle:
+
+    1. executions of nodes: by the statement that ends them, or by `lock_nodes` before several;
+    2. schedules, gates, and runs from the inner to the outer: by `lock_links`;
+    3. all other executions: by the statements that end them, after `lock_links`.
+    """
+
+    tenant: int
+    nodes: list[UUID]
+    schedules: set[UUID]
+    gates: set[str]
+    runs: list[UUID]  # and those around them
+
+    async def lock_nodes(self, tx: Tx) -> None:
+        """Lock the executions of nodes."""
+        if self.nodes:
+            await tx.execute(LOCK_NODES, self.tenant, self.nodes)
+
+    async def lock_links(self, tx: Tx) -> dict[UUID, LockedRun]:
+        """Lock the schedules, gates and runs; return the runs."""
+        if self.schedules:
+            await tx.execute(LOCK_SCHEDULES, self.tenant, sorted(self.schedules))
+        if self.gates:
+            await lock_gates(tx, self.tenant, self.gates)
+        return await lock_runs(tx, self.tenant, self.runs)
+
+
+async def plan_locks(
     tx: Tx,
     tenant: int,
-    schedules: Collection[UUID],
-    gates: Collection[str],
+    *,
+    nodes: Iterable[UUID] = (),
+    schedules: Iterable[UUID | None] = (),
+    gates: Iterable[str | None] = (),
     runs: Collection[UUID] = (),
-) -> dict[UUID, LockedRun]:
-    """Lock what these ends will change beside their own rows; answers the runs."""
+) -> LockPlan:
+    """Plan the locks for ends with these links. The end of a node may be the end of all runs around
+    it, so their schedules and gates belong to the plan.
+    """
     around = await run_and_ancestors(tx, tenant, runs)
-    schedules = {*schedules, *_column_values(around, "schedule")}
-    gates = {*gates, *_column_values(around, "gate")}
-    if schedules:
-        await tx.execute(LOCK_SCHEDULES, tenant, sorted(schedules))
-    if gates:
-        await lock_gates(tx, tenant, gates)
-    return await lock_runs(tx, tenant, _column_values(around, "id"))
+    return LockPlan(
+        tenant,
+        list(nodes),
+        {schedule for schedule in schedules if schedule is not None}
+        | _column_values(around, "schedule"),
+        {gate for gate in gates if gate is not None} | _column_values(around, "gate"),
+        [row["id"] for row in around],
+    )
 
 
 # For a reaper, who must not be stopped by one client that froze inside a transaction.
@@ -727,8 +789,8 @@ GONE: Final = """
 async def try_lock_links(
     tx: Tx, tenant: int, links: Collection[EndLinks]
 ) -> tuple[set[EndLinks], dict[UUID, LockedRun]]:
-    """The same without waiting: answers for which of these all that they concern was free, and
-    the runs.
+    """Lock in the order of `LockPlan` without waiting; return those of these links of which all
+    rows were free, and the runs.
     """
     around = {
         row["id"]: row
@@ -953,17 +1015,22 @@ async def lock_links_of(
     ids: Sequence[UUID],
     runs: Collection[UUID] = (),
 ) -> tuple[set[str], dict[UUID, LockedRun]]:
-    """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
-    of the executions, and the runs. Executions of nodes are locked before; see
-    `progress.py`.
+    """Lock the schedules, gates and runs of these executions, and more runs; return the gates of
+    the executions, and the runs. Executions of nodes are locked first, see `LockPlan`.
     """
     rows = await tx.fetch(LINKS.format(table=table), tenant, list(ids))
-    if table == "live" and any(row["run"] is not None for row in rows):
-        await tx.execute(LOCK_NODES, tenant, list(ids))
+    of_nodes = {row["run"] for row in rows if row["run"] is not None}
+    plan = await plan_locks(
+        tx,
+        tenant,
+        nodes=ids if of_nodes and table == "live" else (),
+        schedules=(row["schedule"] for row in rows),
+        gates=(row["gate"] for row in rows),
+        runs={*runs, *of_nodes},
+    )
+    await plan.lock_nodes(tx)
     gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
-    schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
-    runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}
-    return gates, await lock_links(tx, tenant, schedules, gates, runs)
+    return gates, await plan.lock_links(tx)
 
 
 async def fetch_ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
@@ -985,7 +1052,7 @@ HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FR
                         SELECT FROM daybell.live l WHERE l.tenant = t.key LIMIT t.queued_max) u))"""
 
 
-async def after_commit(pg: Context, after: AfterCommit, tenant: int | None) -> None:
+async def after_commit(pg: StoreContext, after: AfterCommit, tenant: int | None) -> None:
     """Do the work that committed transactions have left: wake the processes that wait for them,
     stop and continue their runs. Also continue runs of the tenant that waited for its quota.
     """
@@ -1016,7 +1083,7 @@ UNBLOCKED: Final = f"""
     """
 
 
-async def unblock_runs(pg: Context, after: AfterCommit, tenant: int) -> None:
+async def unblock_runs(pg: StoreContext, after: AfterCommit, tenant: int) -> None:
     """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
     makes room, and runs that others have driven meanwhile have not seen it.
     """
@@ -1035,7 +1102,7 @@ async def unblock_runs(pg: Context, after: AfterCommit, tenant: int) -> None:
 
 
 async def advance_run(
-    pg: Context, after: AfterCommit, tenant: int, run: UUID, *, wait: bool = True
+    pg: StoreContext, after: AfterCommit, tenant: int, run: UUID, *, wait: bool = True
 ) -> bool | None:
     """Do a part of what is left to do in a run; True: there is more. None: others are at it,
     and the caller did not want to wait.
@@ -1044,11 +1111,11 @@ async def advance_run(
 
 
 async def _advance(
-    pg: Context, after: AfterCommit, tenant: int, run: UUID, wait: bool
+    pg: StoreContext, after: AfterCommit, tenant: int, run: UUID, wait: bool
 ) -> bool | None:
     async with pg.transaction(after=after) as tx:
         if wait:
-            held = await lock_links(tx, tenant, (), (), [run])
+            held = await (await plan_locks(tx, tenant, runs=[run])).lock_links(tx)
         else:
             free, held = await try_lock_links(tx, tenant, [(None, None, run)])
             if not free:
@@ -1059,7 +1126,7 @@ async def _advance(
     return (tenant, run) in tx.after.continue_runs
 
 
-async def stop_run(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> None:
+async def stop_run(pg: StoreContext, after: AfterCommit, tenant: int, run: UUID) -> None:
     """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
     however deep they are: each in transactions of its own, so that no lock is waited for while
     others are held.
@@ -1072,9 +1139,9 @@ async def stop_run(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> N
             runs += await pg.db.settled(partial(_cancel_some, pg, after, tenant, ids))
 
 
-async def _stop(pg: Context, after: AfterCommit, tenant: int, run: UUID) -> None:
+async def _stop(pg: StoreContext, after: AfterCommit, tenant: int, run: UUID) -> None:
     async with pg.transaction(after=after) as tx:
-        held = await lock_links(tx, tenant, (), (), [run])
+        held = await (await plan_locks(tx, tenant, runs=[run])).lock_links(tx)
         one = held.get(run)
         if one is None or is_run_over(one.run):
             return
@@ -1090,14 +1157,14 @@ UNCANCELLED_NODES: Final = f"""
     """
 
 
-async def _uncancelled_nodes(pg: Context, tenant: int, run: UUID) -> list[UUID]:
+async def _uncancelled_nodes(pg: StoreContext, tenant: int, run: UUID) -> list[UUID]:
     """Some executions of nodes that nobody has cancelled yet."""
     async with pg.db.link() as link:
         return [row["id"] for row in await link.fetch(UNCANCELLED_NODES, tenant, run)]
 
 
 async def _cancel_some(
-    pg: Context, after: AfterCommit, tenant: int, ids: Sequence[UUID]
+    pg: StoreContext, after: AfterCommit, tenant: int, ids: Sequence[UUID]
 ) -> list[UUID]:
     """Cancel these executions; answers those that are runs, which are to be stopped."""
     async with pg.transaction(after=after) as tx:

@@ -4,7 +4,15 @@ fence.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -32,7 +40,7 @@ from daybell.store.codec import (
 )
 from daybell.store.postgres import run_rows
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import AfterCommit, Bounds, Context, Tx
+from daybell.store.postgres.context import Bounds, StoreContext, Tx
 from daybell.store.postgres.gates import (
     claim_room,
     is_for_event,
@@ -43,17 +51,16 @@ from daybell.store.postgres.gates import (
 from daybell.store.postgres.names import ENDED, IN_HISTORY, IN_LEASE, KEPT, LaneRow, Lanes
 from daybell.store.postgres.progress import (
     HAS_RUN,
-    LOCK_NODES,
     TOLD,
     EndLinks,
     EndsByRun,
+    LockPlan,
     after_commit,
     follow_up,
-    lock_links,
     merge_ends,
     node_ends,
     notify_after_commit,
-    run_and_ancestors,
+    plan_locks,
     try_lock_links,
 )
 from daybell.store.postgres.run_rows import RowCache, drop_if_all_null
@@ -189,7 +196,7 @@ class ClaimRequest(NamedTuple):
 
 
 async def claim(
-    pg: Context,
+    pg: StoreContext,
     tenant: str,
     *,
     worker: UUID,
@@ -209,7 +216,7 @@ async def claim(
     return claim
 
 
-async def _take(pg: Context, asked: ClaimRequest) -> Claim | None:
+async def _take(pg: StoreContext, asked: ClaimRequest) -> Claim | None:
     """Claim, unless the lease has been used before: None."""
     # One for each queue, so that it is known by name; the others are made by who fills them.
     key, _ = await pg.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
@@ -308,7 +315,7 @@ async def _taken(
     )
 
 
-def _bounds_of(pg: Context, tenant: int, asked: ClaimRequest) -> Bounds:
+def _bounds_of(pg: StoreContext, tenant: int, asked: ClaimRequest) -> Bounds:
     ask = tenant, tuple(asked.queues), tuple(asked.kinds)
     return pg.bounds.setdefault(ask, Bounds())
 
@@ -321,7 +328,7 @@ RECALL: Final = f"""
     """
 
 
-async def _recall(pg: Context, asked: ClaimRequest) -> Claim:
+async def _recall(pg: StoreContext, asked: ClaimRequest) -> Claim:
     async with pg.autocommit() as tx:
         key = await pg.names.tenant(tx, asked.tenant)
         rows = await tx.fetch(RECALL, key, asked.worker, asked.lease)
@@ -355,7 +362,7 @@ async def claimed_from(
     return claimed
 
 
-def keep_leases(pg: Context, worker: UUID, leases: Collection[UUID]) -> None:
+def keep_leases(pg: StoreContext, worker: UUID, leases: Collection[UUID]) -> None:
     """Count no longer what the worker does not know any more."""
     known = set(leases)
     for owner, lease in [key for key in pg.open_leases if key[0] == worker]:
@@ -363,7 +370,7 @@ def keep_leases(pg: Context, worker: UUID, leases: Collection[UUID]) -> None:
             del pg.open_leases[owner, lease]
 
 
-def settle_leases(pg: Context, worker: UUID, left: Mapping[UUID, int]) -> None:
+def settle_leases(pg: StoreContext, worker: UUID, left: Mapping[UUID, int]) -> None:
     """So many executions of these leases have left the worker's hands just now."""
     for lease, count in left.items():
         rest = pg.open_leases.get((worker, lease))
@@ -386,7 +393,7 @@ PAUSED: Final = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
 
 
 async def next_due(
-    pg: Context, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
+    pg: StoreContext, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
 ) -> Instant | None:
     async with pg.autocommit() as tx:
         key = await pg.names.tenant(tx, tenant)
@@ -634,42 +641,49 @@ async def end_moves(
 async def end_linked(
     tx: Tx, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
 ) -> dict[Fence, Row]:
-    """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
-    locks, for which others of the same run may be waiting; see `progress.py`.
+    """End executions that a gate, a schedule or a run waits for, in the order of `LockPlan`: nodes
+    before the locks for which others of the same run may be waiting.
     """
     nodes = [move for move in batch.moves if move.run is not None]
     others = [move for move in batch.moves if move.run is None]
-    runs = {move.run for move in nodes if move.run is not None}
-    known = [row["id"] for row in await run_and_ancestors(tx, tenant, runs)]
-    made, ends, seen = await _move_nodes(tx, tenant, batch.only(nodes), known, over)
-    gates = {move.gate for move in others if move.gate is not None}
-    schedules = {move.schedule for move in others if move.schedule is not None}
-    held = await lock_links(tx, tenant, schedules, gates, runs)
+    plan = await plan_locks(
+        tx,
+        tenant,
+        nodes=(move.id for move in nodes),
+        schedules=(move.schedule for move in others),
+        gates=(move.gate for move in others),
+        runs={move.run for move in nodes if move.run is not None},
+    )
+    ended = await _move_nodes(tx, batch.only(nodes), plan, over)
+    held = await plan.lock_links(tx)
     rows = await _move_others(tx, tenant, batch.only(others), over) if others else {}
-    await follow_up(tx, tenant, rows.values(), held, ends, seen=seen)
-    return made | rows if rows else made
+    await follow_up(tx, tenant, rows.values(), held, ended.ends, seen=ended.seen)
+    return ended.made | rows if rows else ended.made
+
+
+class EndedNodes(NamedTuple):
+    """Executions of nodes that a transaction has ended."""
+
+    made: dict[Fence, Row]
+    ends: EndsByRun  # for their runs
+    seen: RowCache  # the rows of the nodes
 
 
 async def _move_nodes(
-    tx: Tx,
-    tenant: int,
-    batch: MoveBatch,
-    runs: Collection[UUID],
-    over: list[UUID] | None,
-) -> tuple[dict[Fence, Row], EndsByRun, RowCache]:
-    """Also answers what runs hear of it, and the nodes as they are."""
+    tx: Tx, batch: MoveBatch, plan: LockPlan, over: list[UUID] | None
+) -> EndedNodes:
     succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
-    if len(succeeded) < len(batch.moves):  # two statements, and one order of locks
-        await tx.execute(LOCK_NODES, tenant, [move.id for move in batch.moves])
-    rows = await _succeed_linked(tx, SUCCEED_NODES, tenant, batch, over, runs)
+    if len(succeeded) < len(batch.moves):
+        await plan.lock_nodes(tx)  # two statements, and one order of locks
+    rows = await _succeed_linked(tx, SUCCEED_NODES, plan.tenant, batch, over, plan.runs)
     made, ends, seen = run_rows.read_ended_nodes(rows, succeeded)
     rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
     if rest:
         some = batch.only(rest)
-        others = await end_moves(tx, tenant, some, over=over, is_linked=True, runs=runs)
+        others = await end_moves(tx, plan.tenant, some, over=over, is_linked=True, runs=plan.runs)
         made |= others
         ends = merge_ends(ends, node_ends(others.values()))
-    return made, ends, seen
+    return EndedNodes(made, ends, seen)
 
 
 async def _move_others(
@@ -769,7 +783,7 @@ REPORT: Final = f"""
 
 
 async def report(
-    pg: Context, tenant: str, *, worker: UUID, reports: Sequence[Report]
+    pg: StoreContext, tenant: str, *, worker: UUID, reports: Sequence[Report]
 ) -> list[Fence]:
     for position, report in enumerate(reports):
         checks.check_report(report, position)
@@ -844,7 +858,7 @@ def count_by_lease(
 
 
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
-ROUNDS_MAX: Final = 5
+ROUNDS_MAX: Final = 6
 NO_LINKS: Final[EndLinks] = (None, None, None)
 
 # The number in an id: numbers compare ten times faster than ids, and in the same order.
@@ -862,7 +876,12 @@ class Way(Enum):
 
 
 async def apply(
-    pg: Context, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+    pg: StoreContext,
+    tenant: str,
+    *,
+    worker: UUID,
+    transitions: Sequence[Transition],
+    wait: bool = True,
 ) -> list[Verdict]:
     if not transitions:
         async with pg.db.link() as link:
@@ -885,7 +904,7 @@ async def apply(
 
 
 async def _apply(
-    pg: Context, tenant: str, worker: UUID, moves: list[Transition], way: Way
+    pg: StoreContext, tenant: str, worker: UUID, moves: list[Transition], way: Way
 ) -> list[Verdict]:
     """Make moves of one kind; a batch with a row that cannot be kept is halved to find it."""
     try:
@@ -900,7 +919,7 @@ async def _apply(
     ]
 
 
-async def _refuse(pg: Context, batch: MoveBatch, faults: Mapping[UUID, str]) -> list[Verdict]:
+async def _refuse(pg: StoreContext, batch: MoveBatch, faults: Mapping[UUID, str]) -> list[Verdict]:
     verdicts, refused = await _judge(pg, batch, {})
     return verdicts + [
         Verdict(move.id, move.attempt, Ruling.REFUSED, faults[move.id]) for move in refused
@@ -908,58 +927,53 @@ async def _refuse(pg: Context, batch: MoveBatch, faults: Mapping[UUID, str]) -> 
 
 
 async def _make(
-    pg: Context,
-    tenant: str,
-    worker: UUID,
-    moves: list[Transition],
-    way: Way,
-    *,
-    rounds: int = ROUNDS_MAX,
+    pg: StoreContext, tenant: str, worker: UUID, moves: list[Transition], way: Way
 ) -> list[Verdict]:
-    batch = MoveBatch(tenant, worker, moves)
-    is_plain = False
-    is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
+    """Make moves of one kind. Moves that were not made and still can be are made another way: a
+    row was cancelled in the meantime, or changed between the read and the lock.
+    """
+    verdicts: list[Verdict] = []
+    todo = [(way, moves)]
+    for _ in range(ROUNDS_MAX):
+        again: dict[Transition, bool] = {}  # whether cancelling was requested meanwhile
+        for one_way, some in todo:
+            ruled, left = await _make_once(pg, MoveBatch(tenant, worker, some), one_way)
+            verdicts += ruled
+            again |= left
+        if not again:
+            return verdicts
+        cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
+        todo = list(_by_way(sorted(again, key=_by_id), wait=True, cancelled=cancelled))
+    raise Unavailable("these executions are changed by others all the time; try again")
+
+
+async def _make_once(
+    pg: StoreContext, batch: MoveBatch, way: Way
+) -> tuple[list[Verdict], dict[Transition, bool]]:
+    """Make moves in one transaction. Second: moves that still can be made, see `_judge`."""
+    make, is_single = _STATEMENTS[way]
     async with pg.autocommit() if is_single else pg.transaction() as tx:
-        key = await pg.names.tenant(tx, tenant)
-        match way:
-            case Way.SUCCEED:
-                is_plain = await succeed_moves(tx, key, batch)
-                made = dict[Fence, Row]()
-            case Way.END:
-                made = await end_moves(tx, key, batch)
-            case Way.BACK:
-                made = await move_back(tx, key, batch)
-            case Way.WAIT:
-                waits = batch.only(await requeue_ended_waits(tx, key, batch.moves))
-                made = await move_back(tx, key, waits)
-            case Way.END_LINKED:
-                made = await end_linked(tx, key, batch)
-            case Way.UNLOCKED:
-                made = await _make_unlocked(tx, key, batch)
-    if is_plain:
-        settle_leases(pg, worker, batch.leases)
+        key = await pg.names.tenant(tx, batch.tenant)
+        made = await make(tx, key, batch)
+    if made is None:
+        settle_leases(pg, batch.worker, batch.leases)
         await after_commit(pg, tx.after, key)
-        return []
-    await _follow_through(pg, tx.after, way, key)
-    verdicts, again = await _judge(pg, batch, made)
-    if not again:
-        return verdicts
-    if way is Way.UNLOCKED:
-        return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in again]
-    if rounds == 0:
-        raise Unavailable("these executions are changed by others all the time; try again")
-    # Cancelled in the meantime, or changed between our look at a row and the lock on it.
-    cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
-    for next_way, left in _by_way(list(again), wait=True, cancelled=cancelled):
-        verdicts += await _make(pg, tenant, worker, left, next_way, rounds=rounds - 1)
-    return verdicts
+        return [], {}
+    if way is not Way.UNLOCKED:
+        await after_commit(pg, tx.after, key)
+        return await _judge(pg, batch, made)
+    notify_after_commit(pg, tx.after)  # locked runs are left to upkeep
+    verdicts, busy = await _judge(pg, batch, made)
+    return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in busy], {}
 
 
-async def _follow_through(pg: Context, after: AfterCommit, way: Way, tenant: int) -> None:
-    if way is Way.UNLOCKED:
-        notify_after_commit(pg, after)  # locked runs are left to upkeep
-    else:
-        await after_commit(pg, after, tenant)
+async def _make_successes(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row] | None:
+    return None if await succeed_moves(tx, tenant, batch) else {}
+
+
+async def _make_waits(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row]:
+    waits = batch.only(await requeue_ended_waits(tx, tenant, batch.moves))
+    return await move_back(tx, tenant, waits)
 
 
 LOCK_LIVE: Final = """
@@ -986,8 +1000,26 @@ async def _make_unlocked(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, R
     return made
 
 
+class _Statements(NamedTuple):
+    """The statements of a way."""
+
+    # Returns the rows of the moves that were made; None: all were made as asked.
+    make: Callable[[Tx, int, MoveBatch], Awaitable[dict[Fence, Row] | None]]
+    is_single: bool = False  # one statement, which needs no transaction around it
+
+
+_STATEMENTS: Final = {
+    Way.SUCCEED: _Statements(_make_successes, is_single=True),
+    Way.END: _Statements(end_moves, is_single=True),
+    Way.END_LINKED: _Statements(end_linked),
+    Way.BACK: _Statements(move_back, is_single=True),
+    Way.WAIT: _Statements(_make_waits),
+    Way.UNLOCKED: _Statements(_make_unlocked),
+}
+
+
 async def _judge(
-    pg: Context, batch: MoveBatch, made: dict[Fence, Row]
+    pg: StoreContext, batch: MoveBatch, made: dict[Fence, Row]
 ) -> tuple[list[Verdict], dict[Transition, bool]]:
     """Say what became of each move that was not simply made.
 

@@ -4,9 +4,9 @@ decisions lead to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -276,20 +276,58 @@ def _rest(ask: ReadNodes, known: Mapping[str, Node], found: list[Node]) -> ReadN
     return ReadNodes(tuple(label for label in ask.labels if label not in known))
 
 
-def transpose_rows(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Rows as one list for each column, for `unnest`."""
-    return [list(column) for column in zip(*rows, strict=True)]
+class Columns:
+    """Rows of a statement as one list for each column, by its name.
+
+    `unnest` fills up a list that is shorter than the others with NULLs. So a list is shortened
+    where the statement knows the value that a NULL stands for: the driver takes some time for each
+    value of a list.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: dict[str, list[Any]]) -> None:
+        self.values = values
+
+    @classmethod
+    def of(cls, rows: Sequence[NamedTuple]) -> Columns:
+        """Transpose rows of one kind, of which there is at least one."""
+        columns = zip(*rows, strict=True)
+        return cls(dict(zip(rows[0]._fields, map(list, columns), strict=True)))
+
+    def collapse(self, *names: str) -> None:
+        """Send these columns as one value, if all values are the same: a NULL is the first one."""
+        for name in names:
+            self.values[name] = collapse_constant(self.values[name])
+
+    def drop_nulls(self, *names: str) -> None:
+        """Send these columns as empty lists, if all values are NULL."""
+        for name in names:
+            self.values[name] = drop_if_all_null(self.values[name])
+
+    def cut_zeros(self, first: int, *names: str) -> None:
+        """Send these columns for the first rows only, if the others are zero, false or NULL: a NULL
+        is any of them.
+        """
+        for name in names:
+            if not any(self.values[name][first:]):
+                del self.values[name][first:]
+
+    def without_zeros(self) -> Columns:
+        """The columns that are not zero, false or NULL throughout."""
+        return Columns({name: values for name, values in self.values.items() if any(values)})
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return iter(self.values.values())
 
 
 def collapse_constant(values: list[Any]) -> list[Any]:
-    """A column in which all are the same, once: `unnest` fills it up with NULLs, and the statement
-    takes the first for those. The driver looks at every value of a list for quite some time.
-    """
+    """One value instead of all, if all are the same."""
     return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
 def drop_if_all_null(values: list[Any]) -> list[Any]:
-    """A column of which nothing may be given: then `unnest` fills all of it."""
+    """No value instead of all, if all are NULL."""
     return values if any(value is not None for value in values) else []
 
 
@@ -450,9 +488,9 @@ async def write_steps(
         changed = await _end_nodes(tx, changed, seen)
     for run in steps:
         await _end_moved(tx, run, seen.moved.get(run, ()))
-    rows = transpose_rows([_run_row(step, held[run].now) for run, step in steps.items()])
+    rows = Columns.of([_run_row(step, held[run].now) for run, step in steps.items()])
     if changed:
-        await tx.execute(CHANGE_ALL, tenant, *_trimmed(changed), *rows)
+        await tx.execute(CHANGE_ALL, tenant, *_changed_columns(changed), *rows)
     else:
         await tx.execute(CHANGE_RUNS, tenant, *rows)
     new = [
@@ -514,14 +552,12 @@ async def _end_alike(tx: Tx, run: UUID, places: list[Ctid], *values: object) -> 
 
 async def add_nodes(tx: Tx, tenant: int, new: Iterable[New]) -> None:
     """Keep new nodes: of a run that begins, or items of a mapped one."""
-    # What is zero, false or NULL in all of them is so by itself.
-    named = _inserted(tenant, list(new))
-    used = {name: column for name, column in named.items() if any(column)}
+    columns = _new_columns(tenant, list(new)).without_zeros()  # which are the defaults
     await tx.copy_records_to_table(
         "node",
         schema_name="daybell",
-        columns=tuple(used),
-        records=zip(*used.values(), strict=True),
+        columns=tuple(columns.values),
+        records=zip(*columns, strict=True),
     )
 
 
@@ -530,9 +566,9 @@ def _stamped(new: NewNode, now: Instant) -> NewNode:
     return new if node is new.node else msgspec.structs.replace(new, node=node)
 
 
-def changed_rows(run: UUID, nodes: Iterable[Node]) -> list[list[Any]]:
+def changed_rows(run: UUID, nodes: Iterable[Node]) -> Columns:
     """Nodes as CHANGE_NODES takes them, whose results stay."""
-    return _trimmed([(run, node, None) for node in nodes])
+    return _changed_columns([(run, node, None) for node in nodes])
 
 
 def _is_usual_end(node: Node) -> bool:
@@ -541,24 +577,50 @@ def _is_usual_end(node: Node) -> bool:
     return is_ended and not node.is_map and not node.is_todo
 
 
-def _trimmed(changed: Sequence[Changed]) -> list[list[Any]]:
-    """Columns for CHANGE_NODES, without what is zero, false or NULL at their ends."""
+class ChangedNode(NamedTuple):
+    """A node as CHANGE_NODES takes it."""
+
+    run: UUID
+    label: str
+    state: int
+    succeeded: int
+    failed: int
+    skipped: int
+    told: int
+    items: int
+    spawned: int
+    items_ended: int
+    items_lost: int
+    is_todo: bool
+    is_ready: bool
+    started_at: Instant | None
+    finished_at: Instant | None
+    execution: UUID | None
+    reason: str | None
+    result: str | None
+
+
+_CUT: Final = ChangedNode._fields[3:]
+
+
+def _changed_columns(changed: Sequence[Changed]) -> Columns:
+    """Columns for CHANGE_NODES. Nodes with counts come first, so that columns end behind them."""
     rich = [one for one in changed if not _has_few_counts(one[1])]
     plain = [one for one in changed if _has_few_counts(one[1])] if len(rich) < len(changed) else []
-    run, label, state, *others = transpose_rows([_changed(*one) for one in (*rich, *plain)])
-    cut = [column if any(column[len(rich) :]) else column[: len(rich)] for column in others]
-    return [collapse_constant(run), label, state, *cut]
+    columns = Columns.of([_changed_row(*one) for one in (*rich, *plain)])
+    columns.collapse("run")
+    columns.cut_zeros(len(rich), *_CUT)
+    return columns
 
 
 def _has_few_counts(node: Node) -> bool:
-    """Whether most of its numbers are zero: those that are not come first."""
+    """Return whether most of its numbers are zero."""
     return not node.is_map and not node.parents.total
 
 
-def _changed(run: UUID, node: Node, result: str | None) -> tuple[Any, ...]:
-    """A node as CHANGE_NODES takes it."""
+def _changed_row(run: UUID, node: Node, result: str | None) -> ChangedNode:
     counts = node.parents
-    return (
+    return ChangedNode(
         run,
         node.label,
         NODE_CODES[node.state],
@@ -580,8 +642,8 @@ def _changed(run: UUID, node: Node, result: str | None) -> tuple[Any, ...]:
     )
 
 
-def _inserted(tenant: int, new: Sequence[New]) -> dict[str, list[Any]]:
-    """New nodes by column. Those of a run that begins have not come to anything yet."""
+def _new_columns(tenant: int, new: Sequence[New]) -> Columns:
+    """New nodes. Those of a run that begins have no counts, times and results yet."""
     nodes = [one.node for _, one, _ in new]
     columns = {
         "run": [run for run, _, _ in new],
@@ -598,8 +660,8 @@ def _inserted(tenant: int, new: Sequence[New]) -> dict[str, list[Any]]:
         "spec": [one.spec for _, one, _ in new],
     }
     if all(node.state in UNSTARTED and node.group is None for node in nodes):
-        return columns
-    return columns | {
+        return Columns(columns)
+    columns |= {
         "succeeded": [node.parents.succeeded for node in nodes],
         "failed": [node.parents.failed for node in nodes],
         "skipped": [node.parents.skipped for node in nodes],
@@ -617,6 +679,7 @@ def _inserted(tenant: int, new: Sequence[New]) -> dict[str, list[Any]]:
         "input": [one.input for _, one, _ in new],
         "result": [results.get(one.node.label) for _, one, results in new],
     }
+    return Columns(columns)
 
 
 @lru_cache(maxsize=64)  # many nodes have the same children
@@ -624,10 +687,24 @@ def _written(edges: Edges) -> str:
     return msgspec.json.encode(edges).decode()
 
 
-def _run_row(step: Advance, now: Instant) -> tuple[Any, ...]:
+class ChangedRun(NamedTuple):
     """A run as CHANGE_RUNS takes it."""
+
+    id: UUID
+    unended: int
+    running: int
+    ready: int
+    lost_leaves: int
+    is_todo: bool
+    stopping: str | None
+    failed: str | None
+    finished_at: Instant | None
+    is_blocked: bool
+
+
+def _run_row(step: Advance, now: Instant) -> ChangedRun:
     run = step.run
-    return (
+    return ChangedRun(
         run.id,
         run.left,
         run.running,

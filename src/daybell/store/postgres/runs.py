@@ -20,7 +20,7 @@ from daybell.core.workflow.run import Plan, RunDetail, Spec
 from daybell.errors import Unavailable
 from daybell.store.codec import STATES
 from daybell.store.postgres.connection import SNAPSHOT, Row
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import AfterCommit, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued, resolve
 from daybell.store.postgres.gates import charge
 from daybell.store.postgres.names import Outdated, Specs
@@ -68,7 +68,9 @@ logger = logging.getLogger("daybell.store")
 _read_spec = msgspec.json.Decoder(Spec).decode
 
 
-async def expand(pg: Context, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
+async def expand(
+    pg: StoreContext, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan
+) -> bool:
     key = await pg.names.prepare_lanes(tenant, _lanes(claimed, plan))
     with pg.db.at_pace(pace_of(len(plan.nodes))):
         after = AfterCommit()
@@ -102,7 +104,7 @@ BEGIN_AGAIN: Final = """
 
 
 async def _expand(
-    pg: Context, after: AfterCommit, tenant: int, worker: UUID, claimed: Claimed, plan: Plan
+    pg: StoreContext, after: AfterCommit, tenant: int, worker: UUID, claimed: Claimed, plan: Plan
 ) -> bool | None:
     """Begin a run. None: it is to be cancelled instead."""
     leases = count_by_lease([claimed])
@@ -151,7 +153,7 @@ async def _begin(
     )
 
 
-async def advance(pg: Context, tenant: str, run: UUID) -> bool:
+async def advance(pg: StoreContext, tenant: str, run: UUID) -> bool:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
     after = AfterCommit()
@@ -187,7 +189,7 @@ UNFINISHED: Final = f"""
     """
 
 
-async def advance_runs(pg: Context, *, limit: int = 100) -> int:
+async def advance_runs(pg: StoreContext, *, limit: int = 100) -> int:
     check_limit(limit)
     async with pg.db.link() as link:
         rows = await link.fetch(UNFINISHED, limit)
@@ -222,7 +224,7 @@ STARTED_NODES: Final = f"""{WITH}
     """
 
 
-async def get_run(pg: Context, tenant: str, id: UUID) -> RunDetail | None:
+async def get_run(pg: StoreContext, tenant: str, id: UUID) -> RunDetail | None:
     async with pg.db.transaction(SNAPSHOT) as link:
         key = await pg.names.tenant(link, tenant)
         row = await link.fetchrow(RUN, key, id)
@@ -241,7 +243,12 @@ async def get_run(pg: Context, tenant: str, id: UUID) -> RunDetail | None:
 
 
 async def rerun(
-    pg: Context, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
+    pg: StoreContext,
+    tenant: str,
+    id: UUID,
+    new: NewExecution,
+    *,
+    labels: Sequence[str] | None = None,
 ) -> Enqueued:
     old = await get_execution(pg, tenant, id)
     new = replace(new, job=old.execution.job)
@@ -265,7 +272,7 @@ TAKE_VERSION: Final = """
 
 
 async def _rerun(
-    pg: Context,
+    pg: StoreContext,
     after: AfterCommit,
     specs: Specs,
     old: Execution,

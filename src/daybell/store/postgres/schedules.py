@@ -42,7 +42,7 @@ from daybell.core.units import Instant, Seconds
 from daybell.errors import JobNotFound, NotFound, Unavailable, UsageError, shown
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, AfterCommit, Context, Tx
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.enqueue import (
     MARKS_EXIST,
     STALE_TRIES,
@@ -58,7 +58,7 @@ from daybell.store.postgres.gates import (
     notify_claimable,
     read_quotas,
 )
-from daybell.store.postgres.names import Outdated, Spec, Specs
+from daybell.store.postgres.names import JobKey, Outdated, Specs
 from daybell.store.postgres.progress import (
     after_commit,
     end_pending,
@@ -127,7 +127,7 @@ FIRE_ALIKE: Final = f"""
     """
 
 
-async def fire_alike(pg: Context, tenant: str, firings: Sequence[Firing]) -> set[UUID]:
+async def fire_alike(pg: StoreContext, tenant: str, firings: Sequence[Firing]) -> set[UUID]:
     """Fire those that can go the short way, if they are free; answers which have fired."""
     single = [(firing, one) for firing in firings if (one := _single(firing)) is not None]
     if not single:
@@ -150,7 +150,7 @@ async def fire_alike(pg: Context, tenant: str, firings: Sequence[Firing]) -> set
     return fired
 
 
-async def _fire_batch(pg: Context, specs: Specs, batch: Batch) -> set[UUID]:
+async def _fire_batch(pg: StoreContext, specs: Specs, batch: Batch) -> set[UUID]:
     if not batch.rows:
         return set()
     async with pg.db.link() as link:
@@ -169,7 +169,7 @@ async def _fire_batch(pg: Context, specs: Specs, batch: Batch) -> set[UUID]:
 class Batch(msgspec.Struct):
     """What FIRE_ALIKE is given."""
 
-    specs: list[Spec]
+    specs: list[JobKey]
     rows: list[PlainFiring]  # each with the position of its job among those, from 1
 
     @staticmethod
@@ -222,7 +222,7 @@ def group_by_schedule(firing: Firing) -> int:
     return firing.schedule.int
 
 
-async def fire(pg: Context, firings: Sequence[Firing]) -> list[bool]:
+async def fire(pg: StoreContext, firings: Sequence[Firing]) -> list[bool]:
     fired: dict[int, bool] = {}
     left = list(enumerate(firings))
     while left:
@@ -238,7 +238,7 @@ async def fire(pg: Context, firings: Sequence[Firing]) -> list[bool]:
     return [fired[index] for index in range(len(firings))]
 
 
-async def _fire_shortly(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+async def _fire_shortly(pg: StoreContext, tenant: str, firings: list[Firing]) -> list[bool]:
     """Fire by the short way what can go there, and the rest by the general one."""
     check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
     fired = await fire_alike(pg, tenant, firings)
@@ -249,7 +249,7 @@ async def _fire_shortly(pg: Context, tenant: str, firings: list[Firing]) -> list
     return [firing.schedule in fired for firing in firings]
 
 
-async def _fire_free(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+async def _fire_free(pg: StoreContext, tenant: str, firings: list[Firing]) -> list[bool]:
     """Fire what can be fired without waiting for a lock. The rest is answered with False: it
     stays due, and the scheduler tries it again in a moment.
     """
@@ -271,7 +271,7 @@ async def _fire_free(pg: Context, tenant: str, firings: list[Firing]) -> list[bo
     return fired
 
 
-async def _fire_unhindered(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+async def _fire_unhindered(pg: StoreContext, tenant: str, firings: list[Firing]) -> list[bool]:
     try:
         with pg.db.at_pace(Pace.FIRE):
             return await _fire_all(pg, tenant, firings)
@@ -291,7 +291,7 @@ ADVANCEABLE: Final = """
     """
 
 
-async def _fire_all(pg: Context, tenant: str, firings: list[Firing]) -> list[bool]:
+async def _fire_all(pg: StoreContext, tenant: str, firings: list[Firing]) -> list[bool]:
     left: list[Firing] = sorted(firings, key=group_by_schedule)
     for attempt in range(STALE_TRIES):
         if not left:
@@ -315,7 +315,7 @@ async def _fire_all(pg: Context, tenant: str, firings: list[Firing]) -> list[boo
     raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
 
 
-async def _advanceable(pg: Context, tenant: str, firings: list[Firing]) -> set[UUID]:
+async def _advanceable(pg: StoreContext, tenant: str, firings: list[Firing]) -> set[UUID]:
     schedules, expects = [f.schedule for f in firings], [f.expect for f in firings]
     async with pg.db.link() as link:
         rows = await link.fetch(ADVANCEABLE, tenant, schedules, expects)
@@ -350,7 +350,9 @@ ADVANCE: Final = """
     """
 
 
-async def _fire(pg: Context, after: AfterCommit, specs: Specs, firings: list[Firing]) -> set[UUID]:
+async def _fire(
+    pg: StoreContext, after: AfterCommit, specs: Specs, firings: list[Firing]
+) -> set[UUID]:
     async with pg.transaction(after=after) as tx:
         return await advance_cursors(tx, specs, firings)
 
@@ -641,7 +643,7 @@ LOCK_JOBS: Final = """
     """
 
 
-async def put_schedules(pg: Context, tenant: str, schedules: Sequence[NewSchedule]) -> None:
+async def put_schedules(pg: StoreContext, tenant: str, schedules: Sequence[NewSchedule]) -> None:
     names = sorted({schedule.job for schedule in schedules})
 
     async def work() -> None:
@@ -703,7 +705,7 @@ async def _make_own_gates(tx: Tx, tenant: int, keys: set[str]) -> None:
             await lock_gates(tx, tenant, found)
 
 
-async def delete_schedules(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+async def delete_schedules(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> int:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         answer = await link.execute(
@@ -725,7 +727,7 @@ BY_ID: Final = f"""{FIELDS}
 
 
 async def list_schedules(
-    pg: Context, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    pg: StoreContext, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
 ) -> list[Schedule]:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
@@ -753,7 +755,7 @@ DUE_SCHEDULES: Final = f"""
 
 
 async def due_schedules(
-    pg: Context, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    pg: StoreContext, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
 ) -> Due:
     check_limit(limit, most=FIRE_BATCH_MAX)
     # A row may be put elsewhere in the order meanwhile; `fire` compares the cursor anyway.
@@ -782,7 +784,7 @@ REARM: Final = """
     """
 
 
-async def rearm_schedules(pg: Context, *, limit: int = 1000) -> int:
+async def rearm_schedules(pg: StoreContext, *, limit: int = 1000) -> int:
     check_limit(limit)
     async with pg.db.link() as link:
         answer = await link.execute(REARM, limit)
@@ -802,7 +804,7 @@ AHEAD: Final = f"""
 
 
 async def schedules_ahead(
-    pg: Context, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+    pg: StoreContext, *, by: Seconds, limit: int = 1000, after: UUID | None = None
 ) -> Due:
     check_limit(limit, most=FIRE_BATCH_MAX)
     async with pg.autocommit() as tx:
@@ -849,7 +851,7 @@ TURN_BACK: Final = f"""
     """
 
 
-async def turn_back(pg: Context, turns: Sequence[ScheduleRewind]) -> list[bool]:
+async def turn_back(pg: StoreContext, turns: Sequence[ScheduleRewind]) -> list[bool]:
     async with pg.db.link() as link:
         rows = await link.fetch(
             TURN_BACK,
@@ -874,7 +876,7 @@ JOB_KEY: Final = """
     """
 
 
-async def pause_job(pg: Context, tenant: str, name: str, *, note: str = "") -> None:
+async def pause_job(pg: StoreContext, tenant: str, name: str, *, note: str = "") -> None:
     async def work() -> None:
         async with pg.transaction() as tx:
             key = await pg.names.tenant(tx, tenant)
@@ -889,7 +891,9 @@ RESUME: Final = """
     """
 
 
-async def resume_job(pg: Context, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+async def resume_job(
+    pg: StoreContext, tenant: str, name: str, firings: Sequence[Firing] = ()
+) -> None:
     left = sorted(firings, key=group_by_schedule)
     executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
     for attempt in range(STALE_TRIES):
@@ -911,7 +915,7 @@ LOCK_PAUSED: Final = "SELECT FROM daybell.schedule WHERE job = $1 ORDER BY id FO
 
 
 async def _resume(
-    pg: Context, after: AfterCommit, specs: Specs, name: str, firings: list[Firing]
+    pg: StoreContext, after: AfterCommit, specs: Specs, name: str, firings: list[Firing]
 ) -> None:
     async with pg.transaction(after=after) as tx:
         job = await _job(tx, specs.tenant, name)
@@ -928,7 +932,12 @@ async def _job(tx: Tx, tenant: int, name: str) -> int:
 
 
 async def list_ticks(
-    pg: Context, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
+    pg: StoreContext,
+    tenant: str,
+    schedule: UUID,
+    *,
+    limit: int = 100,
+    before: Instant | None = None,
 ) -> list[TickRecord]:
     check_limit(limit)
     async with pg.db.link() as link:
@@ -975,7 +984,13 @@ OCCURRENCES: Final = """
 
 
 async def list_occurrences(
-    pg: Context, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
+    pg: StoreContext,
+    tenant: str,
+    schedule: UUID,
+    *,
+    since: Instant,
+    until: Instant,
+    limit: int = 10_000,
 ) -> list[Occurrence]:
     check_limit(limit, most=OCCURRENCES_MAX)
     async with pg.db.link() as link:
@@ -1033,7 +1048,9 @@ DEPENDENT_EXECUTIONS: Final = f"""
     """
 
 
-async def dependents(pg: Context, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+async def dependents(
+    pg: StoreContext, *, limit: int = 1000, after: UUID | None = None
+) -> Dependents:
     check_limit(limit)
     schedules: list[Dependent] = []
     waiting: list[Waiting] = []
@@ -1095,7 +1112,7 @@ ENDED_SINCE: Final = f"""
 
 
 async def ended_since(
-    pg: Context, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    pg: StoreContext, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
 ) -> list[Ended]:
     times = [since for _, since in jobs]
     async with pg.autocommit() as tx:
@@ -1153,7 +1170,9 @@ UPSTREAM: Final = f"""
     """
 
 
-async def upstream(pg: Context, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+async def upstream(
+    pg: StoreContext, tenant: str, jobs: Sequence[tuple[str, Instant]]
+) -> list[Upstream]:
     async with pg.autocommit() as tx:
         keys = await _keys(tx, tenant, [name for name, _ in jobs])
         rows = await tx.fetch(UPSTREAM, keys, [at for _, at in jobs])
@@ -1197,7 +1216,7 @@ RELEASE: Final = f"""
     """
 
 
-async def release_dependents(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+async def release_dependents(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> int:
     after = AfterCommit()
 
     async def work() -> int:
@@ -1217,7 +1236,7 @@ async def release_dependents(pg: Context, tenant: str, ids: Sequence[UUID]) -> i
     return count
 
 
-async def rule_out_dependents(pg: Context, tenant: str, ids: Sequence[UUID]) -> int:
+async def rule_out_dependents(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> int:
     after = AfterCommit()
 
     async def work() -> tuple[int, int]:

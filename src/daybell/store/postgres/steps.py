@@ -39,7 +39,7 @@ from daybell.errors import ExecutionNotFound
 from daybell.store import admin
 from daybell.store.codec import STATE_CODES, STEP_CODES, STEP_KINDS
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.context import Context, Tx
+from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.gates import end_waits
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.queue import HELD, IS_HELD, count_by_lease, fence_columns
@@ -83,13 +83,13 @@ WAITS_BY_KEY: Final = """
     """
 
 
-async def publish(pg: Context, tenant: str, event: NewEvent) -> Published:
+async def publish(pg: StoreContext, tenant: str, event: NewEvent) -> Published:
     check_event(event)
     facts = Facts(event.data)
     return await pg.db.settled(lambda: _publish(pg, tenant, event, facts))
 
 
-async def _publish(pg: Context, tenant: str, new: NewEvent, facts: Facts) -> Published:
+async def _publish(pg: StoreContext, tenant: str, new: NewEvent, facts: Facts) -> Published:
     resumed, queues = 0, list[str]()
     async with pg.transaction() as tx:
         owner = await pg.names.tenant(tx, tenant)
@@ -145,7 +145,7 @@ NODE_WAITS: Final = f"""
 
 
 async def node_waits(
-    pg: Context, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    pg: StoreContext, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
 ) -> list[NodeWait]:
     check_limit(limit)
     facts = None if event is None else Facts(event.data)
@@ -179,7 +179,7 @@ LIST_EVENTS: Final = within_page(
 
 
 async def list_events(
-    pg: Context, tenant: str, *, limit: int = 100, cursor: str | None = None
+    pg: StoreContext, tenant: str, *, limit: int = 100, cursor: str | None = None
 ) -> Page[Event]:
     check_limit(limit)
     before = check_cursor(cursor)
@@ -226,8 +226,8 @@ NOTHING: Final = (None, Facts("null"))
 StepKey: TypeAlias = tuple[UUID, int]  # an execution, and a step of it
 
 
-class Search(NamedTuple):
-    """Where a wait looks for an event that came before it."""
+class EventSearch(NamedTuple):
+    """The place where a wait searches for an event that came before it."""
 
     wait: NewStep
     key: str
@@ -237,9 +237,9 @@ class Search(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a search has found, and is still to be looked at."""
+    """Events that a search has found, and that are not read yet."""
 
-    search: Search
+    search: EventSearch
     events: list[tuple[Instant, int]]
     last: tuple[Instant, int] | None  # behind which there may be more
 
@@ -260,7 +260,7 @@ EARLIER_EVENTS: Final = f"""
 
 
 async def find_earlier(
-    tx: Tx, owner: int, left: list[Search], taken: set[tuple[UUID, int | None]]
+    tx: Tx, owner: int, left: list[EventSearch], taken: set[tuple[UUID, int | None]]
 ) -> dict[StepKey, Row]:
     """For each wait the first event that fits and that no other wait of its execution got."""
     found: dict[StepKey, Row] = {}
@@ -275,7 +275,7 @@ async def find_earlier(
             [search.after for search in left],
             [INSTANT_MAX if search.until is None else search.until for search in left],
         )
-        searches, left = left, list[Search]()
+        searches, left = left, list[EventSearch]()
         choices: list[Choice] = []
         for place, some in groupby(rows, key=itemgetter("place")):
             events, search = [_age(row) for row in some], searches[int(place)]
@@ -288,11 +288,11 @@ async def find_earlier(
 EVENTS_BY_NUMBER: Final = f"SELECT {EVENT} FROM daybell.event e WHERE e.number = ANY($1::bigint[])"
 
 
-async def _choose(tx: Tx, choices: list[Choice], found: dict[StepKey, Row]) -> list[Search]:
+async def _choose(tx: Tx, choices: list[Choice], found: dict[StepKey, Row]) -> list[EventSearch]:
     """Look at what each may get, the first of all, then the second: they are large, but often
     the same. Answers where to look on.
     """
-    left: list[Search] = []
+    left: list[EventSearch] = []
     while choices:
         numbers = {choice.events[0][1] for choice in choices if choice.events}
         rows = await tx.fetch(EVENTS_BY_NUMBER, list(numbers)) if numbers else []
@@ -334,14 +334,14 @@ READ_STEPS: Final = f"""
     """
 
 
-async def steps(pg: Context, tenant: str, id: UUID) -> list[Step]:
+async def steps(pg: StoreContext, tenant: str, id: UUID) -> list[Step]:
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
         return [_step(row) for row in await link.fetch(READ_STEPS, owner, id)]
 
 
 async def record(
-    pg: Context, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
+    pg: StoreContext, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
 ) -> list[Step | None]:
     check_steps(steps)
     rounds = _rounds(steps)
@@ -369,7 +369,7 @@ LOCK_HELD: Final = f"""
 
 
 async def _record_rounds(
-    pg: Context, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
+    pg: StoreContext, tenant: str, worker: UUID, rounds: list[dict[int, NewStep]]
 ) -> list[dict[StepKey, Step]]:
     made: list[dict[StepKey, Step]] = []
     async with pg.transaction() as tx:
@@ -445,6 +445,57 @@ STEPS_BEFORE: Final = f"""
     """
 
 
+class WaitBatch:
+    """Waits that are recorded together, at most one of each execution."""
+
+    def __init__(
+        self, waits: list[NewStep], held: Mapping[StepKey, Row], recorded: Sequence[Row]
+    ) -> None:
+        self.waits = waits
+        self.now: Instant = next(iter(held.values()))["now"]
+        self.before = {(row["execution"], row["n"]): _step(row) for row in recorded}
+        # By execution: the events that its waits have got.
+        self.taken = {(row["execution"], row["event"]) for row in recorded}
+        self.events: dict[StepKey, Row] = {}
+        self.steps = {  # to be answered, and written where they differ from those before
+            (it.id, it.n): record_step(it, self.before.get((it.id, it.n)), now=self.now)
+            for it in waits
+        }
+        self._created_at = {id: row["created_at"] for (id, _), row in held.items()}
+
+    @property
+    def changed(self) -> dict[StepKey, Step]:
+        """The steps to write."""
+        return {key: step for key, step in self.steps.items() if step is not self.before.get(key)}
+
+    @property
+    def open(self) -> list[NewStep]:
+        """The waits that go on."""
+        return [wait for wait in self.waits if not self.steps[wait.id, wait.n].is_done]
+
+    @property
+    def ended(self) -> list[StepKey]:
+        """The waits that were open, and are found to have ended as they are recorded again."""
+        return [key for key, step in self.changed.items() if key in self.before and step.is_done]
+
+    def searches(self) -> list[EventSearch]:
+        """Searches for the events that came before the waits, one for each key of a wait."""
+        changed = self.changed
+        return [
+            EventSearch(wait, key, self._created_at[wait.id], step.wake_at)
+            for wait in self.waits
+            if (step := changed.get((wait.id, wait.n))) is not None
+            for key in places(wait.match, wait.id)
+        ]
+
+    def close(self, events: dict[StepKey, Row]) -> None:
+        """End waits with the events that were found for them."""
+        self.events = events
+        results = {row["number"]: result_of(read_event(row)) for row in events.values()}
+        for key, row in events.items():
+            self.steps[key] = close_wait(self.steps[key], results[row["number"]], now=self.now)
+
+
 async def _write_waits(
     tx: Tx, owner: int, waits: list[NewStep], held: Mapping[StepKey, Row]
 ) -> dict[StepKey, Step]:
@@ -455,27 +506,15 @@ async def _write_waits(
     if not waits:
         return {}
     ids, numbers = [wait.id for wait in waits], [wait.n for wait in waits]
-    rows = await tx.fetch(STEPS_BEFORE, owner, ids, numbers)
-    before = {(row["execution"], row["n"]): _step(row) for row in rows}
-    taken = {(row["execution"], row["event"]) for row in rows}
-    now = next(iter(held.values()))["now"]
-    steps = {(it.id, it.n): record_step(it, before.get((it.id, it.n)), now=now) for it in waits}
-    left = [
-        Search(wait, key, held[wait.id, wait.attempt]["created_at"], step.wake_at)
-        for wait in waits
-        if (step := steps[wait.id, wait.n]) is not before.get((wait.id, wait.n))
-        for key in places(wait.match, wait.id)
-    ]
-    found = await find_earlier(tx, owner, left, taken)
-    results = {row["number"]: result_of(read_event(row)) for row in found.values()}
-    for place, row in found.items():
-        steps[place] = close_wait(steps[place], results[row["number"]], now=now)
-    new = {place: step for place, step in steps.items() if step is not before.get(place)}
-    for part in _parts(new):
-        await _put_steps(tx, owner, {it: new[it] for it in part}, found)
-    await _open_waits(tx, owner, waits, steps)
-    await _close_waits(tx, owner, [it for it in new if it in before and new[it].is_done])
-    return steps
+    batch = WaitBatch(waits, held, await tx.fetch(STEPS_BEFORE, owner, ids, numbers))
+    left = batch.searches()
+    batch.close(await find_earlier(tx, owner, left, batch.taken))
+    changed = batch.changed
+    for part in _parts(changed):
+        await _put_steps(tx, owner, {it: changed[it] for it in part}, batch.events)
+    await _open_waits(tx, owner, batch)
+    await _close_waits(tx, owner, batch.ended)
+    return batch.steps
 
 
 PUT_STEPS: Final = f"""
@@ -524,10 +563,8 @@ OPEN_WAIT: Final = """
     """
 
 
-async def _open_waits(
-    tx: Tx, owner: int, waits: list[NewStep], steps: Mapping[StepKey, Step]
-) -> None:
-    still = [wait for wait in waits if not steps[wait.id, wait.n].is_done]
+async def _open_waits(tx: Tx, owner: int, batch: WaitBatch) -> None:
+    still = batch.open
     if not still:
         return
     await tx.execute(
@@ -535,7 +572,7 @@ async def _open_waits(
         owner,
         [wait.id for wait in still],
         [wait.n for wait in still],
-        [steps[wait.id, wait.n].wake_at for wait in still],
+        [batch.steps[wait.id, wait.n].wake_at for wait in still],
         [wait.event for wait in still],
         [wait_key(wait.match) for wait in still],
         [wait.match for wait in still],
@@ -550,7 +587,6 @@ CLOSE_WAITS: Final = """
 
 
 async def _close_waits(tx: Tx, owner: int, ended: Sequence[StepKey]) -> None:
-    """What was open, and is found to have ended as it is recorded again."""
     if ended:
         places = [id for id, _ in ended], [n for _, n in ended]
         await tx.execute(CLOSE_WAITS, owner, *places)
@@ -628,7 +664,9 @@ WRITE_LOG: Final = f"""
     """
 
 
-async def write_log(pg: Context, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+async def write_log(
+    pg: StoreContext, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]
+) -> None:
     leases = count_by_lease(parts)
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
@@ -659,7 +697,7 @@ READ_LOG: Final = f"""
 
 
 async def read_log(
-    pg: Context, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
+    pg: StoreContext, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
 ) -> list[LogPart]:
     checks.check_limit(limit, most=PAGE_ITEMS_MAX)
     async with pg.db.link() as link:

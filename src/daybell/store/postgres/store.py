@@ -94,7 +94,7 @@ from daybell.store.postgres import (
 from daybell.store.postgres import schedules as schedules_room
 from daybell.store.postgres import steps as steps_room
 from daybell.store.postgres.connection import Database
-from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, Context, Listener
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, Listener, StoreContext
 from daybell.store.postgres.names import Specs
 from daybell.store.postgres.queue import Fence
 from daybell.store.postgres.transactions import TaskTransaction
@@ -111,7 +111,7 @@ class PostgresStore:
         lease: Seconds = LEASE_SECONDS,
         pool_size: int = POOL_SIZE,
     ) -> None:
-        self.context = Context(
+        self.context = StoreContext(
             Database(url, lease=lease, pool_size=pool_size), listen_url=listen_url
         )
         self._listeners: set[Listener] = set()

@@ -36,7 +36,7 @@ from daybell.store.postgres.connection import (
     translate_errors,
     watch_peer,
 )
-from daybell.store.postgres.context import AfterCommit, Context, Tx
+from daybell.store.postgres.context import AfterCommit, StoreContext, Tx
 from daybell.store.postgres.progress import after_commit
 from daybell.store.postgres.queue import MoveBatch, end_linked, settle_leases, succeed_moves
 
@@ -66,7 +66,7 @@ ENDED: Final = (
 _driver: Any = asyncpg  # it has no types of its own
 
 
-async def begin(pg: Context, worker: UUID) -> TaskTransaction:
+async def begin(pg: StoreContext, worker: UUID) -> TaskTransaction:
     pool = await _task_pool(pg, worker)
     with translate_errors():
         try:
@@ -78,7 +78,7 @@ async def begin(pg: Context, worker: UUID) -> TaskTransaction:
     return TaskTransaction(pg, pool, connection, transaction)
 
 
-async def _begin_on(pg: Context, pool: Any) -> tuple[Any, Any]:
+async def _begin_on(pg: StoreContext, pool: Any) -> tuple[Any, Any]:
     # Not in a limited time: all connections may be in use for as long as the tasks like.
     connection = await pool.acquire()
     transaction = connection.transaction(isolation=READ_COMMITTED)
@@ -93,7 +93,7 @@ async def _begin_on(pg: Context, pool: Any) -> tuple[Any, Any]:
     return connection, transaction
 
 
-async def _task_pool(pg: Context, worker: UUID) -> Any:
+async def _task_pool(pg: StoreContext, worker: UUID) -> Any:
     pool = pg.task_pools.get(worker)
     if pool is None:
         timeouts = pg.db.timeouts
@@ -127,7 +127,7 @@ async def _task_pool(pg: Context, worker: UUID) -> Any:
     return pool
 
 
-async def close_task_connections(pg: Context) -> None:
+async def close_task_connections(pg: StoreContext) -> None:
     pools, pg.task_pools = pg.task_pools, {}
     for pool in pools.values():
         await close_pool(pool, pg.db.timeouts.connect)
@@ -147,7 +147,7 @@ async def finish_in(tx: Tx, tenant: str, worker: UUID, move: Transition) -> bool
 class TaskTransaction:
     """See `protocol.TaskTransaction`."""
 
-    def __init__(self, pg: Context, pool: Any, connection: Any, transaction: Any) -> None:
+    def __init__(self, pg: StoreContext, pool: Any, connection: Any, transaction: Any) -> None:
         self.connection = connection
         self._pg = pg
         self._pool = pool
@@ -223,8 +223,8 @@ _TAKES: Final = (
 Rows = Iterable[Any]
 
 
-class Call(msgspec.Struct, frozen=True):
-    """What `daybell.enqueue_many` is asked for."""
+class SqlCall(msgspec.Struct, frozen=True):
+    """The arguments of `daybell.enqueue_many`."""
 
     job: str
     args: list[str]
@@ -237,10 +237,10 @@ class Driver(NamedTuple):
 
     is_async: bool
     fault: Callable[[Any], str | None]  # why it cannot be used; None if it can
-    fetch: Callable[[Any, Call], Any]
+    fetch: Callable[[Any, SqlCall], Any]
 
 
-async def send(connection: object, call: Call) -> list[Enqueued]:
+async def send(connection: object, call: SqlCall) -> list[Enqueued]:
     """Enqueue through an async connection. Nothing is committed here."""
     driver = check_connection(connection, is_async=True)
     with _translated():
@@ -248,7 +248,7 @@ async def send(connection: object, call: Call) -> list[Enqueued]:
     return _answers(rows)
 
 
-def send_sync(connection: object, call: Call) -> list[Enqueued]:
+def send_sync(connection: object, call: SqlCall) -> list[Enqueued]:
     """The same through one that waits, on the thread of the caller."""
     driver = check_connection(connection, is_async=False)
     with _translated():
@@ -293,7 +293,7 @@ def _asyncpg_fault(connection: Any) -> str | None:
         return "has gone back to its pool"
 
 
-def _asyncpg_fetch(connection: Any, call: Call) -> Awaitable[Rows]:
+def _asyncpg_fetch(connection: Any, call: SqlCall) -> Awaitable[Rows]:
     record = import_module("asyncpg").Record  # the connection may have another
     return connection.fetch(
         ASYNCPG, call.job, call.args, call.options, call.parent, record_class=record
@@ -305,13 +305,13 @@ def _psycopg_fault(connection: Any) -> str | None:
 
 
 # A cursor of our own: the connection's may make rows of any shape, or want other placeholders.
-async def _psycopg_fetch(connection: Any, call: Call) -> Rows:
+async def _psycopg_fetch(connection: Any, call: SqlCall) -> Rows:
     async with import_module("psycopg").AsyncCursor(connection, row_factory=_tuples) as cursor:
         await cursor.execute(PSYCOPG, [call.job, call.args, call.options, call.parent])
         return await cursor.fetchall()
 
 
-def _psycopg_fetch_sync(connection: Any, call: Call) -> Rows:
+def _psycopg_fetch_sync(connection: Any, call: SqlCall) -> Rows:
     with import_module("psycopg").Cursor(connection, row_factory=_tuples) as cursor:
         cursor.execute(PSYCOPG, [call.job, call.args, call.options, call.parent])
         return cursor.fetchall()
@@ -335,12 +335,12 @@ def _dialect_fault(dialect: Any) -> str | None:
     return None if dialect.name == "postgresql" else f"talks to {dialect.name}, not to PostgreSQL"
 
 
-def _sqlalchemy_fetch_sync(connection: Any, call: Call) -> Rows:
+def _sqlalchemy_fetch_sync(connection: Any, call: SqlCall) -> Rows:
     statement = import_module("sqlalchemy").text(SQLALCHEMY)
     return connection.execute(statement, msgspec.structs.asdict(call)).all()
 
 
-async def _sqlalchemy_fetch(connection: Any, call: Call) -> Rows:
+async def _sqlalchemy_fetch(connection: Any, call: SqlCall) -> Rows:
     statement = import_module("sqlalchemy").text(SQLALCHEMY)
     return (await connection.execute(statement, msgspec.structs.asdict(call))).all()
 

@@ -38,7 +38,7 @@ from daybell.errors import SchemaError, Unavailable
 from daybell.store.codec import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, AfterCommit, Context, Tx
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.gates import admit_gates, lock_gates, notify_claimable, take_slots
 from daybell.store.postgres.timeouts import Pace
 from daybell.store.wakeups import pause
@@ -47,7 +47,7 @@ from daybell.store.wakeups import pause
 
 
 async def lead(
-    pg: Context, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+    pg: StoreContext, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
 ) -> Leadership | None:
     if since is None:
         return await _lead_at_once(pg, name, holder, lease)
@@ -91,7 +91,9 @@ LEAD: Final = """
     """
 
 
-async def _lead_at_once(pg: Context, name: str, holder: UUID, lease: Seconds) -> Leadership | None:
+async def _lead_at_once(
+    pg: StoreContext, name: str, holder: UUID, lease: Seconds
+) -> Leadership | None:
     async with pg.db.link() as link:
         row = await link.fetchrow(LEAD, name, holder, lease)
     if row is None:
@@ -99,7 +101,7 @@ async def _lead_at_once(pg: Context, name: str, holder: UUID, lease: Seconds) ->
     return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
 
 
-async def resign(pg: Context, name: str, *, holder: UUID) -> None:
+async def resign(pg: StoreContext, name: str, *, holder: UUID) -> None:
     async def work() -> None:
         async with pg.transaction() as tx:
             seat = await _lock_seat(tx, name)
@@ -186,7 +188,7 @@ LEADERS: Final = """
     """
 
 
-async def list_leaders(pg: Context) -> list[Leadership]:
+async def list_leaders(pg: StoreContext) -> list[Leadership]:
     async with pg.db.link() as link:
         rows = await link.fetch(LEADERS)
     return [Leadership(**row) for row in rows]
@@ -216,7 +218,7 @@ MISCOUNTS: Final = """
     """
 
 
-async def recount_gates(pg: Context, *, mend: bool = False) -> list[Miscount]:
+async def recount_gates(pg: StoreContext, *, mend: bool = False) -> list[Miscount]:
     async with pg.db.link(Pace.LONG) as link:  # it counts all executions that are inside
         rows = await link.fetch(MISCOUNTS, None, None)
     wrong = [_miscount(row) for row in rows]
@@ -228,7 +230,7 @@ async def recount_gates(pg: Context, *, mend: bool = False) -> list[Miscount]:
     return [one for one in mended if one is not None]
 
 
-async def _recount(pg: Context, after: AfterCommit, row: Row) -> Miscount | None:
+async def _recount(pg: StoreContext, after: AfterCommit, row: Row) -> Miscount | None:
     """Count one gate anew, under its lock: nobody gets in or out meanwhile."""
     async with pg.transaction(after=after) as tx:
         await lock_gates(tx, row["tenant"], [row["key"]])
@@ -275,7 +277,7 @@ REMOVE_IDLE: Final = """
     """
 
 
-async def remove_gates(pg: Context, now: Instant) -> int:
+async def remove_gates(pg: StoreContext, now: Instant) -> int:
     """Remove gates that made themselves, when nobody is inside or waits, and no job or
     schedule needs them. Who comes to one that is gone makes it again.
     """
@@ -402,7 +404,7 @@ UNUSED_JOBS: Final = """
     """
 
 
-async def forget_jobs(pg: Context, before: Instant) -> tuple[int, bool]:
+async def forget_jobs(pg: StoreContext, before: Instant) -> tuple[int, bool]:
     """Remove jobs that are over and of which nothing is left, and delete those that ran once.
     Answers how many are gone, and whether there are more to look at.
     """
@@ -447,7 +449,7 @@ FILL: Final = """
     """
 
 
-async def fill_words(pg: Context) -> int:
+async def fill_words(pg: StoreContext) -> int:
     """Fill what is empty, of a bounded number of jobs; answers how many."""
     async with pg.db.transaction() as link:
         rows = await link.fetch(WORDLESS, FILLED_MAX)
@@ -483,12 +485,12 @@ FUNCTIONS: Final = (
 )  # fmt: skip
 
 
-async def retain(pg: Context, policy: Retention) -> Removed:
+async def retain(pg: StoreContext, policy: Retention) -> Removed:
     with pg.db.at_pace(Pace.LONG):
         return await _retain(pg, policy)
 
 
-async def _retain(pg: Context, policy: Retention) -> Removed:
+async def _retain(pg: StoreContext, policy: Retention) -> Removed:
     async with pg.autocommit() as tx:
         now: Instant = await tx.fetchval("SELECT daybell.now()")
         await tx.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
@@ -633,7 +635,7 @@ def fits() -> str:
         AND NOT EXISTS ({missing})"""
 
 
-async def check_schema(pg: Context) -> int:
+async def check_schema(pg: StoreContext) -> int:
     """The schema's version, if this program can work on it, and may."""
     async with pg.autocommit() as tx:
         version = check(known_migrations(MIGRATIONS), await _applied(tx))
@@ -652,7 +654,7 @@ async def check_schema(pg: Context) -> int:
     return version
 
 
-async def pending_migrations(pg: Context) -> tuple[str, ...]:
+async def pending_migrations(pg: StoreContext) -> tuple[str, ...]:
     await pg.db.open()
     async with pg.autocommit() as tx:
         missing = pending(known_migrations(MIGRATIONS), await _applied(tx))
@@ -698,7 +700,7 @@ GRANTED_ENQUEUE: Final = """
     """
 
 
-async def migrate(pg: Context) -> tuple[str, ...]:
+async def migrate(pg: StoreContext) -> tuple[str, ...]:
     """Make the missing steps. Roles that were granted rights have them on what is new, too."""
     await pg.db.open()
     known = known_migrations(MIGRATIONS)
@@ -718,7 +720,7 @@ async def migrate(pg: Context) -> tuple[str, ...]:
         await pause(MIGRATE_PAUSE_SECONDS)
 
 
-async def _migrate(pg: Context, known: Sequence[Migration]) -> tuple[str, ...]:
+async def _migrate(pg: StoreContext, known: Sequence[Migration]) -> tuple[str, ...]:
     async with pg.db.apart(Pace.MIGRATION) as tx:
         # A step may take as long as it takes, and others who migrate wait for it here; the
         # lock goes with the transaction, so poolers are fine.
@@ -748,7 +750,7 @@ async def _migrate(pg: Context, known: Sequence[Migration]) -> tuple[str, ...]:
     return tuple(_name(migration) for migration in missing)
 
 
-async def grant(pg: Context, role: str) -> None:
+async def grant(pg: StoreContext, role: str) -> None:
     """Give a role the rights that running needs, and none to change the schema."""
     async with pg.db.link() as link:
         await link.execute("SELECT daybell.grant_to($1)", role)
@@ -767,14 +769,14 @@ HEALTH: Final = """
     """
 
 
-async def check_writable(pg: Context) -> None:
+async def check_writable(pg: StoreContext) -> None:
     # Room that runs out needs no write to be found: a server that cannot write its log stops.
     async with pg.db.link() as link:
         if await link.fetchval("SELECT current_setting('transaction_read_only')") == "on":
             raise asyncpg.ReadOnlySQLTransactionError("the server takes no writes")
 
 
-async def health(pg: Context) -> Health:
+async def health(pg: StoreContext) -> Health:
     schema = await check_schema(pg)
     async with pg.db.link() as link:
         row = await link.fetchrow(HEALTH)

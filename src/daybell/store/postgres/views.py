@@ -40,7 +40,7 @@ from daybell.errors import ExecutionNotFound
 from daybell.store import run_driver
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.connection import SNAPSHOT, Row
-from daybell.store.postgres.context import Context, Tx
+from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.schedules import COLUMNS, read_schedule
 from daybell.store.postgres.timeouts import Pace
@@ -89,7 +89,7 @@ ACTIVITY: Final = f"""
     """
 
 
-async def activity(pg: Context, tenant: str, *, since: Activity | None = None) -> Activity:
+async def activity(pg: StoreContext, tenant: str, *, since: Activity | None = None) -> Activity:
     async with pg.db.link(Pace.VIEW) as link:
         key = await pg.names.tenant(link, tenant)
         row = await link.fetchrow(ACTIVITY, key, None if since is None else since.now)
@@ -243,7 +243,7 @@ ATTEMPTS: Final = """
     """
 
 
-async def get_execution(pg: Context, tenant: str, id: UUID) -> ExecutionDetail:
+async def get_execution(pg: StoreContext, tenant: str, id: UUID) -> ExecutionDetail:
     async with pg.transaction(SNAPSHOT) as tx:
         key = await pg.names.tenant(tx, tenant)
         rows = await tx.fetch(WITH_IDS + BY_IDS, key, [id])
@@ -266,7 +266,12 @@ async def get_execution(pg: Context, tenant: str, id: UUID) -> ExecutionDetail:
 
 
 async def list_executions(
-    pg: Context, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
+    pg: StoreContext,
+    tenant: str,
+    where: ExecutionFilter,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> Page[Execution]:
     check_limit(limit)
     after = check_cursor(cursor)
@@ -339,7 +344,7 @@ async def _newest(
     return await tx.fetch(start + within_page(listed, size, "id DESC"), *query.values)
 
 
-async def count_executions(pg: Context, tenant: str, where: ExecutionFilter) -> Counts:
+async def count_executions(pg: StoreContext, tenant: str, where: ExecutionFilter) -> Counts:
     check_countable(where)
     async with pg.autocommit(Pace.VIEW) as tx:
         query, place = await _query(tx, tenant, where)
@@ -417,7 +422,7 @@ QUEUES: Final = f"""{WITH},
     """
 
 
-async def list_queues(pg: Context, tenant: str) -> list[Queue]:
+async def list_queues(pg: StoreContext, tenant: str) -> list[Queue]:
     async with pg.db.link(Pace.VIEW) as link:
         key = await pg.names.tenant(link, tenant)
         rows = await link.fetch(QUEUES, key, COUNT_ITEMS_MAX)
@@ -637,13 +642,15 @@ def _attempt(row: Row) -> Attempt:
 JOB_KEYS: Final = "SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
 
 
-async def job_activity(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+async def job_activity(
+    pg: StoreContext, tenant: str, names: Sequence[str]
+) -> dict[str, JobActivity]:
     check_names(names)
     with pg.db.at_pace(Pace.VIEW):
         return await _look(pg, tenant, names)
 
 
-async def _look(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+async def _look(pg: StoreContext, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
     async with pg.transaction(SNAPSHOT) as tx:
         key = await pg.names.tenant(tx, tenant)
         jobs = {row["key"]: row["name"] for row in await tx.fetch(JOB_KEYS, key, list(names))}
@@ -663,7 +670,7 @@ async def _look(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, Job
 JOB_IDS: Final = "SELECT name, id FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
 
 
-async def job_ids(pg: Context, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+async def job_ids(pg: StoreContext, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
     check_names(names)
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
@@ -777,7 +784,7 @@ CURRENT_ATTEMPTS: Final = WITH + " UNION ALL ".join(
 
 
 async def node_attempts(
-    pg: Context, tenant: str, id: UUID, *, limit: int = 20
+    pg: StoreContext, tenant: str, id: UUID, *, limit: int = 20
 ) -> dict[UUID, tuple[AttemptSpan, ...]]:
     check_limit(limit)
     async with pg.db.transaction(SNAPSHOT) as link:

@@ -18,7 +18,7 @@ from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker, WorkerState
 from daybell.store.codec import WORKER_CODES, WORKER_STATES
 from daybell.store.postgres.connection import TASK_SESSION, Row
-from daybell.store.postgres.context import WORKERS, Context, Tx
+from daybell.store.postgres.context import WORKERS, StoreContext, Tx
 from daybell.store.postgres.names import IN_LEASE
 from daybell.store.postgres.queue import (
     CLAIMED_COLUMNS,
@@ -53,7 +53,12 @@ REGISTER: Final = f"""
 
 
 async def register(
-    pg: Context, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+    pg: StoreContext,
+    tenant: str,
+    worker: NewWorker,
+    *,
+    lease: Seconds,
+    replaces: UUID | None = None,
 ) -> Renewal:
     check_name(worker.name, what="worker")
     check_labels(worker.labels)
@@ -116,7 +121,7 @@ RENEW: Final = f"""
 
 
 async def renew(
-    pg: Context, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+    pg: StoreContext, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
 ) -> Renewal:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
@@ -136,7 +141,7 @@ DRAIN: Final = f"""
     """
 
 
-async def drain(pg: Context, tenant: str, worker: UUID) -> bool:
+async def drain(pg: StoreContext, tenant: str, worker: UUID) -> bool:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         is_drained = await link.fetchval(DRAIN, key, worker) is not None
@@ -150,7 +155,9 @@ SOLE: Final = f"""
     """
 
 
-async def record_sole(pg: Context, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+async def record_sole(
+    pg: StoreContext, tenant: str, *, worker: UUID, execution: UUID | None
+) -> bool:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         return await link.fetchval(SOLE, key, worker, execution) is not None
@@ -159,7 +166,7 @@ async def record_sole(pg: Context, tenant: str, *, worker: UUID, execution: UUID
 RETIRE: Final = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
 
 
-async def retire(pg: Context, tenant: str, worker: UUID) -> None:
+async def retire(pg: StoreContext, tenant: str, worker: UUID) -> None:
     async with pg.db.link() as link:
         await link.execute(RETIRE, await pg.names.tenant(link, tenant), worker)
 
@@ -176,7 +183,7 @@ END_LEASES: Final = (
 )
 
 
-async def release(pg: Context, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
+async def release(pg: StoreContext, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
     async with pg.autocommit() as tx:
         key = await pg.names.tenant(tx, tenant)
         own = [row["id"] for row in await tx.fetch(OWN, key, worker, list(leases))]
@@ -251,7 +258,7 @@ LOST: Final = f"""
 
 
 async def lost(
-    pg: Context,
+    pg: StoreContext,
     *,
     limit: int = 1000,
     since: Instant = -inf,
@@ -324,7 +331,9 @@ LIST: Final = f"""
     """
 
 
-async def list_workers(pg: Context, tenant: str, *, include_dead: bool = False) -> list[Worker]:
+async def list_workers(
+    pg: StoreContext, tenant: str, *, include_dead: bool = False
+) -> list[Worker]:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         rows = await link.fetch(LIST, key, DEAD, include_dead)
@@ -337,7 +346,7 @@ OFFERS: Final = f"""
     """
 
 
-async def offers(pg: Context, tenant: str) -> list[Offer]:
+async def offers(pg: StoreContext, tenant: str) -> list[Offer]:
     async with pg.db.link() as link:
         rows = await link.fetch(OFFERS, await pg.names.tenant(link, tenant))
     return [
