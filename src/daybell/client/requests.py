@@ -209,6 +209,10 @@ def _check_description(description: str) -> None:
 def read_pattern(
     job: str,
     *,
+    id: UUID | None = None,
+    args: str = "{}",
+    unique_key: str | None = None,
+    parent: UUID | None = None,
     delay: Duration | None = None,
     at: Time | None = None,
     expires: Duration | None = None,
@@ -218,12 +222,17 @@ def read_pattern(
     timeout: Duration | None = None,
     force: bool = False,
 ) -> NewExecution:
-    """Return an execution as its options describe it, still without arguments."""
+    """Return an execution as its options describe it. Ids, keys and arguments are taken as they
+    are; the options are checked.
+    """
     if delay is not None and at is not None:
         raise UsageError("delay and at are two ways to say the same; give one", field="at")
     return NewExecution(
-        id=mint(),
+        id=mint() if id is None else id,
         job=check_name(job, what="job"),
+        args=args,
+        unique_key=unique_key,
+        parent=parent,
         delay=None if delay is None else parse_delay(delay),
         at=None if at is None else read_time(at, "at"),
         expires_in=read_limit(expires, "expires"),

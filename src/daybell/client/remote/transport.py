@@ -18,7 +18,8 @@ import msgspec
 from daybell import errors
 from daybell.core.ids import mint
 from daybell.core.limits import REQUEST_SECONDS_MAX
-from daybell.core.units import Seconds
+from daybell.core.units import Seconds, from_iso
+from daybell.core.views import Health
 from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError, shown
 from daybell.settings import masked_url
 from daybell.version import VERSION
@@ -488,3 +489,23 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+class RemoteContext:
+    """The first argument of the operations of a client over HTTP: functions, grouped by room."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    @property
+    def place(self) -> str:
+        """The server, for messages."""
+        return self.transport.place
+
+    async def health(self) -> Health:
+        """The store's time. What else it says of itself is for those who run it."""
+        return await self.transport.get("/status", read=_health)
+
+
+def _health(of: dict[str, Any]) -> Health:
+    return Health(product="", now=from_iso(of["now"]), schema=0, checks=())
