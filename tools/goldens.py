@@ -109,7 +109,7 @@ def public_names() -> Iterator[str]:
 def signature(thing: Any) -> str:
     try:
         text = str(inspect.signature(thing)) if callable(thing) else ""
-        text = re.sub(r"^\(client: '\w+'", "(self", text)  # a function over a context is a method
+        text = re.sub(r"^\((client|app): '\w+'", "(self", text)  # a function over a context is a method
         return HOME.sub("", text)  # the module that defines a type may change
     except ValueError:
         return ""
