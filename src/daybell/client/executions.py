@@ -13,7 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.client.context import ClientContext
-from daybell.client.job_checks import check_calls, checked_calls, describe_missing_job, params_of
+from daybell.client.job_checks import (
+    check_calls,
+    checked_calls,
+    describe_missing_job,
+    is_no_workflow,
+    params_of,
+)
 from daybell.client.requests import (
     BOUNDS,
     MANY_OPTIONS,
@@ -141,7 +147,8 @@ async def submit(
     tells the audit log of it, in the same transaction.
     """
     if not repeat:
-        await check_calls(client, [new])
+        if not is_no_workflow(client, new.job):
+            await check_calls(client, [new])
         try:
             return await client.coalescer.enqueue(new, entry)
         except JobNotFound as error:

@@ -223,7 +223,7 @@ def note_params(client: ClientContext, jobs: Iterable[Job]) -> None:
 async def check_calls(client: ClientContext, executions: Sequence[NewExecution]) -> None:
     """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
     names = {new.job for new in executions}
-    if all(_is_no_workflow(client, name) for name in names):
+    if all(is_no_workflow(client, name) for name in names):
         return
     unknown = [name for name in names if not _is_known(client, name)]
     answers = (
@@ -272,7 +272,8 @@ async def _ask(client: ClientContext, job: str) -> Params | None:
     return client.known_params[job][1]
 
 
-def _is_no_workflow(client: ClientContext, job: str) -> bool:
+def is_no_workflow(client: ClientContext, job: str) -> bool:
+    """True if the job is known to be of another kind: its calls need no check."""
     return _is_known(client, job) and client.known_params[job][1] is None
 
 

@@ -235,12 +235,12 @@ def read_pattern(
         parent=parent,
         delay=None if delay is None else parse_delay(delay),
         at=None if at is None else read_time(at, "at"),
-        expires_in=read_limit(expires, "expires"),
+        expires_in=None if expires is None else read_limit(expires, "expires"),
         priority=None if priority is None else Priority.parse(priority),
         queue=None if queue is None else check_name(queue, what="queue"),
         retries=None if retries is None else read_whole(retries, "retries", most=RETRIES_MAX),
-        timeout=read_limit(timeout, "timeout"),
-        force=read_flag(force, "force"),
+        timeout=None if timeout is None else read_limit(timeout, "timeout"),
+        force=force is not False and read_flag(force, "force"),
     )
 
 
@@ -267,7 +267,7 @@ def read_args(args: Arguments | None, *, what: str = "args") -> str:
     """Return arguments as JSON text. They are given by name."""
     if args is None:
         return "{}"
-    if not isinstance(cast("object", args), Mapping):
+    if not isinstance(cast("object", args), dict | Mapping):  # a dict is recognised faster
         raise PayloadError(
             f"{what}: arguments are given by name, as a dict, not as {type(args).__name__}",
             field="args",

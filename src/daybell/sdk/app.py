@@ -570,8 +570,8 @@ class App:
     ) -> tuple[UUID, bool]:
         """Enqueue for a task; answers the execution's id and whether it is a new one."""
 
-        async def ask(client: Client) -> Enqueued:
-            return await client.enqueue(
+        def ask(client: Client) -> Awaitable[Enqueued]:
+            return client.enqueue(
                 task.name,
                 args,
                 unique_key=options.get("unique_key"),
@@ -624,6 +624,12 @@ class App:
         """Run everything in this process: the same as `daybell dev` for this app."""
         launch(self)
 
+    def _known_client(self, task: AnyJob, options: CallOptions) -> Client | None:
+        """The client of this event loop, if it has defined the job for the app's own tenant."""
+        client = self._clients.get(asyncio.get_running_loop())
+        is_known = client is not None and task.name in self._defined.get(client, ())
+        return client if is_known and options.get("tenant") is None else None
+
     async def client_for(self, tenant: str | None = None) -> Client:
         """The client of this event loop for a tenant; connects if need be."""
         client = self._clients.get(asyncio.get_running_loop()) or await self.open()
@@ -644,7 +650,7 @@ class App:
         self, task: AnyJob, options: CallOptions, ask: Callable[[Client], Awaitable[T]]
     ) -> T:
         """Ask the client. If the job was deleted since it was declared, declare it again, once."""
-        client = await self._client_that_knows(task, options)
+        client = self._known_client(task, options) or await self._client_that_knows(task, options)
         try:
             return await ask(client)
         except JobNotFound:
