@@ -160,13 +160,18 @@ class Suspension(msgspec.Struct, frozen=True):
     next_at: Instant | None = None
 
 
-async def explain_suspension(client: Source, execution: Execution) -> Suspension | None:
+async def _explain_suspension(client: Source, execution: Execution, now: Instant) -> Reason | None:
     """What an execution waits for by its own wish; None: something else."""
-    if execution.state is State.WAITING and execution.reason == FOR_EVENT:
-        return _explain_event_wait(await client.steps(execution.id), execution)
-    if execution.state is State.SCHEDULED and execution.attempt > 1:
-        return _explain_sleep(await client.steps(execution.id), execution)
-    return None
+    is_waiting = execution.state is State.WAITING
+    found: Suspension | None = None
+    if is_waiting and execution.reason == FOR_EVENT:
+        found = _explain_event_wait(await client.steps(execution.id), execution)
+    elif execution.state is State.SCHEDULED and execution.attempt > 1:
+        found = _explain_sleep(await client.steps(execution.id), execution)
+    # A wait whose time is over is one until the scheduler's next look.
+    if found is None or not (is_waiting or (found.next_at or inf) > now):
+        return None
+    return Reason(execution=execution, word=found.word, detail=found.detail, next_at=found.next_at)
 
 
 def _explain_event_wait(steps: list[Step], execution: Execution) -> Suspension:
@@ -243,34 +248,10 @@ async def _find_reason(client: Source, execution: Execution) -> Reason:
         because = await explain_skip(client, execution)
         return msgspec.structs.replace(found, detail=found.detail + because)
     now = (await client.health()).now
-    if execution.state is State.WAITING and execution.reason == DEPENDENCIES:
-        return await _explain_dependency(client, execution)
-    suspended = await explain_suspension(client, execution)
-    # A wait whose time is over is one until the scheduler's next look.
-    is_waiting = execution.state is State.WAITING
-    if suspended is not None and (is_waiting or (suspended.next_at or inf) > now):
-        return Reason(
-            execution=execution,
-            word=suspended.word,
-            detail=suspended.detail,
-            next_at=suspended.next_at,
-        )
-    if is_waiting:
-        return _explain_wait(execution)
-    if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at > now:
-        return _explain_delay(execution)
-    queues = {one.name: one for one in await client.queues()}
-    queue = queues.get(execution.queue)
-    workers = await client.workers()
-    there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
-    needs = await find_needs(client, execution)
-    able = find_capable_workers(there, queue=execution.queue, needs=needs, now=now)
-    if queue is not None and queue.is_paused:
-        detail = f"queue {queue.name!r} is paused; resume it"
-        return Reason(execution=execution, word="queue_paused", detail=detail)
-    if not able:
-        return _explain_no_worker(execution, there, needs)
-    return await _explain_quota(client, execution) or _explain_due(execution, queue, able)
+    for explain in _OBSTACLES:
+        if (found := await explain(client, execution, now)) is not None:
+            return found
+    return await _explain_due(client, execution, now)
 
 
 async def find_lack(client: Source, execution: Execution, *, depth: int = 0) -> Reason | None:
@@ -383,7 +364,10 @@ def _first_line(error: str) -> str:
     return f"{failure.type}: {line.rstrip(':')}" if line else failure.type
 
 
-def _explain_wait(execution: Execution) -> Reason:
+async def _explain_gate(client: Source, execution: Execution, now: Instant) -> Reason | None:
+    del client, now
+    if execution.state is not State.WAITING:
+        return None
     # Only gates keep executions waiting so far: an overlap rule's, or a backfill's.
     if execution.schedule is not None and (execution.unique_key or "").startswith("backfill "):
         detail = "it waits for its turn in a backfill, which runs a few at a time"
@@ -395,15 +379,21 @@ def _explain_wait(execution: Execution) -> Reason:
     return Reason(execution=execution, word="overlap", detail=detail)
 
 
-async def _explain_dependency(client: Source, execution: Execution) -> Reason:
+async def _explain_dependency(client: Source, execution: Execution, now: Instant) -> Reason | None:
+    del now
+    if execution.state is not State.WAITING or execution.reason != DEPENDENCIES:
+        return None
     held = await held_up_by(client, execution) if isinstance(client, ClientContext) else []
     named = ", ".join(f"{job} ({words})" for job, words in held)
     detail = f"it waits for what {execution.job} depends on" + (f": {named}" if named else "")
     return Reason(execution=execution, word=DEPENDENCIES, detail=detail)
 
 
-def _explain_delay(execution: Execution) -> Reason:
+async def _explain_delay(client: Source, execution: Execution, now: Instant) -> Reason | None:
+    del client
     at = execution.run_at
+    if execution.state not in (State.SCHEDULED, State.RETRYING) or at <= now:
+        return None
     if execution.state is State.RETRYING:
         detail = f"attempt {execution.attempt - 1} failed; the next one is due at {to_iso(at)}"
         return Reason(execution=execution, word="backoff", detail=detail, next_at=at)
@@ -417,8 +407,28 @@ def _explain_delay(execution: Execution) -> Reason:
     return Reason(execution=execution, word="not_due", detail=detail, next_at=at)
 
 
+# Obstacles of an execution that is not due, in the order of their precedence.
+_OBSTACLES: Final = (_explain_dependency, _explain_suspension, _explain_gate, _explain_delay)
+
+
+async def _explain_due(client: Source, execution: Execution, now: Instant) -> Reason:
+    """Why no worker has claimed an execution that is due."""
+    queues = {one.name: one for one in await client.queues()}
+    queue = queues.get(execution.queue)
+    workers = await client.workers()
+    there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
+    needs = await find_needs(client, execution)
+    able = find_capable_workers(there, queue=execution.queue, needs=needs, now=now)
+    if queue is not None and queue.is_paused:
+        detail = f"queue {queue.name!r} is paused; resume it"
+        return Reason(execution=execution, word="queue_paused", detail=detail)
+    if not able:
+        return _explain_no_worker(execution, there, needs)
+    return await _explain_quota(client, execution) or _explain_busy(execution, queue, able)
+
+
 async def _explain_quota(client: Source, execution: Execution) -> Reason | None:
-    """Whether its tenant runs as many as it may, if that may be known."""
+    """Return the reason if the tenant runs as many as it may; None also if that is not known."""
     tenant = execution.tenant
     with suppress(NotFound, AccessDenied):
         most = (await client.tenant_record(tenant)).quotas.running
@@ -445,7 +455,7 @@ def _explain_no_worker(execution: Execution, there: Sequence[Worker], needs: str
     return Reason(execution=execution, word="no_worker_of_kind", detail=detail)
 
 
-def _explain_due(execution: Execution, queue: Queue | None, able: Sequence[Worker]) -> Reason:
+def _explain_busy(execution: Execution, queue: Queue | None, able: Sequence[Worker]) -> Reason:
     name = execution.queue
     ahead = max(0, (queue.queued if queue is not None else 1) - 1)
     busy = sum(one.running for one in able)

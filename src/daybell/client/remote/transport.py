@@ -396,13 +396,11 @@ def _if_at(version: int | None) -> dict[str, str]:
 
 
 class Unreachable(Unavailable):
-    """There is no connection, so nothing was sent."""
+    """There is no connection, so nothing was sent. It is lasting if the server is not trusted."""
 
-
-class Untrusted(Unreachable):
-    """There is no connection that could be trusted."""
-
-    is_lasting = True
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
 
 
 def build_path(*parts: object) -> str:
@@ -467,12 +465,14 @@ def _unreachable(place: str, error: Exception) -> Unreachable:
     causes = list(_causes(error))
     tls = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
     if isinstance(tls, ssl.SSLCertVerificationError):
-        return Untrusted(
+        return Unreachable(
             f"{place} has a certificate that is not trusted here ({tls.verify_message});"
-            " SSL_CERT_FILE names the certificate of an authority of your own"
+            " SSL_CERT_FILE names the certificate of an authority of your own",
+            is_lasting=True,
         )
     if tls is not None:
-        return Untrusted(f"{place} does not speak TLS as it should ({tls.reason}); is it http://?")
+        wrong = f"{place} does not speak TLS as it should ({tls.reason}); is it http://?"
+        return Unreachable(wrong, is_lasting=True)
     return Unreachable(
         f"{place} cannot be reached: {_reason(error)}; is `daybell server` running there, and is"
         " DAYBELL_API_URL right?"
