@@ -4,7 +4,6 @@ import pytest
 
 from daybell import App
 from daybell.client import Client
-from daybell.client.explain import find_reason
 from daybell.core.ids import mint
 from daybell.core.units import from_iso
 from daybell.core.when import after, after_any, cron
@@ -175,13 +174,13 @@ async def test_why_names_what_is_waited_for(client, clock):
     await scheduler.tick()
     [one] = (await client.executions(job="load")).items
 
-    told = await find_reason(client, str(one.id))
+    told = await client.why(one.id)
     assert told.word == "dependencies"
     assert told.detail.endswith("depends on: extract (queued), clean (it has not run yet)")
 
     hands = await claim(client.store)
     await apply(client.store, hands, *map(death, hands.executions))
-    told = await find_reason(client, str(one.id))
+    told = await client.why(one.id)
     assert "extract (dead; retry it, or let it run again)" in told.detail
 
 
@@ -195,7 +194,7 @@ async def test_why_says_that_a_dependency_was_deleted_or_has_failed_since(client
     clock.advance(60)
     await client.cancel((await client.enqueue("clean")).id)
 
-    told = await find_reason(client, str(one.id))
+    told = await client.why(one.id)
 
     assert "extract (there is no such job any more" in told.detail
     assert "clean (what it did since has failed; retry it" in told.detail

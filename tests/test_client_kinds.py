@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from daybell.client import Client
-from daybell.client.jobs import CHOICES, kind_fields, read_kind
+from daybell.client.job_fields import CHOICES, kind_fields, read_kind
 from daybell.core.access import NewSecret
 from daybell.core.ids import mint
 from daybell.core.job import JobDefinition

@@ -7,6 +7,7 @@ import pytest
 
 from daybell.client import Client
 from daybell.client.requests import read_definition
+from daybell.client.schedules import find_schedule
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.when import Misfire, at, cron, every
@@ -487,7 +488,7 @@ async def test_many_schedules_are_made_in_one_call(store):
     assert [one.name for one in made] == [f"n{n}" for n in range(50)]
     assert [json.loads(one.args) for one in made[:2]] == [{"n": 0}, {"n": 1}]
     assert [one.overlap_by for one in made[2:5]] == ["schedule", "job", "schedule"]
-    assert made == [await client._schedule(one.job, one.name) for one in made]
+    assert made == [await find_schedule(client, one.job, one.name) for one in made]
     assert await client.schedule_many(items) == made  # which changes nothing
     assert counted.puts == 1
     assert await client.schedule_many([]) == []

@@ -3,8 +3,8 @@
 import pytest
 
 from daybell.client import Client
-from daybell.client.executions import RetryOutcome
-from daybell.client.explain import explain_idle, find_lack, find_reason
+from daybell.client.explain import explain_idle, find_lack
+from daybell.client.retries import RetryOutcome
 from daybell.core.execution import Cancellation, Failure, State
 from daybell.core.lifecycle import after_unknown, after_wait
 from tests.builders import a_step, a_worker, apply, claim, death
@@ -19,7 +19,7 @@ async def client():
 
 
 async def reason(client, enqueued):
-    found = await find_reason(client, str(enqueued.id))
+    found = await client.why(enqueued.id)
     return found.word
 
 
@@ -35,7 +35,7 @@ async def test_nobody_is_there_to_run_it(client):
     await a_live_worker(client, queues=("mail",))
 
     assert await reason(client, made) == "no_worker"
-    assert "--queues images" in (await find_reason(client, str(made.id))).detail
+    assert "--queues images" in (await client.why(made.id)).detail
 
 
 async def test_its_queue_is_paused(client):
@@ -58,7 +58,7 @@ async def test_no_worker_runs_its_kind(client):
     made = await client.enqueue("resize")
     await a_live_worker(client, kinds=("http",))
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     assert found.word == "no_worker_of_kind"
     assert found.detail == (
@@ -105,7 +105,7 @@ async def test_what_no_worker_offers_is_named_with_a_way_out(client, fields, sai
     await client.drain_worker(draining.id)
     await a_live_worker(client, queues=queues, kinds=("task", "sql:archive"))
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     assert (found.word, found.detail) == ("no_worker_of_kind", said)
     assert await explain_idle(client, found.execution) == said
@@ -134,7 +134,7 @@ async def test_where_nobody_is_what_the_job_needs_is_named(client, fields, said)
     await client.create("nightly", **fields)
     made = await client.enqueue("nightly")
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     queue = fields.get("queue", "default")
     assert found.detail == f"no live worker takes queue {queue!r}; {said}"
@@ -146,7 +146,7 @@ async def test_a_dead_one_says_the_first_line_of_its_error(client):
     hands = await claim(client.store, tenant=client.tenant, queues=["images"])
     await apply(client.store, hands, death(hands.executions[0], error=error), tenant=client.tenant)
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     assert found.word == "dead"
     assert found.detail.endswith("(retries_used_up); its error: CommandFailed: exit code 3")
@@ -155,7 +155,7 @@ async def test_a_dead_one_says_the_first_line_of_its_error(client):
 async def test_it_is_not_due(client):
     made = await client.enqueue("resize", delay="1h")
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     assert found.word == "not_due"
     assert found.next_at == (await client.execution(made.id)).execution.run_at
@@ -166,7 +166,7 @@ async def test_the_worker_that_took_it_has_no_such_task(client):
     hands = await claim(client.store, queues=["images"])
     await apply(client.store, hands, after_unknown(hands.one, delay=60.0))
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     assert found.word == "unknown_task"
     assert "start one whose app has it" in found.detail
@@ -193,7 +193,7 @@ async def test_a_worker_takes_it_any_moment(client):
     made = await client.enqueue("resize")
     await a_live_worker(client)
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     assert found.word == "due"
     assert "1 others" in found.detail
@@ -207,7 +207,7 @@ async def test_its_tenant_runs_as_many_as_it_may(client):
     await claim(client.store, worker=worker.id, tenant=client.tenant, queues=["images"])
     made = await client.enqueue("resize")
 
-    found = await find_reason(client, str(made.id))
+    found = await client.why(made.id)
 
     assert found.word == "quota"
     assert found.detail == "tenant default runs 2 of the 2 executions it may (quota running)"
@@ -250,7 +250,7 @@ async def test_a_run_says_which_node_nobody_can_run_and_why(client):
     run = await begun_run(client, {"nodes": [mapped]})
     await a_live_worker(client, queues=("default",), kinds=("task", "workflow"))
 
-    found, told = await find_lack(client, run), await find_reason(client, str(run.id))
+    found, told = await find_lack(client, run), await client.why(run.id)
 
     assert found is not None and found.execution.node in ("each[0]", "each[1]")
     assert found.word == "no_worker_of_kind"
@@ -297,4 +297,4 @@ async def test_a_run_that_goes_on_lacks_nothing(client):
     await a_live_worker(client, queues=("default",), kinds=("task", "workflow"))
 
     assert await find_lack(client, run) is None
-    assert (await find_reason(client, str(run.id))).detail.endswith("it waits for extract (queued)")
+    assert (await client.why(run.id)).detail.endswith("it waits for extract (queued)")

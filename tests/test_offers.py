@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.client.explain import describe_lack, describe_start
+from daybell.client.workers import describe_lack, describe_start
 
 
 @pytest.mark.parametrize("queue", ["a b", "$(id)"])

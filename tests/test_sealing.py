@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from daybell.client.admin import (
+from daybell.client.sealing import (
     INSTALL,
     NONCE_BYTES,
     VARIABLE,

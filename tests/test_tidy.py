@@ -24,8 +24,6 @@ from tests.tidy_limits import (
     IMPORTS_IN_FUNCTIONS,
     LONG_FILES,
     NAMED_TWICE,
-    OPERATIONS,
-    OPERATIONS_ON,
     SHAPES,
     SINGLE_IMPORTERS,
     USER_FILES,
@@ -357,8 +355,6 @@ def homonyms(whole: House) -> Iterator[tuple[str, list[str]]]:
     """Yield class names that several modules use, and these, without the groups above."""
     for name, modules in whole.class_names.items():
         own = [one for one in modules if one not in SHAPES]
-        if name in OPERATIONS:
-            own = [one for one in own if not one.startswith(OPERATIONS_ON)]
         if len(own) > 1:
             yield name, own
 

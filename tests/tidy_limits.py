@@ -40,14 +40,6 @@ WORD_RATES: Final = {"what": 19.3, "who": 4.5, "nobody": 2.7}  # per 1,000 words
 SHAPES: Final = {
     f"daybell.api.{name}" for name in ("responses", "schema", "kind_schema", "routes.admin")
 }
-# Groups of operations have one name on each floor: on the client, over HTTP, in the store.
-OPERATIONS_ON: Final = ("daybell.client.", "daybell.store.protocol.")
-OPERATIONS: Final = set(
-    """
-    Access Definitions Dependencies Events Executions ExecutionsByFilter Logs Overviews Runs
-    Schedules Secrets Templates Upkeep
-    """.split()  # noqa: SIM905
-)
 # Other class names that two modules use, and why, or the names that they should get.
 NAMED_TWICE: dict[str, str] = {
     "Attempt": "in a worker, and the record of an ended one: to be AttemptRecord",
@@ -57,7 +49,6 @@ NAMED_TWICE: dict[str, str] = {
     "Counts": "by state, and of a node's parents: to be ParentCounts",
     "Database": "of SQL jobs, and of the store",
     "Decision": "to be Selection in cli, TickDecision in schedule, NodeDecision in rules",
-    "Declarations": "in files, and the operation on the client",
     "Driver": "of a database connection, and of a bench: to be BenchDriver",
     "Ended": "of a dependency, and a fact of the engine: to be AttemptEnded",
     "Event": "that is published, and in the lifecycle: to be Occasion",
@@ -85,7 +76,6 @@ NAMED_TWICE: dict[str, str] = {
     "Run": "of a workflow; to be ChaosRun in chaos; public in daybell.testing",
     "RunningAttempt": "runners may not import engine; its protocol is repeated there",
     "Schedule": "as stored, and the rule as people write it, a public name",
-    "Send": "an event of chaos: to be SentEvent; and the coalescer's way to the store",
     "Step": "of a durable function; to be Change in cli.apply",
     "StepLedger": "runners may not import engine; its protocol is repeated there",
     "Stream": "of server-sent events, and of a command",

@@ -36,6 +36,7 @@ UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 SECRET: Final = re.compile(r"dbk_\w+")
 HOME: Final = re.compile(r"daybell(?:\.[a-z_]+)+\.|(?<= at )0x[0-9a-f]+")
+METHOD: Final = re.compile(r"^\((client|app): '\w+'")  # a method is a function over a context
 NUMBER: Final = re.compile(r"\b\d+\.\d{3,}\b")
 WORLD: Final = (
     ("migrate",),
@@ -109,6 +110,7 @@ def public_names() -> Iterator[str]:
 def signature(thing: Any) -> str:
     try:
         text = str(inspect.signature(thing)) if callable(thing) else ""
+        text = METHOD.sub("(self", text)
         return HOME.sub("", text)  # the module that defines a type may change
     except ValueError:
         return ""

@@ -22,7 +22,7 @@ from schemathesis.checks import (
 
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client, mint
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from tests.api.requests import document
 
 CHECKS = [

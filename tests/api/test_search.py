@@ -8,7 +8,7 @@ import pytest
 from daybell import App, ExecutionFailed
 from daybell.api import ApiOptions, create_api
 from daybell.api.routes import bulk
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from daybell.core.execution import Failure, State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_failure

@@ -7,7 +7,7 @@ import pytest
 
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from daybell.core.access import Role
 from tests.api.conftest import asking
 

@@ -14,7 +14,7 @@ from daybell.api.caller import ApiOptions
 from daybell.api.guard import Guard
 from daybell.api.openapi import document
 from daybell.client import Client
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from daybell.core.access import Role
 from daybell.core.worker import NewWorker
 from daybell.engine.loop import ManualClock

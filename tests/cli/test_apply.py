@@ -11,7 +11,7 @@ from daybell import Client
 from daybell.cli.apply.declarations import Declarations
 from daybell.cli.apply.files import Document
 from daybell.cli.apply.plan import Plan, apply_step, make_plan
-from daybell.client.jobs import JOB_FIELDS
+from daybell.client.job_fields import JOB_FIELDS
 from daybell.errors import Unavailable
 from tests.cli.job_files import PING, REPORT, a_world
 

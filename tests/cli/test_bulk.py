@@ -10,7 +10,7 @@ import pytest
 
 from daybell import Client
 from daybell.cli.connection import RecordingClient
-from daybell.client.executions import RetryOutcome
+from daybell.client.retries import RetryOutcome
 from daybell.core.execution import Cancellation, State
 from daybell.core.ids import mint
 from daybell.core.views import Total

@@ -18,7 +18,7 @@ import asyncpg
 import httpx
 import pytest
 
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from daybell.core.masking import WITHHELD
 from tests.cli.answering import answering
 from tests.cli.terminal import Running, daybell

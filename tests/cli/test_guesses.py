@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from daybell.client import Client
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from tests.cli.terminal import Running
 from tests.sdk import secret_app
 from tests.sdk.waiting import eventually

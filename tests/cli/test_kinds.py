@@ -3,7 +3,7 @@
 from typing import Any
 
 from daybell import Client
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from daybell.core.execution import State
 from tests.cli.terminal import Running, daybell
 from tests.sdk.waiting import eventually

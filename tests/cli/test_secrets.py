@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.client.admin import Sealer, new_key
+from daybell.client.sealing import Sealer, new_key
 from daybell.core.limits import SECRET_BYTES_MAX
 from tests.cli.terminal import Typing, daybell
 

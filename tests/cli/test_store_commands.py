@@ -15,7 +15,7 @@ import pytest
 
 from daybell import Client, SchemaError
 from daybell.cli.doctor.report import check_file, check_store, check_tls
-from daybell.client.admin import new_key
+from daybell.client.sealing import new_key
 from daybell.settings import Settings
 from tests.builders import a_secret, steps
 from tests.cli.terminal import Running, daybell, environment

@@ -6,7 +6,6 @@ import pytest
 
 from daybell import Client
 from daybell.cli.doctor.report import check_store, check_stranded, check_tasks
-from daybell.client.explain import find_reason
 from daybell.core.lifecycle import after_unknown
 from daybell.settings import Settings
 from tests.builders import a_worker, apply, claim
@@ -91,7 +90,7 @@ async def test_the_doctor_does_not_call_fine_what_waits_in_vain(tmp_path, monkey
         id = (await opened.enqueue("etl")).id
         before = await check_store(Settings(database_url=url))
         await work(opened.store, rounds=1)
-        because = (await find_reason(opened, str(id))).detail
+        because = (await opened.why(id)).detail
     at_once = partial(check_stranded, patience=NOW)
     monkeypatch.setattr("daybell.cli.doctor.report.check_stranded", at_once)
 

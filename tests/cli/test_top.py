@@ -14,7 +14,7 @@ from rich.console import Console
 
 from daybell import Client
 from daybell.cli.views.dashboard import FRAME_LINES, HEAD_LINES, divide, render_screen
-from daybell.client.explain import Overview, rates_between
+from daybell.client.workers import Overview, rates_between
 from daybell.core.views import Activity, Queue
 from daybell.store.memory import MemoryStore
 from daybell.store.open import store_for

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from daybell import Calendar, Client, RemoteClient, Retry, cron, every
 from daybell.client import wire
-from daybell.client.executions import START, RetryOutcome
+from daybell.client.executions import START
 from daybell.client.remote import messages
+from daybell.client.retries import RetryOutcome
 from daybell.core.access import Quotas, Role
 from daybell.core.execution import LAST, Cancellation, NewLogPart, Revival, State, line_text
 from daybell.core.ids import mint

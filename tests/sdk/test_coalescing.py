@@ -1,17 +1,29 @@
 """Enqueues that come at the same time go to the store together, and fail apart."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from daybell import App, Client, Unavailable
-from daybell.client.executions import Coalescer
+from daybell.client.context import Coalescer
 from daybell.core.execution import Enqueued, State
 from daybell.errors import JobNotFound
 from daybell.store.memory import MemoryStore
+from daybell.store.protocol import Store
 from tests.builders import an_execution
 from tests.engine.faults import FaultyStore
 from tests.engine.virtual import until
+
+
+class SendingStore:
+    """A store that only sends."""
+
+    def __init__(self, send):
+        self.send = send
+
+    async def enqueue(self, tenant, executions, *, repeat, entries):
+        return await self.send(executions, entries, repeat=repeat)
 
 
 @pytest.fixture
@@ -100,7 +112,7 @@ async def test_an_error_of_ours_leaves_nobody_waiting():
             raise ZeroDivisionError
         return [Enqueued(one.id, created=True) for one in executions]
 
-    coalescer = Coalescer(send)
+    coalescer = Coalescer(cast("Store", SendingStore(send)), "default")
     first = asyncio.ensure_future(coalescer.enqueue(an_execution()))
     await asyncio.sleep(0)
     second = asyncio.ensure_future(coalescer.enqueue(an_execution()))
@@ -134,7 +146,7 @@ async def test_a_sender_that_is_cancelled_leaves_nobody_waiting():
         await asyncio.Event().wait()
         return []
 
-    coalescer = Coalescer(send)
+    coalescer = Coalescer(cast("Store", SendingStore(send)), "default")
     waiting = [asyncio.ensure_future(coalescer.enqueue(an_execution())) for _ in range(2)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -168,7 +180,7 @@ async def test_an_error_of_ours_in_one_half_leaves_nobody_waiting_in_the_other()
             raise JobNotFound("one of them")
         raise ZeroDivisionError
 
-    coalescer = Coalescer(send)
+    coalescer = Coalescer(cast("Store", SendingStore(send)), "default")
     waiting = [asyncio.ensure_future(coalescer.enqueue(an_execution())) for _ in range(4)]
 
     async with asyncio.timeout(5):
@@ -187,7 +199,7 @@ async def test_a_group_that_may_have_been_sent_is_split_into_repeats():
             raise JobNotFound("one of them")
         return [Enqueued(one.id) for one in executions]
 
-    coalescer = Coalescer(send)
+    coalescer = Coalescer(cast("Store", SendingStore(send)), "default")
     await asyncio.gather(*(coalescer.enqueue(an_execution()) for _ in range(2)))
 
     assert sent == [(2, False), (2, True), (1, True), (1, True)]

@@ -10,7 +10,7 @@ import pytest
 
 from daybell import App, ExecutionFailed
 from daybell.cli.roles.logs import Lines
-from daybell.client.admin import Sealer, new_key
+from daybell.client.sealing import Sealer, new_key
 from daybell.core.access import NewSecret
 from daybell.core.masking import MASK, WITHHELD
 from daybell.core.references import SECRET_MARK, literal

@@ -319,11 +319,17 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "client/client.py",
-                "self.store.enqueue(self.tenant, executions, repeat=repeat, entries=entries)",
-                "self.store.enqueue(self.tenant, ["
-                "msgspec.structs.replace(one, id=mint()) if repeat else one for one in executions"
-                "])",
+                "client/context.py",
+                "self._tenant, [new for new, _, _ in group], repeat=repeat, entries=entries\n",
+                "self._tenant, [replace(new, id=mint()) if repeat else new"
+                " for new, _, _ in group]\n",
+            ),
+            (
+                "client/context.py",
+                "from daybell.core.units import Seconds\n",
+                "from msgspec.structs import replace\n"
+                "from daybell.core.ids import mint\n"
+                "from daybell.core.units import Seconds\n",
             ),
         ),
     ),

@@ -44,7 +44,7 @@ from daybell.api.requests import (
     validation_error,
 )
 from daybell.client.declarations import read_template
-from daybell.client.jobs import (
+from daybell.client.job_fields import (
     CHOICES,
     OF_COMMAND,
     read_choice,

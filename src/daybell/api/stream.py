@@ -19,7 +19,7 @@ from daybell.api.caller import Caller, TooManyRequests, Viewer, encode
 from daybell.api.contract import ALWAYS, error_response
 from daybell.client import Client, Holder, Shares, set_holder, wire
 from daybell.client.executions import START
-from daybell.client.explain import Overview
+from daybell.client.workers import Overview
 from daybell.core.execution import TERMINAL, LogPart
 from daybell.core.limits import STREAMS_MAX
 from daybell.core.units import Seconds, to_iso

@@ -10,13 +10,11 @@ from typing import Any, Final, Unpack, cast
 
 import msgspec
 
-from daybell.client.explain import describe_lack, find_capable_workers
+from daybell.client.context import ClientContext
 from daybell.client.job_checks import describe_broken_uses, find_mismatched_schedules
-from daybell.client.jobs import (
-    Definitions,
+from daybell.client.job_fields import (
     JobFields,
     check_fields,
-    check_version,
     is_by_code,
     kind_fields,
     plain_options,
@@ -24,8 +22,10 @@ from daybell.client.jobs import (
     read_retries,
     require_choice,
 )
+from daybell.client.jobs import check_version, define_jobs, definition_of
 from daybell.client.requests import read_definition
 from daybell.client.when import check_dependencies
+from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core import payload
 from daybell.core.job import Job, JobDefinition, NewTemplate, Template, check_lines
 from daybell.core.kinds import SETTINGS, read_settings, secrets_of
@@ -50,22 +50,16 @@ from daybell.store.protocol import Store
 # What looks wrong with a job, and is allowed all the same.
 
 
-class Warnings:
-    """The verb of `Client` for what looks wrong with a job."""
-
-    store: Store
-    tenant: str
-
-    async def warnings(self, job: str, *, deleting: bool = False) -> list[str]:
-        """What looks wrong with a job as things are now, in sentences for people; or, of one that
-        is to be deleted or was, what goes wrong without it: who needs it, and whether code brings
-        it back.
-        """
-        if deleting:
-            known = (await self.store.list_versions(self.tenant, job, limit=1)).items[0]
-            return await describe_broken_uses(self.store, self.tenant, known)
-        definition = (await self.store.get_job(self.tenant, job)).definition
-        return await warnings_about(self.store, self.tenant, definition)
+async def warnings(client: ClientContext, job: str, *, deleting: bool = False) -> list[str]:
+    """What looks wrong with a job as things are now, in sentences for people; or, of one that
+    is to be deleted or was, what goes wrong without it: who needs it, and whether code brings
+    it back.
+    """
+    if deleting:
+        known = (await client.store.list_versions(client.tenant, job, limit=1)).items[0]
+        return await describe_broken_uses(client.store, client.tenant, known)
+    definition = (await client.store.get_job(client.tenant, job)).definition
+    return await warnings_about(client.store, client.tenant, definition)
 
 
 async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
@@ -272,67 +266,64 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)  # takes half a surrogate pair, too
 
 
-class Declarations(Definitions):
-    """The verb of `Client` for jobs that files declare, beside those for definitions by hand."""
+async def apply_job(
+    client: ClientContext,
+    name: str,
+    *,
+    author: str = "",
+    expect: int | None = None,
+    dry_run: bool = False,
+    **fields: Unpack[JobFields],
+) -> ApplyOutcome:
+    """Make a job be what is said here, and nothing else. Without a schedule it never runs by
+    itself. One that is like that already is left alone.
 
-    async def apply_job(
-        self,
-        name: str,
-        *,
-        author: str = "",
-        expect: int | None = None,
-        dry_run: bool = False,
-        **fields: Unpack[JobFields],
-    ) -> ApplyOutcome:
-        """Make a job be what is said here, and nothing else. Without a schedule it never runs by
-        itself. One that is like that already is left alone.
-
-        With `expect`, it must be at that version; 0 is for a name that must be new. A job that code
-        defines is refused.
-        """
-        said = cast("JobFields", normalize_fields(fields))
-        how: dict[str, Any] = {"what": "apply_job()", "is_dry": dry_run}
-        definition = await self.definition_of(name, said, is_new=False, **how)
-        there, version = await self._there(definition.name)
-        if expect is not None and there is None and expect != 0:
-            raise VersionConflict(f"there is no job named {shown(name)}, at no version")
-        if there is not None:
-            check_version(there, expect)
-            if is_by_code(there.definition):
-                raise DuplicateKey(
-                    f"job {shown(name)} is defined by code, which says what it is; take another"
-                    " name"
-                )
-        before = None if there is None else build_request(there.definition)
-        after = build_request(definition)
-        warnings = await warnings_about(self.store, self.tenant, definition)
-        if before is not None and is_same_json(before, after):
-            return ApplyOutcome(
-                action=UNCHANGED, before=before, after=after, job=there, warnings=warnings
+    With `expect`, it must be at that version; 0 is for a name that must be new. A job that code
+    defines is refused.
+    """
+    said = cast("JobFields", normalize_fields(fields))
+    how: dict[str, Any] = {"what": "apply_job()", "is_dry": dry_run}
+    definition = await definition_of(client, name, said, is_new=False, **how)
+    there, version = await _there(client, definition.name)
+    if expect is not None and there is None and expect != 0:
+        raise VersionConflict(f"there is no job named {shown(name)}, at no version")
+    if there is not None:
+        check_version(there, expect)
+        if is_by_code(there.definition):
+            raise DuplicateKey(
+                f"job {shown(name)} is defined by code, which says what it is; take another name"
             )
-        if there is None or there.definition.schedules != definition.schedules:
-            definition = await self.definition_of(name, said, **how)
-        await check_dependencies(self.store, self.tenant, definition, is_dry=dry_run)
-        job = there
-        if not dry_run:
-            (job,) = await self.define_jobs(
-                [definition], author=author, expect=version, promote=True
-            )
-        action = CREATED if before is None else CHANGED
-        return ApplyOutcome(action=action, before=before, after=after, job=job, warnings=warnings)
+    before = None if there is None else build_request(there.definition)
+    after = build_request(definition)
+    warnings = await warnings_about(client.store, client.tenant, definition)
+    if before is not None and is_same_json(before, after):
+        return ApplyOutcome(
+            action=UNCHANGED, before=before, after=after, job=there, warnings=warnings
+        )
+    if there is None or there.definition.schedules != definition.schedules:
+        definition = await definition_of(client, name, said, **how)
+    await check_dependencies(client.store, client.tenant, definition, is_dry=dry_run)
+    job = there
+    if not dry_run:
+        (job,) = await define_jobs(
+            client, [definition], author=author, expect=version, promote=True
+        )
+    action = CREATED if before is None else CHANGED
+    return ApplyOutcome(action=action, before=before, after=after, job=job, warnings=warnings)
 
-    async def _there(self, name: str) -> tuple[Job | None, int]:
-        """The job as it is now, and the version that a change follows."""
-        try:
-            job = await self.store.get_job(self.tenant, name)
-            return job, job.version
-        except JobNotFound:
-            pass
-        try:
-            page = await self.store.list_versions(self.tenant, name, limit=1)
-            return None, page.items[0].version
-        except JobNotFound:
-            return None, 0
+
+async def _there(client: ClientContext, name: str) -> tuple[Job | None, int]:
+    """The job as it is now, and the version that a change follows."""
+    try:
+        job = await client.store.get_job(client.tenant, name)
+        return job, job.version
+    except JobNotFound:
+        pass
+    try:
+        page = await client.store.list_versions(client.tenant, name, limit=1)
+        return None, page.items[0].version
+    except JobNotFound:
+        return None, 0
 
 
 def normalize_fields(fields: JobFields) -> dict[str, Any]:
@@ -363,41 +354,39 @@ def diff_versions(before: Job | None, after: Job) -> list[Change]:
 # Templates: jobs with blanks, from which others are made.
 
 
-class Templates:
-    """The verbs of `Client` for templates."""
+async def set_template(
+    client: ClientContext, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
+) -> Template:
+    """Keep a template: an object with `name`, `parameters` and `job`. One of the same name is
+    replaced; jobs that were made from it stay what they are.
 
-    store: Store
-    tenant: str
+    With `expect`, it must be at that version; 0 is for a name that must be new.
+    """
+    new = read_template(value)
+    return await client.store.set_template(client.tenant, new, author=author, expect=expect)
 
-    async def set_template(
-        self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
-    ) -> Template:
-        """Keep a template: an object with `name`, `parameters` and `job`. One of the same name is
-        replaced; jobs that were made from it stay what they are.
 
-        With `expect`, it must be at that version; 0 is for a name that must be new.
-        """
-        new = read_template(value)
-        return await self.store.set_template(self.tenant, new, author=author, expect=expect)
+async def template(client: ClientContext, name: str) -> Template:
+    """A template. Raises TemplateNotFound."""
+    return await client.store.get_template(client.tenant, name)
 
-    async def template(self, name: str) -> Template:
-        """A template. Raises TemplateNotFound."""
-        return await self.store.get_template(self.tenant, name)
 
-    async def templates_page(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[Template]:
-        """Templates, by name."""
-        return await self.store.list_templates(self.tenant, limit=limit, cursor=cursor)
+async def templates_page(
+    client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+) -> Page[Template]:
+    """Templates, by name."""
+    return await client.store.list_templates(client.tenant, limit=limit, cursor=cursor)
 
-    async def templates(self) -> list[Template]:
-        """All templates, by name."""
-        pages = read_pages(lambda at: self.templates_page(limit=PAGE_ITEMS_MAX, cursor=at))
-        return [one async for page in pages for one in page]
 
-    async def delete_template(self, name: str, *, expect: int | None = None) -> None:
-        """Remove a template. Jobs that were made from it stay."""
-        await self.store.delete_template(self.tenant, name, expect=expect)
+async def templates(client: ClientContext) -> list[Template]:
+    """All templates, by name."""
+    pages = read_pages(lambda at: templates_page(client, limit=PAGE_ITEMS_MAX, cursor=at))
+    return [one async for page in pages for one in page]
+
+
+async def delete_template(client: ClientContext, name: str, *, expect: int | None = None) -> None:
+    """Remove a template. Jobs that were made from it stay."""
+    await client.store.delete_template(client.tenant, name, expect=expect)
 
 
 def read_template(value: object) -> NewTemplate:

@@ -10,14 +10,15 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.client import explain
+from daybell.client.context import ClientContext
 from daybell.client.requests import Id, Time, read_id, read_time
 from daybell.client.runs import (
     APPROVAL,
     DECISION,
     RESERVED,
     RunNode,
-    Runs,
     WorkflowRun,
+    run_of,
     select_wait,
     short_name,
 )
@@ -31,7 +32,6 @@ from daybell.core.limits import ARGS_BYTES_MAX, PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.units import Instant
 from daybell.core.views import Page
 from daybell.errors import Conflict, InvalidName, JobNotFound, Unavailable
-from daybell.store.protocol import Store
 
 WORKFLOW: Final = "workflow"
 SOURCE: Final = "daybell"  # of events that do not say where they come from
@@ -86,105 +86,107 @@ def read_decision(
     )
 
 
-class Events:
-    """The verbs of `Client` for events."""
+async def publish(
+    client: ClientContext,
+    name: str,
+    data: Any = None,
+    *,
+    source: str | None = None,
+    id: str | None = None,
+    time: Time | None = None,
+) -> Published:
+    """Tell of an event: what waits for it goes on, and what begins to wait for it within seven
+    days, in executions that exist by now, finds it.
 
-    store: Store
-    tenant: str
+    One of the same source and id that is on record changes nothing.
+    """
+    event = read_event(name, data, source=source, id=id, time=time)
+    return await send(client, event, is_own=id is None)
 
-    async def publish(
-        self,
-        name: str,
-        data: Any = None,
-        *,
-        source: str | None = None,
-        id: str | None = None,
-        time: Time | None = None,
-    ) -> Published:
-        """Tell of an event: what waits for it goes on, and what begins to wait for it within seven
-        days, in executions that exist by now, finds it.
 
-        One of the same source and id that is on record changes nothing.
-        """
-        event = read_event(name, data, source=source, id=id, time=time)
-        return await self.send(event, is_own=id is None)
+async def signal(client: ClientContext, id: Id, name: str, data: Any = None) -> Published:
+    """The same for one execution alone. Raises ExecutionNotFound, or Conflict if it has
+    ended.
 
-    async def signal(self, id: Id, name: str, data: Any = None) -> Published:
-        """The same for one execution alone. Raises ExecutionNotFound, or Conflict if it has
-        ended.
+    A workflow's run passes it on to the node that waits for it, also one of a run inside;
+    Conflict if there is none, or more than one.
+    """
+    return await send(client, read_event(name, data, execution=id), is_own=True)
 
-        A workflow's run passes it on to the node that waits for it, also one of a run inside;
-        Conflict if there is none, or more than one.
-        """
-        return await self.send(read_event(name, data, execution=id), is_own=True)
 
-    async def approve(
-        self,
-        id: Id,
-        name: str = DECISION,
-        *,
-        approved: bool = True,
-        by: str | None = None,
-        note: str | None = None,
-    ) -> Published:
-        """Tell an execution what was decided, which it waits for or will wait for. A workflow's
-        run passes it on, see `signal`.
-        """
-        decision = read_decision(id, name, approved=approved, by=by, note=note)
-        return await self.send(decision, is_own=True)
+async def approve(
+    client: ClientContext,
+    id: Id,
+    name: str = DECISION,
+    *,
+    approved: bool = True,
+    by: str | None = None,
+    note: str | None = None,
+) -> Published:
+    """Tell an execution what was decided, which it waits for or will wait for. A workflow's
+    run passes it on, see `signal`.
+    """
+    decision = read_decision(id, name, approved=approved, by=by, note=note)
+    return await send(client, decision, is_own=True)
 
-    async def send(self, event: NewEvent, *, is_own: bool = False) -> Published:
-        """Keep an event. `is_own`: its id was made here, and nobody else can have sent it."""
-        event, node = await self.addressed(event)
-        return await self.keep(event, node, is_own=is_own)
 
-    async def keep(self, event: NewEvent, node: str | None, *, is_own: bool = False) -> Published:
-        """The same for one that was addressed."""
-        try:
-            found = await self.store.publish(self.tenant, event)
-        except Unavailable:
-            # Perhaps only the answer is lost: then it is on record now.
-            found = await self.store.publish(self.tenant, event)
-            found = replace(found, created=found.created or is_own)
-        return replace(found, execution=event.execution, node=node)
+async def send(client: ClientContext, event: NewEvent, *, is_own: bool = False) -> Published:
+    """Keep an event. `is_own`: its id was made here, and nobody else can have sent it."""
+    event, node = await addressed(client, event)
+    return await keep(client, event, node, is_own=is_own)
 
-    async def addressed(self, event: NewEvent) -> tuple[NewEvent, str | None]:
-        """An event for who is meant by it: what is for a workflow's run is for a node of it, which
-        is named, too. Refuses what would be on record for nothing.
-        """
-        if event.execution is None:
-            return event, None
-        one = (await self.store.get_execution(self.tenant, event.execution)).execution
-        if one.state in TERMINAL:
-            again = "; retry it first" if one.state is State.DEAD else ""
-            raise Conflict(
-                f"execution {one.id} has ended ({one.state}), and waits for nothing{again}"
-            )
-        if not await self._is_run(one):
-            return event, None
-        waits = await self.store.node_waits(self.tenant, one.id, event=event)
-        found = select_wait(one.id, event, waits)
-        return replace(event, execution=found.execution), found.label
 
-    async def _is_run(self, one: Execution) -> bool:
-        if one.state is State.RUNNING and one.worker is None:
-            return True
-        if one.state is State.WAITING and one.reason == FOR_EVENT:
-            return False
-        with suppress(JobNotFound):
-            job = await self.store.get_job(self.tenant, one.job, version=one.version)
-            return explain.effective_definition(one, job.definition).kind == WORKFLOW
+async def keep(
+    client: ClientContext, event: NewEvent, node: str | None, *, is_own: bool = False
+) -> Published:
+    """The same for one that was addressed."""
+    try:
+        found = await client.store.publish(client.tenant, event)
+    except Unavailable:
+        # Perhaps only the answer is lost: then it is on record now.
+        found = await client.store.publish(client.tenant, event)
+        found = replace(found, created=found.created or is_own)
+    return replace(found, execution=event.execution, node=node)
+
+
+async def addressed(client: ClientContext, event: NewEvent) -> tuple[NewEvent, str | None]:
+    """An event for who is meant by it: what is for a workflow's run is for a node of it, which
+    is named, too. Refuses what would be on record for nothing.
+    """
+    if event.execution is None:
+        return event, None
+    one = (await client.store.get_execution(client.tenant, event.execution)).execution
+    if one.state in TERMINAL:
+        again = "; retry it first" if one.state is State.DEAD else ""
+        raise Conflict(f"execution {one.id} has ended ({one.state}), and waits for nothing{again}")
+    if not await _is_run(client, one):
+        return event, None
+    waits = await client.store.node_waits(client.tenant, one.id, event=event)
+    found = select_wait(one.id, event, waits)
+    return replace(event, execution=found.execution), found.label
+
+
+async def _is_run(client: ClientContext, one: Execution) -> bool:
+    if one.state is State.RUNNING and one.worker is None:
+        return True
+    if one.state is State.WAITING and one.reason == FOR_EVENT:
         return False
+    with suppress(JobNotFound):
+        job = await client.store.get_job(client.tenant, one.job, version=one.version)
+        return explain.effective_definition(one, job.definition).kind == WORKFLOW
+    return False
 
-    async def events(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[Event]:
-        """Events that are on record, those that came last first."""
-        return await self.store.list_events(self.tenant, limit=limit, cursor=cursor)
 
-    async def steps(self, id: Id) -> list[Step]:
-        """What an execution has done durably, in its order."""
-        return await self.store.steps(self.tenant, read_id(id))
+async def events(
+    client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+) -> Page[Event]:
+    """Events that are on record, those that came last first."""
+    return await client.store.list_events(client.tenant, limit=limit, cursor=cursor)
+
+
+async def steps(client: ClientContext, id: Id) -> list[Step]:
+    """What an execution has done durably, in its order."""
+    return await client.store.steps(client.tenant, read_id(id))
 
 
 # What happened to an execution, in the order that it happened.
@@ -204,22 +206,19 @@ class ExecutionHistory(msgspec.Struct, frozen=True, kw_only=True):
     timeline: list[dict[str, Any]]
 
 
-class Timelines(Runs):
-    """The part of `Client` that tells of one execution all at once."""
-
-    async def story(self, id: Id) -> ExecutionHistory:
-        """One execution, with its steps or nodes, and what happened to it."""
-        known = read_id(id)
-        detail = await self.store.get_execution(self.tenant, known)
-        steps = await self.store.steps(self.tenant, known)
-        run = await self.run_of(detail.execution, detail.attempts)
-        return ExecutionHistory(
-            detail=detail,
-            steps=steps,
-            run=run,
-            told_steps=encode_steps(steps, detail.execution),
-            timeline=timeline(detail, run, steps),
-        )
+async def story(client: ClientContext, id: Id) -> ExecutionHistory:
+    """One execution, with its steps or nodes, and what happened to it."""
+    known = read_id(id)
+    detail = await client.store.get_execution(client.tenant, known)
+    steps = await client.store.steps(client.tenant, known)
+    run = await run_of(client, detail.execution, detail.attempts)
+    return ExecutionHistory(
+        detail=detail,
+        steps=steps,
+        run=run,
+        told_steps=encode_steps(steps, detail.execution),
+        timeline=timeline(detail, run, steps),
+    )
 
 
 def timeline(

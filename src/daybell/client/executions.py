@@ -1,27 +1,35 @@
-"""Executions: submission under chosen ids, filters, cancellation and retry of many, dead letters,
-and logs.
-"""
+"""Executions: enqueueing, search, cancellation, dead letters, and logs."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from enum import StrEnum
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Final, Protocol, Unpack, cast
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from daybell.client.jobs import suggest_similar_job
+from daybell.client.context import ClientContext
+from daybell.client.job_checks import (
+    check_calls,
+    checked_calls,
+    describe_missing_job,
+    is_no_workflow,
+    params_of,
+)
 from daybell.client.requests import (
     BOUNDS,
+    MANY_OPTIONS,
+    ONE_OPTIONS,
     EnqueueOptions,
     Filters,
     Id,
     Time,
+    check_options,
+    copies,
     id_in,
     read_ago,
     read_args,
@@ -38,82 +46,176 @@ from daybell.core.execution import (
     Cancellation,
     Enqueued,
     Execution,
+    ExecutionDetail,
     LogPart,
     NewExecution,
     Revival,
     State,
 )
 from daybell.core.ids import mint, mint_many
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_key, check_name
+from daybell.core.limits import (
+    ENQUEUE_BATCH_MAX,
+    PAGE_ITEMS_DEFAULT,
+    PAGE_ITEMS_MAX,
+    check_key,
+    check_name,
+)
 from daybell.core.units import Instant, to_iso
-from daybell.core.views import ExecutionFilter, Health, Page, Total, total_of
+from daybell.core.views import Content, Counts, ExecutionFilter, Health, Page, Total, total_of
 from daybell.errors import (
     Conflict,
-    DaybellError,
-    DuplicateKey,
+    ExecutionNotFound,
     InvalidName,
+    JobNotFound,
     NotFound,
-    QuotaExceeded,
     Unavailable,
     UsageError,
     shown,
 )
 from daybell.store.protocol import Store
-from daybell.store.shares import set_holder
 
-# Executions whose ids the caller chose, so that sending them twice creates them once.
-
-# Of a UUIDv7, without its time, version and variant: twelve bits, and after the variant the rest.
-_REST_BITS: Final = 62
-_FREE_BITS: Final = 12 + _REST_BITS
+# Enqueueing, with ids that the client or its caller chose: sending them twice creates them once.
 
 
-class Submissions:
-    """The verbs of `Client` for executions that were read before, with ids of their own."""
+class EnqueuedMany(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to many enqueues at once. What was streamed is counted, but not listed."""
 
-    store: Store
-    tenant: str
-    _coalescer: Coalescer
+    count: int
+    executions: tuple[Enqueued, ...] = ()
 
-    async def _enqueue(
-        self, executions: Sequence[NewExecution], entries: Sequence[NewAuditEntry] = ()
-    ) -> list[Enqueued]:
-        raise NotImplementedError  # see `Client`
 
-    async def check_calls(self, executions: Sequence[NewExecution]) -> None:
-        raise NotImplementedError  # see `WorkflowCalls`
+async def enqueue(
+    client: ClientContext,
+    job: str,
+    args: Arguments | None = None,
+    *,
+    unique_key: str | None = None,
+    parent: UUID | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> Enqueued:
+    """Ask for one execution of a job. Once this has answered, it is on disk.
 
-    async def submit(
-        self, new: NewExecution, *, repeat: bool = False, entry: NewAuditEntry | None = None
-    ) -> Enqueued:
-        """Ask for one execution. `repeat` says that it may have been asked for before; `entry`
-        tells the audit log of it, in the same transaction.
-        """
-        if not repeat:
-            await self.check_calls([new])
-            async with suggest_similar_job(self.store, self.tenant, new.job):
-                return await self._coalescer.enqueue(new, entry)
-        (answer,) = await self.submit_many([new], repeat=True, entry=entry)
-        return answer
+    A `unique_key` that an unfinished execution of the job holds answers with that execution
+    and `created=False`. Those that come at the same time go to the store together.
+    """
+    check_options(options, ONE_OPTIONS, "enqueue()")
+    new = read_pattern(
+        job,
+        args=read_args(args),
+        unique_key=None if unique_key is None else check_key(unique_key),
+        parent=parent,
+        **options,
+    )
+    return await submit(client, new)
 
-    async def submit_many(
-        self,
-        executions: Sequence[NewExecution],
-        *,
-        repeat: bool = False,
-        entry: NewAuditEntry | None = None,
-    ) -> list[Enqueued]:
-        """Ask for executions, all or nothing. `repeat` and `entry` as above."""
-        entries = () if entry is None else (entry,)
-        if not repeat:
-            await self.check_calls(executions)
+
+async def enqueue_many(
+    client: ClientContext,
+    job: str,
+    args: Iterable[Arguments],
+    *,
+    parent: UUID | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> EnqueuedMany:
+    """Ask for one execution per item, all or nothing.
+
+    Up to 10,000 are one batch, and each is answered for. More are streamed in one
+    transaction, in flat memory: then a generator is read by the store, perhaps in a thread of
+    its own. A stream that ended in Unavailable cannot be sent again; it is raised unless the
+    stream turns out to have been committed.
+    """
+    check_options(options, MANY_OPTIONS, "enqueue_many()")
+    pattern = read_pattern(job, parent=parent, **options)
+    rest = iter(args)
+    head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
+    if len(head) <= ENQUEUE_BATCH_MAX:
+        answers = await submit_many(client, list(copies(pattern, head)))
+        return EnqueuedMany(count=len(answers), executions=tuple(answers))
+    stream = copies(pattern, chain(head, rest))
+    checked = checked_calls(client, await params_of(client, job), stream)
+    return EnqueuedMany(count=await _load(client, checked))
+
+
+async def submit(
+    client: ClientContext,
+    new: NewExecution,
+    *,
+    repeat: bool = False,
+    entry: NewAuditEntry | None = None,
+) -> Enqueued:
+    """Ask for one execution. `repeat` says that it may have been asked for before; `entry`
+    tells the audit log of it, in the same transaction.
+    """
+    if not repeat:
+        if not is_no_workflow(client, new.job):
+            await check_calls(client, [new])
+        try:
+            return await client.coalescer.enqueue(new, entry)
+        except JobNotFound as error:
+            raise await describe_missing_job(client, new.job, error) from None
+    (answer,) = await submit_many(client, [new], repeat=True, entry=entry)
+    return answer
+
+
+async def submit_many(
+    client: ClientContext,
+    executions: Sequence[NewExecution],
+    *,
+    repeat: bool = False,
+    entry: NewAuditEntry | None = None,
+) -> list[Enqueued]:
+    """Ask for executions, all or nothing. `repeat` and `entry` as above."""
+    entries = () if entry is None else (entry,)
+    if not repeat:
+        await check_calls(client, executions)
+        try:
+            return await _send_batch(client, executions, entries)
+        except JobNotFound as error:
             jobs = {new.job for new in executions}
-            # Of several, it is not known here which one is not there.
-            async with suggest_similar_job(
-                self.store, self.tenant, jobs.pop() if len(jobs) == 1 else ""
-            ):
-                return await self._enqueue(executions, entries)
-        return await self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)
+            if len(jobs) > 1:  # the store does not say which one is missing
+                raise
+            raise await describe_missing_job(client, jobs.pop(), error) from None
+    return await client.store.enqueue(client.tenant, executions, repeat=True, entries=entries)
+
+
+async def _send_batch(
+    client: ClientContext, executions: Sequence[NewExecution], entries: Sequence[NewAuditEntry] = ()
+) -> list[Enqueued]:
+    try:
+        return await client.store.enqueue(client.tenant, executions, entries=entries)
+    except Unavailable as error:
+        if not error.was_sent:
+            raise
+        # Perhaps it was committed and only the answer is lost: the ids tell.
+        return await client.store.enqueue(client.tenant, executions, repeat=True, entries=entries)
+
+
+async def _load(client: ClientContext, executions: Iterable[NewExecution]) -> int:
+    last: UUID | None = None
+    count = 0
+
+    def counted() -> Iterator[NewExecution]:
+        nonlocal count, last
+        for one in executions:
+            last = one.id
+            count += 1
+            yield one
+
+    try:
+        return await client.store.load(client.tenant, counted())
+    except Unavailable:
+        # The stream cannot be read again. But it was all or nothing, so its last one tells.
+        if last is None or not await _exists(client, last):
+            raise
+        return count
+
+
+async def _exists(client: ClientContext, id: UUID) -> bool:
+    try:
+        await client.store.get_execution(client.tenant, id)
+    except NotFound:
+        return False
+    return True
 
 
 def read_execution(
@@ -126,13 +228,13 @@ def read_execution(
     **options: Unpack[EnqueueOptions],
 ) -> NewExecution:
     """What people write about one execution, as a store takes it."""
-    pattern = read_pattern(job, **options)
-    return replace(
-        pattern,
-        id=pattern.id if id is None else id,
+    return read_pattern(
+        job,
+        id=id,
         args=read_args(args),
         unique_key=None if unique_key is None else check_key(unique_key),
         parent=parent,
+        **options,
     )
 
 
@@ -161,6 +263,11 @@ def is_job_name(text: str) -> bool:
     return True
 
 
+# Of a UUIDv7, without its time, version and variant: twelve bits, and after the variant the rest.
+_REST_BITS: Final = 62
+_FREE_BITS: Final = 12 + _REST_BITS
+
+
 def derive_id(id: UUID, *what: object, rank: int = 0, rank_bits: int = 0) -> UUID:
     """An id that follows from another one, and from what it is for.
 
@@ -175,25 +282,83 @@ def derive_id(id: UUID, *what: object, rank: int = 0, rank_bits: int = 0) -> UUI
     return UUID(int=id.int >> 80 << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | rest)
 
 
-# Filters of executions as stores take them: with ids for names, and times for lengths of time.
+def clone_execution(old: Execution, request: UUID | None = None) -> NewExecution:
+    """A new execution like one that has ended. Its id may follow from that of a request."""
+    return NewExecution(
+        id=mint() if request is None else derive_id(request, "again", old.id),
+        job=old.job,
+        args=old.args,
+        queue=old.queue,
+        priority=old.priority,
+        expires_in=None if old.expires_at is None else old.expires_at - old.run_at,
+        unique_key=old.unique_key,
+        retries=old.retries,
+        timeout=old.timeout,
+        gate=old.gate,
+        scheduled_for=old.scheduled_for,
+        schedule=old.schedule,
+        parent=old.parent,
+    )
 
 
-async def resolve_filter(store: Store, tenant: str, filters: Filters) -> ExecutionFilter:
-    """Return which executions are asked for. A job may be given by its id, a worker by its name.
+# Executions by id and by filter.
+
+
+async def execution(client: ClientContext, id: Id) -> ExecutionDetail:
+    """One execution, with its ended attempts."""
+    return await client.store.get_execution(client.tenant, read_id(id))
+
+
+async def executions(
+    client: ClientContext,
+    *,
+    limit: int = PAGE_ITEMS_DEFAULT,
+    cursor: str | None = None,
+    **filters: Unpack[Filters],
+) -> Page[Execution]:
+    """Executions, newest first. A status is a state, or "pending": not started, not ended.
+
+    A page of a search by content (`args`, `unique_key`, `error`, `ended_since`, `ended_until`)
+    may be short or empty, and its cursor continues the search.
+    """
+    asked = await where(client, **filters)
+    return await client.store.list_executions(client.tenant, asked, limit=limit, cursor=cursor)
+
+
+async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
+    """Count executions by state. A count reads 10,000 of a kind: of the states in `at_least`
+    there may be more.
+    """
+    asked = await where(client, **filters)
+    content = asked.content
+    if content is None or content.workers is None:
+        return await client.store.count_executions(client.tenant, asked)
+    rest = replace(content, workers=None)
+    counts, at_least = Counter[State](), set[State]()
+    for worker in content.workers:
+        one = replace(asked, worker=worker, content=None if rest == Content() else rest)
+        found = await client.store.count_executions(client.tenant, one)
+        counts.update(found)
+        at_least |= found.at_least
+    return Counts(counts, at_least=at_least)
+
+
+async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionFilter:
+    """Return filters as the store takes them. A job may be given by its id, a worker by its name.
 
     Raises JobNotFound for an unknown id, NotFound for an unknown name of a worker.
     """
     given: dict[str, Any] = {**filters}
     job = None if given.get("job") is None else id_in(given["job"])
     if job is not None:
-        given["job"] = (await store.find_job(tenant, job, or_deleted=True)).name
+        given["job"] = (await client.store.find_job(client.tenant, job, or_deleted=True)).name
     worker = given.get("worker")
     if worker is not None and id_in(worker) is None:
-        known = await find_workers(store, tenant, worker)
+        known = await find_workers(client.store, client.tenant, worker)
         # One of them is a condition of its own; several are compared with what is read.
         given["worker"] = next(iter(known)) if len(known) == 1 else None
         given["workers"] = known if len(known) > 1 else None
-    now = await now_for(store, *(given.get(name) for name in BOUNDS))
+    now = await now_for(client.store, *(given.get(name) for name in BOUNDS))
     return read_filter(now=now, **given)
 
 
@@ -287,243 +452,6 @@ def _read_place(cursor: str | None) -> tuple[int, str | None]:
     return int(number), rest
 
 
-# Dead letters: executions out of tries, and what a person decides about them, one or many.
-
-ProgressCallback = Callable[[int], object]  # told how many more were seen to
-
-
-def ignore_progress(_: int) -> None:
-    """For those who need not be told."""
-
-
-class DeadLetters:
-    """The verbs of `Client` for dead executions that no person has decided on.
-
-    Those for many take ids, or filters; with neither, all.
-    """
-
-    store: Store
-    tenant: str
-
-    async def dead_letters(
-        self,
-        *,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-        **filters: Unpack[Filters],
-    ) -> Page[Execution]:
-        """Dead letters, newest first."""
-        where = await self._letters(filters)
-        return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
-
-    async def count_dead_letters(self, **filters: Unpack[Filters]) -> Total:
-        """How many there are."""
-        return await self._count([await self._letters(filters)])
-
-    async def _letters(self, filters: Filters) -> ExecutionFilter:
-        check_no_status(filters)
-        where = await resolve_filter(self.store, self.tenant, filters)
-        return replace(where, dead_letters=True)
-
-    async def _count(self, wheres: Sequence[ExecutionFilter]) -> Total:
-        raise NotImplementedError  # see `Bulk`
-
-    async def discard(self, id: Id) -> None:
-        """Take an execution off the dead-letter list. It stays in history."""
-        (was_listed,) = await self.store.discard(self.tenant, [read_id(id)])
-        if not was_listed:
-            found = await self.store.get_execution(self.tenant, read_id(id))
-            raise Conflict(
-                f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
-            )
-
-    async def retry_dead_letters(
-        self,
-        ids: Iterable[Id] | None = None,
-        *,
-        sweep: Sweep | None = None,
-        on_step: ProgressCallback = ignore_progress,
-        **filters: Unpack[Filters],
-    ) -> Counter[Revival]:
-        """Run many again, their tries counted anew; answers how many went which way."""
-        answers: Counter[Revival] = Counter()
-        async for some in self._chosen(ids, filters, sweep):
-            answers.update(await self.store.revive(self.tenant, some))
-            on_step(len(some))
-        return answers
-
-    async def discard_dead_letters(
-        self,
-        ids: Iterable[Id] | None = None,
-        *,
-        sweep: Sweep | None = None,
-        on_step: ProgressCallback = ignore_progress,
-        **filters: Unpack[Filters],
-    ) -> tuple[int, int]:
-        """Take many off the list; answers how many were on it, and how many were not."""
-        listed = seen = 0
-        async for some in self._chosen(ids, filters, sweep):
-            listed += sum(await self.store.discard(self.tenant, some))
-            seen += len(some)
-            on_step(len(some))
-        return listed, seen - listed
-
-    async def _chosen(
-        self, ids: Iterable[Id] | None, filters: Filters, sweep: Sweep | None
-    ) -> AsyncGenerator[Sequence[UUID]]:
-        """The ids, in batches that a store takes."""
-        if ids is not None:
-            wanted = [read_id(id) for id in ids]
-            for start in range(0, len(wanted), PAGE_ITEMS_MAX):
-                yield wanted[start : start + PAGE_ITEMS_MAX]
-            return
-        where = await self._letters(filters)
-        async for page in sweep_pages(self.store, self.tenant, [where], sweep):
-            yield [one.id for one in page]
-
-
-def check_no_status(filters: Filters) -> None:
-    """Refuse a status: a dead letter has the one, and another would find nothing."""
-    if filters.get("status") is not None:
-        raise UsageError("dead letters are all dead; leave status out", field="status")
-
-
-UNFINISHED_STATES: Final = frozenset(State) - TERMINAL
-RETRYABLE_STATES: Final = frozenset({State.DEAD, State.CANCELLED})
-
-
-class RetryOutcome(StrEnum):
-    """What became of one that should run again."""
-
-    REVIVED = "revived"  # the dead execution itself
-    RENEWED = "renewed"  # a new execution with the same arguments
-    KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
-    OVER_QUOTA = "over_quota"  # the tenant's quota has no room for it now
-    CHANGED = "changed"  # it was not what it had been any more
-    NEEDS_FORCE = "needs_force"  # it has succeeded or was discarded: only `force` runs it again
-    NOT_RETRYABLE = "not_retryable"  # it has not ended, was skipped, or is a node of a run
-    REFUSED = "refused"  # its job is gone, or no longer takes it
-    UNKNOWN = "unknown"
-
-
-class ExecutionsByFilter:
-    """The verbs of `Client` for all executions that filters let through.
-
-    They go through what is there, newest first and in batches, and pass over what comes later.
-    """
-
-    store: Store
-    tenant: str
-
-    async def where(self, **filters: Unpack[Filters]) -> ExecutionFilter:
-        """Return filters as the store takes them."""
-        return await resolve_filter(self.store, self.tenant, filters)
-
-    async def submit_many(
-        self, executions: Sequence[NewExecution], *, repeat: bool = False
-    ) -> list[Enqueued]:
-        raise NotImplementedError  # see `Submissions`
-
-    async def rerun_cancelled(
-        self, olds: Sequence[Execution], request: UUID | None, *, repeat: bool
-    ) -> tuple[list[Execution], int]:
-        raise NotImplementedError  # see `Workflows`
-
-    async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
-        """How many `cancel_many` would cancel."""
-        return await self._count([restrict_to_unfinished(await self.where(**filters))])
-
-    async def cancel_many(
-        self,
-        *,
-        sweep: Sweep | None = None,
-        on_step: ProgressCallback = ignore_progress,
-        **filters: Unpack[Filters],
-    ) -> Counter[Cancellation]:
-        """Cancel what has not ended; answers how many went which way."""
-        where = restrict_to_unfinished(await self.where(**filters))
-        return await self._cancel_where(where, on_step, sweep)
-
-    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
-        """How many `retry_many` would run again."""
-        return await self._count(split_retryable(await self.where(**filters), force=force))
-
-    async def retry_many(
-        self,
-        *,
-        force: bool = False,
-        request: UUID | None = None,
-        repeat: bool = False,
-        sweep: Sweep | None = None,
-        on_step: ProgressCallback = ignore_progress,
-        **filters: Unpack[Filters],
-    ) -> Counter[RetryOutcome]:
-        """Run ended ones again, each as `retry` would; answers how many went which way.
-
-        Without a status only dead ones are meant: others become new executions, again with every
-        call. So cancelled ones have to be named, and succeeded ones need `force` as well.
-        `request` and `repeat` are as `retry` has them.
-        """
-        answers: Counter[RetryOutcome] = Counter()
-        wheres = split_retryable(await self.where(**filters), force=force)
-        async for some in sweep_pages(self.store, self.tenant, wheres, sweep):
-            dead = [one.id for one in some if is_dead_letter(one)]
-            others = await load_truncated(
-                self.store, self.tenant, (one for one in some if not is_dead_letter(one))
-            )
-            revivals = await self.store.revive(self.tenant, dead) if dead else []
-            answers.update(RETRY_OUTCOMES[answer] for answer in revivals)
-            others, begun = await self.rerun_cancelled(others, request, repeat=repeat)
-            answers += Counter({RetryOutcome.RENEWED: begun})
-            news = [clone_execution(one, request) for one in others]
-            answers += await self._renew(news, repeat=repeat)
-            on_step(len(some))
-        return answers
-
-    async def _renew(
-        self, executions: Sequence[NewExecution], *, repeat: bool = False
-    ) -> Counter[RetryOutcome]:
-        if not executions:
-            return Counter()
-        try:
-            made = await self.submit_many(executions, repeat=repeat)
-        except Unavailable:
-            raise
-        except DaybellError as error:
-            # One of them is at fault, and the batch was all or nothing: by halves, then.
-            is_full = isinstance(error, QuotaExceeded)
-            if len(executions) == 1:
-                return Counter({RetryOutcome.OVER_QUOTA if is_full else RetryOutcome.REFUSED: 1})
-            # As repeats: the refusal may be the answer to the second of two tries.
-            middle = len(executions) // 2
-            first = await self._renew(executions[:middle], repeat=True)
-            if first[RetryOutcome.OVER_QUOTA]:
-                return first + Counter({RetryOutcome.OVER_QUOTA: len(executions) - middle})
-            return first + await self._renew(executions[middle:], repeat=True)
-        return Counter(
-            RetryOutcome.RENEWED if one.created else RetryOutcome.KEY_HELD for one in made
-        )
-
-    async def _cancel_where(
-        self,
-        where: ExecutionFilter,
-        on_step: ProgressCallback = ignore_progress,
-        sweep: Sweep | None = None,
-    ) -> Counter[Cancellation]:
-        answers: Counter[Cancellation] = Counter()
-        async for some in sweep_pages(self.store, self.tenant, [where], sweep):
-            answers.update(await self.store.cancel(self.tenant, [one.id for one in some]))
-            on_step(len(some))
-        return answers
-
-    async def _count(self, wheres: Sequence[ExecutionFilter]) -> Total:
-        if any(where.content is not None for where in wheres):
-            found = sweep_pages(self.store, self.tenant, wheres)
-            return Total(sum([len(some) async for some in found]))
-        counts = [await self.store.count_executions(self.tenant, where) for where in wheres]
-        return total_of(one.total for one in counts)
-
-
 def page_reader(
     store: Store, tenant: str, where: ExecutionFilter
 ) -> Callable[[str | None], Awaitable[Page[Execution]]]:
@@ -539,28 +467,79 @@ async def load_truncated(store: Store, tenant: str, found: Iterable[Execution]) 
     ]
 
 
-def is_dead_letter(execution: Execution) -> bool:
-    """Whether it is dead and no person has decided on it."""
-    return execution.state is State.DEAD and not execution.is_discarded
+async def count_matching(client: ClientContext, wheres: Sequence[ExecutionFilter]) -> Total:
+    if any(where.content is not None for where in wheres):
+        found = sweep_pages(client.store, client.tenant, wheres)
+        return Total(sum([len(some) async for some in found]))
+    counts = [await client.store.count_executions(client.tenant, where) for where in wheres]
+    return total_of(one.total for one in counts)
 
 
-def clone_execution(old: Execution, request: UUID | None = None) -> NewExecution:
-    """A new execution like one that has ended. Its id may follow from that of a request."""
-    return NewExecution(
-        id=mint() if request is None else derive_id(request, "again", old.id),
-        job=old.job,
-        args=old.args,
-        queue=old.queue,
-        priority=old.priority,
-        expires_in=None if old.expires_at is None else old.expires_at - old.run_at,
-        unique_key=old.unique_key,
-        retries=old.retries,
-        timeout=old.timeout,
-        gate=old.gate,
-        scheduled_for=old.scheduled_for,
-        schedule=old.schedule,
-        parent=old.parent,
-    )
+# Cancellation.
+
+
+UNFINISHED_STATES: Final = frozenset(State) - TERMINAL
+ProgressCallback = Callable[[int], object]  # told how many more were seen to
+
+
+def ignore_progress(_: int) -> None:
+    """For those who need not be told."""
+
+
+async def cancel(client: ClientContext, id: Id) -> Cancellation:
+    """Cancel an execution: at once if it has not started, else by asking it to stop."""
+    (answer,) = await client.store.cancel(client.tenant, [read_id(id)])
+    if answer is Cancellation.UNKNOWN:
+        raise ExecutionNotFound(f"no execution {id}")
+    return answer
+
+
+async def cancel_picked(client: ClientContext, ids: Iterable[Id]) -> Counter[Cancellation]:
+    """Cancel these; answers how many went which way. One that cannot be stops no other."""
+    answers: Counter[Cancellation] = Counter()
+    for some in split_batches(ids):
+        answers.update(await client.store.cancel(client.tenant, some))
+    return answers
+
+
+def split_batches(ids: Iterable[Id]) -> Iterable[Sequence[UUID]]:
+    wanted = list(dict.fromkeys(read_id(id) for id in ids))
+    for start in range(0, len(wanted), PAGE_ITEMS_MAX):
+        yield wanted[start : start + PAGE_ITEMS_MAX]
+
+
+async def count_cancellable(client: ClientContext, **filters: Unpack[Filters]) -> Total:
+    """How many `cancel_many` would cancel."""
+    return await count_matching(client, [restrict_to_unfinished(await where(client, **filters))])
+
+
+async def cancel_many(
+    client: ClientContext,
+    *,
+    sweep: Sweep | None = None,
+    on_step: ProgressCallback = ignore_progress,
+    **filters: Unpack[Filters],
+) -> Counter[Cancellation]:
+    """Cancel what has not ended; answers how many went which way."""
+    unfinished = restrict_to_unfinished(await where(client, **filters))
+    return await cancel_where(client, unfinished, on_step, sweep)
+
+
+async def cancel_where(
+    client: ClientContext,
+    where: ExecutionFilter,
+    on_step: ProgressCallback = ignore_progress,
+    sweep: Sweep | None = None,
+) -> Counter[Cancellation]:
+    answers: Counter[Cancellation] = Counter()
+    async for some in sweep_pages(client.store, client.tenant, [where], sweep):
+        answers.update(await client.store.cancel(client.tenant, [one.id for one in some]))
+        on_step(len(some))
+    return answers
+
+
+def count_cancelled(answers: Counter[Cancellation]) -> int:
+    return answers[Cancellation.CANCELLED] + answers[Cancellation.REQUESTED]
 
 
 def restrict_to_unfinished(where: ExecutionFilter) -> ExecutionFilter:
@@ -568,170 +547,134 @@ def restrict_to_unfinished(where: ExecutionFilter) -> ExecutionFilter:
     states = UNFINISHED_STATES if where.states is None else where.states & UNFINISHED_STATES
     if not states:
         raise UsageError(
-            f"what is {_join_states(where.states or ())} has ended and cannot be cancelled",
+            f"what is {join_states(where.states or ())} has ended and cannot be cancelled",
             field="status",
         )
     return replace(where, states=states)
 
 
-def split_retryable(where: ExecutionFilter, *, force: bool) -> list[ExecutionFilter]:
-    """A filter for each state that can be retried: of the dead, only letters unless forced."""
-    allowed = RETRYABLE_STATES | {State.SUCCEEDED} if force else RETRYABLE_STATES
-    states = frozenset({State.DEAD}) if where.states is None else where.states
-    if others := states - allowed:
-        more = "" if force else ", and succeeded ones with force"
-        raise UsageError(
-            f"what is {_join_states(others)} cannot be retried; dead and cancelled ones can{more}",
-            field="status",
-        )
-    return [
-        replace(where, states=frozenset({state}), dead_letters=state is State.DEAD and not force)
-        for state in sorted(states)
-    ]
-
-
-def _join_states(states: Iterable[State]) -> str:
+def join_states(states: Iterable[State]) -> str:
     return " or ".join(sorted(states))
 
 
-RETRY_OUTCOMES: Final = {
-    Revival.REVIVED: RetryOutcome.REVIVED,
-    Revival.KEY_HELD: RetryOutcome.KEY_HELD,
-    Revival.OVER_QUOTA: RetryOutcome.OVER_QUOTA,
-    Revival.NOT_LISTED: RetryOutcome.CHANGED,  # it was when it was looked up
-    Revival.UNKNOWN: RetryOutcome.CHANGED,
-}
+# Dead letters: executions out of tries. Operations on many take ids, or filters; with neither, all.
 
 
-# What the client answers, where the store's own answer is not enough.
+def is_dead_letter(execution: Execution) -> bool:
+    """Whether it is dead and no person has decided on it."""
+    return execution.state is State.DEAD and not execution.is_discarded
 
 
-class EnqueuedMany(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to many enqueues at once. What was streamed is counted, but not listed."""
-
-    count: int
-    executions: tuple[Enqueued, ...] = ()
-
-
-def key_held_error(execution: Execution) -> DuplicateKey:
-    return DuplicateKey(
-        f"another unfinished execution of {execution.job} holds the unique key of {execution.id};"
-        " wait for its end, or cancel it"
-    )
+async def dead_letters(
+    client: ClientContext,
+    *,
+    limit: int = PAGE_ITEMS_DEFAULT,
+    cursor: str | None = None,
+    **filters: Unpack[Filters],
+) -> Page[Execution]:
+    """Dead letters, newest first."""
+    where = await _letters(client, filters)
+    return await client.store.list_executions(client.tenant, where, limit=limit, cursor=cursor)
 
 
-# What executions said while they ran.
+async def count_dead_letters(client: ClientContext, **filters: Unpack[Filters]) -> Total:
+    """How many there are."""
+    return await count_matching(client, [await _letters(client, filters)])
+
+
+async def _letters(client: ClientContext, filters: Filters) -> ExecutionFilter:
+    check_no_status(filters)
+    return replace(await where(client, **filters), dead_letters=True)
+
+
+async def discard(client: ClientContext, id: Id) -> None:
+    """Take an execution off the dead-letter list. It stays in history."""
+    (was_listed,) = await client.store.discard(client.tenant, [read_id(id)])
+    if not was_listed:
+        found = await client.store.get_execution(client.tenant, read_id(id))
+        raise Conflict(
+            f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
+        )
+
+
+async def retry_dead_letters(
+    client: ClientContext,
+    ids: Iterable[Id] | None = None,
+    *,
+    sweep: Sweep | None = None,
+    on_step: ProgressCallback = ignore_progress,
+    **filters: Unpack[Filters],
+) -> Counter[Revival]:
+    """Run many again, their tries counted anew; answers how many went which way."""
+    answers: Counter[Revival] = Counter()
+    async for some in _chosen(client, ids, filters, sweep):
+        answers.update(await client.store.revive(client.tenant, some))
+        on_step(len(some))
+    return answers
+
+
+async def discard_dead_letters(
+    client: ClientContext,
+    ids: Iterable[Id] | None = None,
+    *,
+    sweep: Sweep | None = None,
+    on_step: ProgressCallback = ignore_progress,
+    **filters: Unpack[Filters],
+) -> tuple[int, int]:
+    """Take many off the list; answers how many were on it, and how many were not."""
+    listed = seen = 0
+    async for some in _chosen(client, ids, filters, sweep):
+        listed += sum(await client.store.discard(client.tenant, some))
+        seen += len(some)
+        on_step(len(some))
+    return listed, seen - listed
+
+
+async def _chosen(
+    client: ClientContext, ids: Iterable[Id] | None, filters: Filters, sweep: Sweep | None
+) -> AsyncGenerator[Sequence[UUID]]:
+    """The ids, in batches that a store takes."""
+    if ids is not None:
+        wanted = [read_id(id) for id in ids]
+        for start in range(0, len(wanted), PAGE_ITEMS_MAX):
+            yield wanted[start : start + PAGE_ITEMS_MAX]
+        return
+    where = await _letters(client, filters)
+    async for page in sweep_pages(client.store, client.tenant, [where], sweep):
+        yield [one.id for one in page]
+
+
+def check_no_status(filters: Filters) -> None:
+    """Refuse a status: a dead letter has the one, and another would find nothing."""
+    if filters.get("status") is not None:
+        raise UsageError("dead letters are all dead; leave status out", field="status")
+
+
+# Logs.
+
 
 # A part may be as large as an attempt's whole log: a handful at a time is enough of them.
 PARTS_PER_READ: Final = 10
-
 START: Final = (0, 0)  # before the first part of the first attempt
 
 
-class Logs:
-    """The verbs of `Client` for logs."""
+async def log(
+    client: ClientContext, id: Id, *, after: tuple[int, int] = START, limit: int = PARTS_PER_READ
+) -> list[LogPart]:
+    """Parts of an execution's log by attempt and number, beginning after such a pair.
 
-    store: Store
-    tenant: str
-
-    async def log(
-        self, id: Id, *, after: tuple[int, int] = START, limit: int = PARTS_PER_READ
-    ) -> list[LogPart]:
-        """Parts of an execution's log by attempt and number, beginning after such a pair.
-
-        Empty for an execution that said nothing, and for one that is unknown.
-        """
-        return await self.store.read_log(self.tenant, read_id(id), after=after, limit=limit)
-
-    async def log_parts(self, id: Id, *, after: tuple[int, int] = START) -> AsyncGenerator[LogPart]:
-        """All parts that there are by now, a few in memory at a time."""
-        while parts := await self.log(id, after=after):
-            for part in parts:
-                yield part
-            after = (parts[-1].attempt, parts[-1].number)
-            if len(parts) < PARTS_PER_READ:
-                return
+    Empty for an execution that said nothing, and for one that is unknown.
+    """
+    return await client.store.read_log(client.tenant, read_id(id), after=after, limit=limit)
 
 
-# Single enqueues that come at the same time go to the store together. The first is sent at once;
-# all that come while it is on its way form the next group. So a lone enqueue waits for nothing, and
-# fifty at once are one statement instead of fifty.
-
-GROUP_MAX: Final = 1000
-
-
-class Send(Protocol):
-    """The way to the store. `repeat`: these may have been sent before."""
-
-    async def __call__(
-        self, executions: Sequence[NewExecution], entries: Sequence[NewAuditEntry], *, repeat: bool
-    ) -> list[Enqueued]: ...
-
-
-Waiting = tuple[NewExecution, NewAuditEntry | None, "asyncio.Future[Enqueued]"]
-
-
-class Coalescer:
-    """Gathers executions of one event loop."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._waiting: list[Waiting] = []
-        self._sender: asyncio.Task[None] | None = None
-
-    async def enqueue(self, new: NewExecution, entry: NewAuditEntry | None = None) -> Enqueued:
-        """Enqueue one, perhaps together with others; their errors are not its. `entry` tells the
-        audit log of it, in the same transaction.
-        """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Enqueued] = loop.create_future()
-        self._waiting.append((new, entry, answer))
-        if self._sender is None:
-            self._sender = loop.create_task(self._send_all())
-        return await answer
-
-    async def _send_all(self) -> None:
-        set_holder(None)  # one statement at a time for all keys of a tenant needs no turn
-        group: list[Waiting] = []
-        try:
-            while self._waiting:
-                group = self._waiting[:GROUP_MAX]
-                del self._waiting[:GROUP_MAX]
-                await self._send_group(group)
-        except BaseException as error:  # the loop ends
-            left, self._waiting = [*group, *self._waiting], []
-            _fail(left, error)
-            raise
-        finally:
-            self._sender = None
-
-    async def _send_group(self, group: list[Waiting], *, repeat: bool = False) -> None:
-        try:
-            entries = [entry for _, entry, _ in group if entry is not None]
-            answers = await self._send([new for new, _, _ in group], entries, repeat=repeat)
-        except Unavailable as error:
-            if repeat or not error.was_sent:
-                _fail(group, error)
-            else:
-                # Perhaps it was committed and only the answer is lost: the ids tell.
-                await self._send_group(group, repeat=True)
-        except DaybellError as error:
-            # One of them is at fault, and the group was all or nothing: by halves, then.
-            if len(group) == 1:
-                _fail(group, error)
-                return
-            middle = len(group) // 2
-            await self._send_group(group[:middle], repeat=repeat)
-            await self._send_group(group[middle:], repeat=repeat)
-        except Exception as error:
-            _fail(group, error)  # a mistake of ours; those who wait must hear of it, and go on
-        else:
-            for (_, _, future), answer in zip(group, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
-
-
-def _fail(group: list[Waiting], error: BaseException) -> None:
-    for _, _, future in group:
-        if not future.done():
-            future.set_exception(error)
+async def log_parts(
+    client: ClientContext, id: Id, *, after: tuple[int, int] = START
+) -> AsyncGenerator[LogPart]:
+    """All parts that there are by now, a few in memory at a time."""
+    while parts := await log(client, id, after=after):
+        for part in parts:
+            yield part
+        after = (parts[-1].attempt, parts[-1].number)
+        if len(parts) < PARTS_PER_READ:
+            return

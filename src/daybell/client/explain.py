@@ -10,150 +10,40 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from math import inf
-from typing import Final, NamedTuple, Protocol, Unpack
+from typing import Final, Protocol, Unpack
 
 import msgspec
 
 from daybell.client import runs
-from daybell.client.requests import Filters, Id
+from daybell.client.context import ClientContext
+from daybell.client.requests import Filters, Id, read_id
 from daybell.client.runs import APPROVAL, DECISION, WorkflowRun, describe_event, short_name
-from daybell.client.when import Dependencies
+from daybell.client.when import held_up_by
+from daybell.client.workers import (
+    describe_lack,
+    describe_start,
+    find_capable_workers,
+    find_live_workers,
+)
 from daybell.core.access import Tenant
 from daybell.core.event import Step, StepKind
 from daybell.core.execution import PENDING, TERMINAL, Execution, ExecutionDetail, Failure, State
-from daybell.core.job import DEFAULT_QUEUE, Job, JobDefinition
-from daybell.core.kinds.settings import PRIVATE
+from daybell.core.job import Job, JobDefinition
 from daybell.core.lifecycle import FOR_EVENT, UNKNOWN_TASK
 from daybell.core.schedule import DEPENDENCIES, OVERLAP, UPSTREAM_FAILED, is_schedule_gate
 from daybell.core.units import Instant, to_iso
-from daybell.core.views import Activity, Counts, ExecutionFilter, Health, Page, Queue
+from daybell.core.views import Counts, Health, Page, Queue
 from daybell.core.worker import Worker, WorkerState
 from daybell.core.workflow.graph import Graph
 from daybell.core.workflow.node import JOB
 from daybell.core.workflow.run import node_name
 from daybell.errors import AccessDenied, JobNotFound, NotFound, listed, with_tenant
 from daybell.settings import masked_url
-from daybell.store.protocol import Store
 
 # Workers and queues: an overview with rates, and the workers that can run a job.
 
-LETTERS_MAX: Final = 50  # that are looked at; nobody reads more of them at a glance
-
-
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened between two looks, per second."""
-
-    enqueued: float
-    finished: float | None  # None: a queue was too long to be counted
-    failed: float  # attempts
-
-
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a tenant's work."""
-
-    activity: Activity
-    queues: tuple[Queue, ...]
-    workers: tuple[Worker, ...]  # those that live
-    letters: tuple[Execution, ...]  # dead letters, the last to die first
-    has_more_letters: bool = False
-    rates: Rates | None = None  # None: there was no earlier look to compare with
-
-    @property
-    def now(self) -> Instant:
-        return self.activity.now
-
-    @property
-    def unfinished(self) -> int:
-        return sum(one.queued + one.scheduled + one.running + one.waiting for one in self.queues)
-
-    @property
-    def is_counted(self) -> bool:
-        """True if that is exact."""
-        return not any(one.at_least for one in self.queues)
-
-
-class Overviews:
-    """The verb of `Client` for a look at everything."""
-
-    store: Store
-    tenant: str
-
-    async def overview(self, *, earlier: Overview | None = None) -> Overview:
-        """Look at everything; rates are those since an earlier look.
-
-        That is four statements. They read what is unfinished, and of the rest only the last
-        seconds and a page of dead letters.
-        """
-        since = None if earlier is None else earlier.activity
-        activity = await self.store.activity(self.tenant, since=since)
-        queues = await self.store.list_queues(self.tenant)
-        workers = await self.store.list_workers(self.tenant)
-        dead = ExecutionFilter(dead_letters=True)
-        page = await self.store.list_executions(self.tenant, dead, limit=LETTERS_MAX)
-        seen = Overview(
-            activity=activity,
-            queues=tuple(queues),
-            workers=tuple(workers),
-            letters=tuple(sorted(page.items, key=_died_at, reverse=True)),
-            has_more_letters=page.next_cursor is not None,
-        )
-        rates = None if earlier is None else rates_between(earlier, seen)
-        return msgspec.structs.replace(seen, rates=rates)
-
-
-def rates_between(earlier: Overview, later: Overview) -> Rates | None:
-    """What must have happened in between, per second.
-
-    Nobody counts what has finished: it is what was enqueued and is not there any more. What the
-    store did not see come (a bulk of old ids, dead letters that were revived) shows as growth.
-    """
-    seconds = later.now - earlier.now
-    if seconds <= 0:
-        return None
-    is_counted = earlier.is_counted and later.is_counted
-    grown = later.unfinished - earlier.unfinished if is_counted else 0
-    enqueued = max(later.activity.enqueued, grown)
-    return Rates(
-        enqueued=enqueued / seconds,
-        finished=(enqueued - grown) / seconds if is_counted else None,
-        failed=later.activity.failed / seconds,
-    )
-
-
-def _died_at(letter: Execution) -> Instant:
-    return letter.finished_at or letter.run_at
-
 
 # Which workers could run a job, and what to do where none can.
-
-
-class Lack(NamedTuple):
-    """What no worker offers, and the way out."""
-
-    found: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.found}; {self.advice}"
-
-
-_LACKS: Final = {
-    "command": ("runs commands", "start one with `daybell worker --allow-command{queues}`"),
-    "http": ("makes requests", "start one with `daybell worker{queues}`"),
-    PRIVATE: (
-        "sends requests to private addresses",
-        "start one with `daybell worker --allow-private-http{queues}`",
-    ),
-    "notify": ("can notify", "install daybell[notify] there"),
-    "workflow": ("begins workflows", "start one with `daybell worker{queues}`"),
-    "task": ("runs tasks", "start one with their app: `daybell worker APP{queues}`"),
-}
-# The same where there is no worker at all, so that "there" is nowhere.
-_STARTS: Final = {
-    **{kind: advice for kind, (_, advice) in _LACKS.items()},
-    "notify": "start one with `daybell worker{queues}`, where daybell[notify] is installed",
-    "sql": "start one with `daybell worker{queues}`, with {variable} in its environment",
-}
 
 
 def effective_definition(execution: Execution, job: JobDefinition) -> JobDefinition:
@@ -172,52 +62,6 @@ def effective_definition(execution: Execution, job: JobDefinition) -> JobDefinit
 @lru_cache(maxsize=16)  # who looks at one node of a run looks at others
 def _graph_in(settings: str) -> Graph:
     return Graph.from_settings(settings)
-
-
-def find_capable_workers(
-    workers: Iterable[Worker], *, queue: str, needs: str, now: Instant
-) -> list[Worker]:
-    """The live ones that take such jobs of a queue."""
-    return [one for one in find_live_workers(workers, queue=queue, now=now) if needs in one.kinds]
-
-
-def find_live_workers(workers: Iterable[Worker], *, queue: str, now: Instant) -> list[Worker]:
-    """Those that take a queue. One that was killed is called live until somebody looks after its
-    lease.
-    """
-    return [
-        one
-        for one in workers
-        if one.state is WorkerState.LIVE and queue in one.queues and one.lease_until > now
-    ]
-
-
-def describe_lack(needs: str, *, queue: str) -> Lack:
-    """What to say where no live worker offers what jobs need."""
-    kind, _, connection = needs.partition(":")
-    if kind == "sql":
-        does = f"knows the connection {connection!r}"
-        advice = f"give a worker {_variable(connection)}"
-    else:
-        other = f"runs jobs of the kind {kind!r}", "start one that does"
-        does, advice = _LACKS.get(needs) or _LACKS.get(kind, other)
-    advice = advice.replace("{queues}", _queues(queue))
-    return Lack(f"no live worker of queue {queue!r} {does}", advice)
-
-
-def describe_start(needs: str, *, queue: str) -> str:
-    """How to start a worker of a queue, where it has none, that offers what jobs need."""
-    kind, _, connection = needs.partition(":")
-    advice = _STARTS.get(kind, "start one that does")
-    return advice.replace("{queues}", _queues(queue)).replace("{variable}", _variable(connection))
-
-
-def _queues(queue: str) -> str:
-    return "" if queue == DEFAULT_QUEUE else f" --queues {shlex.quote(queue)}"
-
-
-def _variable(connection: str) -> str:
-    return f"DAYBELL_CONNECTION_{connection.upper()}"
 
 
 class Source(Protocol):
@@ -258,7 +102,7 @@ async def explain_skip(client: Source, execution: Execution) -> str:
     """The end of a sentence that says that it was skipped; empty if no more is known."""
     if execution.reason == OVERLAP:
         return await _explain_overlap(client, execution)
-    if execution.reason == UPSTREAM_FAILED and isinstance(client, Dependencies):
+    if execution.reason == UPSTREAM_FAILED and isinstance(client, ClientContext):
         return await _explain_failed_dependency(client, execution)
     return ""
 
@@ -294,9 +138,9 @@ async def _explain_overlap(client: Source, skipped: Execution) -> str:
     return f": another execution of the same {of} had not ended"
 
 
-async def _explain_failed_dependency(client: Dependencies, skipped: Execution) -> str:
+async def _explain_failed_dependency(client: ClientContext, skipped: Execution) -> str:
     try:
-        held = await client.held_up_by(skipped)
+        held = await held_up_by(client, skipped)
     except JobNotFound:
         return ""
     named = listed(f"{job} ({words})" for job, words in held)
@@ -316,13 +160,18 @@ class Suspension(msgspec.Struct, frozen=True):
     next_at: Instant | None = None
 
 
-async def explain_suspension(client: Source, execution: Execution) -> Suspension | None:
+async def _explain_suspension(client: Source, execution: Execution, now: Instant) -> Reason | None:
     """What an execution waits for by its own wish; None: something else."""
-    if execution.state is State.WAITING and execution.reason == FOR_EVENT:
-        return _explain_event_wait(await client.steps(execution.id), execution)
-    if execution.state is State.SCHEDULED and execution.attempt > 1:
-        return _explain_sleep(await client.steps(execution.id), execution)
-    return None
+    is_waiting = execution.state is State.WAITING
+    found: Suspension | None = None
+    if is_waiting and execution.reason == FOR_EVENT:
+        found = _explain_event_wait(await client.steps(execution.id), execution)
+    elif execution.state is State.SCHEDULED and execution.attempt > 1:
+        found = _explain_sleep(await client.steps(execution.id), execution)
+    # A wait whose time is over is one until the scheduler's next look.
+    if found is None or not (is_waiting or (found.next_at or inf) > now):
+        return None
+    return Reason(execution=execution, word=found.word, detail=found.detail, next_at=found.next_at)
 
 
 def _explain_event_wait(steps: list[Step], execution: Execution) -> Suspension:
@@ -385,9 +234,9 @@ ENDED: Final = {
 }
 
 
-async def find_reason(client: Source, id: str) -> Reason:
+async def why(client: Source, id: Id) -> Reason:
     """Why an execution has not run, or has not ended. Commands in the answer name its tenant."""
-    execution = (await client.execution(id)).execution
+    execution = (await client.execution(str(read_id(id)))).execution
     found = await _find_reason(client, execution)
     detail = with_tenant(found.detail, execution.tenant)
     return msgspec.structs.replace(found, detail=detail)
@@ -399,34 +248,10 @@ async def _find_reason(client: Source, execution: Execution) -> Reason:
         because = await explain_skip(client, execution)
         return msgspec.structs.replace(found, detail=found.detail + because)
     now = (await client.health()).now
-    if execution.state is State.WAITING and execution.reason == DEPENDENCIES:
-        return await _explain_dependency(client, execution)
-    suspended = await explain_suspension(client, execution)
-    # A wait whose time is over is one until the scheduler's next look.
-    is_waiting = execution.state is State.WAITING
-    if suspended is not None and (is_waiting or (suspended.next_at or inf) > now):
-        return Reason(
-            execution=execution,
-            word=suspended.word,
-            detail=suspended.detail,
-            next_at=suspended.next_at,
-        )
-    if is_waiting:
-        return _explain_wait(execution)
-    if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at > now:
-        return _explain_delay(execution)
-    queues = {one.name: one for one in await client.queues()}
-    queue = queues.get(execution.queue)
-    workers = await client.workers()
-    there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
-    needs = await find_needs(client, execution)
-    able = find_capable_workers(there, queue=execution.queue, needs=needs, now=now)
-    if queue is not None and queue.is_paused:
-        detail = f"queue {queue.name!r} is paused; resume it"
-        return Reason(execution=execution, word="queue_paused", detail=detail)
-    if not able:
-        return _explain_no_worker(execution, there, needs)
-    return await _explain_quota(client, execution) or _explain_due(execution, queue, able)
+    for explain in _OBSTACLES:
+        if (found := await explain(client, execution, now)) is not None:
+            return found
+    return await _explain_due(client, execution, now)
 
 
 async def find_lack(client: Source, execution: Execution, *, depth: int = 0) -> Reason | None:
@@ -435,7 +260,7 @@ async def find_lack(client: Source, execution: Execution, *, depth: int = 0) -> 
     The answer is about the node, then.
     """
     if execution.state in PENDING:
-        found = await find_reason(client, str(execution.id))
+        found = await why(client, execution.id)
         return found if found.word in LACKS else None
     if execution.state is not State.RUNNING or execution.worker is not None or depth > _DEPTH_MAX:
         return None
@@ -539,7 +364,10 @@ def _first_line(error: str) -> str:
     return f"{failure.type}: {line.rstrip(':')}" if line else failure.type
 
 
-def _explain_wait(execution: Execution) -> Reason:
+async def _explain_gate(client: Source, execution: Execution, now: Instant) -> Reason | None:
+    del client, now
+    if execution.state is not State.WAITING:
+        return None
     # Only gates keep executions waiting so far: an overlap rule's, or a backfill's.
     if execution.schedule is not None and (execution.unique_key or "").startswith("backfill "):
         detail = "it waits for its turn in a backfill, which runs a few at a time"
@@ -551,15 +379,21 @@ def _explain_wait(execution: Execution) -> Reason:
     return Reason(execution=execution, word="overlap", detail=detail)
 
 
-async def _explain_dependency(client: Source, execution: Execution) -> Reason:
-    held = await client.held_up_by(execution) if isinstance(client, Dependencies) else []
+async def _explain_dependency(client: Source, execution: Execution, now: Instant) -> Reason | None:
+    del now
+    if execution.state is not State.WAITING or execution.reason != DEPENDENCIES:
+        return None
+    held = await held_up_by(client, execution) if isinstance(client, ClientContext) else []
     named = ", ".join(f"{job} ({words})" for job, words in held)
     detail = f"it waits for what {execution.job} depends on" + (f": {named}" if named else "")
     return Reason(execution=execution, word=DEPENDENCIES, detail=detail)
 
 
-def _explain_delay(execution: Execution) -> Reason:
+async def _explain_delay(client: Source, execution: Execution, now: Instant) -> Reason | None:
+    del client
     at = execution.run_at
+    if execution.state not in (State.SCHEDULED, State.RETRYING) or at <= now:
+        return None
     if execution.state is State.RETRYING:
         detail = f"attempt {execution.attempt - 1} failed; the next one is due at {to_iso(at)}"
         return Reason(execution=execution, word="backoff", detail=detail, next_at=at)
@@ -573,8 +407,28 @@ def _explain_delay(execution: Execution) -> Reason:
     return Reason(execution=execution, word="not_due", detail=detail, next_at=at)
 
 
+# Obstacles of an execution that is not due, in the order of their precedence.
+_OBSTACLES: Final = (_explain_dependency, _explain_suspension, _explain_gate, _explain_delay)
+
+
+async def _explain_due(client: Source, execution: Execution, now: Instant) -> Reason:
+    """Why no worker has claimed an execution that is due."""
+    queues = {one.name: one for one in await client.queues()}
+    queue = queues.get(execution.queue)
+    workers = await client.workers()
+    there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
+    needs = await find_needs(client, execution)
+    able = find_capable_workers(there, queue=execution.queue, needs=needs, now=now)
+    if queue is not None and queue.is_paused:
+        detail = f"queue {queue.name!r} is paused; resume it"
+        return Reason(execution=execution, word="queue_paused", detail=detail)
+    if not able:
+        return _explain_no_worker(execution, there, needs)
+    return await _explain_quota(client, execution) or _explain_busy(execution, queue, able)
+
+
 async def _explain_quota(client: Source, execution: Execution) -> Reason | None:
-    """Whether its tenant runs as many as it may, if that may be known."""
+    """Return the reason if the tenant runs as many as it may; None also if that is not known."""
     tenant = execution.tenant
     with suppress(NotFound, AccessDenied):
         most = (await client.tenant_record(tenant)).quotas.running
@@ -601,7 +455,7 @@ def _explain_no_worker(execution: Execution, there: Sequence[Worker], needs: str
     return Reason(execution=execution, word="no_worker_of_kind", detail=detail)
 
 
-def _explain_due(execution: Execution, queue: Queue | None, able: Sequence[Worker]) -> Reason:
+def _explain_busy(execution: Execution, queue: Queue | None, able: Sequence[Worker]) -> Reason:
     name = execution.queue
     ahead = max(0, (queue.queued if queue is not None else 1) - 1)
     busy = sum(one.running for one in able)

@@ -1,23 +1,27 @@
-"""Checks of job definitions against the store: workflow graphs, workflow arguments, uses of a job,
-and superseded versions.
+"""Checks of jobs against the store: workflow graphs, workflow arguments, uses of a job, superseded
+versions, and names that are similar to a missing one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from daybell.client.context import ClientContext
+from daybell.client.requests import Id, id_in
 from daybell.client.when import check_dependencies
 from daybell.core.execution import NewExecution
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, task_of
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.schedule import Schedule
-from daybell.core.units import Seconds, to_iso
+from daybell.core.units import to_iso
 from daybell.core.views import JobFilter, read_pages
 from daybell.core.workflow.graph import (
     Graph,
@@ -28,10 +32,11 @@ from daybell.core.workflow.graph import (
     describe_cycle,
     find_cycle,
     inner_jobs,
-    params_of,
 )
+from daybell.core.workflow.graph import params_of as graph_params
 from daybell.core.workflow.node import JOB, GraphNode
 from daybell.errors import (
+    COMPARED_MAX,
     Conflict,
     InvalidArguments,
     InvalidWorkflow,
@@ -41,6 +46,7 @@ from daybell.errors import (
     UnknownJob,
     listed,
     shown,
+    suggested,
 )
 from daybell.store.protocol import Store
 
@@ -184,7 +190,7 @@ async def _find_cycle(
 
 def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
     """Refuse to run a workflow with what it cannot be called with."""
-    params = params_of(inner.settings)
+    params = graph_params(inner.settings)
     for place, node in enumerate(nodes):
         if node.kind == JOB and node.runs == inner.name:
             try:
@@ -206,84 +212,83 @@ KEPT_SECONDS: Final = 5.0  # definitions may be large; a refusal is never by wha
 OTHERS_KEPT_SECONDS: Final = 60.0  # that a job is no workflow, which hardly ever changes
 KEPT_MAX: Final = 10_000
 
-# Of each job, and since when that is known. None: it is no workflow, whose worker will look itself.
-ParamsCache = dict[str, tuple[Seconds, Params | None]]
+
+def note_params(client: ClientContext, jobs: Iterable[Job]) -> None:
+    """Keep in mind what these take: they were just defined."""
+    for job in jobs:
+        if job.is_current:
+            _keep(client, job.name, _params_in(job.definition))
 
 
-class WorkflowCalls:
-    """The part of `Client` that looks at what workflows are called with."""
-
-    store: Store
-    tenant: str
-    _kept: ParamsCache
-    _asking: dict[str, asyncio.Task[Params | None]]  # by the job that is asked for
-
-    def note_params(self, jobs: Iterable[Job]) -> None:
-        """Keep in mind what these take: they were just defined."""
-        for job in jobs:
-            if job.is_current:
-                self._keep(job.name, _params_in(job.definition))
-
-    async def check_calls(self, executions: Sequence[NewExecution]) -> None:
-        """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
-        names = {new.job for new in executions}
-        if all(map(self._is_no_workflow, names)):
-            return
-        unknown = [name for name in names if not self._is_known(name)]
-        answers = await asyncio.gather(*map(self.params_of, unknown)) if unknown else ()
-        found = dict(zip(unknown, answers, strict=True))
-        for name in names:
-            params = found[name] if name in found else await self.params_of(name)
-            if params is None:
-                continue
-            try:
-                _check_all(name, params, executions)
-            except InvalidArguments:
-                # Perhaps it has changed since.
-                params = await self.params_of(name, is_fresh=True)
-                _check_all(name, params or (), executions if params is not None else ())
-
-    def checked_calls(
-        self, params: Params | None, executions: Iterable[NewExecution]
-    ) -> Iterator[NewExecution]:
-        """These, each looked at when it is asked for."""
-        for position, new in enumerate(executions):
-            if params is not None:
-                _check_one(params, new, position)
-            yield new
-
-    async def params_of(self, job: str, *, is_fresh: bool = False) -> Params | None:
-        """What a workflow takes; None: it is none, or nothing is known of it."""
-        if not is_fresh and self._is_known(job):
-            return self._kept[job][1]
-        if job not in self._asking:  # of many that begin together, the first asks for all
-            self._asking[job] = asyncio.get_running_loop().create_task(self._ask(job))
-        return await asyncio.shield(self._asking[job])
-
-    async def _ask(self, job: str) -> Params | None:
+async def check_calls(client: ClientContext, executions: Sequence[NewExecution]) -> None:
+    """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
+    names = {new.job for new in executions}
+    if all(is_no_workflow(client, name) for name in names):
+        return
+    unknown = [name for name in names if not _is_known(client, name)]
+    answers = (
+        await asyncio.gather(*(params_of(client, name) for name in unknown)) if unknown else ()
+    )
+    found = dict(zip(unknown, answers, strict=True))
+    for name in names:
+        params = found[name] if name in found else await params_of(client, name)
+        if params is None:
+            continue
         try:
-            definition = (await self.store.get_job(self.tenant, job)).definition
-        except (NotFound, Unavailable):
-            return None  # whoever enqueues it says so
-        finally:
-            del self._asking[job]
-        self._keep(job, _params_in(definition))
-        return self._kept[job][1]
+            _check_all(name, params, executions)
+        except InvalidArguments:
+            # Perhaps it has changed since.
+            params = await params_of(client, name, is_fresh=True)
+            _check_all(name, params or (), executions if params is not None else ())
 
-    def _is_no_workflow(self, job: str) -> bool:
-        return self._is_known(job) and self._kept[job][1] is None
 
-    def _is_known(self, job: str) -> bool:
-        if job not in self._kept:
-            return False
-        since, params = self._kept[job]
-        kept = OTHERS_KEPT_SECONDS if params is None else KEPT_SECONDS
-        return asyncio.get_running_loop().time() < since + kept
+def checked_calls(
+    client: ClientContext, params: Params | None, executions: Iterable[NewExecution]
+) -> Iterator[NewExecution]:
+    """These, each looked at when it is asked for."""
+    for position, new in enumerate(executions):
+        if params is not None:
+            _check_one(params, new, position)
+        yield new
 
-    def _keep(self, job: str, params: Params | None) -> None:
-        if len(self._kept) >= KEPT_MAX:
-            self._kept.clear()
-        self._kept[job] = asyncio.get_running_loop().time(), params
+
+async def params_of(client: ClientContext, job: str, *, is_fresh: bool = False) -> Params | None:
+    """What a workflow takes; None: it is none, or nothing is known of it."""
+    if not is_fresh and _is_known(client, job):
+        return client.known_params[job][1]
+    if job not in client.asked_params:  # of many that begin together, the first asks for all
+        client.asked_params[job] = asyncio.get_running_loop().create_task(_ask(client, job))
+    return await asyncio.shield(client.asked_params[job])
+
+
+async def _ask(client: ClientContext, job: str) -> Params | None:
+    try:
+        definition = (await client.store.get_job(client.tenant, job)).definition
+    except (NotFound, Unavailable):
+        return None  # whoever enqueues it says so
+    finally:
+        del client.asked_params[job]
+    _keep(client, job, _params_in(definition))
+    return client.known_params[job][1]
+
+
+def is_no_workflow(client: ClientContext, job: str) -> bool:
+    """True if the job is known to be of another kind: its calls need no check."""
+    return _is_known(client, job) and client.known_params[job][1] is None
+
+
+def _is_known(client: ClientContext, job: str) -> bool:
+    if job not in client.known_params:
+        return False
+    since, params = client.known_params[job]
+    kept = OTHERS_KEPT_SECONDS if params is None else KEPT_SECONDS
+    return asyncio.get_running_loop().time() < since + kept
+
+
+def _keep(client: ClientContext, job: str, params: Params | None) -> None:
+    if len(client.known_params) >= KEPT_MAX:
+        client.known_params.clear()
+    client.known_params[job] = asyncio.get_running_loop().time(), params
 
 
 def check_call(definition: JobDefinition) -> JobDefinition:
@@ -305,7 +310,7 @@ def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out:
     try:
         given = decode_args(args)
         check_given(
-            params_of(definition.settings), given, what=f"workflow {shown(definition.name)}"
+            graph_params(definition.settings), given, what=f"workflow {shown(definition.name)}"
         )
     except InvalidArguments as error:
         said = f"{what} {error}{way_out}".strip()
@@ -331,7 +336,7 @@ def find_mismatched_schedules(
 
 
 def _params_in(definition: JobDefinition) -> Params | None:
-    return params_of(definition.settings) if definition.kind == WORKFLOW else None
+    return graph_params(definition.settings) if definition.kind == WORKFLOW else None
 
 
 def _check_all(job: str, params: Params, executions: Sequence[NewExecution]) -> None:
@@ -531,3 +536,43 @@ async def _version_of(store: Store, one: Superseded) -> int | None:
 def _is_same(one: JobDefinition, kept: JobDefinition) -> bool:
     # As it is when it is read back: a retry policy's own function is not kept.
     return JobDefinition.from_json(one.to_json()) == kept
+
+
+_NAME_BEGIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+async def find_job(client: ClientContext, id_or_name: Id) -> Job:
+    """A job by its id, or by its name. Text that is both is taken as an id first."""
+    id = id_in(id_or_name)
+    if id is not None:
+        with suppress(JobNotFound):
+            return await client.store.find_job(client.tenant, id)
+    try:
+        return await client.store.get_job(client.tenant, str(id_or_name))
+    except JobNotFound:
+        if id is None:
+            raise
+        raise JobNotFound(f"no job with the id {id}") from None
+
+
+async def describe_missing_job(client: ClientContext, name: str, error: JobNotFound) -> JobNotFound:
+    """Return the error for a missing job, with the name of a similar one. The search for that is
+    expensive: it is left out where a job may be found elsewhere.
+    """
+    if id_in(name) is not None:
+        return JobNotFound(f"no job with the id {name}")
+    hint = await _find_similar_name(client.store, client.tenant, name)
+    return JobNotFound(f"no job named {shown(name)}; {hint}") if hint else error
+
+
+async def _find_similar_name(store: Store, tenant: str, name: str) -> str:
+    """Of jobs that begin like it: the first of those that share half of it, or only a letter."""
+    begin = _NAME_BEGIN.match(name)
+    if begin is None:
+        return ""
+    for prefix in dict.fromkeys((begin[0][: max(1, len(name) // 2)], name[0])):
+        page = await store.list_jobs(tenant, JobFilter(prefix=prefix), limit=COMPARED_MAX)
+        hint = suggested(name, [job.name for job in page.items], otherwise="")
+        if hint:
+            return hint
+    return ""

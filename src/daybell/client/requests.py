@@ -209,6 +209,10 @@ def _check_description(description: str) -> None:
 def read_pattern(
     job: str,
     *,
+    id: UUID | None = None,
+    args: str = "{}",
+    unique_key: str | None = None,
+    parent: UUID | None = None,
     delay: Duration | None = None,
     at: Time | None = None,
     expires: Duration | None = None,
@@ -218,20 +222,25 @@ def read_pattern(
     timeout: Duration | None = None,
     force: bool = False,
 ) -> NewExecution:
-    """Return an execution as its options describe it, still without arguments."""
+    """Return an execution as its options describe it. Ids, keys and arguments are taken as they
+    are; the options are checked.
+    """
     if delay is not None and at is not None:
         raise UsageError("delay and at are two ways to say the same; give one", field="at")
     return NewExecution(
-        id=mint(),
+        id=mint() if id is None else id,
         job=check_name(job, what="job"),
+        args=args,
+        unique_key=unique_key,
+        parent=parent,
         delay=None if delay is None else parse_delay(delay),
         at=None if at is None else read_time(at, "at"),
-        expires_in=read_limit(expires, "expires"),
+        expires_in=None if expires is None else read_limit(expires, "expires"),
         priority=None if priority is None else Priority.parse(priority),
         queue=None if queue is None else check_name(queue, what="queue"),
         retries=None if retries is None else read_whole(retries, "retries", most=RETRIES_MAX),
-        timeout=read_limit(timeout, "timeout"),
-        force=read_flag(force, "force"),
+        timeout=None if timeout is None else read_limit(timeout, "timeout"),
+        force=force is not False and read_flag(force, "force"),
     )
 
 
@@ -258,7 +267,7 @@ def read_args(args: Arguments | None, *, what: str = "args") -> str:
     """Return arguments as JSON text. They are given by name."""
     if args is None:
         return "{}"
-    if not isinstance(cast("object", args), Mapping):
+    if not isinstance(cast("object", args), dict | Mapping):  # a dict is recognised faster
         raise PayloadError(
             f"{what}: arguments are given by name, as a dict, not as {type(args).__name__}",
             field="args",

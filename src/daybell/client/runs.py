@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from daybell.client.context import ClientContext
 from daybell.client.executions import clone_execution
 from daybell.client.requests import Id, read_id
 from daybell.core.event import NewEvent, NodeWait
@@ -33,7 +34,6 @@ from daybell.core.workflow.node import JOB
 from daybell.core.workflow.rules import Rule
 from daybell.core.workflow.run import QUOTA, UPSTREAM_FAILED, NodeState, NodeView, RunDetail
 from daybell.errors import Conflict, JobNotFound, NotFound, UsageError, listed
-from daybell.store.protocol import Store
 
 # Since when a node of a run could have been started: nothing but a worker, or room, was missing.
 #
@@ -151,138 +151,139 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
         return round(100 * self.ended / self.total, 1)
 
 
-class Runs:
-    """The verbs of `Client` for runs of workflows."""
+async def run(client: ClientContext, id: Id) -> WorkflowRun | None:
+    """The nodes of a workflow's run, as they stand; None: it is an execution of another kind.
 
-    store: Store
-    tenant: str
+    One that has not begun is shown with nodes that all wait.
+    """
+    known = read_id(id)
+    found = await client.store.get_execution(client.tenant, known)
+    return await run_of(client, found.execution, found.attempts)
 
-    async def run(self, id: Id) -> WorkflowRun | None:
-        """The nodes of a workflow's run, as they stand; None: it is an execution of another kind.
 
-        One that has not begun is shown with nodes that all wait.
-        """
-        known = read_id(id)
-        found = await self.store.get_execution(self.tenant, known)
-        return await self.run_of(found.execution, found.attempts)
-
-    async def run_of(
-        self, execution: Execution, attempts: Iterable[Attempt] = ()
-    ) -> WorkflowRun | None:
-        """The same for one that was looked up; with its attempts, if nodes are to say since when
-        they could have been started.
-        """
-        detail = await self.store.get_run(self.tenant, execution.id)
-        if detail is None and execution.node is not None:
-            return None
-        graph = await self._graph(execution)
-        if detail is not None:
-            starts = [execution.started_at, *(one.started_at for one in attempts)]
-            run = _build_run(detail, graph, begins=[at for at in starts if at is not None])
-            run = await self._with_attempts(run, execution.id)
-            return await self._with_waits(run, execution.id)
-        return None if graph is None else _build_pending_run(graph, execution.state)
-
-    async def _with_attempts(self, run: WorkflowRun, id: UUID) -> WorkflowRun:
-        """Asked for at once for all nodes, and fewer of each the more nodes there are."""
-        begun = sum(one.execution is not None for one in run.nodes)
-        if not begun:
-            return run
-        limit = max(1, min(NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX // begun))
-        found = await self.store.node_attempts(self.tenant, id, limit=limit)
-        nodes = [
-            one if one.execution is None else _add_attempts(one, found.get(one.execution, ()))
-            for one in run.nodes
-        ]
-        return replace(run, nodes=tuple(nodes))
-
-    async def _with_waits(self, run: WorkflowRun, id: UUID) -> WorkflowRun:
-        """The same: asked for at once, and not at all if no node can wait."""
-        if not any(one.may_wait for one in run.nodes):
-            return run
-        waits: dict[str, list[NodeWait]] = {}
-        for wait in await self.store.node_waits(self.tenant, id, limit=RUN_WAITS_MAX):
-            waits.setdefault(wait.node, []).append(wait)
-        nodes = [replace(one, waits=tuple(waits.get(one.name, ()))) for one in run.nodes]
-        return replace(run, nodes=tuple(nodes))
-
-    async def _is_workflow(self, execution: Execution) -> bool:
-        try:
-            job = await self.store.get_job(self.tenant, execution.job, version=execution.version)
-        except JobNotFound:
-            return False
-        return job.definition.kind == WORKFLOW
-
-    async def _graph(self, execution: Execution) -> Graph | None:
-        with suppress(JobNotFound):
-            job = await self.store.get_job(self.tenant, execution.job, version=execution.version)
-            if job.definition.kind == WORKFLOW:
-                return Graph.from_settings(job.definition.settings)
+async def run_of(
+    client: ClientContext, execution: Execution, attempts: Iterable[Attempt] = ()
+) -> WorkflowRun | None:
+    """The same for one that was looked up; with its attempts, if nodes are to say since when
+    they could have been started.
+    """
+    detail = await client.store.get_run(client.tenant, execution.id)
+    if detail is None and execution.node is not None:
         return None
+    graph = await _graph(client, execution)
+    if detail is not None:
+        starts = [execution.started_at, *(one.started_at for one in attempts)]
+        run = _build_run(detail, graph, begins=[at for at in starts if at is not None])
+        run = await _with_attempts(client, run, execution.id)
+        return await _with_waits(client, run, execution.id)
+    return None if graph is None else _build_pending_run(graph, execution.state)
 
-    async def rerun(
-        self,
-        id: Id,
-        *,
-        from_: str | Sequence[str] | None = None,
-        request: UUID | None = None,
-        repeat: bool = False,
-    ) -> Enqueued:
-        """Run a workflow again, as a new execution: these nodes and all that depends on them. The
-        rest is taken over. Without nodes: those that did not succeed.
 
-        `request` and `repeat` are as `retry` has them.
-        """
-        old = (await self.store.get_execution(self.tenant, read_id(id))).execution
-        return await self.rerun_as(old, clone_execution(old, request), from_=from_, repeat=repeat)
+async def _with_attempts(client: ClientContext, run: WorkflowRun, id: UUID) -> WorkflowRun:
+    """Asked for at once for all nodes, and fewer of each the more nodes there are."""
+    begun = sum(one.execution is not None for one in run.nodes)
+    if not begun:
+        return run
+    limit = max(1, min(NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX // begun))
+    found = await client.store.node_attempts(client.tenant, id, limit=limit)
+    nodes = [
+        one if one.execution is None else _add_attempts(one, found.get(one.execution, ()))
+        for one in run.nodes
+    ]
+    return replace(run, nodes=tuple(nodes))
 
-    async def rerun_cancelled(
-        self, olds: Sequence[Execution], request: UUID | None, *, repeat: bool
-    ) -> tuple[list[Execution], int]:
-        """Begin cancelled runs again with what did not succeed. Answers those that are no such
-        runs, and how many were.
-        """
-        rest: list[Execution] = []
-        kinds: dict[tuple[str, int], bool] = {}
-        for old in olds:
-            version = old.job, old.version
-            if version not in kinds:
-                kinds[version] = await self._is_workflow(old)
-            if old.state is not State.CANCELLED or not kinds[version]:
-                rest.append(old)
-                continue
-            try:
-                await self.rerun_as(old, clone_execution(old, request), from_=None, repeat=repeat)
-            except UsageError:  # it never began
-                rest.append(old)
-        return rest, len(olds) - len(rest)
 
-    async def rerun_as(
-        self,
-        old: Execution,
-        new: NewExecution,
-        *,
-        from_: str | Sequence[str] | None,
-        repeat: bool = False,
-    ) -> Enqueued:
-        """The same for an execution that was made ready."""
-        if await self.store.get_run(self.tenant, old.id) is None:
-            raise UsageError(
-                f"execution {old.id} has no nodes to begin with: it is no workflow's, or it never"
-                " began",
-                field="from",
-            )
-        if old.state not in TERMINAL:
-            raise Conflict(
-                f"execution {old.id} is {old.state}; cancel it, or wait for its end, then begin"
-                " again"
-            )
-        if repeat:
-            with suppress(NotFound):
-                made = (await self.store.get_execution(self.tenant, new.id)).execution
-                return Enqueued(made.id)
-        labels = [from_] if isinstance(from_, str) else from_
-        return await self.store.rerun(self.tenant, old.id, new, labels=labels)
+async def _with_waits(client: ClientContext, run: WorkflowRun, id: UUID) -> WorkflowRun:
+    """The same: asked for at once, and not at all if no node can wait."""
+    if not any(one.may_wait for one in run.nodes):
+        return run
+    waits: dict[str, list[NodeWait]] = {}
+    for wait in await client.store.node_waits(client.tenant, id, limit=RUN_WAITS_MAX):
+        waits.setdefault(wait.node, []).append(wait)
+    nodes = [replace(one, waits=tuple(waits.get(one.name, ()))) for one in run.nodes]
+    return replace(run, nodes=tuple(nodes))
+
+
+async def _is_workflow(client: ClientContext, execution: Execution) -> bool:
+    try:
+        job = await client.store.get_job(client.tenant, execution.job, version=execution.version)
+    except JobNotFound:
+        return False
+    return job.definition.kind == WORKFLOW
+
+
+async def _graph(client: ClientContext, execution: Execution) -> Graph | None:
+    with suppress(JobNotFound):
+        job = await client.store.get_job(client.tenant, execution.job, version=execution.version)
+        if job.definition.kind == WORKFLOW:
+            return Graph.from_settings(job.definition.settings)
+    return None
+
+
+async def rerun(
+    client: ClientContext,
+    id: Id,
+    *,
+    from_: str | Sequence[str] | None = None,
+    request: UUID | None = None,
+    repeat: bool = False,
+) -> Enqueued:
+    """Run a workflow again, as a new execution: these nodes and all that depends on them. The
+    rest is taken over. Without nodes: those that did not succeed.
+
+    `request` and `repeat` are as `retry` has them.
+    """
+    old = (await client.store.get_execution(client.tenant, read_id(id))).execution
+    return await rerun_as(client, old, clone_execution(old, request), from_=from_, repeat=repeat)
+
+
+async def rerun_cancelled(
+    client: ClientContext, olds: Sequence[Execution], request: UUID | None, *, repeat: bool
+) -> tuple[list[Execution], int]:
+    """Begin cancelled runs again with what did not succeed. Answers those that are no such
+    runs, and how many were.
+    """
+    rest: list[Execution] = []
+    kinds: dict[tuple[str, int], bool] = {}
+    for old in olds:
+        version = old.job, old.version
+        if version not in kinds:
+            kinds[version] = await _is_workflow(client, old)
+        if old.state is not State.CANCELLED or not kinds[version]:
+            rest.append(old)
+            continue
+        try:
+            await rerun_as(client, old, clone_execution(old, request), from_=None, repeat=repeat)
+        except UsageError:  # it never began
+            rest.append(old)
+    return rest, len(olds) - len(rest)
+
+
+async def rerun_as(
+    client: ClientContext,
+    old: Execution,
+    new: NewExecution,
+    *,
+    from_: str | Sequence[str] | None,
+    repeat: bool = False,
+) -> Enqueued:
+    """The same for an execution that was made ready."""
+    if await client.store.get_run(client.tenant, old.id) is None:
+        raise UsageError(
+            f"execution {old.id} has no nodes to begin with: it is no workflow's, or it never"
+            " began",
+            field="from",
+        )
+    if old.state not in TERMINAL:
+        raise Conflict(
+            f"execution {old.id} is {old.state}; cancel it, or wait for its end, then begin again"
+        )
+    if repeat:
+        with suppress(NotFound):
+            made = (await client.store.get_execution(client.tenant, new.id)).execution
+            return Enqueued(made.id)
+    labels = [from_] if isinstance(from_, str) else from_
+    return await client.store.rerun(client.tenant, old.id, new, labels=labels)
 
 
 def _build_run(detail: RunDetail, graph: Graph | None, *, begins: Sequence[Instant]) -> WorkflowRun:

@@ -15,9 +15,16 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from daybell.client.executions import derive_id
-from daybell.client.job_checks import CODE, check_args, iterate_versions
-from daybell.client.jobs import find_job, suggest_similar_job
+from daybell.client.context import ClientContext
+from daybell.client.executions import derive_id, enqueue, submit_many
+from daybell.client.job_checks import (
+    CODE,
+    check_args,
+    describe_missing_job,
+    find_job,
+    iterate_versions,
+)
+from daybell.client.jobs import jobs
 from daybell.client.requests import (
     ONE_OPTIONS,
     EnqueueOptions,
@@ -39,7 +46,6 @@ from daybell.client.when import (
     Arguments,
     When,
     build_added_schedule,
-    build_declared_schedules,
     derive_schedule_id,
     load_waits,
     read_overlap_by,
@@ -81,7 +87,6 @@ from daybell.core.when.cursor import (
     resume_schedule,
     ticks_between,
 )
-from daybell.core.worker import STORE_ROLES, Leadership
 from daybell.errors import (
     DaybellError,
     ExecutionNotFound,
@@ -95,7 +100,6 @@ from daybell.errors import (
     listed,
     shown,
 )
-from daybell.store.protocol import Store
 
 NOTHING: Final = JobActivity()
 SCAN_PAGE: Final = 200  # jobs that are looked at together
@@ -108,392 +112,377 @@ ROLLBACKS_MAX: Final = 200  # jobs changed by hand whose versions a start looks 
 ITEM_KEYS: Final = frozenset(("job", "when", "args", "name", "overlap_by"))
 
 
-class Schedules:
-    """The verbs of `Client` for when jobs run."""
+async def schedule(
+    client: ClientContext,
+    job: str,
+    when: When,
+    *,
+    args: Arguments | None = None,
+    name: str | None = None,
+    overlap_by: OverlapBy = "schedule",
+) -> Schedule:
+    """Have a job run at other times, too; answers the schedule.
 
-    store: Store
-    tenant: str
+    `args` are what its executions are called with; left out, as the job says. One with the
+    same name is replaced. Without a name it gets one that is made of what it says, so that
+    saying the same again changes nothing. The job's overlap rule compares its executions with
+    each other; with `overlap_by="job"`, with all executions at the job's gate.
+    """
+    definition = (await client.store.get_job(client.tenant, job)).definition
+    now = (await client.store.health()).now
+    new = _read_added(client, definition, now, when, args, name, overlap_by)
+    (made,) = await _put_changed(client, [new])
+    return made
 
-    async def enqueue(
-        self,
-        job: str,
-        args: Arguments | None = None,
-        *,
-        unique_key: str | None = None,
-        parent: UUID | None = None,
-        **options: Unpack[EnqueueOptions],
-    ) -> Enqueued:
-        raise NotImplementedError  # see `Client`
 
-    async def jobs(
-        self, *, limit: int = 50, cursor: str | None = None, **where: Unpack[JobFilters]
-    ) -> Page[Job]:
-        raise NotImplementedError  # see `Definitions`
+async def schedule_many(
+    client: ClientContext,
+    items: Iterable[Mapping[str, Any]],
+    *,
+    refused: Mapping[int, DaybellError] | None = None,
+) -> list[Schedule]:
+    """Make up to 10,000 schedules in one transaction, all or nothing; answers them in the order
+    of the items. An item has the arguments of `schedule`: `job`, `when` and, if wanted, `args`,
+    `name` and `overlap_by`.
 
-    async def declared(self, definitions: Sequence[JobDefinition]) -> list[tuple[NewSchedule, ...]]:
-        """The schedules that come with each definition, as they begin now."""
-        if not any(one.runs_by_itself for one in definitions):
-            return [()] * len(definitions)
-        now = (await self.store.health()).now
-        return [build_declared_schedules(one, tenant=self.tenant, now=now) for one in definitions]
-
-    async def schedule(
-        self,
-        job: str,
-        when: When,
-        *,
-        args: Arguments | None = None,
-        name: str | None = None,
-        overlap_by: OverlapBy = "schedule",
-    ) -> Schedule:
-        """Have a job run at other times, too; answers the schedule.
-
-        `args` are what its executions are called with; left out, as the job says. One with the
-        same name is replaced. Without a name it gets one that is made of what it says, so that
-        saying the same again changes nothing. The job's overlap rule compares its executions with
-        each other; with `overlap_by="job"`, with all executions at the job's gate.
-        """
-        definition = (await self.store.get_job(self.tenant, job)).definition
-        now = (await self.store.health()).now
-        new = self._read_added(definition, now, when, args, name, overlap_by)
-        (made,) = await self._put_changed([new])
-        return made
-
-    async def schedule_many(
-        self,
-        items: Iterable[Mapping[str, Any]],
-        *,
-        refused: Mapping[int, DaybellError] | None = None,
-    ) -> list[Schedule]:
-        """Make up to 10,000 schedules in one transaction, all or nothing; answers them in the order
-        of the items. An item has the arguments of `schedule`: `job`, `when` and, if wanted, `args`,
-        `name` and `overlap_by`.
-
-        Raises InvalidItems, which names every item that is wrong. `refused` are errors that the
-        caller has found already, by index.
-        """
-        given = list(items)
-        if len(given) > SCHEDULE_BATCH_MAX:
-            raise UsageError(
-                f"{len(given):,} schedules are too many for one call; the limit is"
-                f" {SCHEDULE_BATCH_MAX:,}",
-                field="items",
-            )
-        errors = dict(refused or {})
-        definitions = await self._definitions(given)
-        now = (await self.store.health()).now
-        new: dict[UUID, tuple[int, NewSchedule]] = {}
-        ids: list[UUID] = []
-        for index, item in enumerate(given):
-            if index in errors:
-                continue
-            try:
-                one = self._read_item(item, definitions, now)
-                first, same = new.setdefault(one.id, (index, one))
-                if same != one:
-                    raise UsageError(
-                        f"items[{first}] has the same job and name and differs", field="name"
-                    )
-                ids.append(one.id)
-            except (NotFound, UsageError) as error:
-                errors[index] = error
-        if errors:
-            raise InvalidItems(errors, count=len(given))
-        made = await self._put_changed([one for _, one in new.values()])
-        found = {one.id: one for one in made}
-        return [found[id] for id in ids]
-
-    async def _definitions(self, items: Sequence[object]) -> dict[str, JobDefinition]:
-        """The definitions of those jobs that items name and that there are."""
-        given = (cast("Mapping[str, Any]", one) for one in items if isinstance(one, Mapping))
-        found: dict[str, JobDefinition] = {}
-        for name in {job: None for one in given if isinstance(job := one.get("job"), str)}:
-            with suppress(JobNotFound):
-                found[name] = (await self.store.get_job(self.tenant, name)).definition
-        return found
-
-    def _read_item(
-        self, item: object, definitions: Mapping[str, JobDefinition], now: Instant
-    ) -> NewSchedule:
-        if not isinstance(item, Mapping):
-            raise UsageError(
-                'a schedule is given as a dict such as {"job": …, "when": …}, not as'
-                f" {type(item).__name__}"
-            )
-        said = dict(cast("Mapping[str, Any]", item))
-        check_options(said, ITEM_KEYS, "a schedule")
-        for key in ("job", "when"):
-            if said.get(key) is None:
-                raise UsageError(f"{key} is missing", field=key)
-        job = check_name(said["job"], what="job")
-        if job not in definitions:
-            raise JobNotFound(f"no job named {shown(job)}; define it first")
-        return self._read_added(
-            definitions[job],
-            now,
-            said["when"],
-            said.get("args"),
-            said.get("name"),
-            said.get("overlap_by", "schedule"),
+    Raises InvalidItems, which names every item that is wrong. `refused` are errors that the
+    caller has found already, by index.
+    """
+    given = list(items)
+    if len(given) > SCHEDULE_BATCH_MAX:
+        raise UsageError(
+            f"{len(given):,} schedules are too many for one call; the limit is"
+            f" {SCHEDULE_BATCH_MAX:,}",
+            field="items",
         )
-
-    def _read_added(
-        self,
-        definition: JobDefinition,
-        now: Instant,
-        when: When,
-        args: Arguments | None,
-        name: str | None,
-        overlap_by: OverlapBy,
-    ) -> NewSchedule:
-        schedule = read_schedule(when, now=now)
-        if isinstance(schedule, Manual):
-            raise InvalidSchedule(
-                "a manual schedule never fires; to remove one, use unschedule", field="when"
-            )
-        if isinstance(schedule, After):
-            raise InvalidSchedule(
-                "what a job runs after belongs to its definition; give it dependencies or after_any"
-                " there",
-                field="when",
-            )
-        given = definition.args if args is None else read_args(args)
-        check_args(definition, given, what="this schedule would call it in vain:")
-        return build_added_schedule(
-            definition,
-            schedule,
-            tenant=self.tenant,
-            now=now,
-            args=given,
-            name=None if name is None else _check_name(name),
-            overlap_by=read_overlap_by(overlap_by),
-        )
-
-    async def _put_changed(self, schedules: Sequence[NewSchedule]) -> list[Schedule]:
-        """Store these, but for those that are there and say the same: their cursor may be at a tick
-        that has not fired, or wait for an end.
-        """
-        ids = [new.id for new in schedules]
-        found = {one.id: one for one in await self.store.list_schedules(self.tenant, ids=ids)}
-        changed = [
-            new for new in schedules if new.id not in found or not _is_same(found[new.id], new)
-        ]
-        if changed:
-            await self.store.put_schedules(self.tenant, changed)
-            ids = [new.id for new in changed]
-            written = await self.store.list_schedules(self.tenant, ids=ids)
-            found |= {one.id: one for one in written}
-        for new in schedules:
-            if new.id not in found:
-                raise ScheduleNotFound(
-                    f"schedule {shown(new.name)} of job {new.job} was removed while it was made"
-                )
-        return [found[new.id] for new in schedules]
-
-    async def unschedule(self, job: str, name: str) -> None:
-        """Remove a schedule that was added at run time."""
-        found = await self._schedule(job, name)
-        if found.is_declared:
-            raise UsageError(
-                f"schedule {shown(name)} of job {job} comes with the job's definition; change it"
-                " there, or pause the job",
-                field="name",
-            )
-        await self.store.delete_schedules(self.tenant, [found.id])
-
-    async def schedules(self, job: str | None = None) -> list[Schedule]:
-        """The schedules of a job, or of all, by job and name."""
-        found = await self.store.list_schedules(self.tenant, job=job)
-        if job is not None and not found:
-            await self.store.get_job(self.tenant, job)  # raises for one that is not there
-        return sorted(found, key=by_name)
-
-    async def pause(self, job: str, note: str = "") -> None:
-        """Let a job's schedules fire no more until it is resumed. It can still be triggered.
-
-        One that is paused already keeps its note, unless there is a new one.
-        """
-        if len(read_text(note, "note")) > PAUSE_NOTE_CHARS_MAX:
-            raise UsageError(
-                f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
-                field="note",
-            )
-        if not note:
-            known = await self.store.get_job(self.tenant, job)
-            note = known.pause_note if known.paused_at is not None else ""
-        await self.store.pause_job(self.tenant, job, note=note)
-
-    async def resume(self, job: str) -> None:
-        """Let a job's schedules fire again, from now on.
-
-        What came due while it was paused is on record as missed, and can be backfilled.
-        """
-        found = await self.store.list_schedules(self.tenant, job=job)
-        now = (await self.store.health()).now
-        firings: list[Firing] = []
-        for one in found:
-            # A new definition may have set it back to what is on record. Ticks of later times were
-            # fired while the clock was ahead.
-            records = await self.store.list_ticks(
-                self.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
-            )
-            firing = resume_schedule(one, now, records) if one.is_paused else None
-            firings += [] if firing is None else [firing]
-        await self.store.resume_job(self.tenant, job, firings)
-
-    async def trigger(
-        self,
-        job: str,
-        args: Arguments | None = None,
-        *,
-        unique_key: str | None = None,
-        **options: Unpack[EnqueueOptions],
-    ) -> Enqueued:
-        """Run a job now. Without arguments it is called as its schedules would do it.
-
-        Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
-        """
-        check_options(options, ONE_OPTIONS, "trigger()")
-        read_pattern(job, **options)  # what is wrong with the words is said before all else
-        if args is None:
-            known = await self.store.get_job(self.tenant, job)
-            args = payload.decode(known.definition.args)
-        return await self.enqueue(job, args, unique_key=unique_key, **options)
-
-    async def standing(self, job: Id) -> JobStatus:
-        """How a job stands, by its name or id, a deleted one too: its status, and when it runs
-        next.
-        """
+    errors = dict(refused or {})
+    definitions = await _definitions(client, given)
+    now = (await client.store.health()).now
+    new: dict[UUID, tuple[int, NewSchedule]] = {}
+    ids: list[UUID] = []
+    for index, item in enumerate(given):
+        if index in errors:
+            continue
         try:
-            known = await find_job(self.store, self.tenant, job)
-        except JobNotFound:
-            async with suggest_similar_job(self.store, self.tenant, str(job)):
-                known = await self._deleted(job)
-            look = await self.store.job_activity(self.tenant, [known.name])
-            standing = build_job_status(known, look[known.name], is_deleted=True)
-            return await self._complete_standing(standing)
-        (standing,) = await self.standings([known])
-        standing = await self._complete_standing(standing)
-        return replace(standing, waits_for=await load_waits(self.store, self.tenant, standing))
+            one = _read_item(client, item, definitions, now)
+            first, same = new.setdefault(one.id, (index, one))
+            if same != one:
+                raise UsageError(
+                    f"items[{first}] has the same job and name and differs", field="name"
+                )
+            ids.append(one.id)
+        except (NotFound, UsageError) as error:
+            errors[index] = error
+    if errors:
+        raise InvalidItems(errors, count=len(given))
+    made = await _put_changed(client, [one for _, one in new.values()])
+    found = {one.id: one for one in made}
+    return [found[id] for id in ids]
 
-    async def _complete_standing(self, of: JobStatus) -> JobStatus:
-        """A standing with the values that lists leave out."""
-        last = of.last_execution
-        if last is not None and last.truncated:
-            with suppress(ExecutionNotFound):  # it was removed since
-                last = (await self.store.get_execution(self.tenant, last.id)).execution
-        schedules = of.schedules
-        if any(one.truncated for one in schedules):
-            schedules = tuple(await self.store.list_schedules(self.tenant, job=of.job.name))
-        return replace(of, last_execution=last, schedules=schedules)
 
-    async def standings(self, jobs: Iterable[Job]) -> list[JobStatus]:
-        """The same for jobs in hand, as they are now. A page of them is a few statements."""
-        wanted = list(jobs)
-        names = sorted({job.name for job in wanted})
-        looks: dict[str, JobActivity] = {}
-        for start in range(0, len(names), PAGE_ITEMS_MAX):
-            some = names[start : start + PAGE_ITEMS_MAX]
-            looks |= await self.store.job_activity(self.tenant, some)
-        return [build_job_status(job, looks.get(job.name, NOTHING)) for job in wanted]
+async def _definitions(client: ClientContext, items: Sequence[object]) -> dict[str, JobDefinition]:
+    """The definitions of those jobs that items name and that there are."""
+    given = (cast("Mapping[str, Any]", one) for one in items if isinstance(one, Mapping))
+    found: dict[str, JobDefinition] = {}
+    for name in {job: None for one in given if isinstance(job := one.get("job"), str)}:
+        with suppress(JobNotFound):
+            found[name] = (await client.store.get_job(client.tenant, name)).definition
+    return found
 
-    async def standings_page(
-        self,
-        *,
-        status: Status | None = None,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-        **where: Unpack[JobFilters],
-    ) -> Page[JobStatus]:
-        """How jobs stand, by name; see `jobs` for whose.
 
-        A `status` is a state, "paused", "manual" or "pending". It is known only of jobs that were
-        looked at, and one call looks at no more than 2,000. A page also ends at PAGE_BYTES_MAX
-        bytes of definitions and values. So it may be shorter than asked for, or empty, and still
-        have a cursor to go on with.
-        """
-        check_limit(limit)
-        words = None if status is None else read_job_status(status)
-        found: list[JobStatus] = []
-        looked, left = 0, PAGE_BYTES_MAX
-        while True:
-            most = limit - len(found) if words is None else SCAN_MAX - looked
-            size = min(SCAN_PAGE, most)
-            page = await self.jobs(limit=size, cursor=cursor, **where)
-            cursor, looked = page.next_cursor, looked + len(page.items)
-            for standing in await self.standings(page.items):
-                if words is not None and standing.status not in words:
-                    continue
-                left -= standing_bytes(standing) + ITEM_BYTES
-                if found and (left < 0 or len(found) == limit):
-                    return Page(items=tuple(found), next_cursor=found[-1].job.name)
-                found.append(standing)
-            is_over = len(found) == limit if words is None else looked >= SCAN_MAX
-            if cursor is None or is_over:
-                return Page(items=tuple(found), next_cursor=cursor)
+def _read_item(
+    client: ClientContext, item: object, definitions: Mapping[str, JobDefinition], now: Instant
+) -> NewSchedule:
+    if not isinstance(item, Mapping):
+        raise UsageError(
+            'a schedule is given as a dict such as {"job": …, "when": …}, not as'
+            f" {type(item).__name__}"
+        )
+    said = dict(cast("Mapping[str, Any]", item))
+    check_options(said, ITEM_KEYS, "a schedule")
+    for key in ("job", "when"):
+        if said.get(key) is None:
+            raise UsageError(f"{key} is missing", field=key)
+    job = check_name(said["job"], what="job")
+    if job not in definitions:
+        raise JobNotFound(f"no job named {shown(job)}; define it first")
+    return _read_added(
+        client,
+        definitions[job],
+        now,
+        said["when"],
+        said.get("args"),
+        said.get("name"),
+        said.get("overlap_by", "schedule"),
+    )
 
-    async def job_ids(self, names: Iterable[str]) -> dict[str, UUID]:
-        """The ids of the jobs of these names, deleted ones too."""
-        wanted, found = sorted(set(names)), dict[str, UUID]()
-        for start in range(0, len(wanted), PAGE_ITEMS_MAX):
-            some = wanted[start : start + PAGE_ITEMS_MAX]
-            found |= await self.store.job_ids(self.tenant, some)
-        return found
 
-    async def leaders(self) -> list[Leadership]:
-        """Who does what one node should do for all, by name. Not who does it for one tenant: that
-        would tell the others its name.
-        """
-        return [one for one in await self.store.list_leaders() if one.name in STORE_ROLES]
+def _read_added(
+    client: ClientContext,
+    definition: JobDefinition,
+    now: Instant,
+    when: When,
+    args: Arguments | None,
+    name: str | None,
+    overlap_by: OverlapBy,
+) -> NewSchedule:
+    schedule = read_schedule(when, now=now)
+    if isinstance(schedule, Manual):
+        raise InvalidSchedule(
+            "a manual schedule never fires; to remove one, use unschedule", field="when"
+        )
+    if isinstance(schedule, After):
+        raise InvalidSchedule(
+            "what a job runs after belongs to its definition; give it dependencies or after_any"
+            " there",
+            field="when",
+        )
+    given = definition.args if args is None else read_args(args)
+    check_args(definition, given, what="this schedule would call it in vain:")
+    return build_added_schedule(
+        definition,
+        schedule,
+        tenant=client.tenant,
+        now=now,
+        args=given,
+        name=None if name is None else _check_name(name),
+        overlap_by=read_overlap_by(overlap_by),
+    )
 
-    async def abandoned(self, author: str, names: Iterable[str]) -> list[str]:
-        """Jobs by this author that still have schedules, but are not among these names; also those
-        that somebody else has rolled back to what the author said, as far as a start has the time
-        to look at their versions.
-        """
-        fire = {one.job for one in await self.store.list_schedules(self.tenant)} - set(names)
-        found, looked, cursor = list[str](), 0, None
-        while fire:
-            page = await self.store.list_jobs(self.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
-            for job in page.items:
-                if job.name not in fire:
-                    continue
-                if job.author == author:
-                    found.append(job.name)
-                elif looked < ROLLBACKS_MAX and _may_be_rolled_back(job):
-                    looked += 1
-                    found += [job.name] if await self._has_said(author, job) else []
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        return found
 
-    async def _has_said(self, author: str, job: Job) -> bool:
-        async for page in iterate_versions(self.store, self.tenant, job.name):
-            for one in page:
-                if one.author == author and one.definition == job.definition:
-                    return True
-        return False
+async def _put_changed(client: ClientContext, schedules: Sequence[NewSchedule]) -> list[Schedule]:
+    """Store these, but for those that are there and say the same: their cursor may be at a tick
+    that has not fired, or wait for an end.
+    """
+    ids = [new.id for new in schedules]
+    found = {one.id: one for one in await client.store.list_schedules(client.tenant, ids=ids)}
+    changed = [new for new in schedules if new.id not in found or not _is_same(found[new.id], new)]
+    if changed:
+        await client.store.put_schedules(client.tenant, changed)
+        ids = [new.id for new in changed]
+        written = await client.store.list_schedules(client.tenant, ids=ids)
+        found |= {one.id: one for one in written}
+    for new in schedules:
+        if new.id not in found:
+            raise ScheduleNotFound(
+                f"schedule {shown(new.name)} of job {new.job} was removed while it was made"
+            )
+    return [found[new.id] for new in schedules]
 
-    async def _deleted(self, job: Id) -> Job:
-        """The last version of a job that was deleted."""
-        id = id_in(job)
-        if id is not None:
-            with suppress(JobNotFound):
-                return await self.store.find_job(self.tenant, id, or_deleted=True)
-        return (await self.store.list_versions(self.tenant, str(job), limit=1)).items[0]
 
-    async def _schedule(self, job: str, name: str) -> Schedule:
-        ids = [derive_schedule_id(self.tenant, job, name)]
-        added = await self.store.list_schedules(self.tenant, job=job, ids=ids)
-        if added:
-            return added[0]
-        found = await self.schedules(job)
-        for one in found:
-            if one.name == name:
-                return one
-        known = listed(shown(one.name) for one in found) or "none"
-        raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
+async def unschedule(client: ClientContext, job: str, name: str) -> None:
+    """Remove a schedule that was added at run time."""
+    found = await find_schedule(client, job, name)
+    if found.is_declared:
+        raise UsageError(
+            f"schedule {shown(name)} of job {job} comes with the job's definition; change it"
+            " there, or pause the job",
+            field="name",
+        )
+    await client.store.delete_schedules(client.tenant, [found.id])
+
+
+async def schedules(client: ClientContext, job: str | None = None) -> list[Schedule]:
+    """The schedules of a job, or of all, by job and name."""
+    found = await client.store.list_schedules(client.tenant, job=job)
+    if job is not None and not found:
+        await client.store.get_job(client.tenant, job)  # raises for one that is not there
+    return sorted(found, key=by_name)
+
+
+async def pause(client: ClientContext, job: str, note: str = "") -> None:
+    """Let a job's schedules fire no more until it is resumed. It can still be triggered.
+
+    One that is paused already keeps its note, unless there is a new one.
+    """
+    if len(read_text(note, "note")) > PAUSE_NOTE_CHARS_MAX:
+        raise UsageError(
+            f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
+            field="note",
+        )
+    if not note:
+        known = await client.store.get_job(client.tenant, job)
+        note = known.pause_note if known.paused_at is not None else ""
+    await client.store.pause_job(client.tenant, job, note=note)
+
+
+async def resume(client: ClientContext, job: str) -> None:
+    """Let a job's schedules fire again, from now on.
+
+    What came due while it was paused is on record as missed, and can be backfilled.
+    """
+    found = await client.store.list_schedules(client.tenant, job=job)
+    now = (await client.store.health()).now
+    firings: list[Firing] = []
+    for one in found:
+        # A new definition may have set it back to what is on record. Ticks of later times were
+        # fired while the clock was ahead.
+        records = await client.store.list_ticks(
+            client.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
+        )
+        firing = resume_schedule(one, now, records) if one.is_paused else None
+        firings += [] if firing is None else [firing]
+    await client.store.resume_job(client.tenant, job, firings)
+
+
+async def trigger(
+    client: ClientContext,
+    job: str,
+    args: Arguments | None = None,
+    *,
+    unique_key: str | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> Enqueued:
+    """Run a job now. Without arguments it is called as its schedules would do it.
+
+    Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
+    """
+    check_options(options, ONE_OPTIONS, "trigger()")
+    read_pattern(job, **options)  # what is wrong with the words is said before all else
+    if args is None:
+        known = await client.store.get_job(client.tenant, job)
+        args = payload.decode(known.definition.args)
+    return await enqueue(client, job, args, unique_key=unique_key, **options)
+
+
+async def standing(client: ClientContext, job: Id) -> JobStatus:
+    """How a job stands, by its name or id, a deleted one too: its status, and when it runs
+    next.
+    """
+    try:
+        known = await find_job(client, job)
+    except JobNotFound:
+        try:
+            known = await _deleted(client, job)
+        except JobNotFound as error:
+            raise await describe_missing_job(client, str(job), error) from None
+        look = await client.store.job_activity(client.tenant, [known.name])
+        standing = build_job_status(known, look[known.name], is_deleted=True)
+        return await _complete_standing(client, standing)
+    (standing,) = await standings(client, [known])
+    standing = await _complete_standing(client, standing)
+    return replace(standing, waits_for=await load_waits(client.store, client.tenant, standing))
+
+
+async def _complete_standing(client: ClientContext, of: JobStatus) -> JobStatus:
+    """A standing with the values that lists leave out."""
+    last = of.last_execution
+    if last is not None and last.truncated:
+        with suppress(ExecutionNotFound):  # it was removed since
+            last = (await client.store.get_execution(client.tenant, last.id)).execution
+    schedules = of.schedules
+    if any(one.truncated for one in schedules):
+        schedules = tuple(await client.store.list_schedules(client.tenant, job=of.job.name))
+    return replace(of, last_execution=last, schedules=schedules)
+
+
+async def standings(client: ClientContext, jobs: Iterable[Job]) -> list[JobStatus]:
+    """The same for jobs in hand, as they are now. A page of them is a few statements."""
+    wanted = list(jobs)
+    names = sorted({job.name for job in wanted})
+    looks: dict[str, JobActivity] = {}
+    for start in range(0, len(names), PAGE_ITEMS_MAX):
+        some = names[start : start + PAGE_ITEMS_MAX]
+        looks |= await client.store.job_activity(client.tenant, some)
+    return [build_job_status(job, looks.get(job.name, NOTHING)) for job in wanted]
+
+
+async def standings_page(
+    client: ClientContext,
+    *,
+    status: Status | None = None,
+    limit: int = PAGE_ITEMS_DEFAULT,
+    cursor: str | None = None,
+    **where: Unpack[JobFilters],
+) -> Page[JobStatus]:
+    """How jobs stand, by name; see `jobs` for whose.
+
+    A `status` is a state, "paused", "manual" or "pending". It is known only of jobs that were
+    looked at, and one call looks at no more than 2,000. A page also ends at PAGE_BYTES_MAX
+    bytes of definitions and values. So it may be shorter than asked for, or empty, and still
+    have a cursor to go on with.
+    """
+    check_limit(limit)
+    words = None if status is None else read_job_status(status)
+    found: list[JobStatus] = []
+    looked, left = 0, PAGE_BYTES_MAX
+    while True:
+        most = limit - len(found) if words is None else SCAN_MAX - looked
+        size = min(SCAN_PAGE, most)
+        page = await jobs(client, limit=size, cursor=cursor, **where)
+        cursor, looked = page.next_cursor, looked + len(page.items)
+        for standing in await standings(client, page.items):
+            if words is not None and standing.status not in words:
+                continue
+            left -= standing_bytes(standing) + ITEM_BYTES
+            if found and (left < 0 or len(found) == limit):
+                return Page(items=tuple(found), next_cursor=found[-1].job.name)
+            found.append(standing)
+        is_over = len(found) == limit if words is None else looked >= SCAN_MAX
+        if cursor is None or is_over:
+            return Page(items=tuple(found), next_cursor=cursor)
+
+
+async def job_ids(client: ClientContext, names: Iterable[str]) -> dict[str, UUID]:
+    """The ids of the jobs of these names, deleted ones too."""
+    wanted, found = sorted(set(names)), dict[str, UUID]()
+    for start in range(0, len(wanted), PAGE_ITEMS_MAX):
+        some = wanted[start : start + PAGE_ITEMS_MAX]
+        found |= await client.store.job_ids(client.tenant, some)
+    return found
+
+
+async def abandoned(client: ClientContext, author: str, names: Iterable[str]) -> list[str]:
+    """Jobs by this author that still have schedules, but are not among these names; also those
+    that somebody else has rolled back to what the author said, as far as a start has the time
+    to look at their versions.
+    """
+    fire = {one.job for one in await client.store.list_schedules(client.tenant)} - set(names)
+    found, looked, cursor = list[str](), 0, None
+    while fire:
+        page = await client.store.list_jobs(client.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
+        for job in page.items:
+            if job.name not in fire:
+                continue
+            if job.author == author:
+                found.append(job.name)
+            elif looked < ROLLBACKS_MAX and _may_be_rolled_back(job):
+                looked += 1
+                found += [job.name] if await _has_said(client, author, job) else []
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found
+
+
+async def _has_said(client: ClientContext, author: str, job: Job) -> bool:
+    async for page in iterate_versions(client.store, client.tenant, job.name):
+        for one in page:
+            if one.author == author and one.definition == job.definition:
+                return True
+    return False
+
+
+async def _deleted(client: ClientContext, job: Id) -> Job:
+    """The last version of a job that was deleted."""
+    id = id_in(job)
+    if id is not None:
+        with suppress(JobNotFound):
+            return await client.store.find_job(client.tenant, id, or_deleted=True)
+    return (await client.store.list_versions(client.tenant, str(job), limit=1)).items[0]
+
+
+async def find_schedule(client: ClientContext, job: str, name: str) -> Schedule:
+    ids = [derive_schedule_id(client.tenant, job, name)]
+    added = await client.store.list_schedules(client.tenant, job=job, ids=ids)
+    if added:
+        return added[0]
+    found = await schedules(client, job)
+    for one in found:
+        if one.name == name:
+            return one
+    known = listed(shown(one.name) for one in found) or "none"
+    raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
 
 
 def standing_bytes(of: JobStatus) -> int:
@@ -572,148 +561,142 @@ class _BackfillRequest(NamedTuple):
     order: Order
 
 
-class Backfills:
-    """The verb of `Client` for ticks of the past."""
+async def backfill(
+    client: ClientContext,
+    job: str,
+    since: Time,
+    until: Time,
+    *,
+    only: Literal["missing", "failed", "all"] = "missing",
+    concurrency: int = 1,
+    order: Literal["oldest", "newest"] = "oldest",
+    dry_run: bool = False,
+    id: UUID | None = None,
+    repeat: bool = False,
+    entry: NewAuditEntry | None = None,
+) -> Backfill:
+    """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
 
-    store: Store
-    tenant: str
+    At most `concurrency` of them run at a time, beside what the schedules fire, and each once:
+    a tick that another backfill has in its hands is left to it. What is still to be fired is
+    left to the schedulers. `dry_run` only answers what would be done. With an `id` that the
+    caller chose, `repeat` says that it may have been asked for before: then the answer is what
+    was done. `entry` tells the audit log of it, in the same transaction.
+    """
+    wanted = Only(read_word(only, tuple(Only), "only"))
+    first = Order(read_word(order, tuple(Order), "order"))
+    room = read_whole(concurrency, "concurrency", least=1, most=BACKFILL_CONCURRENCY_MAX)
+    begin, end = read_bound(since, "since"), read_bound(until, "until")
+    now = (await client.store.health()).now
+    _check_range(begin, end, now)
+    what = _BackfillRequest(id or mint(), job, begin, end, wanted, first)
+    if dry_run:
+        return (await _plan(client, what, now, is_dry_run=True))[0]
+    async with _alone(client):
+        plan, found = await _plan(client, what, now, repeat=repeat)
+        if not found:
+            return plan
+        with nullcontext() if entry is None else client.store.auditing(client.tenant, entry):
+            return await _fill(client, plan, found, room, order=first, repeat=repeat)
 
-    async def submit_many(
-        self, executions: Sequence[NewExecution], *, repeat: bool = False
-    ) -> list[Enqueued]:
-        raise NotImplementedError  # see `Submissions`
 
-    async def backfill(
-        self,
-        job: str,
-        since: Time,
-        until: Time,
-        *,
-        only: Literal["missing", "failed", "all"] = "missing",
-        concurrency: int = 1,
-        order: Literal["oldest", "newest"] = "oldest",
-        dry_run: bool = False,
-        id: UUID | None = None,
-        repeat: bool = False,
-        entry: NewAuditEntry | None = None,
-    ) -> Backfill:
-        """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
+@asynccontextmanager
+async def _alone(client: ClientContext) -> AsyncGenerator[None]:
+    """Nobody else backfills for this tenant: between a look at what has run and the enqueueing
+    of the rest, another backfill could run a tick to its end, which would then run twice.
+    """
+    name, holder = f"backfill {client.tenant}", mint()
+    while True:
+        if await client.store.lead(name, holder=holder, lease=ALONE_SECONDS) is not None:
+            break
+        await asyncio.sleep(LOOK_SECONDS)  # the other one is done soon, or its time is over
+    try:
+        yield
+    finally:
+        with suppress(Unavailable):  # it ends by itself, and what was done is done
+            await client.store.resign(name, holder=holder)
 
-        At most `concurrency` of them run at a time, beside what the schedules fire, and each once:
-        a tick that another backfill has in its hands is left to it. What is still to be fired is
-        left to the schedulers. `dry_run` only answers what would be done. With an `id` that the
-        caller chose, `repeat` says that it may have been asked for before: then the answer is what
-        was done. `entry` tells the audit log of it, in the same transaction.
-        """
-        wanted = Only(read_word(only, tuple(Only), "only"))
-        first = Order(read_word(order, tuple(Order), "order"))
-        room = read_whole(concurrency, "concurrency", least=1, most=BACKFILL_CONCURRENCY_MAX)
-        begin, end = read_bound(since, "since"), read_bound(until, "until")
-        now = (await self.store.health()).now
-        _check_range(begin, end, now)
-        what = _BackfillRequest(id or mint(), job, begin, end, wanted, first)
-        if dry_run:
-            return (await self._plan(what, now, is_dry_run=True))[0]
-        async with self._alone():
-            plan, found = await self._plan(what, now, repeat=repeat)
-            if not found:
-                return plan
-            with nullcontext() if entry is None else self.store.auditing(self.tenant, entry):
-                return await self._fill(plan, found, room, order=first, repeat=repeat)
 
-    @asynccontextmanager
-    async def _alone(self) -> AsyncGenerator[None]:
-        """Nobody else backfills for this tenant: between a look at what has run and the enqueueing
-        of the rest, another backfill could run a tick to its end, which would then run twice.
-        """
-        name, holder = f"backfill {self.tenant}", mint()
-        while True:
-            if await self.store.lead(name, holder=holder, lease=ALONE_SECONDS) is not None:
-                break
-            await asyncio.sleep(LOOK_SECONDS)  # the other one is done soon, or its time is over
-        try:
-            yield
-        finally:
-            with suppress(Unavailable):  # it ends by itself, and what was done is done
-                await self.store.resign(name, holder=holder)
+async def _plan(
+    client: ClientContext,
+    what: _BackfillRequest,
+    now: Instant,
+    *,
+    repeat: bool = False,
+    is_dry_run: bool = False,
+) -> tuple[Backfill, list[tuple[Instant, Schedule]]]:
+    """What is to be done as things are, or was done by an earlier try, and the schedule of
+    each tick.
+    """
+    job = what.job
+    schedules = _with_times(job, await _schedules_of(client, job))
+    found, looked_at = list[tuple[Instant, Schedule]](), 0
+    done = list[tuple[Instant, Schedule]]()
+    for schedule in schedules:
+        # A tick of this very moment has been decided on, unless the schedule stands at it.
+        past = math.nextafter(now, math.inf)
+        last = min(what.end, past if schedule.is_paused else schedule.next_at or past, past)
+        rule, left = Rule.from_json(schedule.rule), BACKFILL_TICKS_MAX - looked_at
+        ticks = ticks_between(rule, what.begin, last, limit=left)
+        looked_at += len(ticks)
+        there = await _occurrences(client, schedule, ticks)
+        chosen = choose(ticks, there, only=what.only, order=what.order)
+        found += [(tick, schedule) for tick in chosen]
+        if repeat:
+            ids = {one.id for one in there}
+            mine = [at for at in ticks if _id_of(what.id, schedule, at, what.order) in ids]
+            done += [(at, schedule) for at in mine]
+    found = done or found  # it was all or nothing
+    found.sort(key=lambda one: one[0], reverse=what.order is Order.NEWEST)
+    filled = tuple(BackfilledTick(schedule=one.id, name=one.name, at=at) for at, one in found)
+    plan = Backfill(id=what.id, job=job, ticks=filled, looked_at=looked_at, is_dry_run=is_dry_run)
+    return plan, found
 
-    async def _plan(
-        self,
-        what: _BackfillRequest,
-        now: Instant,
-        *,
-        repeat: bool = False,
-        is_dry_run: bool = False,
-    ) -> tuple[Backfill, list[tuple[Instant, Schedule]]]:
-        """What is to be done as things are, or was done by an earlier try, and the schedule of
-        each tick.
-        """
-        job = what.job
-        schedules = _with_times(job, await self._schedules_of(job))
-        found, looked_at = list[tuple[Instant, Schedule]](), 0
-        done = list[tuple[Instant, Schedule]]()
-        for schedule in schedules:
-            # A tick of this very moment has been decided on, unless the schedule stands at it.
-            past = math.nextafter(now, math.inf)
-            last = min(what.end, past if schedule.is_paused else schedule.next_at or past, past)
-            rule, left = Rule.from_json(schedule.rule), BACKFILL_TICKS_MAX - looked_at
-            ticks = ticks_between(rule, what.begin, last, limit=left)
-            looked_at += len(ticks)
-            there = await self._occurrences(schedule, ticks)
-            chosen = choose(ticks, there, only=what.only, order=what.order)
-            found += [(tick, schedule) for tick in chosen]
-            if repeat:
-                ids = {one.id for one in there}
-                mine = [at for at in ticks if _id_of(what.id, schedule, at, what.order) in ids]
-                done += [(at, schedule) for at in mine]
-        found = done or found  # it was all or nothing
-        found.sort(key=lambda one: one[0], reverse=what.order is Order.NEWEST)
-        filled = tuple(BackfilledTick(schedule=one.id, name=one.name, at=at) for at, one in found)
-        plan = Backfill(
-            id=what.id, job=job, ticks=filled, looked_at=looked_at, is_dry_run=is_dry_run
+
+async def _fill(
+    client: ClientContext,
+    plan: Backfill,
+    found: Sequence[tuple[Instant, Schedule]],
+    room: int,
+    *,
+    order: Order,
+    repeat: bool,
+) -> Backfill:
+    gate = backfill_gate(plan.id, room)
+    executions = list(_executions(plan.id, found, gate, order))
+    answers = await submit_many(client, executions, repeat=repeat)
+    ticks = tuple(
+        msgspec.structs.replace(one, execution=answer.id, created=answer.created)
+        for one, answer in zip(plan.ticks, answers, strict=True)
+    )
+    return msgspec.structs.replace(plan, ticks=ticks)
+
+
+async def _schedules_of(client: ClientContext, job: str) -> list[Schedule]:
+    await client.store.get_job(client.tenant, job)  # raises for one that is not there
+    return await client.store.list_schedules(client.tenant, job=job)
+
+
+async def _occurrences(
+    client: ClientContext, schedule: Schedule, ticks: Sequence[Instant]
+) -> list[Occurrence]:
+    """What there is for these ticks, however much."""
+    found: list[Occurrence] = []
+    seen: set[UUID] = set()
+    since = ticks[0] if ticks else None
+    while since is not None:
+        page = await client.store.list_occurrences(
+            client.tenant,
+            schedule.id,
+            since=since,
+            until=ticks[-1],
+            limit=OCCURRENCES_PER_READ,
         )
-        return plan, found
-
-    async def _fill(
-        self,
-        plan: Backfill,
-        found: Sequence[tuple[Instant, Schedule]],
-        room: int,
-        *,
-        order: Order,
-        repeat: bool,
-    ) -> Backfill:
-        gate = backfill_gate(plan.id, room)
-        executions = list(_executions(plan.id, found, gate, order))
-        answers = await self.submit_many(executions, repeat=repeat)
-        ticks = tuple(
-            msgspec.structs.replace(one, execution=answer.id, created=answer.created)
-            for one, answer in zip(plan.ticks, answers, strict=True)
-        )
-        return msgspec.structs.replace(plan, ticks=ticks)
-
-    async def _schedules_of(self, job: str) -> list[Schedule]:
-        await self.store.get_job(self.tenant, job)  # raises for one that is not there
-        return await self.store.list_schedules(self.tenant, job=job)
-
-    async def _occurrences(self, schedule: Schedule, ticks: Sequence[Instant]) -> list[Occurrence]:
-        """What there is for these ticks, however much."""
-        found: list[Occurrence] = []
-        seen: set[UUID] = set()
-        since = ticks[0] if ticks else None
-        while since is not None:
-            page = await self.store.list_occurrences(
-                self.tenant,
-                schedule.id,
-                since=since,
-                until=ticks[-1],
-                limit=OCCURRENCES_PER_READ,
-            )
-            found += [one for one in page if one.id not in seen]
-            seen.update(one.id for one in page)
-            is_full = len(page) == OCCURRENCES_PER_READ and page[-1].scheduled_for > since
-            since = page[-1].scheduled_for if is_full else None
-        return found
+        found += [one for one in page if one.id not in seen]
+        seen.update(one.id for one in page)
+        is_full = len(page) == OCCURRENCES_PER_READ and page[-1].scheduled_for > since
+        since = page[-1].scheduled_for if is_full else None
+    return found
 
 
 def _check_range(since: Instant, until: Instant, now: Instant) -> None:

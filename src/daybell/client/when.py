@@ -12,6 +12,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from daybell.client.context import ClientContext
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.job import JobDefinition, JobStatus, WaitsFor
 from daybell.core.limits import DEPENDENCIES_MAX, RETRIES_MAX, SCHEDULES_MAX, check_name
@@ -477,31 +478,26 @@ def build_schedule(
 # Dependencies of a job: other jobs, by name. `core.schedule.may_begin` decides when it may run.
 
 
-class Dependencies:
-    """The verb of `Client` for what executions wait for."""
+async def held_up_by(client: ClientContext, execution: Execution) -> list[tuple[str, str]]:
+    """The jobs that keep an execution of a schedule waiting as things are now, each with how it
+    stands, in words.
+    """
+    definition = (await client.store.get_job(client.tenant, execution.job)).definition
+    at = execution.run_at if execution.scheduled_for is None else execution.scheduled_for
+    asked = [(name, at) for name in definition.dependencies]
+    policy = definition.on_dependency_failure
+    found = zip(asked, await client.store.upstream(client.tenant, asked), strict=True)
+    held = [(name, one) for (name, _), one in found if is_held_up(policy, one)]
+    return [(name, await _words_of(client, name, one)) for name, one in held]
 
-    store: Store
-    tenant: str
 
-    async def held_up_by(self, execution: Execution) -> list[tuple[str, str]]:
-        """The jobs that keep an execution of a schedule waiting as things are now, each with how it
-        stands, in words.
-        """
-        definition = (await self.store.get_job(self.tenant, execution.job)).definition
-        at = execution.run_at if execution.scheduled_for is None else execution.scheduled_for
-        asked = [(name, at) for name in definition.dependencies]
-        policy = definition.on_dependency_failure
-        found = zip(asked, await self.store.upstream(self.tenant, asked), strict=True)
-        held = [(name, one) for (name, _), one in found if is_held_up(policy, one)]
-        return [(name, await self._words_of(name, one)) for name, one in held]
-
-    async def _words_of(self, name: str, one: Upstream) -> str:
-        if one == Upstream():  # nothing is known of it
-            try:
-                await self.store.get_job(self.tenant, name)
-            except JobNotFound:
-                return "there is no such job any more; create it, or depend on it no longer"
-        return _describe_upstream(one)
+async def _words_of(client: ClientContext, name: str, one: Upstream) -> str:
+    if one == Upstream():  # nothing is known of it
+        try:
+            await client.store.get_job(client.tenant, name)
+        except JobNotFound:
+            return "there is no such job any more; create it, or depend on it no longer"
+    return _describe_upstream(one)
 
 
 async def load_waits(store: Store, tenant: str, standing: JobStatus) -> tuple[WaitsFor, ...]:

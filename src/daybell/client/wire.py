@@ -14,7 +14,7 @@ import msgspec
 
 from daybell.client.declarations import Change, diff_versions
 from daybell.client.explain import Reason
-from daybell.client.jobs import OF_COMMAND, kind_fields
+from daybell.client.job_fields import OF_COMMAND, kind_fields
 from daybell.client.runs import WorkflowRun, short_name
 from daybell.client.schedules import Backfill
 from daybell.core import payload

@@ -37,7 +37,7 @@ from daybell.client.requests import TaskOptions, check_options, read_definition,
 from daybell.client.when import When
 from daybell.core import payload
 from daybell.core.event import Published
-from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
+from daybell.core.job import DEFAULT_QUEUE, DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
 from daybell.core.schedule import OverlapBy, Schedule
 from daybell.core.units import Duration
@@ -74,7 +74,8 @@ from daybell.sdk.task import (
     name_of,
 )
 from daybell.sdk.worker import run_worker
-from daybell.sdk.workflow import Workflow, WorkflowMethods
+from daybell.sdk.workflow import Workflow
+from daybell.sdk.workflow import workflow as workflow_of
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
@@ -88,135 +89,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ScheduleMethods:
-    """The verbs of `App` for when its tasks run, and go on."""
-
-    tasks: dict[str, Task[..., Any, Any]]
-    workflows: dict[str, Workflow]
-    _home: Mapping[str, Any]  # of the module that made the app
-    _line: int  # in it
-
-    async def _client_that_knows(self, task: AnyJob, options: Any) -> Client:
-        raise NotImplementedError  # see `App`
-
-    async def _declaring(
-        self,
-        task: AnyJob,
-        options: Any,
-        ask: Callable[[Client], Awaitable[T]],
-    ) -> T:
-        raise NotImplementedError  # see `App`
-
-    async def client_for(self, tenant: str | None = None) -> Client:
-        raise NotImplementedError  # see `App`
-
-    async def schedule(
-        self,
-        job: AnyJob | str,
-        when: When,
-        *,
-        args: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        overlap_by: OverlapBy = "schedule",
-    ) -> Schedule:
-        """Have a task, a workflow or the job of a name run at these times, too; answers the
-        schedule.
-
-        `args` are what it is called with then, by name. A schedule of the same name is replaced.
-        Without a name, saying the same again changes nothing. The overlap rule compares the
-        executions of this schedule with each other; with `overlap_by="job"`, with all executions at
-        the job's gate.
-        """
-        client, task, found = await self._found(job)
-
-        async def ask(client: Client) -> Schedule:
-            return await client.schedule(found, when, args=args, name=name, overlap_by=overlap_by)
-
-        if task is None:
-            return await ask(client)
-        args = bind_args(task, args)
-        return await self._declaring(task, {}, ask)
-
-    @property
-    def schedules(self) -> RunTimeSchedules:
-        """Schedules that are made at run time, many at a time."""
-        return RunTimeSchedules(self._put_schedules)
-
-    async def unschedule(self, job: AnyJob | str, name: str) -> None:
-        """Remove a schedule that `schedule` has made."""
-        client, _, job = await self._found(job)
-        await client.unschedule(job, name)
-
-    async def publish(
-        self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
-    ) -> Published:
-        """Tell of an event: what waits for it with `ctx.wait_for_event` goes on.
-
-        `id` and `source` name it, so that one which is sent twice counts once.
-        """
-        return await (await self.client_for()).publish(name, data, source=source, id=id)
-
-    @property
-    def sync(self) -> SyncApp:
-        """The same from code without an event loop."""
-        return SyncApp(self)
-
-    @property
-    def author(self) -> str:
-        """Who defines the tasks, for the store: the place of the app in its code.
-
-        It is the same however the code is started, so that what has left the code can be told
-        from what is other code's.
-        """
-        names = (name for name, value in self._home.items() if value is self)
-        return f"code:{module_name(self._home)}:{next(names, 'app')}"
-
-    @property
-    def module(self) -> tuple[str, str | None]:
-        """The name of the module that made the app, and its file."""
-        return module_name(self._home), self._home.get("__file__")
-
-    async def _found(self, job: AnyJob | str) -> tuple[Client, AnyJob | None, str]:
-        """A client that knows the job, its task or workflow if it is one of ours, and its name."""
-        task = self._task_of(job)
-        if task is None:
-            return await self.client_for(), None, str(job)  # of another app, or made by hand
-        return await self._client_that_knows(task, {}), task, task.name
-
-    async def _put_schedules(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
-        given: list[Any] = list(items)
-        refused: dict[int, DaybellError] = {}
-        used: dict[str, AnyJob] = {}
-        for index, item in enumerate(given):
-            if not isinstance(item, Mapping) or "job" not in item:
-                continue  # the client says what is wrong with it
-            one = dict(cast("Mapping[str, Any]", item))
-            try:
-                task = self._task_of(one["job"])
-                if task is not None:
-                    used[task.name] = task
-                    one |= {"job": task.name, "args": bind_args(task, one.get("args"))}
-            except UsageError as error:
-                refused[index] = error
-            given[index] = one
-        for name, task in used.items():  # a job that was deleted is declared again
-            await self._declaring(task, {}, lambda client, name=name: client.job(name))
-        return await (await self.client_for()).schedule_many(given, refused=refused)
-
-    def _task_of(self, job: AnyJob | str) -> AnyJob | None:
-        """The task or workflow of ours that is meant; None for the job of another app, or one made
-        by hand. Raises UsageError.
-        """
-        check_job(job)
-        if not isinstance(job, str):
-            return job
-        return self.tasks.get(job) or self.workflows.get(job)
-
-
 class SyncApp:
     """An app's methods about time and events that wait instead of being awaited."""
 
-    def __init__(self, app: ScheduleMethods) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
 
     def schedule(
@@ -246,7 +122,7 @@ class SyncApp:
 class SyncSchedules:
     """`app.schedules`, waiting instead of being awaited."""
 
-    def __init__(self, app: ScheduleMethods) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
 
     def put_many(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
@@ -395,7 +271,7 @@ FUNCTION_OPTIONS: Final = FunctionOptions.__optional_keys__ - TaskOptions.__opti
 TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
 
 
-class App(ScheduleMethods, WorkflowMethods):
+class App:
     """Where tasks are declared.
 
     `App()` keeps its executions where DAYBELL_DATABASE_URL says; if it says nothing, in the file
@@ -497,6 +373,31 @@ class App(ScheduleMethods, WorkflowMethods):
         task: Task[..., Any, Any] = Task(self, function, read_definition(name, **described))
         self.tasks[name] = task
         return task
+
+    workflow = workflow_of
+
+    @property
+    def queues(self) -> set[str]:
+        """All that its tasks and workflows use, and the default one."""
+        jobs = [*self.tasks.values(), *self.workflows.values()]
+        nodes = (node for one in self.workflows.values() for node in one.graph.nodes)
+        own = {node.queue for node in nodes if node.queue is not None}
+        return {one.definition.queue for one in jobs} | own | {DEFAULT_QUEUE}
+
+    def add_workflow(self, workflow: Workflow) -> None:
+        """Have it defined where this app is open from now on."""
+        self.check_new(workflow.name)
+        self.workflows[workflow.name] = workflow
+
+    def check_new(self, name: str) -> None:
+        """Refuse a second job of a name."""
+        for what, known in (("task", self.tasks), ("workflow", self.workflows)):
+            if name in known:
+                raise UsageError(
+                    f"there is a {what} named {shown(name)} already; give one of them a name="
+                    if what == "task"
+                    else f"there is a workflow named {shown(name)} already; choose another name"
+                )
 
     def load_included(self) -> None:
         """Import the modules that `include` names. Raises UsageError if one cannot be imported."""
@@ -669,8 +570,8 @@ class App(ScheduleMethods, WorkflowMethods):
     ) -> tuple[UUID, bool]:
         """Enqueue for a task; answers the execution's id and whether it is a new one."""
 
-        async def ask(client: Client) -> Enqueued:
-            return await client.enqueue(
+        def ask(client: Client) -> Awaitable[Enqueued]:
+            return client.enqueue(
                 task.name,
                 args,
                 unique_key=options.get("unique_key"),
@@ -723,6 +624,12 @@ class App(ScheduleMethods, WorkflowMethods):
         """Run everything in this process: the same as `daybell dev` for this app."""
         launch(self)
 
+    def _known_client(self, task: AnyJob, options: CallOptions) -> Client | None:
+        """The client of this event loop, if it has defined the job for the app's own tenant."""
+        client = self._clients.get(asyncio.get_running_loop())
+        is_known = client is not None and task.name in self._defined.get(client, ())
+        return client if is_known and options.get("tenant") is None else None
+
     async def client_for(self, tenant: str | None = None) -> Client:
         """The client of this event loop for a tenant; connects if need be."""
         client = self._clients.get(asyncio.get_running_loop()) or await self.open()
@@ -743,7 +650,7 @@ class App(ScheduleMethods, WorkflowMethods):
         self, task: AnyJob, options: CallOptions, ask: Callable[[Client], Awaitable[T]]
     ) -> T:
         """Ask the client. If the job was deleted since it was declared, declare it again, once."""
-        client = await self._client_that_knows(task, options)
+        client = self._known_client(task, options) or await self._client_that_knows(task, options)
         try:
             return await ask(client)
         except JobNotFound:
@@ -756,6 +663,110 @@ class App(ScheduleMethods, WorkflowMethods):
     def _parent_in(self, client: Client) -> UUID | None:
         running = current.get()
         return None if running is None or client.tenant != self.tenant else running.claimed.id
+
+    # Schedules and events.
+
+    async def schedule(
+        self,
+        job: AnyJob | str,
+        when: When,
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        overlap_by: OverlapBy = "schedule",
+    ) -> Schedule:
+        """Have a task, a workflow or the job of a name run at these times, too; answers the
+        schedule.
+
+        `args` are what it is called with then, by name. A schedule of the same name is replaced.
+        Without a name, saying the same again changes nothing. The overlap rule compares the
+        executions of this schedule with each other; with `overlap_by="job"`, with all executions at
+        the job's gate.
+        """
+        client, task, found = await self._found(job)
+
+        async def ask(client: Client) -> Schedule:
+            return await client.schedule(found, when, args=args, name=name, overlap_by=overlap_by)
+
+        if task is None:
+            return await ask(client)
+        args = bind_args(task, args)
+        return await self._declaring(task, {}, ask)
+
+    @property
+    def schedules(self) -> RunTimeSchedules:
+        """Schedules that are made at run time, many at a time."""
+        return RunTimeSchedules(self._put_schedules)
+
+    async def unschedule(self, job: AnyJob | str, name: str) -> None:
+        """Remove a schedule that `schedule` has made."""
+        client, _, job = await self._found(job)
+        await client.unschedule(job, name)
+
+    async def publish(
+        self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
+    ) -> Published:
+        """Tell of an event: what waits for it with `ctx.wait_for_event` goes on.
+
+        `id` and `source` name it, so that one which is sent twice counts once.
+        """
+        return await (await self.client_for()).publish(name, data, source=source, id=id)
+
+    @property
+    def sync(self) -> SyncApp:
+        """The same from code without an event loop."""
+        return SyncApp(self)
+
+    @property
+    def author(self) -> str:
+        """Who defines the tasks, for the store: the place of the app in its code.
+
+        It is the same however the code is started, so that what has left the code can be told
+        from what is other code's.
+        """
+        names = (name for name, value in self._home.items() if value is self)
+        return f"code:{module_name(self._home)}:{next(names, 'app')}"
+
+    @property
+    def module(self) -> tuple[str, str | None]:
+        """The name of the module that made the app, and its file."""
+        return module_name(self._home), self._home.get("__file__")
+
+    async def _found(self, job: AnyJob | str) -> tuple[Client, AnyJob | None, str]:
+        """A client that knows the job, its task or workflow if it is one of ours, and its name."""
+        task = self._task_of(job)
+        if task is None:
+            return await self.client_for(), None, str(job)  # of another app, or made by hand
+        return await self._client_that_knows(task, {}), task, task.name
+
+    async def _put_schedules(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
+        given: list[Any] = list(items)
+        refused: dict[int, DaybellError] = {}
+        used: dict[str, AnyJob] = {}
+        for index, item in enumerate(given):
+            if not isinstance(item, Mapping) or "job" not in item:
+                continue  # the client says what is wrong with it
+            one = dict(cast("Mapping[str, Any]", item))
+            try:
+                task = self._task_of(one["job"])
+                if task is not None:
+                    used[task.name] = task
+                    one |= {"job": task.name, "args": bind_args(task, one.get("args"))}
+            except UsageError as error:
+                refused[index] = error
+            given[index] = one
+        for name, task in used.items():  # a job that was deleted is declared again
+            await self._declaring(task, {}, lambda client, name=name: client.job(name))
+        return await (await self.client_for()).schedule_many(given, refused=refused)
+
+    def _task_of(self, job: AnyJob | str) -> AnyJob | None:
+        """The task or workflow of ours that is meant; None for the job of another app, or one made
+        by hand. Raises UsageError.
+        """
+        check_job(job)
+        if not isinstance(job, str):
+            return job
+        return self.tasks.get(job) or self.workflows.get(job)
 
 
 def _drop_options(options: CallOptions) -> Any:

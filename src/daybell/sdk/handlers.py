@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.client import Client
-from daybell.client.admin import VARIABLE, Sealer, Unopenable
+from daybell.client.sealing import VARIABLE, Sealer, Unopenable
 from daybell.core import payload
 from daybell.core.execution import Claimed, DescribedError
 from daybell.core.job import Job, JobDefinition, task_of

@@ -229,24 +229,32 @@ class NodeOptions(TypedDict, total=False):
 NODE_OPTIONS: Final = frozenset(NodeOptions.__optional_keys__)
 
 
+def _go_on(self: Linkable, then: Linkable) -> Links:
+    return _open(">>").link(self, then)
+
+
+def _go_back(self: Linkable, first: Linkable) -> Links:
+    return _open("<<").link_before(self, first)
+
+
+def _follow(self: Linkable, first: Linkable) -> Links:
+    return _open(">>").link(first, self)
+
+
+def _precede(self: Linkable, then: Linkable) -> Links:
+    return _open("<<").link_before(then, self)
+
+
 class Linked:
-    """What can stand in `a >> [b, c] >> d`."""
+    """A part of a chain: `a >> [b, c] >> d`."""
 
-    def __rshift__(self, then: Linkable) -> Links:
-        return _open(">>").link(self, then)
-
-    def __lshift__(self, first: Linkable) -> Links:
-        return _open("<<").link_before(self, first)
-
-    def __rrshift__(self, first: Iterable[Linked]) -> Links:
-        return _open(">>").link(first, self)
-
-    def __rlshift__(self, then: Iterable[Linked]) -> Links:
-        return _open("<<").link_before(then, self)
+    __rshift__, __lshift__, __rrshift__, __rlshift__ = _go_on, _go_back, _follow, _precede
 
 
-class Nodelike(Linked):
+class Nodelike:
     """A task or a workflow, which is a node of its own name where it is used in a block."""
+
+    __rshift__, __lshift__, __rrshift__, __rlshift__ = _go_on, _go_back, _follow, _precede
 
     def node(self, name: str | None = None, /, **options: Unpack[NodeOptions]) -> Node:
         """A node that runs this: of this name, so that it may be there several times, or with these
@@ -435,7 +443,7 @@ class Node(Linked):
             return {key: self._said(one) for key, one in given.items()}
         if isinstance(value, list | tuple):
             return [self._said(one) for one in cast("list[Any]", value)]
-        if isinstance(value, Linked):
+        if isinstance(value, Linked | Nodelike):
             raise InvalidArguments(
                 f"{self.home.named(self)} is given {value!r} itself; to pass on what it returns,"
                 " say .output"
@@ -517,7 +525,7 @@ class _Item:
     """Stands for the item of a mapped node."""
 
 
-Linkable: TypeAlias = "Linked | Iterable[Linkable]"
+Linkable: TypeAlias = "Linked | Nodelike | Iterable[Linkable]"
 
 
 def flatten_links(thing: object) -> Iterator[object]:
@@ -546,7 +554,7 @@ def open_draft(what: str) -> NodeHome:
 
 def _constants(items: Any, node: Node) -> list[Any]:
     given: object = items
-    if isinstance(given, Linked):
+    if isinstance(given, Linked | Nodelike):
         raise InvalidWorkflow(
             f"{node.home.named(node)} is mapped over {shown(given)} itself; did you mean"
             " .output, the list that it returns?"

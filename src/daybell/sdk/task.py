@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import (
@@ -215,21 +216,31 @@ class JobApp(Protocol):
 
     def add_workflow(self, workflow: Any) -> None: ...
 
+    def check_new(self, name: str) -> None: ...
+
     async def close(self) -> None: ...
 
 
-class Enqueueable(Generic[R]):
-    """A job of an app. What is enqueued through it has a result of this type."""
+class Enqueueable(ABC, Generic[R]):
+    """A job of an app: a task or a workflow. Its executions have a result of this type."""
 
-    app: JobApp
-    _options: CallOptions
+    def __init__(
+        self,
+        app: JobApp,
+        options: CallOptions | None = None,
+        *,
+        convert: Callable[[Any], R] | None = None,
+    ) -> None:
+        self.app = app
+        self._options: CallOptions = options or {}
+        self._convert = convert
 
+    @abstractmethod
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, checked."""
-        raise NotImplementedError
 
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
-        raise NotImplementedError
+        return Handle(self._find_client, id, created=created, convert=self._convert)
 
     async def _find_client(self) -> Client:
         return await self.app.client_for(self._options.get("tenant"))
@@ -355,10 +366,9 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
     ) -> None:
         # Not the function's own attributes: they could hide what is set below.
         functools.update_wrapper(cast("Any", self), function, updated=())
-        self.app = app
+        super().__init__(app, options, convert=self._convert_result)
         self.function = function
         self.definition = definition
-        self._options: CallOptions = options or {}
         self._context_names: frozenset[str] | None = None
 
     @property
@@ -427,9 +437,6 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
             if "[" in text:  # a set would be among the lists
                 payload.check_sets(self.function, given, converted)
         return given
-
-    def _handle(self, id: UUID, created: bool) -> Handle[R]:
-        return Handle(self._find_client, id, created=created, convert=self._convert_result)
 
     def _convert_result(self, result: Any) -> R:
         return payload.convert_result(self.function, result)

@@ -6,9 +6,9 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextvars import Token
+from copy import copy
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, Unpack, cast
-from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from daybell.client.job_checks import check_call
 from daybell.client.requests import TaskOptions, check_options, read_definition, read_limit
 from daybell.core import payload
 from daybell.core.execution import Priority
-from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.job import JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX, check_name
 from daybell.core.references import names_in
 from daybell.core.retry import Retry
@@ -31,7 +31,6 @@ from daybell.sdk.nodes import (
     DeclaredParams,
     End,
     Linkable,
-    Linked,
     Links,
     Node,
     NodeHome,
@@ -206,7 +205,7 @@ class Draft:
                 )
         self._edges[key] = parent.condition
 
-    def _task(self, what: Linked) -> Task[..., Any, Any] | None:
+    def _task(self, what: Nodelike) -> Task[..., Any, Any] | None:
         if not isinstance(what, Task):
             return None
         task = cast("Task[..., Any, Any]", what)
@@ -222,7 +221,7 @@ class Draft:
             )
         return task
 
-    def _workflow(self, what: Linked) -> Workflow | None:
+    def _workflow(self, what: Nodelike) -> Workflow | None:
 
         if not isinstance(what, Workflow):
             return None
@@ -461,7 +460,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
         fail_fast: bool,
         max_running: int | None,
     ) -> None:
-        self.app = app
+        super().__init__(app)
         self.name = policy.name
         self.params = DeclaredParams(policy.name, params)
         self._params = params
@@ -475,7 +474,6 @@ class Workflow(Nodelike, Enqueueable[Any]):
         self._token: Token[NodeHome | None] | None = None
         self._definition: JobDefinition | None = None
         self.inner: tuple[Workflow, ...] = ()  # those that are nodes of this one
-        self._options: CallOptions = {}
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name}>"
@@ -544,8 +542,8 @@ class Workflow(Nodelike, Enqueueable[Any]):
     def options(self, **options: Unpack[CallOptions]) -> Workflow:
         """The same workflow with other options for what is enqueued through it."""
         _check_call_options(options)
-        other = object.__new__(Workflow)
-        other.__dict__ |= self.__dict__ | {"_options": {**self._options, **options}}
+        other = copy(self)
+        other._options = {**self._options, **options}
         return other
 
     async def enqueue(self, /, *args: Any, **params: Any) -> Handle[Any]:
@@ -570,9 +568,6 @@ class Workflow(Nodelike, Enqueueable[Any]):
         check_fit(self, kwargs)
         return dict(kwargs)
 
-    def _handle(self, id: UUID, created: bool) -> Handle[Any]:
-        return Handle(self._find_client, id, created=created)
-
 
 class SyncWorkflow(SyncEnqueueable[Any]):
     """A workflow's methods that wait instead of being awaited."""
@@ -590,65 +585,35 @@ class SyncWorkflow(SyncEnqueueable[Any]):
         return SyncHandle(run(self._workflow.enqueue(*args, **params)))
 
 
-class WorkflowMethods:
-    """What an App can do about workflows."""
+def workflow(
+    app: JobApp,
+    name: str,
+    *,
+    params: ParamsGiven | None = None,
+    fail_fast: bool = False,
+    max_running: int | None = None,
+    **options: Unpack[TaskOptions],
+) -> Workflow:
+    """Put tasks in order: `with app.workflow("etl") as etl: extract >> [a, b] >> load`.
 
-    tasks: dict[str, Task[..., Any, Any]]
-    workflows: dict[str, Workflow]
-
-    def workflow(
-        self,
-        name: str,
-        *,
-        params: ParamsGiven | None = None,
-        fail_fast: bool = False,
-        max_running: int | None = None,
-        **options: Unpack[TaskOptions],
-    ) -> Workflow:
-        """Put tasks in order: `with app.workflow("etl") as etl: extract >> [a, b] >> load`.
-
-        `params` are what a run may be given, `{"day": ..., "limit": 10}`: defaults by name, and
-        `...` for what must be given. `args` are what a schedule gives it.
-        `fail_fast` starts nothing more once a node has failed; else all is run that does not depend
-        on it. `max_running` is how many nodes may run at a time. `retries`, `timeout`, `queue` and
-        `priority` are those of nodes that say nothing else, and whose task does not. The rest is as
-        for a task: when it runs, and under which rules.
-        """
-        check_name(name, what="workflow")
-        for one in _OF_TASKS:
-            if one in options:
-                raise UsageError(
-                    f"a workflow has no {one}=; say it for the tasks that are its nodes", field=one
-                )
-        check_options(options, WORKFLOW_OPTIONS, "workflow()")
-        self.check_new(name)
-        policy = replace(read_definition(name, **options), kind="workflow")
-        app = cast("JobApp", self)
-        declared = read_declared(params)
-        return Workflow(app, policy, params=declared, fail_fast=fail_fast, max_running=max_running)
-
-    @property
-    def queues(self) -> set[str]:
-        """All that its tasks and workflows use, and the default one."""
-        jobs = [*self.tasks.values(), *self.workflows.values()]
-        nodes = (node for one in self.workflows.values() for node in one.graph.nodes)
-        own = {node.queue for node in nodes if node.queue is not None}
-        return {one.definition.queue for one in jobs} | own | {DEFAULT_QUEUE}
-
-    def add_workflow(self, workflow: Workflow) -> None:
-        """Have it defined where this app is open from now on."""
-        self.check_new(workflow.name)
-        self.workflows[workflow.name] = workflow
-
-    def check_new(self, name: str) -> None:
-        """Refuse a second job of a name."""
-        for what, known in (("task", self.tasks), ("workflow", self.workflows)):
-            if name in known:
-                raise UsageError(
-                    f"there is a {what} named {shown(name)} already; give one of them a name="
-                    if what == "task"
-                    else f"there is a workflow named {shown(name)} already; choose another name"
-                )
+    `params` are what a run may be given, `{"day": ..., "limit": 10}`: defaults by name, and
+    `...` for what must be given. `args` are what a schedule gives it.
+    `fail_fast` starts nothing more once a node has failed; else all is run that does not depend
+    on it. `max_running` is how many nodes may run at a time. `retries`, `timeout`, `queue` and
+    `priority` are those of nodes that say nothing else, and whose task does not. The rest is as
+    for a task: when it runs, and under which rules.
+    """
+    check_name(name, what="workflow")
+    for one in _OF_TASKS:
+        if one in options:
+            raise UsageError(
+                f"a workflow has no {one}=; say it for the tasks that are its nodes", field=one
+            )
+    check_options(options, WORKFLOW_OPTIONS, "workflow()")
+    app.check_new(name)
+    policy = replace(read_definition(name, **options), kind="workflow")
+    declared = read_declared(params)
+    return Workflow(app, policy, params=declared, fail_fast=fail_fast, max_running=max_running)
 
 
 def job(name: str, node: str | None = None, /, **options: Unpack[NodeOptions]) -> Node:

@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from daybell.client import Client
-from daybell.client.admin import new_key
 from daybell.client.requests import Time, read_time
+from daybell.client.sealing import new_key
 from daybell.core.execution import PENDING, TERMINAL, Execution, Failure, Priority, State
 from daybell.core.units import (
     Duration,

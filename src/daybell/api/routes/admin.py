@@ -29,8 +29,8 @@ from daybell.api.requests import (
 )
 from daybell.api.schema import NewKey, NewTenant, Nothing, TenantChange
 from daybell.client import wire
-from daybell.client.admin import VARIABLE, KeyMissing, check_value
 from daybell.client.requests import read_id
+from daybell.client.sealing import VARIABLE, KeyMissing, check_value
 from daybell.core.access import Role, Secret, Tenant
 from daybell.core.limits import (
     PAGE_ITEMS_DEFAULT,

@@ -44,7 +44,6 @@ from daybell.client.executions import (
     read_execution,
     read_executions,
 )
-from daybell.client.explain import find_reason
 from daybell.client.requests import Filters, id_in, read_id
 from daybell.core import payload
 from daybell.core.access import NewAuditEntry
@@ -382,7 +381,7 @@ async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
 )
 async def explain_execution(id: ExecutionPath, caller: Viewer) -> Response:
     """Say why an execution has not run, or has not ended."""
-    return answer_json(wire.reason(await find_reason(caller.client, id)))
+    return answer_json(wire.reason(await caller.client.why(id)))
 
 
 def read_selection(said: dict[str, Any]) -> Filters:

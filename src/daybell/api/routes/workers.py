@@ -20,8 +20,8 @@ from daybell.api.responses import Health
 from daybell.api.schema import Nothing
 from daybell.api.stream import overview_payload
 from daybell.client import wire
-from daybell.client.explain import Overview
 from daybell.client.requests import read_id
+from daybell.client.workers import Overview
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.units import Instant, to_iso
 from daybell.core.views import Queue

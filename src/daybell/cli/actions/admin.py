@@ -16,8 +16,9 @@ from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED
 from daybell.cli.terminal import confirm, interruptible
 from daybell.client import Client, wire
-from daybell.client.admin import NEW_KEY, VARIABLE, check_value, new_key, read_role, read_scope
+from daybell.client.admin import read_role, read_scope
 from daybell.client.remote.client import AnyClient
+from daybell.client.sealing import NEW_KEY, VARIABLE, check_value, new_key
 from daybell.core.access import Action, Key, Quotas, Secret
 from daybell.core.limits import SECRET_BYTES_MAX
 from daybell.core.references import check_secret_name

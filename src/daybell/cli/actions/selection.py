@@ -17,9 +17,10 @@ from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE, FAILED, print_stderr
 from daybell.cli.terminal import confirm
 from daybell.client import Client
-from daybell.client.executions import RetryOutcome, fix_bounds
+from daybell.client.executions import fix_bounds
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import BOUNDS, Filters, id_in, read_bound
+from daybell.client.retries import RetryOutcome
 from daybell.core.execution import Cancellation
 from daybell.core.ids import mint
 from daybell.core.job import task_of

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal, cast
 
 from daybell.cli.apply.files import Document, Path
-from daybell.client.jobs import JOB_FIELDS, check_fields, unknown_fields
+from daybell.client.job_fields import JOB_FIELDS, check_fields, unknown_fields
 from daybell.core.limits import check_name
 from daybell.core.workflow.graph import describe_cycle
 from daybell.errors import InvalidName, InvalidRetry, InvalidSchedule, UsageError, shown

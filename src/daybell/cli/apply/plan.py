@@ -26,7 +26,7 @@ from daybell.client.declarations import (
     is_same_json,
     read_template,
 )
-from daybell.client.jobs import CHOICES, apply_template
+from daybell.client.job_fields import CHOICES, apply_template
 from daybell.client.remote.client import AnyClient
 from daybell.core.job import Job, NewTemplate, Template
 from daybell.core.limits import PAGE_ITEMS_MAX

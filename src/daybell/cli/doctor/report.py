@@ -24,10 +24,11 @@ from daybell.cli.actions.definitions import check_app_code
 from daybell.cli.apps import check_missing_jobs, find_app, iterate_jobs
 from daybell.cli.runtime import DONE, FAILED, describe_error, with_flag
 from daybell.cli.views.jobs import OVERDUE_SECONDS
-from daybell.client.admin import VARIABLE, Sealer
 from daybell.client.executions import page_reader
-from daybell.client.explain import describe_lack, effective_definition, find_capable_workers
+from daybell.client.explain import effective_definition
 from daybell.client.job_checks import find_mismatched_schedules
+from daybell.client.sealing import VARIABLE, Sealer
+from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core.access import BOUND, SealedSecret
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.job import DEFAULT_TENANT, Job, JobActivity, JobDefinition, task_of

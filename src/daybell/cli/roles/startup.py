@@ -13,7 +13,7 @@ from uuid import UUID
 
 from daybell.cli.runtime import print_stderr
 from daybell.cli.terminal import StopSignals
-from daybell.client.admin import VARIABLE, Sealer
+from daybell.client.sealing import VARIABLE, Sealer
 from daybell.core.kinds.settings import read_env
 from daybell.core.units import Seconds
 from daybell.core.worker import Offer

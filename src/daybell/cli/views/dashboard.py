@@ -25,8 +25,8 @@ from daybell.cli.runtime import DONE
 from daybell.cli.terminal import KeyReader, StartInterrupted, StopSignals
 from daybell.cli.views.transcripts import error_line
 from daybell.client import wire
-from daybell.client.explain import Overview
 from daybell.client.remote.client import AnyClient
+from daybell.client.workers import Overview
 from daybell.core.units import Instant, Seconds, parse_duration
 from daybell.core.views import Queue, Total
 from daybell.core.worker import Worker, WorkerState

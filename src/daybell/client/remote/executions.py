@@ -19,21 +19,21 @@ from daybell.client.executions import (
     START,
     EnqueuedMany,
     ProgressCallback,
-    RetryOutcome,
     check_no_status,
     fix_bounds,
     ignore_progress,
     restrict_to_unfinished,
-    split_retryable,
 )
-from daybell.client.explain import Overview, Rates, Reason
+from daybell.client.explain import Reason
 from daybell.client.remote import messages
-from daybell.client.remote.transport import Transport, build_path
+from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
+from daybell.client.retries import RetryOutcome, split_retryable
 from daybell.client.runs import WorkflowRun
 from daybell.client.when import Arguments
 from daybell.client.wire import decode_step
 from daybell.client.wire import time as said_time
+from daybell.client.workers import Overview, Rates
 from daybell.core.event import Event, Published, Step
 from daybell.core.execution import (
     LAST,
@@ -54,7 +54,6 @@ from daybell.core.views import (
     Activity,
     Counts,
     ExecutionFilter,
-    Health,
     Page,
     Queue,
     Total,
@@ -65,131 +64,139 @@ from daybell.core.worker import Leadership, Worker
 from daybell.errors import Conflict, ExecutionNotFound, UsageError
 
 
-class Executions:
-    """The verbs of `Client` for executions, one at a time."""
+async def enqueue(
+    client: RemoteContext,
+    job: str,
+    args: Arguments | None = None,
+    *,
+    unique_key: str | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> Enqueued:
+    """Ask for one execution of a job. Once this has answered, it is on disk.
 
-    transport: Transport
+    A `unique_key` that an unfinished execution of the job holds answers with that execution
+    and `created=False`.
+    """
+    said = messages.encode_execution(
+        job, args or {}, unique_key=unique_key, what="enqueue()", **options
+    )
+    (answer,) = await _enqueue(client, [{"job": job, **said}])
+    return answer
 
-    async def enqueue(
-        self,
-        job: str,
-        args: Arguments | None = None,
-        *,
-        unique_key: str | None = None,
-        **options: Unpack[EnqueueOptions],
-    ) -> Enqueued:
-        """Ask for one execution of a job. Once this has answered, it is on disk.
 
-        A `unique_key` that an unfinished execution of the job holds answers with that execution
-        and `created=False`.
-        """
-        said = messages.encode_execution(
-            job, args or {}, unique_key=unique_key, what="enqueue()", **options
+async def enqueue_many(
+    client: RemoteContext, job: str, args: Iterable[Arguments], **options: Unpack[EnqueueOptions]
+) -> EnqueuedMany:
+    """Ask for one execution per item, all or nothing: up to 10,000, in one request."""
+    check_name(job, what="job")
+    given = list(islice(args, ENQUEUE_BATCH_MAX + 1))
+    if len(given) > ENQUEUE_BATCH_MAX:
+        raise UsageError(
+            f"one request takes {ENQUEUE_BATCH_MAX:,} executions at most; send them in several,"
+            " or enqueue on the database",
+            field="args",
         )
-        (answer,) = await self._enqueue([{"job": job, **said}])
-        return answer
-
-    async def enqueue_many(
-        self, job: str, args: Iterable[Arguments], **options: Unpack[EnqueueOptions]
-    ) -> EnqueuedMany:
-        """Ask for one execution per item, all or nothing: up to 10,000, in one request."""
-        check_name(job, what="job")
-        given = list(islice(args, ENQUEUE_BATCH_MAX + 1))
-        if len(given) > ENQUEUE_BATCH_MAX:
-            raise UsageError(
-                f"one request takes {ENQUEUE_BATCH_MAX:,} executions at most; send them in several,"
-                " or enqueue on the database",
-                field="args",
-            )
-        items = [
-            {
-                "job": job,
-                **messages.encode_execution(
-                    job, one, unique_key=None, what="enqueue_many()", **options
-                ),
-            }
-            for one in given
-        ]
-        answers = await self._enqueue(items) if items else []
-        return EnqueuedMany(count=len(answers), executions=tuple(answers))
-
-    async def _enqueue(self, items: list[dict[str, Any]]) -> list[Enqueued]:
-        read = messages.items_of(messages.enqueued)
-        return await self.transport.post("/executions", items, once=True, read=read)
-
-    async def execution(self, id: Id) -> ExecutionDetail:
-        """One execution, with its ended attempts."""
-        path = build_path("executions", read_id(id))
-        return await self.transport.get(path, read=messages.detail)
-
-    async def why(self, id: Id) -> Reason:
-        """Why it has not run, or has not ended. Only the server knows all that may be in its way:
-        a tenant's quotas are not for every key to read.
-        """
-        execution = (await self.execution(id)).execution
-        path = build_path("executions", read_id(id), "why")
-
-        def read(of: messages.Wire) -> Reason:
-            at = of["next_at"]
-            return Reason(
-                execution=replace(execution, state=State(of["status"])),
-                word=str(of["reason"]),
-                detail=str(of["detail"]),
-                next_at=None if at is None else from_iso(at),
-            )
-
-        return await self.transport.get(path, read=read)
-
-    async def executions(
-        self,
-        *,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-        **filters: Unpack[Filters],
-    ) -> Page[Execution]:
-        """Executions, newest first. A status is a state, or "pending": not started, not ended."""
-        asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
-        read = messages.page_of(messages.execution)
-        return await self.transport.get("/executions", asked, read=read)
-
-    async def count(self, **filters: Unpack[Filters]) -> Counts:
-        """How many executions there are in each state."""
-        return await self._counts(messages.encode_parameters(filters))
-
-    async def _counts(self, asked: dict[str, Any]) -> Counts:
-        return await self.transport.get("/counts", asked, read=_counts)
-
-    async def cancel(self, id: Id) -> Cancellation:
-        """Cancel an execution: at once if it has not started, else by asking it to stop."""
-        # Asked as one of many, since that tells one that had ended before from one that ends now.
-        body = {"ids": [str(read_id(id))]}
-        outcome = await self.transport.post("/executions/cancel", body, read=_single_cancellation)
-        if outcome is Cancellation.UNKNOWN:
-            raise ExecutionNotFound(f"no execution {id}")
-        return outcome
-
-    async def run(self, id: Id) -> WorkflowRun | None:
-        """The nodes of a workflow's run, as they stand; None: it is of another kind."""
-        path = build_path("executions", read_id(id))
-        return await self.transport.get(path, read=messages.run)
-
-    async def story(self, id: Id) -> ExecutionHistory:
-        """One execution, with its steps or nodes, and what happened to it, as the server says."""
-        return await self.transport.get(build_path("executions", read_id(id)), read=_history)
-
-    async def retry(self, id: Id, *, force: bool = False, from_: str | None = None) -> Enqueued:
-        """Run it again: a dead one itself, a cancelled one as a new execution with the same
-        arguments. `force` does the latter for one that succeeded, or was discarded.
-
-        Of a workflow's run, what has succeeded is kept, unless `force` is used. `from_` names a
-        node of it to begin with, as a new execution; then it may have ended in any way.
-        """
-        path = build_path("executions", read_id(id), "retry")
-        body = {"force": force, **({} if from_ is None else {"from": from_})}
-        return await self.transport.post(path, body, once=True, read=messages.enqueued)
+    items = [
+        {
+            "job": job,
+            **messages.encode_execution(
+                job, one, unique_key=None, what="enqueue_many()", **options
+            ),
+        }
+        for one in given
+    ]
+    answers = await _enqueue(client, items) if items else []
+    return EnqueuedMany(count=len(answers), executions=tuple(answers))
 
 
-def _counts(of: messages.Wire) -> Counts:
+async def _enqueue(client: RemoteContext, items: list[dict[str, Any]]) -> list[Enqueued]:
+    read = messages.items_of(messages.enqueued)
+    return await client.transport.post("/executions", items, once=True, read=read)
+
+
+async def execution(client: RemoteContext, id: Id) -> ExecutionDetail:
+    """One execution, with its ended attempts."""
+    path = build_path("executions", read_id(id))
+    return await client.transport.get(path, read=messages.detail)
+
+
+async def why(client: RemoteContext, id: Id) -> Reason:
+    """Why it has not run, or has not ended. Only the server knows all that may be in its way:
+    a tenant's quotas are not for every key to read.
+    """
+    known = (await execution(client, id)).execution
+    path = build_path("executions", read_id(id), "why")
+
+    def read(of: messages.Wire) -> Reason:
+        at = of["next_at"]
+        return Reason(
+            execution=replace(known, state=State(of["status"])),
+            word=str(of["reason"]),
+            detail=str(of["detail"]),
+            next_at=None if at is None else from_iso(at),
+        )
+
+    return await client.transport.get(path, read=read)
+
+
+async def executions(
+    client: RemoteContext,
+    *,
+    limit: int = PAGE_ITEMS_DEFAULT,
+    cursor: str | None = None,
+    **filters: Unpack[Filters],
+) -> Page[Execution]:
+    """Executions, newest first. A status is a state, or "pending": not started, not ended."""
+    asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
+    read = messages.page_of(messages.execution)
+    return await client.transport.get("/executions", asked, read=read)
+
+
+async def count(client: RemoteContext, **filters: Unpack[Filters]) -> Counts:
+    """How many executions there are in each state."""
+    return await _counts(client, messages.encode_parameters(filters))
+
+
+async def _counts(client: RemoteContext, asked: dict[str, Any]) -> Counts:
+    return await client.transport.get("/counts", asked, read=_state_counts)
+
+
+async def cancel(client: RemoteContext, id: Id) -> Cancellation:
+    """Cancel an execution: at once if it has not started, else by asking it to stop."""
+    # Asked as one of many, since that tells one that had ended before from one that ends now.
+    body = {"ids": [str(read_id(id))]}
+    outcome = await client.transport.post("/executions/cancel", body, read=_single_cancellation)
+    if outcome is Cancellation.UNKNOWN:
+        raise ExecutionNotFound(f"no execution {id}")
+    return outcome
+
+
+async def run(client: RemoteContext, id: Id) -> WorkflowRun | None:
+    """The nodes of a workflow's run, as they stand; None: it is of another kind."""
+    path = build_path("executions", read_id(id))
+    return await client.transport.get(path, read=messages.run)
+
+
+async def story(client: RemoteContext, id: Id) -> ExecutionHistory:
+    """One execution, with its steps or nodes, and what happened to it, as the server says."""
+    return await client.transport.get(build_path("executions", read_id(id)), read=_history)
+
+
+async def retry(
+    client: RemoteContext, id: Id, *, force: bool = False, from_: str | None = None
+) -> Enqueued:
+    """Run it again: a dead one itself, a cancelled one as a new execution with the same
+    arguments. `force` does the latter for one that succeeded, or was discarded.
+
+    Of a workflow's run, what has succeeded is kept, unless `force` is used. `from_` names a
+    node of it to begin with, as a new execution; then it may have ended in any way.
+    """
+    path = build_path("executions", read_id(id), "retry")
+    body = {"force": force, **({} if from_ is None else {"from": from_})}
+    return await client.transport.post(path, body, once=True, read=messages.enqueued)
+
+
+def _state_counts(of: messages.Wire) -> Counts:
     counts = {State(word): int(number) for word, number in of["executions"].items()}
     return Counts(counts, at_least=map(State, of.get("at_least", ())))
 
@@ -215,150 +222,144 @@ def _single_cancellation(of: messages.Wire) -> Cancellation:
 W = TypeVar("W", bound=StrEnum)
 
 
-class ExecutionsByFilter:
-    """The verbs of `Client` for all executions that filters let through, and for dead letters."""
+async def count_cancellable(client: RemoteContext, **filters: Unpack[Filters]) -> Total:
+    """How many `cancel_many` would cancel."""
+    where = restrict_to_unfinished(messages.read_filters(filters))
+    if where.content is not None:
+        return await _count_found(client, {**filters, "status": _state_words(where)})
+    return (await _counts(client, messages.encode_parameters(filters, where.states))).total
 
-    transport: Transport
 
-    async def execution(self, id: Id) -> ExecutionDetail:
-        raise NotImplementedError  # see `RemoteClient`
+async def cancel_many(
+    client: RemoteContext,
+    *,
+    on_step: ProgressCallback = ignore_progress,
+    **filters: Unpack[Filters],
+) -> Counter[Cancellation]:
+    """Cancel what has not ended; answers how many went which way."""
+    where = restrict_to_unfinished(messages.read_filters(filters))
+    fixed = await fix_bounds(client, filters)
+    body = {"filter": messages.encode_filters(fixed, where.states)}
+    return await _sweep(client, "/executions/cancel", body, Cancellation, on_step)
 
-    async def health(self) -> Health:
-        raise NotImplementedError  # see `Overview`
 
-    async def _counts(self, asked: dict[str, Any]) -> Counts:
-        raise NotImplementedError  # see `Executions`
+async def count_retryable(
+    client: RemoteContext, *, force: bool = False, **filters: Unpack[Filters]
+) -> Total:
+    """How many `retry_many` would run again."""
+    totals: list[Total] = []
+    for where in split_retryable(messages.read_filters(filters), force=force):
+        if where.content is None:
+            letters = {"dead_letters": True} if where.dead_letters else {}
+            asked = messages.encode_parameters(filters, where.states) | letters
+            totals.append((await _counts(client, asked)).total)
+        elif where.dead_letters:
+            totals.append(await count_dead_letters(client, **{**filters, "status": None}))
+        else:
+            totals.append(await _count_found(client, {**filters, "status": _state_words(where)}))
+    return total_of(totals)
 
-    async def executions(
-        self, *, limit: int, cursor: str | None, **filters: Unpack[Filters]
-    ) -> Page[Execution]:
-        raise NotImplementedError  # see `Executions`
 
-    async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
-        """How many `cancel_many` would cancel."""
-        where = restrict_to_unfinished(messages.read_filters(filters))
-        if where.content is not None:
-            return await self._count_found({**filters, "status": _state_words(where)})
-        return (await self._counts(messages.encode_parameters(filters, where.states))).total
+async def _count_found(client: RemoteContext, filters: Filters) -> Total:
+    read = partial(executions, client, limit=PAGE_ITEMS_MAX, **filters)
+    return Total(sum([len(some) async for some in read_pages(lambda at: read(cursor=at))]))
 
-    async def cancel_many(
-        self, *, on_step: ProgressCallback = ignore_progress, **filters: Unpack[Filters]
-    ) -> Counter[Cancellation]:
-        """Cancel what has not ended; answers how many went which way."""
-        where = restrict_to_unfinished(messages.read_filters(filters))
-        fixed = await fix_bounds(self, filters)
-        body = {"filter": messages.encode_filters(fixed, where.states)}
-        return await self._sweep("/executions/cancel", body, Cancellation, on_step)
 
-    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
-        """How many `retry_many` would run again."""
-        totals: list[Total] = []
-        for where in split_retryable(messages.read_filters(filters), force=force):
-            if where.content is None:
-                letters = {"dead_letters": True} if where.dead_letters else {}
-                asked = messages.encode_parameters(filters, where.states) | letters
-                totals.append((await self._counts(asked)).total)
-            elif where.dead_letters:
-                totals.append(await self.count_dead_letters(**{**filters, "status": None}))
-            else:
-                totals.append(await self._count_found({**filters, "status": _state_words(where)}))
-        return total_of(totals)
+async def retry_many(
+    client: RemoteContext,
+    *,
+    force: bool = False,
+    on_step: ProgressCallback = ignore_progress,
+    **filters: Unpack[Filters],
+) -> Counter[RetryOutcome]:
+    """Run ended ones again, each as `retry` would; answers how many went which way."""
+    split_retryable(messages.read_filters(filters), force=force)  # says what is wrong with it
+    body = {"filter": messages.encode_filters(await fix_bounds(client, filters)), "force": force}
+    return await _sweep(client, "/executions/retry", body, RetryOutcome, on_step, once=True)
 
-    async def _count_found(self, filters: Filters) -> Total:
-        read = partial(self.executions, limit=PAGE_ITEMS_MAX, **filters)
-        return Total(sum([len(some) async for some in read_pages(lambda at: read(cursor=at))]))
 
-    async def retry_many(
-        self,
-        *,
-        force: bool = False,
-        on_step: ProgressCallback = ignore_progress,
-        **filters: Unpack[Filters],
-    ) -> Counter[RetryOutcome]:
-        """Run ended ones again, each as `retry` would; answers how many went which way."""
-        split_retryable(messages.read_filters(filters), force=force)  # says what is wrong with it
-        body = {"filter": messages.encode_filters(await fix_bounds(self, filters)), "force": force}
-        return await self._sweep("/executions/retry", body, RetryOutcome, on_step, once=True)
+async def _sweep(
+    client: RemoteContext,
+    path: str,
+    body: dict[str, Any],
+    words: type[W],
+    on_step: ProgressCallback,
+    *,
+    once: bool = False,
+) -> Counter[W]:
+    """Ask until the server has gone through all that a filter lets through."""
+    answers: Counter[W] = Counter()
+    cursor: str | None = ""
+    while cursor is not None:
+        asked = {**body, **({"cursor": cursor} if cursor else {})}
+        read = partial(_read_counts, words=words)
+        matched, some, cursor = await client.transport.post(path, asked, once=once, read=read)
+        answers += some
+        on_step(matched)
+    return answers
 
-    async def _sweep(
-        self,
-        path: str,
-        body: dict[str, Any],
-        words: type[W],
-        on_step: ProgressCallback,
-        *,
-        once: bool = False,
-    ) -> Counter[W]:
-        """Ask until the server has gone through all that a filter lets through."""
-        answers: Counter[W] = Counter()
-        cursor: str | None = ""
-        while cursor is not None:
-            asked = {**body, **({"cursor": cursor} if cursor else {})}
-            read = partial(_read_counts, words=words)
-            matched, some, cursor = await self.transport.post(path, asked, once=once, read=read)
-            answers += some
-            on_step(matched)
-        return answers
 
-    # Dead letters.
+async def dead_letters(
+    client: RemoteContext,
+    *,
+    limit: int = PAGE_ITEMS_DEFAULT,
+    cursor: str | None = None,
+    **filters: Unpack[Filters],
+) -> Page[Execution]:
+    """Dead letters, newest first."""
+    check_no_status(filters)
+    asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
+    read = messages.page_of(messages.execution)
+    return await client.transport.get("/dead-letters", asked, read=read)
 
-    async def dead_letters(
-        self,
-        *,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-        **filters: Unpack[Filters],
-    ) -> Page[Execution]:
-        """Dead letters, newest first."""
-        check_no_status(filters)
-        asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
-        read = messages.page_of(messages.execution)
-        return await self.transport.get("/dead-letters", asked, read=read)
 
-    async def count_dead_letters(self, **filters: Unpack[Filters]) -> Total:
-        """How many there are."""
-        check_no_status(filters)
-        if messages.read_filters(filters).content is not None:
-            read = partial(self.dead_letters, limit=PAGE_ITEMS_MAX, **filters)
-            found = [len(some) async for some in read_pages(lambda at: read(cursor=at))]
-            return Total(sum(found))
-        counts = await self._counts({**messages.encode_parameters(filters), "dead_letters": True})
-        return counts.total
+async def count_dead_letters(client: RemoteContext, **filters: Unpack[Filters]) -> Total:
+    """How many there are."""
+    check_no_status(filters)
+    if messages.read_filters(filters).content is not None:
+        read = partial(dead_letters, client, limit=PAGE_ITEMS_MAX, **filters)
+        found = [len(some) async for some in read_pages(lambda at: read(cursor=at))]
+        return Total(sum(found))
+    counts = await _counts(client, {**messages.encode_parameters(filters), "dead_letters": True})
+    return counts.total
 
-    async def discard(self, id: Id) -> None:
-        """Take an execution off the dead-letter list. It stays in history."""
-        listed, _ = await self.discard_dead_letters([id])
-        if not listed:
-            found = await self.execution(id)
-            raise Conflict(
-                f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
-            )
 
-    async def retry_dead_letters(
-        self,
-        ids: Iterable[Id] | None = None,
-        *,
-        on_step: ProgressCallback = ignore_progress,
-        **filters: Unpack[Filters],
-    ) -> Counter[Revival]:
-        """Run many again, their tries counted anew; answers how many went which way."""
-        answers: Counter[Revival] = Counter()
-        for body in _selection_bodies(ids, await fix_bounds(self, filters)):
-            answers += await self._sweep("/dead-letters/retry", body, Revival, on_step)
-        return answers
+async def discard(client: RemoteContext, id: Id) -> None:
+    """Take an execution off the dead-letter list. It stays in history."""
+    listed, _ = await discard_dead_letters(client, [id])
+    if not listed:
+        found = await execution(client, id)
+        raise Conflict(
+            f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
+        )
 
-    async def discard_dead_letters(
-        self,
-        ids: Iterable[Id] | None = None,
-        *,
-        on_step: ProgressCallback = ignore_progress,
-        **filters: Unpack[Filters],
-    ) -> tuple[int, int]:
-        """Take many off the list; answers how many were on it, and how many were not."""
-        answers: Counter[DiscardOutcome] = Counter()
-        for body in _selection_bodies(ids, await fix_bounds(self, filters)):
-            answers += await self._sweep("/dead-letters/discard", body, DiscardOutcome, on_step)
-        return answers[DiscardOutcome.DISCARDED], answers[DiscardOutcome.NOT_LISTED]
+
+async def retry_dead_letters(
+    client: RemoteContext,
+    ids: Iterable[Id] | None = None,
+    *,
+    on_step: ProgressCallback = ignore_progress,
+    **filters: Unpack[Filters],
+) -> Counter[Revival]:
+    """Run many again, their tries counted anew; answers how many went which way."""
+    answers: Counter[Revival] = Counter()
+    for body in _selection_bodies(ids, await fix_bounds(client, filters)):
+        answers += await _sweep(client, "/dead-letters/retry", body, Revival, on_step)
+    return answers
+
+
+async def discard_dead_letters(
+    client: RemoteContext,
+    ids: Iterable[Id] | None = None,
+    *,
+    on_step: ProgressCallback = ignore_progress,
+    **filters: Unpack[Filters],
+) -> tuple[int, int]:
+    """Take many off the list; answers how many were on it, and how many were not."""
+    answers: Counter[DiscardOutcome] = Counter()
+    for body in _selection_bodies(ids, await fix_bounds(client, filters)):
+        answers += await _sweep(client, "/dead-letters/discard", body, DiscardOutcome, on_step)
+    return answers[DiscardOutcome.DISCARDED], answers[DiscardOutcome.NOT_LISTED]
 
 
 class DiscardOutcome(StrEnum):
@@ -392,61 +393,60 @@ def _read_counts(of: messages.Wire, words: type[W]) -> tuple[int, Counter[W], st
 # Events over HTTP, and the steps that executions have made.
 
 
-class Events:
-    """The verbs of `Client` for events."""
+async def publish(
+    client: RemoteContext,
+    name: str,
+    data: Any = None,
+    *,
+    source: str | None = None,
+    id: str | None = None,
+    time: Time | None = None,
+) -> Published:
+    """Tell of an event: what waits for it goes on."""
+    # Its id is made here, so that it may be sent once more if the answer is lost.
+    said: dict[str, Any] = {"type": name, "data": data, "id": id or str(mint())}
+    if source is not None:
+        said["source"] = source
+    if time is not None:
+        said["time"] = said_time(read_time(time, "time"))
+    return await client.transport.post("/events", said, once=True, read=_published)
 
-    transport: Transport
 
-    async def publish(
-        self,
-        name: str,
-        data: Any = None,
-        *,
-        source: str | None = None,
-        id: str | None = None,
-        time: Time | None = None,
-    ) -> Published:
-        """Tell of an event: what waits for it goes on."""
-        # Its id is made here, so that it may be sent once more if the answer is lost.
-        said: dict[str, Any] = {"type": name, "data": data, "id": id or str(mint())}
-        if source is not None:
-            said["source"] = source
-        if time is not None:
-            said["time"] = said_time(read_time(time, "time"))
-        return await self.transport.post("/events", said, once=True, read=_published)
+async def signal(client: RemoteContext, id: Id, name: str, data: Any = None) -> Published:
+    """The same for one execution alone."""
+    path = build_path("executions", read_id(id), "signal")
+    said = {"name": name, "data": data}
+    return await client.transport.post(path, said, once=True, read=_published)
 
-    async def signal(self, id: Id, name: str, data: Any = None) -> Published:
-        """The same for one execution alone."""
-        path = build_path("executions", read_id(id), "signal")
-        said = {"name": name, "data": data}
-        return await self.transport.post(path, said, once=True, read=_published)
 
-    async def approve(
-        self,
-        id: Id,
-        name: str = "approval",
-        *,
-        approved: bool = True,
-        by: str | None = None,
-        note: str | None = None,
-    ) -> Published:
-        """Tell an execution what was decided. Who did is known by the key; `by` is not sent."""
-        del by
-        path = build_path("executions", read_id(id), "approve")
-        said = {"name": name, "approved": approved, "note": note}
-        return await self.transport.post(path, said, once=True, read=_published)
+async def approve(
+    client: RemoteContext,
+    id: Id,
+    name: str = "approval",
+    *,
+    approved: bool = True,
+    by: str | None = None,
+    note: str | None = None,
+) -> Published:
+    """Tell an execution what was decided. Who did is known by the key; `by` is not sent."""
+    del by
+    path = build_path("executions", read_id(id), "approve")
+    said = {"name": name, "approved": approved, "note": note}
+    return await client.transport.post(path, said, once=True, read=_published)
 
-    async def events(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[Event]:
-        """Events that are on record, those that came last first."""
-        asked = {"limit": limit, "cursor": cursor}
-        return await self.transport.get("/events", asked, read=messages.page_of(wire.decode_event))
 
-    async def steps(self, id: Id) -> list[Step]:
-        """What an execution has done durably, in its order."""
-        path = build_path("executions", read_id(id))
-        return await self.transport.get(path, read=_steps)
+async def events(
+    client: RemoteContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+) -> Page[Event]:
+    """Events that are on record, those that came last first."""
+    asked = {"limit": limit, "cursor": cursor}
+    return await client.transport.get("/events", asked, read=messages.page_of(wire.decode_event))
+
+
+async def steps(client: RemoteContext, id: Id) -> list[Step]:
+    """What an execution has done durably, in its order."""
+    path = build_path("executions", read_id(id))
+    return await client.transport.get(path, read=_steps)
 
 
 def _published(of: messages.Wire) -> Published:
@@ -465,24 +465,21 @@ def _steps(of: messages.Wire) -> list[Step]:
 # What executions said, over HTTP.
 
 
-class Logs:
-    """The verb of `Client` for logs."""
+async def log_parts(
+    client: RemoteContext, id: Id, *, after: tuple[int, int] = START
+) -> AsyncGenerator[LogPart]:
+    """All parts that there are by now, a few in memory at a time.
 
-    transport: Transport
-
-    async def log_parts(self, id: Id, *, after: tuple[int, int] = START) -> AsyncGenerator[LogPart]:
-        """All parts that there are by now, a few in memory at a time.
-
-        Lines of an attempt that come with one answer are one part here.
-        """
-        cursor = None if after == START else f"{after[0]}.{after[1]}"
-        path = build_path("executions", read_id(id), "logs")
-        while True:
-            parts, cursor = await self.transport.get(path, {"cursor": cursor}, read=_page)
-            for part in parts:
-                yield part
-            if cursor is None:
-                return
+    Lines of an attempt that come with one answer are one part here.
+    """
+    cursor = None if after == START else f"{after[0]}.{after[1]}"
+    path = build_path("executions", read_id(id), "logs")
+    while True:
+        parts, cursor = await client.transport.get(path, {"cursor": cursor}, read=_page)
+        for part in parts:
+            yield part
+        if cursor is None:
+            return
 
 
 def _page(of: dict[str, Any]) -> tuple[list[LogPart], str | None]:
@@ -507,59 +504,55 @@ def _line(of: dict[str, Any]) -> str:
 # Queues, workers and the whole at a glance, over HTTP.
 
 
-class Overviews:
-    """The verbs of `Client` for queues and workers, and for a look at everything."""
-
-    transport: Transport
-
-    async def health(self) -> Health:
-        """The store's time. What else it says of itself is for those who run it."""
-        return await self.transport.get("/status", read=_health)
-
-    async def leaders(self) -> list[Leadership]:
-        """Who does what one node should do for all, by name."""
-        read = messages.items_of(messages.leader, "leaders")
-        return await self.transport.get("/status", read=read)
-
-    async def queues(self) -> list[Queue]:
-        """Queues with their numbers, by name."""
-        return await messages.whole(self.transport, "/queues", messages.queue)
-
-    async def pause_queue(self, name: str) -> None:
-        """Give out nothing from a queue until it is resumed. What runs goes on."""
-        path = build_path("queues", check_name(name, what="queue"), "pause")
-        await self.transport.post(path, read=messages.is_paused)
-
-    async def resume_queue(self, name: str) -> None:
-        """Give out work from a queue again."""
-        path = build_path("queues", check_name(name, what="queue"), "resume")
-        await self.transport.post(path, read=messages.is_paused)
-
-    async def purge_queue(self, name: str, *, on_step: ProgressCallback = ignore_progress) -> int:
-        """Cancel all that waits in a queue and was there when this began; answers how many."""
-        path = build_path("queues", check_name(name, what="queue"), "purge")
-        cancelled = await self.transport.post(path, read=messages.cancelled)
-        on_step(cancelled)
-        return cancelled
-
-    async def workers(self, *, include_dead: bool = False) -> list[Worker]:
-        """Workers, oldest first."""
-        asked = {"include_dead": True} if include_dead else {}
-        return await messages.whole(self.transport, "/workers", messages.worker, asked)
-
-    async def drain_worker(self, id: Id) -> None:
-        """Ask a worker to finish what it has, and claim nothing more."""
-        path = build_path("workers", read_id(id), "drain")
-        await self.transport.post(path, read=messages.state)
-
-    async def overview(self, *, earlier: Overview | None = None) -> Overview:
-        """Look at everything; rates are those that the server has seen lately."""
-        seen = await self.transport.get("/stats", read=_overview)
-        return seen if earlier is not None else replace(seen, rates=None)
+async def leaders(client: RemoteContext) -> list[Leadership]:
+    """Who does what one node should do for all, by name."""
+    read = messages.items_of(messages.leader, "leaders")
+    return await client.transport.get("/status", read=read)
 
 
-def _health(of: messages.Wire) -> Health:
-    return Health(product="", now=from_iso(of["now"]), schema=0, checks=())
+async def queues(client: RemoteContext) -> list[Queue]:
+    """Queues with their numbers, by name."""
+    return await messages.whole(client.transport, "/queues", messages.queue)
+
+
+async def pause_queue(client: RemoteContext, name: str) -> None:
+    """Give out nothing from a queue until it is resumed. What runs goes on."""
+    path = build_path("queues", check_name(name, what="queue"), "pause")
+    await client.transport.post(path, read=messages.is_paused)
+
+
+async def resume_queue(client: RemoteContext, name: str) -> None:
+    """Give out work from a queue again."""
+    path = build_path("queues", check_name(name, what="queue"), "resume")
+    await client.transport.post(path, read=messages.is_paused)
+
+
+async def purge_queue(
+    client: RemoteContext, name: str, *, on_step: ProgressCallback = ignore_progress
+) -> int:
+    """Cancel all that waits in a queue and was there when this began; answers how many."""
+    path = build_path("queues", check_name(name, what="queue"), "purge")
+    cancelled = await client.transport.post(path, read=messages.cancelled)
+    on_step(cancelled)
+    return cancelled
+
+
+async def workers(client: RemoteContext, *, include_dead: bool = False) -> list[Worker]:
+    """Workers, oldest first."""
+    asked = {"include_dead": True} if include_dead else {}
+    return await messages.whole(client.transport, "/workers", messages.worker, asked)
+
+
+async def drain_worker(client: RemoteContext, id: Id) -> None:
+    """Ask a worker to finish what it has, and claim nothing more."""
+    path = build_path("workers", read_id(id), "drain")
+    await client.transport.post(path, read=messages.state)
+
+
+async def overview(client: RemoteContext, *, earlier: Overview | None = None) -> Overview:
+    """Look at everything; rates are those that the server has seen lately."""
+    seen = await client.transport.get("/stats", read=_overview)
+    return seen if earlier is not None else replace(seen, rates=None)
 
 
 def _overview(of: messages.Wire) -> Overview:

@@ -17,7 +17,7 @@ import msgspec
 
 from daybell.client.declarations import ApplyOutcome
 from daybell.client.events import approval_event
-from daybell.client.jobs import (
+from daybell.client.job_fields import (
     JobFields,
     check_fields,
     plain_options,

@@ -18,7 +18,8 @@ import msgspec
 from daybell import errors
 from daybell.core.ids import mint
 from daybell.core.limits import REQUEST_SECONDS_MAX
-from daybell.core.units import Seconds
+from daybell.core.units import Seconds, from_iso
+from daybell.core.views import Health
 from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError, shown
 from daybell.settings import masked_url
 from daybell.version import VERSION
@@ -395,13 +396,11 @@ def _if_at(version: int | None) -> dict[str, str]:
 
 
 class Unreachable(Unavailable):
-    """There is no connection, so nothing was sent."""
+    """There is no connection, so nothing was sent. It is lasting if the server is not trusted."""
 
-
-class Untrusted(Unreachable):
-    """There is no connection that could be trusted."""
-
-    is_lasting = True
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
 
 
 def build_path(*parts: object) -> str:
@@ -466,12 +465,14 @@ def _unreachable(place: str, error: Exception) -> Unreachable:
     causes = list(_causes(error))
     tls = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
     if isinstance(tls, ssl.SSLCertVerificationError):
-        return Untrusted(
+        return Unreachable(
             f"{place} has a certificate that is not trusted here ({tls.verify_message});"
-            " SSL_CERT_FILE names the certificate of an authority of your own"
+            " SSL_CERT_FILE names the certificate of an authority of your own",
+            is_lasting=True,
         )
     if tls is not None:
-        return Untrusted(f"{place} does not speak TLS as it should ({tls.reason}); is it http://?")
+        wrong = f"{place} does not speak TLS as it should ({tls.reason}); is it http://?"
+        return Unreachable(wrong, is_lasting=True)
     return Unreachable(
         f"{place} cannot be reached: {_reason(error)}; is `daybell server` running there, and is"
         " DAYBELL_API_URL right?"
@@ -488,3 +489,23 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+class RemoteContext:
+    """The first argument of the operations of a client over HTTP: functions, grouped by room."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    @property
+    def place(self) -> str:
+        """The server, for messages."""
+        return self.transport.place
+
+    async def health(self) -> Health:
+        """The store's time. What else it says of itself is for those who run it."""
+        return await self.transport.get("/status", read=_health)
+
+
+def _health(of: dict[str, Any]) -> Health:
+    return Health(product="", now=from_iso(of["now"]), schema=0, checks=())

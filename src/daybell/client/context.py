@@ -1,0 +1,132 @@
+"""The context of a client: the store, the tenant, and the state that its operations share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+from uuid import UUID
+
+from daybell.client.sealing import NEW_KEY, VARIABLE, KeyMissing, Sealer
+from daybell.core.access import NewAuditEntry
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.units import Seconds
+from daybell.core.views import Health
+from daybell.core.workflow.graph import Params
+from daybell.errors import DaybellError, Unavailable
+from daybell.store.protocol import Store
+from daybell.store.shares import set_holder
+
+# Single enqueues that come at the same time go to the store together. The first is sent at once;
+# all that come while it is on its way form the next group. So a lone enqueue waits for nothing, and
+# fifty at once are one statement instead of fifty.
+
+GROUP_MAX: Final = 1000
+
+
+Waiting = tuple[NewExecution, NewAuditEntry | None, "asyncio.Future[Enqueued]"]
+
+
+class Coalescer:
+    """Groups the single enqueues of one event loop into statements."""
+
+    def __init__(self, store: Store, tenant: str) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._waiting: list[Waiting] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def enqueue(self, new: NewExecution, entry: NewAuditEntry | None = None) -> Enqueued:
+        """Enqueue one, perhaps together with others; their errors are not its. `entry` tells the
+        audit log of it, in the same transaction.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Enqueued] = loop.create_future()
+        self._waiting.append((new, entry, answer))
+        if self._sender is None:
+            self._sender = loop.create_task(self._send_all())
+        return await answer
+
+    async def _send_all(self) -> None:
+        set_holder(None)  # one statement at a time for all keys of a tenant needs no turn
+        group: list[Waiting] = []
+        try:
+            while self._waiting:
+                group = self._waiting[:GROUP_MAX]
+                del self._waiting[:GROUP_MAX]
+                await self._send_group(group)
+        except BaseException as error:  # the loop ends
+            left, self._waiting = [*group, *self._waiting], []
+            _fail(left, error)
+            raise
+        finally:
+            self._sender = None
+
+    async def _send_group(self, group: list[Waiting], *, repeat: bool = False) -> None:
+        try:
+            entries = [entry for _, entry, _ in group if entry is not None]
+            answers = await self._store.enqueue(
+                self._tenant, [new for new, _, _ in group], repeat=repeat, entries=entries
+            )
+        except Unavailable as error:
+            if repeat or not error.was_sent:
+                _fail(group, error)
+            else:
+                # Perhaps it was committed and only the answer is lost: the ids tell.
+                await self._send_group(group, repeat=True)
+        except DaybellError as error:
+            # One of them is at fault, and the group was all or nothing: by halves, then.
+            if len(group) == 1:
+                _fail(group, error)
+                return
+            middle = len(group) // 2
+            await self._send_group(group[:middle], repeat=repeat)
+            await self._send_group(group[middle:], repeat=repeat)
+        except Exception as error:
+            _fail(group, error)  # a mistake of ours; those who wait must hear of it, and go on
+        else:
+            for (_, _, future), answer in zip(group, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+
+def _fail(group: list[Waiting], error: BaseException) -> None:
+    for _, _, future in group:
+        if not future.done():
+            future.set_exception(error)
+
+
+# The parameters of each workflow with the time of the answer. None: the job is no workflow.
+ParamsCache = dict[str, tuple[Seconds, Params | None]]
+
+
+class ClientContext:
+    """The first argument of the operations of a client: functions, grouped by room."""
+
+    def __init__(self, store: Store, *, tenant: str, place: str, secrets_key: str | None) -> None:
+        self.store = store
+        self.tenant = tenant
+        self.place = place  # the store, for messages
+        self.secrets_key = secrets_key
+        self.coalescer = Coalescer(store, tenant)
+        self.known_params: ParamsCache = {}
+        self.asked_params: dict[str, asyncio.Task[Params | None]] = {}  # by job
+        # Called before a caller waits for an execution: without a worker, it may run it.
+        self.on_wait: Callable[[UUID], Awaitable[None]] | None = None
+        self._sealer: Sealer | None = None
+
+    async def health(self) -> Health:
+        """What the store says of itself."""
+        return await self.store.health()
+
+    def sealer(self) -> Sealer:
+        """What seals and opens, by the key in the settings. Raises UsageError if there is none."""
+        if self._sealer is None:
+            if self.secrets_key is None:
+                raise KeyMissing(
+                    f"secrets are sealed with a key, and {VARIABLE} is not set here. Make one with"
+                    f" `{NEW_KEY}`, keep it, and give the same one to servers and workers",
+                    field="secrets_key",
+                )
+            self._sealer = Sealer(self.secrets_key)
+        return self._sealer

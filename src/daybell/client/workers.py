@@ -1,0 +1,237 @@
+"""Queues and workers, the workers that can run a job, and an overview with rates."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from daybell.client.context import ClientContext
+from daybell.client.executions import (
+    ProgressCallback,
+    cancel_where,
+    count_cancelled,
+    ignore_progress,
+)
+from daybell.client.requests import Id, read_id
+from daybell.core.execution import PENDING, Execution
+from daybell.core.job import DEFAULT_QUEUE
+from daybell.core.kinds.settings import PRIVATE
+from daybell.core.limits import check_name
+from daybell.core.units import Instant
+from daybell.core.views import Activity, ExecutionFilter, Queue
+from daybell.core.worker import STORE_ROLES, Leadership, Worker, WorkerState
+from daybell.errors import NotFound
+
+# Queues.
+
+
+async def queues(client: ClientContext) -> list[Queue]:
+    """Queues with their numbers, by name."""
+    return await client.store.list_queues(client.tenant)
+
+
+async def pause_queue(client: ClientContext, name: str) -> None:
+    """Give out nothing from a queue until it is resumed. What runs goes on."""
+    await client.store.pause_queue(client.tenant, check_name(name, what="queue"), paused=True)
+
+
+async def resume_queue(client: ClientContext, name: str) -> None:
+    """Give out work from a queue again."""
+    await client.store.pause_queue(client.tenant, check_name(name, what="queue"), paused=False)
+
+
+async def purge_queue(
+    client: ClientContext, name: str, *, on_step: ProgressCallback = ignore_progress
+) -> int:
+    """Cancel all that waits in a queue and was there when this began, nodes of workflows as
+    well; answers how many.
+    """
+    queue = check_name(name, what="queue")
+    where = ExecutionFilter(queue=queue, states=PENDING, with_nodes=True)
+    return count_cancelled(await cancel_where(client, where, on_step))
+
+
+# Workers.
+
+
+async def workers(client: ClientContext, *, include_dead: bool = False) -> list[Worker]:
+    """Workers, oldest first."""
+    return await client.store.list_workers(client.tenant, include_dead=include_dead)
+
+
+async def drain_worker(client: ClientContext, id: Id) -> None:
+    """Ask a worker to finish what it has, and claim nothing more."""
+    if not await client.store.drain(client.tenant, read_id(id)):
+        raise NotFound(f"no live worker {id}")
+
+
+async def leaders(client: ClientContext) -> list[Leadership]:
+    """Who does what one node should do for all, by name. Not who does it for one tenant: that
+    would tell the others its name.
+    """
+    return [one for one in await client.store.list_leaders() if one.name in STORE_ROLES]
+
+
+def find_capable_workers(
+    workers: Iterable[Worker], *, queue: str, needs: str, now: Instant
+) -> list[Worker]:
+    """The live ones that take such jobs of a queue."""
+    return [one for one in find_live_workers(workers, queue=queue, now=now) if needs in one.kinds]
+
+
+def find_live_workers(workers: Iterable[Worker], *, queue: str, now: Instant) -> list[Worker]:
+    """Those that take a queue. One that was killed is called live until somebody looks after its
+    lease.
+    """
+    return [
+        one
+        for one in workers
+        if one.state is WorkerState.LIVE and queue in one.queues and one.lease_until > now
+    ]
+
+
+# Advice where no worker can run a job.
+
+
+class Lack(NamedTuple):
+    """What no worker offers, and the way out."""
+
+    found: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.found}; {self.advice}"
+
+
+_LACKS: Final = {
+    "command": ("runs commands", "start one with `daybell worker --allow-command{queues}`"),
+    "http": ("makes requests", "start one with `daybell worker{queues}`"),
+    PRIVATE: (
+        "sends requests to private addresses",
+        "start one with `daybell worker --allow-private-http{queues}`",
+    ),
+    "notify": ("can notify", "install daybell[notify] there"),
+    "workflow": ("begins workflows", "start one with `daybell worker{queues}`"),
+    "task": ("runs tasks", "start one with their app: `daybell worker APP{queues}`"),
+}
+# The same where there is no worker at all, so that "there" is nowhere.
+_STARTS: Final = {
+    **{kind: advice for kind, (_, advice) in _LACKS.items()},
+    "notify": "start one with `daybell worker{queues}`, where daybell[notify] is installed",
+    "sql": "start one with `daybell worker{queues}`, with {variable} in its environment",
+}
+
+
+def describe_lack(needs: str, *, queue: str) -> Lack:
+    """What to say where no live worker offers what jobs need."""
+    kind, _, connection = needs.partition(":")
+    if kind == "sql":
+        does = f"knows the connection {connection!r}"
+        advice = f"give a worker {_variable(connection)}"
+    else:
+        other = f"runs jobs of the kind {kind!r}", "start one that does"
+        does, advice = _LACKS.get(needs) or _LACKS.get(kind, other)
+    advice = advice.replace("{queues}", _queues(queue))
+    return Lack(f"no live worker of queue {queue!r} {does}", advice)
+
+
+def describe_start(needs: str, *, queue: str) -> str:
+    """How to start a worker of a queue, where it has none, that offers what jobs need."""
+    kind, _, connection = needs.partition(":")
+    advice = _STARTS.get(kind, "start one that does")
+    return advice.replace("{queues}", _queues(queue)).replace("{variable}", _variable(connection))
+
+
+def _queues(queue: str) -> str:
+    return "" if queue == DEFAULT_QUEUE else f" --queues {shlex.quote(queue)}"
+
+
+def _variable(connection: str) -> str:
+    return f"DAYBELL_CONNECTION_{connection.upper()}"
+
+
+# An overview with rates.
+
+
+LETTERS_MAX: Final = 50  # that are looked at; nobody reads more of them at a glance
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened between two looks, per second."""
+
+    enqueued: float
+    finished: float | None  # None: a queue was too long to be counted
+    failed: float  # attempts
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a tenant's work."""
+
+    activity: Activity
+    queues: tuple[Queue, ...]
+    workers: tuple[Worker, ...]  # those that live
+    letters: tuple[Execution, ...]  # dead letters, the last to die first
+    has_more_letters: bool = False
+    rates: Rates | None = None  # None: there was no earlier look to compare with
+
+    @property
+    def now(self) -> Instant:
+        return self.activity.now
+
+    @property
+    def unfinished(self) -> int:
+        return sum(one.queued + one.scheduled + one.running + one.waiting for one in self.queues)
+
+    @property
+    def is_counted(self) -> bool:
+        """True if that is exact."""
+        return not any(one.at_least for one in self.queues)
+
+
+async def overview(client: ClientContext, *, earlier: Overview | None = None) -> Overview:
+    """Look at everything; rates are those since an earlier look.
+
+    That is four statements. They read what is unfinished, and of the rest only the last
+    seconds and a page of dead letters.
+    """
+    since = None if earlier is None else earlier.activity
+    activity = await client.store.activity(client.tenant, since=since)
+    queues = await client.store.list_queues(client.tenant)
+    workers = await client.store.list_workers(client.tenant)
+    dead = ExecutionFilter(dead_letters=True)
+    page = await client.store.list_executions(client.tenant, dead, limit=LETTERS_MAX)
+    seen = Overview(
+        activity=activity,
+        queues=tuple(queues),
+        workers=tuple(workers),
+        letters=tuple(sorted(page.items, key=_died_at, reverse=True)),
+        has_more_letters=page.next_cursor is not None,
+    )
+    rates = None if earlier is None else rates_between(earlier, seen)
+    return msgspec.structs.replace(seen, rates=rates)
+
+
+def rates_between(earlier: Overview, later: Overview) -> Rates | None:
+    """What must have happened in between, per second.
+
+    Nobody counts what has finished: it is what was enqueued and is not there any more. What the
+    store did not see come (a bulk of old ids, dead letters that were revived) shows as growth.
+    """
+    seconds = later.now - earlier.now
+    if seconds <= 0:
+        return None
+    is_counted = earlier.is_counted and later.is_counted
+    grown = later.unfinished - earlier.unfinished if is_counted else 0
+    enqueued = max(later.activity.enqueued, grown)
+    return Rates(
+        enqueued=enqueued / seconds,
+        finished=(enqueued - grown) / seconds if is_counted else None,
+        failed=later.activity.failed / seconds,
+    )
+
+
+def _died_at(letter: Execution) -> Instant:
+    return letter.finished_at or letter.run_at
