@@ -61,6 +61,7 @@ from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import mint
 from daybell.core.job import Job, JobDefinition, NewJob, task_of
+from daybell.core.kinds import SETTINGS
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
 from daybell.core.schedule import NewSchedule
 from daybell.core.views import ExecutionFilter, JobFilter, Page, read_pages
@@ -252,50 +253,47 @@ async def update(
     arguments. Code that has an older definition of it does not change it back. With `expect`,
     it must be at that version.
     """
-    old = await client.store.get_job(client.tenant, name)
-    check_version(old, expect)
+    job = await client.store.get_job(client.tenant, name)
+    check_version(job, expect)
+    old = job.definition
     given = await filled_in(client, fields, what="update()")
-    kept = options_of(old.definition)
-    kept |= await _change_of_kind(client, old.definition, given)
-    changed = {**plain_options(given), **update_retries(given, old.definition.retry)}
+    kept = options_of(old) | await _change_kind(client, old, given)
+    changed = plain_options(given) | update_retries(given, old.retry)
     changed |= read_notes(given)
-    if "schedule" not in given:
-        again = {key: None for key in _COMMON if key in given}
-        kept["schedule"] = [one.replaced(**again) for one in kept["schedule"]]
-        if again and not kept["schedule"]:
-            field = next(iter(again))
-            raise UsageError(f"job {name} has no schedule that {field} could be for", field=field)
-    elif not given["schedule"]:
-        is_said = "dependencies" in given
-        needed = (given if is_said else kept)["dependencies"] or ()
-        changed["schedule"] = without_times(old.definition, needed, is_said=is_said)
-    else:
-        if "dependencies" not in given and is_after(given["schedule"]):
-            kept["dependencies"] = ()  # it runs after others now
-        changed["schedule"] = keep_options(given["schedule"], kept["schedule"], named=given)
-    if not _has_upstream({**kept, **given}):
+    times = _merge_times(old, kept, given)
+    if not _has_upstream({**kept, **times, **given}):
         kept.pop("on_dependency_failure", None)  # it goes with them
     is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
     now = (await client.store.health()).now if is_new else None
-    definition = check_call(read_definition(name, now=now, **{**kept, **changed}))
+    definition = check_call(read_definition(name, now=now, **{**kept, **changed, **times}))
     await check_dependencies(client.store, client.tenant, definition)
     runs_once = is_one_time(definition.schedules)
-    if runs_once or (old.definition.once and not definition.runs_by_itself):
+    if runs_once or (old.once and not definition.runs_by_itself):
         definition = msgspec.structs.replace(definition, once=True)
-    (job,) = await define_jobs(
-        client, [definition], author=author or old.author, expect=old.version, promote=True
+    (made,) = await define_jobs(
+        client, [definition], author=author or job.author, expect=job.version, promote=True
     )
-    return job
+    return made
 
 
-async def _change_of_kind(
+async def _change_kind(
     client: ClientContext, old: JobDefinition, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a change makes of a job's kind and settings; nothing, if it leaves them."""
+    """Return the options of a job's kind after a change; nothing, if it leaves them.
+
+    | change | settings | arguments |
+    |---|---|---|
+    | to another kind | those of the request | dropped |
+    | to another task or graph | those of the request | kept |
+    | of a command, a request, a statement, a message | merged by `update_kind` | kept |
+    """
     choice = read_choice(given)
-    is_command = old.kind == "command"  # of which null says something, too
-    beside = [name for name in OF_COMMAND if name in given]
-    beside = [name for name in beside if is_command or given[name] is not None]
+    # For a command, null means something as well: as usual.
+    beside = [
+        name
+        for name in OF_COMMAND
+        if name in given and (old.kind == "command" or given[name] is not None)
+    ]
     if choice is None and not beside:
         return {}
     if is_by_code(old):
@@ -303,21 +301,59 @@ async def _change_of_kind(
             f"job {old.name} is defined by code, which says what it runs; create another job",
             field=choice or beside[0],
         )
-    if choice is None and not is_command:
+    if choice is None and old.kind != "command":
         raise UsageError(f"{beside[0]} is for a command, and this job runs none", field=beside[0])
     kind = choice or "command"
-    change: dict[str, Any] = {"kind": kind, "template": ""}
-    if kind != old.kind:
-        change["args"] = None
+    if kind == old.kind and kind in SETTINGS:
+        settings: Any = update_kind(kind, given, payload.decode(old.settings))
+    else:
+        settings = await _read_settings(client, old.name, kind, given)
+    change: dict[str, Any] = {"kind": kind, "template": "", "settings": settings}
+    return change if kind == old.kind else {**change, "args": None}
+
+
+async def _read_settings(
+    client: ClientContext, name: str, kind: str, said: Mapping[str, Any], *, is_dry: bool = False
+) -> dict[str, Any] | Graph:
+    """Return what a request says of the settings of a kind."""
     if kind == "task":
-        known = await _task(client, given)
-        return {**change, "settings": {"task": task_of(known) or known.name}}
+        known = await _find_task(client, said)
+        return {"task": task_of(known) or known.name}
     if kind == "workflow":
-        return {**change, "settings": await _graph_of(client, old.name, given)}
-    if kind != old.kind:
-        return {**change, "settings": read_kind(kind, given)}
-    settings = payload.decode(old.settings)
-    return {**change, "settings": update_kind(kind, given, settings)}
+        value = said["workflow"]
+        return await read_workflow(client.store, client.tenant, value, job=name, is_dry=is_dry)
+    return read_kind(kind, said)
+
+
+def _merge_times(
+    old: JobDefinition, kept: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the schedule after a change, and the dependencies if they change with it.
+
+    | `schedule` in the request | schedule |
+    |---|---|
+    | missing | the old one, but for the common options that the request names |
+    | empty | none; a job with dependencies runs after these |
+    | given | the new one, with the options of the old one that it does not name |
+    """
+    is_said = "dependencies" in given
+    if "schedule" not in given:
+        again = {key: None for key in _COMMON if key in given}
+        if again and not kept["schedule"]:
+            field = next(iter(again))
+            raise UsageError(
+                f"job {old.name} has no schedule that {field} could be for", field=field
+            )
+        return {"schedule": [one.replaced(**again) for one in kept["schedule"]]}
+    if not given["schedule"]:
+        needed = (given if is_said else kept)["dependencies"] or ()
+        return {"schedule": without_times(old, needed, is_said=is_said)}
+    times: dict[str, Any] = {
+        "schedule": keep_options(given["schedule"], kept["schedule"], named=given)
+    }
+    if not is_said and is_after(given["schedule"]):
+        times["dependencies"] = ()  # it runs after others now
+    return times
 
 
 async def rollback(
@@ -400,15 +436,13 @@ async def definition_of(
     """
     said = await filled_in(client, fields, what=what)
     choice = require_choice(said)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"kind": choice}
     if choice == "task":
-        known = await _task(client, said)
-        options = {key: one for key, one in options_of(known).items() if key in _INHERITED}
-        options["settings"] = {"task": task_of(known) or known.name}
-    elif choice == "workflow":
-        options |= {"kind": choice, "settings": await _graph_of(client, name, said, is_dry)}
+        task = await _find_task(client, said)
+        options |= {key: one for key, one in options_of(task).items() if key in _INHERITED}
+        options["settings"] = {"task": task_of(task) or task.name}
     else:
-        options |= {"kind": choice, "settings": read_kind(choice, said)}
+        options["settings"] = await _read_settings(client, name, choice, said, is_dry=is_dry)
     options |= {**plain_options(said), **read_retries(said), **read_notes(said)}
     asks = is_new and said.get("schedule") is not None
     now = (await client.store.health()).now if asks else None
@@ -465,16 +499,9 @@ async def _fired_by(client: ClientContext, schedule: Any) -> Any:
     return {**said, "after_any": [await _named(client, one) for one in jobs]}
 
 
-async def _task(client: ClientContext, said: Mapping[str, Any]) -> JobDefinition:
+async def _find_task(client: ClientContext, said: Mapping[str, Any]) -> JobDefinition:
     name = check_name(said["task"], what="task")
     return await find_task_definition(client.store, client.tenant, name)
-
-
-async def _graph_of(
-    client: ClientContext, name: str, said: Mapping[str, Any], is_dry: bool = False
-) -> Graph:
-    value = said["workflow"]
-    return await read_workflow(client.store, client.tenant, value, job=name, is_dry=is_dry)
 
 
 def _has_upstream(options: Mapping[str, Any]) -> bool:
