@@ -24,7 +24,7 @@ from tests.store.postgres.detour import Detour
 from tests.store.postgres.standby import Standby
 from tests.stores import POSTGRES
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 pytestmark = pytest.mark.postgres
 
