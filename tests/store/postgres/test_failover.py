@@ -294,7 +294,7 @@ async def test_a_standby_is_refused(standby, database):
 
 
 async def test_another_cluster_is_refused(primary, database):
-    with Postgres(version=primary.version) as stranger:
+    with Postgres(version=primary.version, stranger=True) as stranger:
         await asyncio.to_thread(stranger.create_database, database)
         async with Detour(primary.port) as way:
             store = PostgresStore(url_of(database, way.port))
