@@ -34,7 +34,7 @@ LOWEST_TESTS := tests/cli/test_edge.py tests/cli/test_schedules.py \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test test-all test-lowest chaos simulate mutants bench check format lock clean moved
+.PHONY: help install run test test-all test-lowest chaos simulate mutants bench check lint format lock clean moved
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,9 +46,18 @@ run: .venv/.run ## Run Daybell with its example jobs, until Ctrl-C
 	@env -u DAYBELL_DATABASE_URL $(BIN)/daybell dev --demo $(ARGS)
 
 # CI runs this and nothing else, so lint, formatting and types are part of it. Of some tests, only those are run.
-test: .venv/.dev $(if $(strip $(ARGS)),,check) ## Check and test (ARGS="tests/test_tidy.py -k layers" for some tests)
-	@echo "tests"
+ifeq ($(strip $(ARGS)),)
+# Types take a minute of one core: they are checked while tests wait, and told after the slowest tests.
+test: lint ## Check and test (ARGS="tests/test_tidy.py -k layers" for some tests)
+	@echo "tests and types"
+	@$(BIN)/basedpyright --warnings > .venv/types.txt 2>&1 & types=$$!; \
+	trap "kill $$types 2> /dev/null" EXIT INT TERM; \
+	$(PYTEST) --durations=30; status=$$?; \
+	wait $$types || status=$$?; cat .venv/types.txt; exit $$status
+else
+test: .venv/.dev
 	@$(PYTEST) $(ARGS)
+endif
 
 test-all: .venv/.dev test-lowest ## Run all tests, on both PostgreSQL versions
 	@DAYBELL_TEST_ALL=1 $(PYTEST) -m "" $(ARGS)
@@ -75,13 +84,15 @@ mutants: .venv/.dev ## Break the code on purpose, and see whether simulation and
 bench: .venv/.dev ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-check: .venv/.dev ## Lint, formatting and types
+check: lint ## Lint, formatting and types
+	@echo "types"
+	@$(BIN)/basedpyright --warnings
+
+lint: .venv/.dev
 	@echo "lint"
 	@$(BIN)/ruff check -q .
 	@echo "formatting"
 	@$(BIN)/ruff format -q --check . || { echo "not formatted; run: make format"; exit 1; }
-	@echo "types"
-	@$(BIN)/basedpyright --warnings
 
 format: .venv/.dev ## Format the code and fix what lint can fix
 	@$(BIN)/ruff check -q --fix-only .

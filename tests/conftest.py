@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import tempfile
 
 import pytest
@@ -33,6 +34,15 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_finish() -> None:
+    """Let tests of the API share the routes, if any test was collected that imports it."""
+    if "fastapi" in sys.modules:
+        # Not imported before: the tests of other floors start without it.
+        from tests.shared_routes import share_routes
+
+        share_routes()
 
 
 @pytest.fixture(scope="session")

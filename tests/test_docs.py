@@ -10,10 +10,7 @@ for any lines.
 import asyncio
 import importlib
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -24,6 +21,7 @@ import pytest
 from typer.main import get_command
 
 import daybell
+from tests.cli.terminal import run_script
 from tests.stores import Servers
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +35,6 @@ NOT_RUN = re.compile(r"<!-- not run: \S.* --> *\n\Z")
 NEEDS_POSTGRES = re.compile(r"<!-- needs PostgreSQL --> *\n\Z")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)[^)]*\)")
 EXPECTED = "# Expected output:"
-RUN_SECONDS = 60
 
 
 class Block(NamedTuple):
@@ -84,18 +81,9 @@ async def settings_for(needs_postgres: bool, servers: Servers) -> AsyncIterator[
 
 def run(script: Path, folder: Path, settings: dict[str, str] | None = None) -> str:
     """Run a script as a reader would: in an empty folder and with nothing else configured."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DAYBELL_")}
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=folder,
-        env=clean | (settings or {}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    ended = run_script(script, folder=folder, **(settings or {}))
+    assert ended.code == 0, ended.out + ended.err
+    return ended.out
 
 
 def expected_output(source: str) -> str:

@@ -121,8 +121,12 @@ class Module:
     text: str
 
     @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+    def parsed(self) -> house.Module:
+        return house.Module(self.path, self.text)
+
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return self.parsed.nodes
 
     @property
     def layer(self) -> str:
@@ -147,7 +151,7 @@ def layers(module: Module) -> Iterator[str]:
 
 
 def imported_layers(module: Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for target in import_targets(node, module.package):
                 # The version is a constant and belongs to everybody.
@@ -168,7 +172,7 @@ def sizes(module: Module) -> Iterator[str]:
     count = len(module.text.splitlines())
     if count > FILE_LINES and module.path not in LONG_FILES:
         yield f"{count} lines; over {FILE_LINES} a file needs a reason in LONG_FILES"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             count = (node.end_lineno or node.lineno) - node.lineno + 1
             if count > FUNCTION_LINES:
@@ -182,23 +186,23 @@ def sizes_of_tests(module: Module) -> Iterator[str]:
 
 
 def docstrings(module: Module) -> Iterator[str]:
-    if not ast.get_docstring(module.tree):
+    if not ast.get_docstring(module.parsed.tree):
         yield "the module has no docstring"
 
 
 def banned_calls(module: Module) -> Iterator[str]:
     ports = [names for place, (names, _) in ALLOWED.items() if fnmatch(module.path, place)]
     allowed = set[str]().union(*ports)
-    for line, used in sorted(set(names_used(module.tree))):
+    for line, used in sorted(set(names_used(module.nodes))):
         for name, instead in BANNED.items():
             if (used == name or used.startswith(f"{name}.")) and used not in allowed:
                 yield f"line {line}: {used} is banned; use {instead}"
 
 
-def names_used(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def names_used(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield every dotted name in full, whatever it was imported as."""
     origin: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]
@@ -206,7 +210,7 @@ def names_used(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 origin[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name | ast.Attribute):
             first, dot, rest = dotted(node).partition(".")
             # A name of our own, such as a parameter called `random`, is not the module.
@@ -236,7 +240,7 @@ def telling_names(module: Module) -> Iterator[str]:
 
 def file_names(module: Module) -> Iterator[str]:
     """Files and dotted names in docstrings and comments exist."""
-    for text in house.Module(module.path, module.text).prose():
+    for text in module.parsed.prose():
         for path in mentioned_files(text):
             if not is_file(path, beside=f"src/daybell/{module.path}"):
                 yield f"{path} does not exist"
@@ -402,45 +406,34 @@ def machine_traces(file: str, text: str, *, checkout: Path = ROOT) -> Iterator[s
                 yield f"{file}:{number}: {found[0]}"
 
 
-@cache
-def modules_in(folder: Path) -> list[Module]:
-    return [
-        Module(file.relative_to(folder).as_posix(), file.read_text())
-        for file in sorted(folder.rglob("*.py"))
+def problems_in(folder: Path, rules: Iterable[Rule]) -> list[str]:
+    """Problems of all modules. No tree is kept: it would slow down the garbage collection."""
+    found: list[str] = []
+    for file in sorted(folder.rglob("*.py")):
+        module = Module(file.relative_to(folder).as_posix(), file.read_text())
+        for rule in rules:
+            found += [f"{rule.__name__}: {module.path}: {problem}" for problem in rule(module)]
+    return found
+
+
+def test_the_source_follows_the_rules():
+    assert list(PACKAGE.rglob("*.py"))
+    assert not (problems := problems_in(PACKAGE, RULES)), "\n".join(problems)
+
+
+def test_the_tests_follow_the_rules():
+    assert not (problems := problems_in(ROOT / "tests", RULES_OF_TESTS)), "\n".join(problems)
+
+
+def test_the_house_follows_the_rules_and_every_exception_is_still_needed():
+    whole = House.read()
+    problems = [
+        f"{rule.__name__}: {problem}" for rule in RULES_OF_THE_HOUSE for problem in rule(whole)
     ]
+    unneeded = list(exceptions_without_need(whole))
 
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_source_follows(rule):
-    modules = modules_in(PACKAGE)
-
-    problems = [f"{module.path}: {problem}" for module in modules for problem in rule(module)]
-
-    assert modules
+    assert whole.modules
     assert not problems, "\n".join(problems)
-
-
-@pytest.mark.parametrize("rule", RULES_OF_TESTS, ids=lambda rule: rule.__name__)
-def test_the_tests_follow(rule):
-    modules = modules_in(ROOT / "tests")
-
-    problems = [f"{module.path}: {problem}" for module in modules for problem in rule(module)]
-
-    assert modules
-    assert not problems, "\n".join(problems)
-
-
-@pytest.mark.parametrize("rule", RULES_OF_THE_HOUSE, ids=lambda rule: rule.__name__)
-def test_the_house_follows(rule):
-    problems = list(rule(the_house()))
-
-    assert the_house().modules
-    assert not problems, "\n".join(problems)
-
-
-def test_every_exception_is_still_needed():
-    unneeded = list(exceptions_without_need(the_house()))
-
     assert not unneeded, "remove, or lower:\n" + "\n".join(unneeded)
 
 

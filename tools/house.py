@@ -40,10 +40,15 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree; to walk through it takes longer than to make it."""
+        return tuple(ast.walk(self.tree))
+
     def prose(self) -> Iterator[str]:
         """Its docstrings and comments."""
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, kinds):
                 yield ast.get_docstring(node) or ""
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
@@ -82,7 +87,7 @@ class House:
     def imports(self) -> dict[str, set[str]]:
         """The modules that each module imports, inside functions and for types, too."""
         return {
-            name: {t for node in ast.walk(one.tree) for t in self.targets(one, node)}
+            name: {t for node in one.nodes for t in self.targets(one, node)}
             for name, one in self.modules.items()
         }
 
@@ -111,7 +116,7 @@ class House:
         return [
             f"{name}:{inner.lineno}"
             for name, one in self.modules.items()
-            for outer in ast.walk(one.tree)
+            for outer in one.nodes
             if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
             for inner in ast.walk(outer)
             if isinstance(inner, ast.Import | ast.ImportFrom)
@@ -124,11 +129,11 @@ class House:
         for name, one in self.modules.items():
             aliases = {
                 alias.asname or alias.name: f"{node.module}.{alias.name}"
-                for node in ast.walk(one.tree)
+                for node in one.nodes
                 if isinstance(node, ast.ImportFrom)
                 for alias in node.names
             }
-            for node in ast.walk(one.tree):
+            for node in one.nodes:
                 if isinstance(node, ast.ClassDef):
                     # Generic bases count, too: `Base[T]` is `Base`.
                     plain = [b.value if isinstance(b, ast.Subscript) else b for b in node.bases]
@@ -165,7 +170,7 @@ class House:
         """The modules that define a public class of each name."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for name, one in self.modules.items():
-            for node in ast.walk(one.tree):
+            for node in one.nodes:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found[node.name].add(name)
         return {name: sorted(modules) for name, modules in found.items()}

@@ -14,7 +14,7 @@ from daybell.api.guard import Guard
 from daybell.api.server import ApiServer, ServerOptions
 
 OWN = os.geteuid()
-PATIENCE = 10  # seconds, before a test gives up
+PATIENCE = 60  # seconds, before a test gives up
 TLS = Path(__file__).parent / "tls"
 TLS_FILES: dict[str, Any] = {"tls_cert": str(TLS / "cert.pem"), "tls_key": str(TLS / "key.pem")}
 

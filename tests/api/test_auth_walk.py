@@ -78,6 +78,7 @@ async def test_without_a_key_nothing_is_shown_but_health():
             answer = await here.ask(method, address(path, Everything()))
             expected = 200 if operation in OPEN else 401
             assert answer.status_code == expected, (method, path)
+            assert "www-authenticate" in answer.headers or operation in OPEN, (method, path)
         for path in HIDDEN:
             assert (await here.ask("GET", path)).status_code == 401
 

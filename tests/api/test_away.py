@@ -35,15 +35,15 @@ def asking_of(error):
     return asking(create_api(client, options=ApiOptions(open_tenant="default")))
 
 
-@pytest.mark.parametrize(("method", "path", "id"), operations(), ids=lambda one: str(one)[:40])
-async def test_every_operation_says_when_to_come_back(method, path, id):
+async def test_every_operation_says_when_to_come_back():
     async with asking_of(Unavailable(f"cannot reach {SECRET}")) as http:
-        answer = await http.request(method, path, json=BODIES.get(id))
+        for method, path, id in operations():
+            answer = await http.request(method, path, json=BODIES.get(id))
 
-    assert answer.status_code == 503, answer.text
-    assert int(answer.headers["retry-after"]) >= 1
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert "secret-host" not in answer.text
+            assert answer.status_code == 503, (id, answer.text)
+            assert int(answer.headers["retry-after"]) >= 1, id
+            assert answer.headers["content-type"] == "application/problem+json", id
+            assert "secret-host" not in answer.text, id
 
 
 async def test_a_schema_that_does_not_fit_is_for_the_log(caplog):

@@ -10,7 +10,7 @@ from daybell.engine.loop import SystemClock
 from tests.sdk.waiting import eventually
 from tests.stores import POSTGRES
 
-WAIT = 20
+WAIT = 60
 
 
 @pytest.fixture

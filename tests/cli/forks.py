@@ -1,9 +1,10 @@
 """Commands in processes that need not start: forks of one that has imported everything.
 
 Python and its imports take most of the time of a short command. So one process, this file run as
-a module, does that once and forks for every command. A fork has an id, a folder, an environment
-and streams of its own, and ends as Python ends. What depends on how Python starts is tested in
-processes that do start: those of `subprocess`, and of `terminal.Running` if it is told to.
+a module, does that once and forks for every command, and for every script that imports Daybell. A
+fork has an id, a folder, an environment and streams of its own, and ends as Python ends. What
+depends on how Python starts is tested in processes that do start: those of `subprocess`, and of
+`terminal.Running` if it is told to.
 """
 
 import atexit
@@ -25,6 +26,7 @@ import termios
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, TextIO
 
 ROOT: Final = Path(__file__).parents[2]
@@ -65,8 +67,9 @@ class Forks:
         environment: Mapping[str, str],
         streams: Sequence[int],
         is_at_terminal: bool = False,
+        script: Path | None = None,
     ) -> "Fork":
-        """Start a command with these for stdin, stdout and stderr.
+        """Start a command, or a script, with these for stdin, stdout and stderr.
 
         If stdin is a terminal, it can be made the command's own: a typed Ctrl-C reaches it.
         """
@@ -76,6 +79,7 @@ class Forks:
             "folder": str(folder),
             "environment": dict(environment),
             "is_at_terminal": is_at_terminal,
+            "script": None if script is None else str(script),
         }
         reading, writing = os.pipe()
         try:
@@ -146,23 +150,29 @@ def is_readable(number: int, seconds: float | None) -> bool:
 
 def serve(requests: socket.socket) -> None:
     """Fork for every request; returns in a fork that has become the command's process."""
-    # Nobody asks how a fork has ended, and Ctrl-C is for those who use them.
-    ignored = (signal.SIGCHLD, signal.SIGINT)
-    before = [signal.signal(number, signal.SIG_IGN) for number in ignored]
+    # Ctrl-C is for those who use the forks.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         data, numbers, _, _ = socket.recv_fds(requests, LONGEST, 4)
+        reap()
         if not data:
             sys.exit()  # whoever asked is gone
         if not os.fork():
             break
         for number in numbers:
             os.close(number)
-    for number, handler in zip(ignored, before, strict=True):
-        signal.signal(number, handler)
+    signal.signal(signal.SIGINT, before)
     requests.close()
     *streams, answers = numbers
     attend(answers, streams)
     become(json.loads(data), streams)
+
+
+def reap() -> None:
+    """Bury the forks that have ended; their CPU time counts as that of this process."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def attend(answers: int, streams: list[int]) -> None:
@@ -181,7 +191,7 @@ def attend(answers: int, streams: list[int]) -> None:
 
 
 def become(request: dict[str, Any], streams: list[int]) -> None:
-    """Make this process look like one that was started as `python -m daybell`."""
+    """Make this process look like one that was started as `python -m daybell`, or with a script."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -191,12 +201,19 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    sys.path[0] = os.getcwd()
-    program = importlib.import_module(f"{COMMAND}.__main__")
-    program.__name__ = "__main__"
+    if request["script"]:
+        program = ModuleType("__main__")
+        program.__file__ = request["script"]
+        sys.path[0] = str(Path(request["script"]).parent)
+        started_as = [request["script"]]
+    else:
+        program = importlib.import_module(f"{COMMAND}.__main__")
+        program.__name__ = "__main__"
+        sys.path[0] = os.getcwd()
+        started_as = ["-m", COMMAND]
     sys.modules["__main__"] = program
     sys.argv[:] = [str(program.__file__), *request["words"]]
-    sys.orig_argv[:] = [sys.executable, "-m", COMMAND, *request["words"]]
+    sys.orig_argv[:] = [sys.executable, *started_as, *request["words"]]
     sys.stdin = sys.__stdin__ = opened(0, like=sys.stdin)
     sys.stdout = sys.__stdout__ = opened(1, like=sys.stdout)
     sys.stderr = sys.__stderr__ = opened(2, like=sys.stderr)
@@ -238,8 +255,13 @@ def keep_commands() -> None:
 
 
 def exit_code() -> object:
-    """What the command that was typed asks its process to end with."""
+    """What the command that was typed, or the script, asks its process to end with."""
+    program = sys.modules["__main__"]
     try:
+        if program.__spec__ is None:
+            text = Path(str(program.__file__)).read_text()
+            exec(compile(text, str(program.__file__), "exec"), program.__dict__)
+            return 0
         importlib.import_module(f"{COMMAND}.cli").main()
     except SystemExit as end:
         return end.code

@@ -22,7 +22,7 @@ from tests.cli.forks import Forks, is_readable
 
 T = TypeVar("T")
 
-SECONDS = 30  # before a test gives up waiting
+SECONDS = 90  # before a test gives up waiting
 TYPING: list["Typing"] = []  # commands to hang up on when a test is over
 
 
@@ -57,7 +57,25 @@ def daybell(*words: str, folder: Path, stdin: bytes | None = None, **variables: 
         streams = [given.fileno(), out.fileno(), err.fileno()]
         told = environment(**variables)
         fork = forks().start(words, folder=folder, environment=told, streams=streams)
-        code = fork.wait(60)
+        code = fork.wait(SECONDS)
+        return Ended(code, read(out), read(err))
+
+
+def run_script(script: Path, *, folder: Path, **variables: str) -> Ended:
+    """The same for a script of a user."""
+    with (
+        open(os.devnull, "rb") as nothing,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        fork = forks().start(
+            (),
+            folder=folder,
+            environment=environment(**variables),
+            streams=[nothing.fileno(), out.fileno(), err.fileno()],
+            script=script,
+        )
+        code = fork.wait(SECONDS)
         return Ended(code, read(out), read(err))
 
 
@@ -84,7 +102,7 @@ def on_terminal(*words: str, folder: Path, **variables: str) -> Ended:
             while some := os.read(ours, 65536):
                 shown += some
         os.close(ours)
-        return Ended(fork.wait(60), read(out), shown.decode())
+        return Ended(fork.wait(SECONDS), read(out), shown.decode())
 
 
 class Typing:

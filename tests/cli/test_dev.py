@@ -19,7 +19,6 @@ from tests.postgres import NOBODY
 
 UP = r"Daybell .* is up after"
 UP_SECONDS_MOST = 2.0  # of CPU
-UP_WALL_SECONDS_MOST = 10.0  # on a machine that has other things to do
 
 
 def dev(folder, *words, **variables):
@@ -64,15 +63,13 @@ def test_another_user_of_the_machine_needs_a_key(folder):
 
 
 def test_it_is_up_quickly(folder):
-    # Mostly by its CPU time: while tests run beside it, the clock on the wall tells about them.
+    # By its CPU time: the clock on the wall tells about what runs beside it.
     # The best of three tells about Daybell; mostly that is the first.
-    taken, waited = [UP_SECONDS_MOST], [UP_WALL_SECONDS_MOST]
-    while min(taken) >= UP_SECONDS_MOST or min(waited) >= UP_WALL_SECONDS_MOST:
-        assert len(taken) <= 3, (taken, waited)
-        began = time.monotonic()
+    taken = [UP_SECONDS_MOST]
+    while min(taken) >= UP_SECONDS_MOST:
+        assert len(taken) <= 3, taken
         with dev(folder, "app:app", afresh=True) as running:
             running.wait_for(UP)
-            waited.append(time.monotonic() - began)
             fields = (
                 Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
             )
@@ -126,7 +123,7 @@ def test_the_first_signal_lets_what_runs_end(number, folder):
 def test_the_second_signal_ends_it_at_once(job, folder):
     with dev(folder, "app:app") as running:
         running.wait_for(UP)
-        trigger(folder, job, '{"seconds": 60}')
+        trigger(folder, job, '{"seconds": 600}')
         running.wait_for("napping|blocking")
 
         began = time.monotonic()
@@ -135,7 +132,7 @@ def test_the_second_signal_ends_it_at_once(job, folder):
         running.wait_for("stopping" if job == "nap" else "heard")
 
         assert running.insist(signal.SIGINT) == 130
-        assert time.monotonic() - began < 30  # it would nap for a minute
+        assert time.monotonic() - began < 300  # it would nap for ten minutes
         assert "ended at once" in running.said
 
 
@@ -283,7 +280,7 @@ def test_it_ends_when_nobody_reads_any_more(folder):
 
     trigger(folder, "greet")
 
-    assert process.wait(30) == 1
+    assert process.wait(60) == 1
     assert process.stderr is not None
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()

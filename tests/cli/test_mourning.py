@@ -46,7 +46,7 @@ def test_what_a_killed_process_ran_is_taken_up_at_once(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     daybell("migrate", folder=tmp_path)
     with Running(
-        *("worker", "app.py", "--processes", "2", "--drain-timeout", "1s"),
+        *("worker", "app.py", "--processes", "2", "--drain-timeout", "60s"),
         folder=tmp_path,
         DAYBELL_LEASE=f"{LEASE:g}s",
     ) as running:
@@ -59,7 +59,7 @@ def test_what_a_killed_process_ran_is_taken_up_at_once(tmp_path):
         killed_at = time.monotonic()
         running.wait_for("bakes, attempt 2")
 
-        assert time.monotonic() - killed_at < LEASE / 10
+        assert time.monotonic() - killed_at < LEASE / 2
         running.wait_for("1 executions were taken from it")
         running.signal(signal.SIGTERM)
         assert running.end() == 0
@@ -72,7 +72,7 @@ def test_a_task_that_ends_its_process_with_exit_code_0_does_not_end_the_fleet(ta
     (tmp_path / "app.py").write_text(APP)
     daybell("migrate", folder=tmp_path)
     with Running(
-        *("worker", "app.py", "--processes", "2", "--drain-timeout", "1s"),
+        *("worker", "app.py", "--processes", "2", "--drain-timeout", "60s"),
         folder=tmp_path,
         DAYBELL_LEASE=f"{LEASE:g}s",
     ) as running:

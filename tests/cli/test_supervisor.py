@@ -10,7 +10,7 @@ from daybell.engine.loop import ManualClock, SystemClock
 from daybell.engine.supervisor import DRAINED, WORDS_MAX, Supervisor, open_announcer
 from tests.cli.terminal import is_alive, until
 
-TIMEOUT = 30
+TIMEOUT = 90
 # How a child says something: a worker's id, or that it has drained.
 SAY = "import os\ndef say(word): os.write(int(os.environ['DAYBELL_ANNOUNCE']), word)\n"
 DRAIN_INSIDE = f"say({DRAINED.bytes!r})"

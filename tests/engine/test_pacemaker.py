@@ -20,7 +20,7 @@ from tests.engine.tasks import Tasks, a_worker
 from tests.sdk.waiting import eventually
 
 LEASE = 0.6
-WAIT = 20.0
+WAIT = 60.0
 
 
 @pytest.fixture

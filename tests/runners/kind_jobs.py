@@ -20,7 +20,7 @@ from daybell.store.memory import MemoryStore
 from tests.engine.tasks import a_claimed
 from tests.runners.running_commands import Secrets
 
-SECONDS = 30.0
+SECONDS = 90.0
 
 Make = Callable[[JobDefinition, Any], KindHandler]
 

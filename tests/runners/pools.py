@@ -54,7 +54,7 @@ class Running:
 
     async def told(self) -> list[int]:
         """The process ids of its first note."""
-        await until(lambda: self.notes, within=30)
+        await until(lambda: self.notes, within=60)
         return [int(word) for word in self.notes[0].split()]
 
 
@@ -68,12 +68,12 @@ class Started:
         self.task = asyncio.ensure_future(pool.run(order, self.running))
 
     async def result(self) -> Any:
-        text = await asyncio.wait_for(self.task, 30)
+        text = await asyncio.wait_for(self.task, 60)
         return None if text is None else payload.decode(text)
 
     async def failure(self):
         with pytest.raises(DescribedError) as raised:
-            await asyncio.wait_for(self.task, 30)
+            await asyncio.wait_for(self.task, 60)
         return Failure.from_exception(raised.value)
 
 

@@ -22,7 +22,7 @@ from daybell.runners.command_processes import Commands
 from daybell.store.memory import MemoryStore
 from tests.engine.tasks import a_claimed
 
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 class Secrets:

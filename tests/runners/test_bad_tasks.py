@@ -13,7 +13,7 @@ from daybell import App, ExecutionFailed
 from daybell.runners.processes import PoolOptions
 from tests.runners.bad_tasks import BAD_TASKS, Bad, Kind, neighbour
 
-NEIGHBOURS = 50
+NEIGHBOURS = 16
 CASES = [(bad, kind) for bad in BAD_TASKS for kind in bad.kinds]
 
 

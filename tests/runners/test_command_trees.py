@@ -76,7 +76,7 @@ async def test_after_timeout_and_grace_nothing_is_left_of_what_ignores_and_escap
     await job.ended()
 
     assert_gone(job, pids)
-    assert 0.2 <= loop.time() - began < 30
+    assert loop.time() - began >= 0.2
     message = (await job.failure()).message
     assert message.startswith("when it was stopped, the command was killed by SIGKILL:\n")
 

@@ -273,7 +273,7 @@ async def test_a_process_ends_with_its_worker_even_while_it_sends(notifier):
     async with a_receiver() as receiver:
         receiver.status = None
         sending = job(notifier, f"json://127.0.0.1:{receiver.port}/")
-        await until(lambda: receiver.requests, within=30)
+        await until(lambda: receiver.requests, within=60)
         [busy] = [
             one
             for one in notifier.helpers.processes

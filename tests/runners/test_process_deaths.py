@@ -57,7 +57,7 @@ async def test_a_child_that_dies_while_idle_is_not_used():
         pid = await ran(pool, isolated.whoami)
 
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: pool.pids == [], within=30)
+        await until(lambda: pool.pids == [], within=60)
 
         assert await ran(pool, isolated.whoami) != pid
 
@@ -95,7 +95,7 @@ async def test_a_task_outlives_any_number_of_idle_children_that_die_before_they_
 
         started = Started(pool, isolated.whoami)
         for pid in pids:
-            await until(lambda pid=pid: pid not in [c.pid for c in pool._idle], within=30)
+            await until(lambda pid=pid: pid not in [c.pid for c in pool._idle], within=60)
             os.kill(pid, signal.SIGKILL)
 
         assert await started.result() not in pids

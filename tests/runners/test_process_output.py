@@ -42,7 +42,7 @@ async def test_output_is_heard_while_the_task_runs(tmp_path):
     os.mkfifo(fifo)
     async with a_pool() as pool:
         started = Started(pool, isolated.print_twice, fifo=str(fifo))
-        await until(lambda: started.running.said, within=30)
+        await until(lambda: started.running.said, within=60)
 
         await asyncio.to_thread(fifo.write_text, "go on")
 

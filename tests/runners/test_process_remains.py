@@ -107,7 +107,7 @@ async def test_what_a_task_forked_ends_with_its_child():
         (pid,) = await started.running.told()
         assert is_alive(pid)
 
-    await until(lambda: not is_alive(pid), within=30)
+    await until(lambda: not is_alive(pid), within=60)
 
 
 async def test_an_alarm_of_one_task_does_not_hit_the_next():

@@ -74,7 +74,7 @@ async def test_a_program_that_a_task_started_is_stopped_with_it():
         started.task.cancel()
 
         await started.failure()
-        await until(lambda: not any(map(is_alive, pids)), within=30)
+        await until(lambda: not any(map(is_alive, pids)), within=60)
 
 
 async def test_what_is_stopped_before_it_has_a_child_goes_back_uncharged():
@@ -134,6 +134,6 @@ async def test_what_is_stopped_before_its_child_has_begun_goes_back_uncharged():
         started.task.cancel()
 
         with pytest.raises(RetryLater):
-            await asyncio.wait_for(started.task, 30)
+            await asyncio.wait_for(started.task, 60)
         assert not is_alive(pid)
         assert await ran(pool, isolated.whoami) != pid

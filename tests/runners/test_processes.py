@@ -52,7 +52,7 @@ async def test_an_idle_child_ends_after_a_while():
     async with a_pool(idle=SOON) as pool:
         pid = await ran(pool, isolated.whoami)
 
-        await until(lambda: not is_alive(pid), within=30)
+        await until(lambda: not is_alive(pid), within=60)
         assert pool.pids == []
         assert await ran(pool, isolated.whoami) != pid
 

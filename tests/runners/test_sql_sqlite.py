@@ -196,7 +196,7 @@ async def test_a_file_is_not_made(tmp_path):
 
 async def test_a_cancelled_statement_is_interrupted(place):
     jobs = [place.job(ENDLESS) for _ in range(HELPERS_MAX + 1)]
-    await until(lambda: len(place.helpers.pids) == HELPERS_MAX, within=30)
+    await until(lambda: len(place.helpers.pids) == HELPERS_MAX, within=60)
     pids = place.helpers.pids
 
     await asyncio.gather(*(job.cancelled() for job in jobs))
@@ -209,7 +209,7 @@ async def test_a_cancelled_change_leaves_no_journal(place):
     await place.job("CREATE TABLE t (a)").result()
     change = place.job(f"INSERT INTO t {ENDLESS.replace('count(*)', 'hex(randomblob(1000))')}")
     journal = place.path.with_name(f"{place.path.name}-journal")
-    await until(journal.exists, within=30)
+    await until(journal.exists, within=60)
 
     await change.cancelled()
 
@@ -219,13 +219,13 @@ async def test_a_cancelled_change_leaves_no_journal(place):
 
 async def test_a_helper_ends_with_its_worker_even_in_a_statement(place):
     job = place.job(ENDLESS)
-    await until(lambda: place.helpers.pids, within=30)
+    await until(lambda: place.helpers.pids, within=60)
     [helper] = place.helpers.processes
 
     helper.stdin.close()  # as when the worker is gone
 
     assert "interrupted" in await job.passing()
-    await asyncio.wait_for(helper.wait(), 30)
+    await asyncio.wait_for(helper.wait(), 60)
 
 
 async def test_a_file_that_others_write_to_is_waited_for(place, monkeypatch):
@@ -239,7 +239,7 @@ async def test_a_file_that_others_write_to_is_waited_for(place, monkeypatch):
     monkeypatch.setattr(sql_sqlite, "BUSY_TRIES", 10_000)
     waiting = place.job("INSERT INTO t VALUES (1)")
     cancelled = place.job("INSERT INTO t VALUES (2)")
-    await until(lambda: len(place.helpers.pids) == 2, within=30)
+    await until(lambda: len(place.helpers.pids) == 2, within=60)
     await cancelled.cancelled()
     other.execute("COMMIT")
     assert await waiting.result() == {"row_count": 1}

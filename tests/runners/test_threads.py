@@ -80,7 +80,7 @@ async def test_a_function_that_raises_cancelled_error_is_over():
     def fail():
         raise asyncio.CancelledError
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(asyncio.CancelledError):
             await Threads().run(fail)
 
@@ -110,7 +110,7 @@ async def test_as_many_threads_as_are_busy_at_once_but_no_more_than_the_limit():
     threads = Threads(limit=3)
     together = threading.Barrier(3)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(threads.run(together.wait) for _ in range(9)))
 
     assert threads._count == 3
@@ -119,11 +119,11 @@ async def test_as_many_threads_as_are_busy_at_once_but_no_more_than_the_limit():
 async def test_cancelling_interrupts_what_runs_in_python():
     busy = Busy()
     running = asyncio.ensure_future(Threads().run(busy))
-    await until(busy.is_running.is_set, within=20)
+    await until(busy.is_running.is_set, within=60)
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.shield(running), 20)
+        await asyncio.wait_for(asyncio.shield(running), 60)
 
     assert isinstance(busy.raised, Interrupted)
 
@@ -131,14 +131,14 @@ async def test_cancelling_interrupts_what_runs_in_python():
 async def test_with_patience_a_function_that_ends_by_itself_is_not_interrupted():
     busy = Busy()
     running = asyncio.ensure_future(Threads().run(busy, patience=lambda: 60.0))
-    await until(busy.is_running.is_set, within=20)
+    await until(busy.is_running.is_set, within=60)
 
     running.cancel()
     await asyncio.sleep(0)
     assert not running.done()
     busy.may_end.set()
 
-    assert await asyncio.wait_for(running, 20) == "ended"
+    assert await asyncio.wait_for(running, 60) == "ended"
     assert busy.raised is None
 
 
@@ -152,17 +152,17 @@ async def test_a_function_is_interrupted_when_patience_has_ended(how):
         return patience
 
     running = asyncio.ensure_future(Threads().run(busy, patience=ask))
-    await until(busy.is_running.is_set, within=20)
+    await until(busy.is_running.is_set, within=60)
     running.cancel()
-    await asyncio.wait_for(asked.wait(), 20)
+    await asyncio.wait_for(asked.wait(), 60)
     if how == "cancelled again":
         running.cancel()
     elif how == "it has ended early":
         patience = 0.0
 
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.shield(running), 20)
-    await until(lambda: busy.raised is not None, within=20)
+        await asyncio.wait_for(asyncio.shield(running), 60)
+    await until(lambda: busy.raised is not None, within=60)
     assert isinstance(busy.raised, Interrupted)
 
 
@@ -178,7 +178,7 @@ async def test_cancelling_waits_for_what_blocks_and_keeps_its_result():
             return "interrupted"
 
     running = asyncio.ensure_future(Threads().run(block))
-    await until(is_running.is_set, within=20)
+    await until(is_running.is_set, within=60)
     running.cancel()
     await asyncio.sleep(0)
     assert not running.done()
@@ -194,11 +194,11 @@ def test_what_blocks_although_it_was_stopped_does_not_keep_a_loop_from_being_clo
 
     def block():
         is_running.set()
-        may_end.wait(20)
+        may_end.wait(60)
 
     async def stop_it():
         running = asyncio.ensure_future(Threads().run(block))
-        await until(is_running.is_set, within=20)
+        await until(is_running.is_set, within=60)
         running.cancel()
         await asyncio.sleep(0)
         assert not running.done()
@@ -208,18 +208,18 @@ def test_what_blocks_although_it_was_stopped_does_not_keep_a_loop_from_being_clo
     took = time.monotonic() - began
     may_end.set()
 
-    assert took < 10
+    assert took < 50
 
 
 async def test_what_has_not_begun_ends_at_once_when_it_is_cancelled_and_never_runs():
     threads, busy, ran = Threads(limit=1), Busy(), []
     first = asyncio.ensure_future(threads.run(busy))
-    await until(busy.is_running.is_set, within=20)
+    await until(busy.is_running.is_set, within=60)
     second = asyncio.ensure_future(threads.run(lambda: ran.append(1)))
     await asyncio.sleep(0)
 
     second.cancel()
-    await asyncio.wait([second], timeout=20)
+    await asyncio.wait([second], timeout=60)
     is_over, is_first_over = second.done(), first.done()
     busy.may_end.set()
 
@@ -235,7 +235,7 @@ async def test_what_was_cancelled_before_it_began_lets_go_of_its_arguments():
 
     threads, busy, argument = Threads(limit=1), Busy(), Argument()
     first = asyncio.ensure_future(threads.run(busy))
-    await until(busy.is_running.is_set, within=20)
+    await until(busy.is_running.is_set, within=60)
     second = asyncio.ensure_future(threads.run(functools.partial(id, argument)))
     await asyncio.sleep(0)
     seen = weakref.ref(argument)
@@ -267,7 +267,7 @@ async def test_an_interruption_never_hits_the_next_function():
         for _ in range(count % 5):
             pass
         running.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             (answer,) = await asyncio.gather(running, return_exceptions=True)
         outcomes.add(type(answer))
         assert await threads.run(lambda: "well") == "well"
@@ -291,7 +291,7 @@ def test_a_loop_that_is_closed_is_no_reason_for_a_thread_to_die():
         asyncio.get_running_loop().create_future()
         call = Call(busy)
         threads._submit(call)
-        await until(busy.is_running.is_set, within=20)
+        await until(busy.is_running.is_set, within=60)
 
     asyncio.run(leave())
     busy.may_end.set()

@@ -34,7 +34,7 @@ async def main(line, end):
         # One that carries no mark any more: the warden knows its number.
         jobs.append(Job(commands, "echo $$; exec env -i sleep 1000", shell=True))
         said = lambda: " ".join(job.said for job in jobs).split()
-        await until(lambda: len(said()) == 9, within=30)
+        await until(lambda: len(said()) == 9, within=60)
         print(*said(), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         if end == "exec":

@@ -145,7 +145,7 @@ def meet(name: str, token: str) -> Any:
     met[name] = token
     if len(met) == 2:
         are_here.set()
-    are_here.wait(20)
+    are_here.wait(60)
     for key in sorted(met):
         print(key, met[key])
     with ThreadPoolExecutor(1) as pool:

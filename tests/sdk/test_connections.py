@@ -202,7 +202,7 @@ async def test_a_unique_key_whose_holder_is_rolled_back_goes_to_who_waits_for_it
 
     waiting = asyncio.create_task(add.options(connection=second, unique_key="k").enqueue(2))
     elsewhere = asyncio.create_task(add.options(unique_key="k").enqueue(3))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await blocked(url) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await transaction.rollback()
@@ -363,7 +363,7 @@ async def test_of_a_thousand_transactions_half_rolled_back_exactly_half_run(live
     await owner.execute("CREATE TABLE orders (number int PRIMARY KEY)")
     async with app.worker():
         await asyncio.gather(*(shop(range(start, 1000, 4)) for start in range(4)))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await app.client().count()).get(State.SUCCEEDED, 0) < 500:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], is_right: Callable[[T], object]) -> T:

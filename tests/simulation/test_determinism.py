@@ -14,37 +14,35 @@ from tests.simulation.dependents import DependentCluster
 from tests.simulation.flows import FlowCluster
 
 ROOT = Path(__file__).parent.parent.parent
-SEEDS = (3, 7, 8, 40)
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_seed_gives_the_same_run_again(seed: int, store: str):
-    first, again = simulate(seed, store).trace(), simulate(seed, store).trace()
+@pytest.mark.parametrize(
+    ("kind", "store"),
+    [
+        (Cluster, "memory"),
+        (Cluster, "sqlite"),
+        (DependentCluster, "sqlite"),
+        (FlowCluster, "sqlite"),
+    ],
+)
+def test_a_seed_gives_the_same_run_after_another_one(kind: type[Cluster], store: str):
+    first = simulate(7, store, kind).trace()
+    simulate(8, store, kind)
 
     assert len(first) > 100
-    assert first == again
-
-
-@pytest.mark.parametrize("kind", [Cluster, DependentCluster, FlowCluster])
-def test_a_seed_gives_the_same_run_after_another_one(kind: type[Cluster]):
-    first = simulate(7, "sqlite", kind).trace()
-    simulate(8, "sqlite", kind)
-
-    assert simulate(7, "sqlite", kind).trace() == first
+    assert simulate(7, store, kind).trace() == first
 
 
 def test_a_seed_gives_the_same_run_in_another_process_with_other_hashes():
     here = "\n".join("\n".join(simulate(7, store).trace()) for store in ("memory", "sqlite"))
 
-    for hash_seed in ("1", "2"):
-        there = subprocess.run(
-            [sys.executable, "-m", "tests.simulation", "--seed", "7", "--trace"],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        lines = [line for line in there.splitlines() if not line.startswith("seed ")]
-        assert "\n".join(lines) == here
+    there = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--seed", "7", "--trace"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "1"},  # here it is drawn by chance
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    lines = [line for line in there.splitlines() if not line.startswith("seed ")]
+    assert "\n".join(lines) == here

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.simulation.paths import missing
+from tests.simulation.paths import SQLITE_ONLY, missing
 from tests.simulation.report import lived_through
 
-CHUNK = 50  # seeds; as many as it takes for every rare path to be taken
-STORES = ("memory", "sqlite")
+SEEDS = 50  # as many as it takes for every rare path to be taken
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_no_promise_is_broken_and_every_rare_path_is_taken(store: str):
-    seen = lived_through(range(1, 1 + CHUNK), store)
+def test_no_promise_is_broken_and_every_rare_path_is_taken():
+    seen = lived_through(range(1, 1 + SEEDS), "memory")
 
-    tame = missing(seen, store=store)
+    tame = missing(seen, store="memory")
     assert not tame, "too tame; what has never happened:\n" + "\n".join(tame)
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_no_promise_is_broken_by_others(store: str):
-    """As many again, for another process to run. `make simulate` runs thousands."""
-    lived_through(range(1 + CHUNK, 1 + 2 * CHUNK), store)
+def test_no_promise_is_broken_on_sqlite():
+    """Other seeds, fewer, because each takes longer. `make simulate` runs thousands."""
+    seen = lived_through(range(1 + SEEDS, 21 + SEEDS), "sqlite")
+
+    assert [path for path in SQLITE_ONLY if not seen[path]] == [], "too tame"

@@ -344,10 +344,10 @@ async def test_workers_are_woken(store, clock):
         woken.clear()
         await clock.advance(10)
         await store.time_out_waits()
-        await asyncio.wait_for(woken.wait(), 10)
+        await asyncio.wait_for(woken.wait(), 60)
         woken.clear()
         await store.publish(TENANT, an_event())
-        await asyncio.wait_for(woken.wait(), 10)
+        await asyncio.wait_for(woken.wait(), 60)
     finally:
         await stop()
 

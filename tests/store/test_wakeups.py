@@ -15,7 +15,7 @@ from tests.builders import (
     put,
 )
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 async def heard(event):

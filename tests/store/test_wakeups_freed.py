@@ -24,7 +24,7 @@ from tests.builders import (
 )
 from tests.stores import POSTGRES, open_place
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.postgres) for kind in POSTGRES)]
 
 

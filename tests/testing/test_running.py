@@ -10,7 +10,7 @@ from daybell import App, Context, Retry, RetryLater, UsageError, every
 from daybell.core.execution import State
 from daybell.testing import START, Bench, EndlessRun
 
-DEADLINE = 10
+DEADLINE = 60
 
 
 async def test_run_gives_the_result_by_annotation_and_the_context(app: App, bench: Bench):

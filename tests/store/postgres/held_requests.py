@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-DEADLINE_SECONDS: Final = 20.0
+DEADLINE_SECONDS: Final = 60.0
 CHUNK_BYTES: Final = 1 << 16
 READY: Final = b"Z\x00\x00\x00\x05"  # the server waits for the next request
 

@@ -20,7 +20,7 @@ from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import SETTINGS, Database, Lineage, translate_errors
 
 T = TypeVar("T")
-DEADLINE_SECONDS: Final = 20.0
+DEADLINE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.001
 
 

@@ -24,7 +24,7 @@ from tests.store.postgres.detour import Detour
 from tests.store.postgres.standby import Standby
 from tests.stores import POSTGRES
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 pytestmark = pytest.mark.postgres
 
@@ -294,7 +294,7 @@ async def test_a_standby_is_refused(standby, database):
 
 
 async def test_another_cluster_is_refused(primary, database):
-    with Postgres(version=primary.version) as stranger:
+    with Postgres(version=primary.version, stranger=True) as stranger:
         await asyncio.to_thread(stranger.create_database, database)
         async with Detour(primary.port) as way:
             store = PostgresStore(url_of(database, way.port))

@@ -157,6 +157,13 @@ async def failures(lab: Lab, cases: list[Case]) -> list[str]:
     return [f"{case}: {wrong}" for case in cases for wrong in await lab.run(case)]
 
 
+def comes_first(one: str, other: str) -> bool:
+    """Each two operations meet once, with one of them stopped; each is stopped in half of its."""
+    names = list(OPERATIONS)
+    distance = names.index(other) - names.index(one)
+    return distance == 0 or (distance > 0) == (distance % 2 == 0)
+
+
 @pytest.mark.parametrize("first", OPERATIONS)
 async def test_an_operation_stopped_somewhere_and_any_other_are_both_right(lab, first):
     chance = random.Random(first)
@@ -169,6 +176,7 @@ async def test_an_operation_stopped_somewhere_and_any_other_are_both_right(lab, 
             chance.random() < 0.3,
         )
         for second in OPERATIONS
+        if comes_first(first, second)
     ]
 
     assert await failures(lab, cases) == []

@@ -29,7 +29,7 @@ from tests.store.postgres.invariants import violations
 from tests.stores import POSTGRES
 
 SECRET = "hunter2hunter2"
-SECONDS = 15.0
+SECONDS = 60.0
 
 pytestmark = pytest.mark.postgres
 

@@ -190,7 +190,7 @@ async def test_whoever_listens_hears_of_it_at_the_commit(store, sql, another):
             await enqueue(sql, queue=queue)
         await another.execute("SELECT 1")
         assert heard.empty()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         said = [await heard.get(), await heard.get()]
 
     tenant = await sql.fetchval("SELECT key FROM daybell.tenant WHERE name = $1", TENANT)

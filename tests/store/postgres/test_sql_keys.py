@@ -27,7 +27,7 @@ async def test_a_key_that_is_held_answers_with_its_holder(store, sql):
 async def blocked_by(sql, pid):
     """Wait until somebody waits for this session."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await sql.fetchval(query, pid):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

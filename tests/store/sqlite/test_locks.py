@@ -13,7 +13,7 @@ from daybell.store.sqlite import SqliteStore, connection
 from tests.builders import TENANT, a_job, an_execution, defined, enqueued, steps
 
 EVERYTHING = ExecutionFilter()
-SECONDS = 30
+SECONDS = 60
 
 
 async def waited_out(operation, refused, release):
