@@ -25,7 +25,7 @@ from daybell.api.schema import (
 )
 from daybell.client import Client
 from tests.api.requests import UNKNOWN
-from tests.api.test_roles import needed
+from tests.api.test_caller_roles import needed
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "api.md"
 BEGIN, END = "<!-- operations -->\n", "<!-- /operations -->\n"
