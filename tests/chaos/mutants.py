@@ -41,7 +41,7 @@ WORKERS: Final = "store/postgres/workers.py"
 SCHEDULES: Final = "store/postgres/schedules.py"
 AT_CURSOR: Final = "coalesce(s.since, s.next_at) = u.expect"
 ENQUEUE: Final = "store/postgres/enqueue.py"
-OF_RUNS: Final = ("tests/store/postgres/test_runs_races.py", "tests/store/test_runs_ends.py")
+OF_RUNS: Final = ("tests/store/postgres/test_progress_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_steps_events.py",)
 OF_REPEATS: Final = (
     "tests/store/postgres/test_enqueue_late_requests.py",
@@ -190,7 +190,7 @@ MUTANTS: Final = (
                 "AND u.expect > 0 AND NOT s.is_paused LIMIT 1",
             ),
         ),
-        ("tests/store/test_schedules_firing_alike.py",),
+        ("tests/store/test_schedules_firing.py",),
     ),
     Mutant(
         "a tick has no name of its own",

@@ -1,10 +1,16 @@
-"""Why an execution has not run: the reason that a person can do something about."""
+"""Explanations: why an execution has not run, and commands that are advised."""
 
 import pytest
 
 from daybell.client import Client
 from daybell.client.executions import RetryOutcome
-from daybell.client.explain import explain_idle, find_lack, find_reason
+from daybell.client.explain import (
+    describe_lack,
+    describe_start,
+    explain_idle,
+    find_lack,
+    find_reason,
+)
 from daybell.core.execution import Cancellation, Failure, State
 from daybell.core.lifecycle import after_unknown, after_wait
 from tests.builders import a_step, a_worker, apply, claim, death
@@ -298,3 +304,19 @@ async def test_a_run_that_goes_on_lacks_nothing(client):
 
     assert await find_lack(client, run) is None
     assert (await find_reason(client, str(run.id))).detail.endswith("it waits for extract (queued)")
+
+
+# What is said where no worker offers what a job needs.
+
+
+@pytest.mark.parametrize("queue", ["a b", "$(id)"])
+def test_a_command_that_is_advised_can_be_copied(queue):
+    for advice in (
+        describe_lack("command", queue=queue).advice,
+        describe_start("http", queue=queue),
+    ):
+        assert f"--queues '{queue}'`" in advice
+
+
+def test_a_plain_name_is_not_quoted():
+    assert "--queues mail`" in describe_lack("command", queue="mail").advice

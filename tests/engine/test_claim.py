@@ -1,14 +1,21 @@
-"""From the store into the executor: when, how many, and each once."""
+"""Claims: when, how many, each once, and from which queue first."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from daybell.core.execution import State
 from daybell.engine.attempt import Stop
-from daybell.engine.claim import AHEAD_MAX, LIMITED_SECONDS, LIMITED_SECONDS_MAX, POLL_SECONDS
+from daybell.engine.claim import (
+    AHEAD_MAX,
+    LIMITED_SECONDS,
+    LIMITED_SECONDS_MAX,
+    POLL_SECONDS,
+    Queues,
+)
 from daybell.engine.loop import AGAIN, ManualClock
-from daybell.errors import Unavailable
+from daybell.errors import Unavailable, UsageError
 from tests.builders import TENANT, claim, enqueued, look, states
 from tests.engine.faults import faulty
 from tests.engine.tasks import Log, Tasks, a_bench, a_store, endless, quick
@@ -328,3 +335,60 @@ async def test_nothing_begins_that_was_started_just_before_the_process_stood_sti
     await turns()
 
     assert (log.ran, bench.ends, len(bench.executor)) == ([], [], 0)
+
+
+# Which queue is asked first.
+
+
+def test_without_any_it_is_the_default_queue():
+    assert Queues.parse("").order() == ["default"]
+
+
+def test_names_and_weights_are_read():
+    queues = Queues.parse(" mail = 3, default ,,reports=2")
+
+    assert queues.names == ("mail", "default", "reports")
+
+
+def test_every_order_has_every_queue():
+    queues = Queues.parse("a=5,b,c=2")
+
+    assert all(sorted(queues.order()) == ["a", "b", "c"] for _ in range(100))
+
+
+def test_a_queue_is_first_as_often_as_its_weight_says():
+    queues = Queues.parse("mail=3,default=1,bulk=6")
+
+    first = Counter(queues.order()[0] for _ in range(1000))
+
+    assert first == {"mail": 300, "default": 100, "bulk": 600}
+
+
+def test_turns_are_spread_and_not_taken_in_a_row():
+    queues = Queues.parse("a=5,b=1,c=1")
+
+    first = "".join(queues.order()[0] for _ in range(7))
+
+    assert first == "aabacaa"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mail=",
+        "mail=x",
+        "mail=-1",
+        "mail=0",
+        "mail=1001",
+        "mail=1.5",
+        "mail=3=4",
+        "=3",
+        "mail=" + "9" * 5000,
+        "a/b",
+        "-mail",
+        "mail,mail=2",
+    ],
+)
+def test_what_is_no_list_of_queues_is_refused(text):
+    with pytest.raises(UsageError):
+        Queues.parse(text)

@@ -1,4 +1,4 @@
-"""Quotas: how many jobs and executions a tenant may have."""
+"""Quotas of a tenant: jobs, executions, those that run, and dead letters that run again."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,11 @@ import contextlib
 import pytest
 
 from daybell.core.access import Quotas
+from daybell.core.execution import Revival, State
+from daybell.core.ids import mint
 from daybell.core.schedule import Overlap
-from daybell.core.views import Retention
-from daybell.errors import DuplicateKey, QuotaExceeded, TenantNotFound, UsageError
+from daybell.core.views import ExecutionFilter, Retention
+from daybell.errors import DaybellError, DuplicateKey, QuotaExceeded, TenantNotFound, UsageError
 from tests.builders import (
     TENANT,
     a_job,
@@ -17,11 +19,13 @@ from tests.builders import (
     apply,
     claim,
     count,
+    dead,
     defined,
     enqueued,
     fired,
     limit,
     put,
+    registered,
     success,
 )
 
@@ -329,3 +333,138 @@ async def test_another_process_heeds_a_change_within_seconds(shared, shared_stor
     finally:
         monkeypatch.undo()
         await other.close()
+
+
+# Quotas and dead letters that should run again.
+
+
+async def test_dead_letters_come_back_as_far_as_there_is_room(store):
+    (held,) = await dead(store, unique_key="k")
+    letters = await dead(store, 3)
+    await enqueued(store, unique_key="k")
+    await limit(store, queued=2)
+
+    answers = await store.revive(TENANT, [held, *letters, mint()])
+
+    no_room = [Revival.OVER_QUOTA] * 2
+    assert answers == [Revival.KEY_HELD, Revival.REVIVED, *no_room, Revival.UNKNOWN]
+    assert await store.revive(TENANT, letters[1:]) == no_room
+    found = [(await store.get_execution(TENANT, id)).execution for id in letters]
+    assert [one.state for one in found] == [State.QUEUED, State.DEAD, State.DEAD]
+    await limit(store, queued=4)
+    assert await store.revive(TENANT, letters[1:]) == [Revival.REVIVED] * 2
+
+
+async def test_a_quota_that_was_lowered_keeps_dead_letters_back(store):
+    letters = await dead(store, 1)
+    await enqueued(store, 2)
+    await limit(store, queued=1)
+
+    assert await store.revive(TENANT, letters) == [Revival.OVER_QUOTA]
+
+
+async def test_to_run_again_is_not_to_be_enqueued(store):
+    letters = await dead(store, 2)
+    await limit(store, per_minute=0)
+
+    assert await store.revive(TENANT, letters) == [Revival.REVIVED] * 2
+
+
+async def test_no_more_dead_letters_come_back_than_fit_however_many_ask(shared, shared_store):
+    letters = await dead(shared_store, 12)
+    await limit(shared_store, queued=5)
+    others = [shared.connect() for _ in range(3)]
+    for other in others:
+        await other.open()
+    try:
+        asked = [other.revive(TENANT, [id]) for other, id in zip(others * 4, letters, strict=True)]
+        answers = [answer for (answer,) in await asyncio.gather(*asked)]
+    finally:
+        for other in others:
+            await other.close()
+
+    assert answers.count(Revival.REVIVED) == 5
+    assert answers.count(Revival.OVER_QUOTA) == 7
+
+
+# Quotas of executions that run at the same time.
+
+
+async def test_no_more_run_at_the_same_time_than_the_quota(store):
+    await enqueued(store, 10)
+    await limit(store, running=3)
+
+    first = await claim(store, 2)
+    second = await claim(store, 5)
+    third = await claim(store, 5)
+
+    assert [len(hands.executions) for hands in (first, second, third)] == [2, 1, 0]
+    await apply(store, first, *(success(one) for one in first.executions))
+    assert len((await claim(store, 5)).executions) == 2
+
+
+async def test_a_claim_says_whether_the_quota_made_it_short(store):
+    await enqueued(store, 4)
+    await limit(store, running=3)
+    worker = await registered(store)
+
+    async def ask(most):
+        return await store.claim(
+            TENANT, worker=worker, lease=mint(), queues=["default"], limit=most
+        )
+
+    assert not (await ask(2)).is_limited
+    assert (await ask(2)).is_limited
+    assert (await ask(2)).is_limited
+    await limit(store)
+    assert not (await ask(2)).is_limited
+    await limit(store, running=3)
+    await enqueued(store, delay=60.0)
+    assert not (await ask(2)).is_limited  # there is nothing that could be taken
+
+
+async def test_a_claim_that_is_asked_again_answers_what_it_took(store):
+    await enqueued(store, 10)
+    await limit(store, running=3)
+    hands = await claim(store, 5)
+
+    again = await claim(store, 5, worker=hands.worker, lease=hands.lease)
+
+    assert again.executions == hands.executions and len(hands.executions) == 3
+    none = await claim(store, 5, worker=hands.worker)
+    assert (await claim(store, 5, worker=hands.worker, lease=none.lease)).executions == []
+
+
+async def test_who_is_over_a_new_quota_finishes_and_gets_no_more(store):
+    await enqueued(store, 10)
+    hands = await claim(store, 5)
+    await limit(store, running=2)
+
+    assert (await claim(store, 5)).executions == []
+    await apply(store, hands, *(success(one) for one in hands.executions[:3]))
+    assert (await claim(store, 5)).executions == []
+    await apply(store, hands, *(success(one) for one in hands.executions[3:]))
+    assert len((await claim(store, 5)).executions) == 2
+
+
+async def test_a_quota_of_nothing_lets_nothing_run(store):
+    await enqueued(store)
+    await limit(store, running=0)
+    worker = await registered(store)
+
+    assert (await claim(store, worker=worker)).executions == []
+    with pytest.raises(DaybellError):
+        await claim(store, worker=mint())
+
+
+async def test_many_who_claim_at_once_never_exceed_the_quota(crowd):
+    await enqueued(crowd[0], 100)
+    await limit(crowd[0], running=7)
+    workers = [await registered(crowd[0]) for _ in range(12)]
+
+    claims = [claim(crowd[i % 4], 3, worker=worker) for i, worker in enumerate(workers)]
+    hands = await asyncio.gather(*claims)
+
+    assert sum(len(one.executions) for one in hands) == 7
+    counts = await crowd[0].count_executions(TENANT, ExecutionFilter())
+    assert counts[State.RUNNING] == 7

@@ -1,4 +1,6 @@
-"""Firing: one caller advances a cursor, and every tick exists once."""
+"""Firing: one caller advances a cursor, and every tick exists once, also on short ways."""
+
+from dataclasses import dataclass
 
 import pytest
 
@@ -20,6 +22,7 @@ from tests.builders import (
     fired,
     look,
     put,
+    shown,
     success,
 )
 
@@ -290,3 +293,155 @@ async def test_a_firing_with_a_bad_execution_leaves_no_half(store, clock, bad):
     assert (await only(store)).next_at == schedule.next_at
     assert await store.list_ticks(TENANT, schedule.id) == []
     assert await count(store) == 0
+
+
+# Firings that ask for nothing special, for which a store may take a shorter way: whichever it is,
+# the outcome is the same.
+
+
+@dataclass
+class Crowd:
+    """Schedules that are due, and their firings."""
+
+    schedules: list
+    firings: list
+
+    @property
+    def ids(self):
+        return [firing.ticks[-1].execution.id for firing in self.firings]
+
+
+async def a_crowd(store, clock, size=5, jobs=("mail", "resize"), **options):
+    at = clock.now() - 1
+    schedules = [
+        a_schedule(jobs[n % len(jobs)], next_at=at - n, args=f'{{"n": {n}}}') for n in range(size)
+    ]
+    await put(store, *schedules, overlap="allow", **options)
+    return Crowd(schedules, [a_firing(one) for one in schedules])
+
+
+async def test_many_fire_at_once_each_with_its_own_time(store, clock):
+    crowd = await a_crowd(store, clock)
+
+    assert await store.fire(crowd.firings) == [True] * 5
+
+    for schedule, firing in zip(crowd.schedules, crowd.firings, strict=True):
+        at, new = schedule.next_at, firing.ticks[0].execution
+        seen = await shown(store, schedule)
+        assert (seen.next_at, seen.last_at, seen.fired) == (at + 60, at, 1)
+        (record,) = await store.list_ticks(TENANT, schedule.id)
+        assert (record.at, record.decision, record.execution) == (at, Decision.FIRED, new.id)
+        assert (record.count, record.until, record.reason) == (1, None, None)
+        execution = await look(store, new.id)
+        assert (execution.state, execution.job) == (State.QUEUED, schedule.job)
+        assert (execution.args, execution.version) == (new.args, 1)
+        assert (execution.schedule, execution.scheduled_for) == (schedule.id, at)
+
+
+async def test_a_batch_that_comes_again_fires_nothing(store, clock):
+    crowd = await a_crowd(store, clock)
+    await store.fire(crowd.firings[:3])
+
+    assert await store.fire(crowd.firings) == [False] * 3 + [True] * 2
+    assert await store.fire(crowd.firings) == [False] * 5
+
+    assert await count(store) == 5
+    assert {(await shown(store, one)).fired for one in crowd.schedules} == {1}
+
+
+async def test_a_plan_that_is_out_of_date_fires_nothing(store, clock):
+    crowd = await a_crowd(store, clock)
+    await store.fire(crowd.firings)
+    stale = [
+        a_firing(one, a_tick(one.next_at + 0.5, job=one.job, schedule=one.id))
+        for one in crowd.schedules
+    ]
+
+    assert await store.fire(stale) == [False] * 5
+
+    assert await count(store) == 5
+
+
+async def test_the_like_and_the_unlike_fire_together(store, clock):
+    crowd = await a_crowd(store, clock)
+    at = clock.now() - 1
+    minding, late = a_schedule("minding", next_at=at), a_schedule("late", next_at=at)
+    missing, jittery = a_schedule("mail", next_at=at - 120), a_schedule("mail", next_at=at)
+    await put(store, minding, overlap="skip")
+    await put(store, late, overlap="allow", expires=30.0)
+    await store.put_schedules(TENANT, [missing, jittery])
+    jittered = an_execution("mail", scheduled_for=at, schedule=jittery.id, at=at + 600)
+    missed = Tick(at=at - 120, decision=Decision.MISSED, until=at - 60, count=2)
+    others = [
+        a_firing(minding),
+        a_firing(late),
+        a_firing(missing, missed, a_tick(at, job="mail", schedule=missing.id), next_at=at + 60),
+        a_firing(jittery, Tick(at=at, execution=jittered)),
+    ]
+
+    assert await store.fire([*others[:2], *crowd.firings, *others[2:]]) == [True] * 9
+
+    made = [one.ticks[-1].execution for one in others]
+    found = [await look(store, one.id) for one in made if one is not None]
+    states = [State.QUEUED, State.QUEUED, State.QUEUED, State.SCHEDULED]
+    assert [one.state for one in found] == states
+    assert found[1].expires_at is not None
+    assert ((await shown(store, missing)).missed, await count(store)) == (2, 9)
+
+
+async def test_a_tick_on_record_keeps_nobody_else_from_firing(store, clock):
+    crowd = await a_crowd(store, clock)
+    await store.fire(crowd.firings[:1])
+    await store.put_schedules(TENANT, crowd.schedules[:1])  # sets its cursor back
+    again = [a_firing(one) for one in crowd.schedules]
+
+    assert await store.fire(again) == [True] * 5
+
+    assert await count(store) == 5
+    assert {(await shown(store, one)).fired for one in crowd.schedules} == {1}
+
+
+async def test_an_id_that_exists_keeps_nobody_else_from_firing(store, clock):
+    crowd = await a_crowd(store, clock)
+    taken = crowd.firings[2].ticks[0].execution
+    await store.enqueue(TENANT, [taken])
+
+    assert await store.fire(crowd.firings) == [True] * 5
+
+    assert await count(store) == 5
+
+
+async def test_a_job_that_has_changed_fires_in_its_new_version(store, clock, place):
+    crowd = await a_crowd(store, clock)
+    await store.fire(crowd.firings[:2])  # it has seen the jobs
+    other = place.connect()
+    await other.open()
+    await defined(other, "mail", overlap="allow", queue="urgent")
+    if other is not store:
+        await other.close()
+
+    assert await store.fire(crowd.firings[2:]) == [True] * 3
+
+    found = [await look(store, id) for id in crowd.ids[2:]]
+    assert [(one.job, one.version) for one in found] == [("mail", 2), ("resize", 1), ("mail", 2)]
+    assert found[0].queue == "urgent"
+
+
+@pytest.mark.parametrize("gone", ["paused", "deleted"])
+async def test_a_job_that_is_gone_keeps_nobody_else_from_firing(store, clock, gone):
+    crowd = await a_crowd(store, clock)
+    if gone == "paused":
+        await store.pause_job(TENANT, "mail")
+    else:
+        await store.delete_job(TENANT, "mail")
+
+    assert await store.fire(crowd.firings) == [False, True, False, True, False]
+
+
+async def test_what_fires_counts_towards_the_quota(store, clock):
+    await store.set_quotas(TENANT, per_minute=100)
+    crowd = await a_crowd(store, clock)
+
+    assert await store.fire(crowd.firings) == [True] * 5
+
+    assert await count(store) == 5

@@ -15,7 +15,7 @@ from daybell.core.workflow.expressions import fill_outputs, fill_settings, items
 from daybell.core.workflow.graph import Graph, params_of, plain_by_name
 from daybell.core.workflow.run import Spec
 from daybell.errors import InvalidArguments, InvalidWorkflow, PayloadTooLarge, UsageError
-from tests.core.workflow.test_expressions_outputs import looking_like_references
+from tests.core.workflow.test_expressions import looking_like_references
 
 LOAD: dict[str, Any] = {"name": "load", "task": "load"}
 DYA = {"param": "dya"}
