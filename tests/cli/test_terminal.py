@@ -3,21 +3,11 @@
 import pytest
 
 from daybell import Client
-from daybell.store.open import store_for
 from tests.builders import TENANT, dead, enqueued, states
 from tests.cli.terminal import Typing
 
 DISCARD = ["dead-letters", "discard", "--all"]
 PURGE = ["queues", "purge", "default"]
-
-
-@pytest.fixture
-async def store(tmp_path):
-    store = store_for(f"sqlite:///{tmp_path}/daybell.db")
-    await store.migrate()
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.mark.parametrize(

@@ -18,21 +18,6 @@ from daybell.errors import (
     VersionConflict,
 )
 from tests.builders import claim, claimed, look, registered, steps
-from tests.stores import open_place
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def place(request, tmp_path, servers):
-    async with open_place(request.param, tmp_path, servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(store):
-    """A client with one job, `resize`."""
-    made = Client(store)
-    await made.define("resize")
-    return made
 
 
 async def test_a_client_made_from_a_url_opens_and_closes_its_store(tmp_path):

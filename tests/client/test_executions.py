@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from daybell.client import Client
 from daybell.client.executions import sweep_pages
 from daybell.core.execution import Cancellation, Priority, State
 from daybell.core.ids import mint
@@ -12,21 +11,6 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.views import ExecutionFilter
 from daybell.errors import Conflict, DuplicateKey, ExecutionNotFound, PayloadError, UsageError
 from tests.builders import claimed, dead, finished, look
-from tests.stores import open_place
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def place(request, tmp_path, servers):
-    async with open_place(request.param, tmp_path, servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(store):
-    """A client with one job, `resize`."""
-    made = Client(store)
-    await made.define("resize")
-    return made
 
 
 async def test_a_list_may_begin_and_end_with_a_date(client):

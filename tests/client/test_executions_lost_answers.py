@@ -11,7 +11,6 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.views import ExecutionFilter
 from daybell.errors import Unavailable
 from tests.builders import an_entry, apply, claim, look, success
-from tests.stores import open_place
 
 
 class Faulty:
@@ -37,20 +36,6 @@ class Faulty:
 def over(store: Any) -> Client:
     """A client of something that only behaves like a store."""
     return Client(store)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def place(request, tmp_path, servers):
-    async with open_place(request.param, tmp_path, servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(store):
-    """A client with one job, `resize`."""
-    made = Client(store)
-    await made.define("resize")
-    return made
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])

@@ -16,16 +16,11 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from tests.stores import open_place
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def client(request, tmp_path, servers):
-    async with (
-        open_place(request.param, tmp_path, servers) as place,
-        place.opened() as store,
-    ):
-        yield Client(store)
+@pytest.fixture
+async def client(store):
+    return Client(store)
 
 
 async def test_another_schedule_keeps_the_options_that_it_does_not_name(client):

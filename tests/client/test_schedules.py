@@ -8,11 +8,7 @@ import pytest
 from daybell.client import Client
 from daybell.client.requests import read_definition
 from daybell.core.execution import State
-from daybell.core.ids import mint
 from daybell.core.when import Misfire, at, cron, every
-from daybell.engine.events import Events
-from daybell.engine.loop import ManualClock
-from daybell.engine.scheduler import Scheduler
 from daybell.errors import (
     DuplicateKey,
     ExecutionInTheWay,
@@ -38,17 +34,6 @@ async def place(request, tmp_path, servers):
 @pytest.fixture
 async def client(store):
     return Client(store)
-
-
-@pytest.fixture
-def fire(place, store):
-    """Fires what is due, as a scheduler does."""
-
-    async def fire_due():
-        clock = ManualClock(place.clock.now())
-        await Scheduler(store, clock=clock, mint=mint, events=Events()).tick()
-
-    return fire_due
 
 
 async def only_schedule(client, job="report"):

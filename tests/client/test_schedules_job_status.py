@@ -8,13 +8,9 @@ from daybell.client import Client, schedules
 from daybell.client.executions import read_execution
 from daybell.client.requests import read_definition
 from daybell.core.execution import State
-from daybell.core.ids import mint
 from daybell.core.schedule import Decision
 from daybell.core.when import every
 from daybell.core.when.cursor import ticks_between
-from daybell.engine.events import Events
-from daybell.engine.loop import ManualClock
-from daybell.engine.scheduler import Scheduler
 from daybell.errors import COMPARED_MAX, ExecutionInTheWay, InvalidName, JobNotFound, UsageError
 from tests.builders import a_job, apply, claim, success
 from tests.stores import KINDS, open_place
@@ -29,17 +25,6 @@ async def place(request, tmp_path, servers):
 @pytest.fixture
 async def client(store):
     return Client(store)
-
-
-@pytest.fixture
-def fire(place, store):
-    """Fires what is due, as a scheduler does."""
-
-    async def fire_due():
-        clock = ManualClock(place.clock.now())
-        await Scheduler(store, clock=clock, mint=mint, events=Events()).tick()
-
-    return fire_due
 
 
 async def only_schedule(client, job="report"):

@@ -15,20 +15,9 @@ from daybell.core.execution import Cancellation, State
 from daybell.core.ids import mint
 from daybell.core.views import Total
 from daybell.errors import UsageError
-from daybell.store.open import store_for
 from tests.builders import TENANT, claim, claimed, dead, defined, enqueued, finished, look, states
 from tests.cli.in_process import typing
 from tests.cli.terminal import Typing, daybell, on_terminal
-
-
-@pytest.fixture
-async def store(tmp_path):
-    """The store of the folder, open."""
-    store = store_for(f"sqlite:///{tmp_path}/daybell.db")
-    await store.migrate()
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.fixture

@@ -4,26 +4,8 @@ import json
 
 import pytest
 
-from daybell import Client
 from daybell.core.access import Action, Scope
-from tests.cli.terminal import daybell
-
-
-@pytest.fixture
-async def client(tmp_path):
-    async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as opened:
-        yield opened
-
-
-@pytest.fixture
-def command(tmp_path, client):
-    """Types a command in the folder of that store."""
-    return lambda *words: daybell(*words, folder=tmp_path)
-
-
-def as_json(ended):
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)
+from tests.cli.terminal import as_json
 
 
 async def test_a_key_is_created_and_its_token_shown_once(command, client):

@@ -18,12 +18,6 @@ def key():
 
 
 @pytest.fixture
-async def client(tmp_path):
-    async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as opened:
-        yield opened
-
-
-@pytest.fixture
 def command(tmp_path, client, key):
     """Types a command in the folder of that store."""
 

@@ -9,32 +9,10 @@ from daybell import Client
 from daybell.core.execution import Revival, State
 from daybell.core.ids import mint
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
-from daybell.store.open import store_for
 from tests.builders import TENANT, a_worker, dead, enqueued, finished, registered
-from tests.cli.terminal import daybell, on_terminal
+from tests.cli.terminal import as_json, daybell, on_terminal
 
 NASTY = "\x1b[2J\u202egnp.exe\x9b31m\x7f"
-
-
-@pytest.fixture
-async def store(tmp_path):
-    """The store of the folder, open."""
-    store = store_for(f"sqlite:///{tmp_path}/daybell.db".replace("sqlite:////", "sqlite:////"))
-    await store.migrate()
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def command(tmp_path, store):
-    """Types a command in that folder."""
-    return lambda *words: daybell(*words, folder=tmp_path)
-
-
-def as_json(ended):
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)
 
 
 LISTS = [

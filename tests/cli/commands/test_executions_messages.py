@@ -3,27 +3,9 @@
 import pytest
 
 from daybell import Client
-from daybell.store.open import store_for
 from tests.builders import dead, finished
-from tests.cli.terminal import daybell
 
 NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
-
-
-@pytest.fixture
-async def store(tmp_path):
-    """The store of the folder, open."""
-    store = store_for(f"sqlite:///{tmp_path}/daybell.db")
-    await store.migrate()
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def command(tmp_path, store):
-    """Types a command in that folder."""
-    return lambda *words: daybell(*words, folder=tmp_path)
 
 
 @pytest.mark.parametrize("verb", ["retry", "discard"])

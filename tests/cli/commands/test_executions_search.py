@@ -11,25 +11,8 @@ from daybell.cli.views.executions import Search
 from daybell.core.execution import Failure, State
 from daybell.core.limits import SCAN_ITEMS_MAX
 from daybell.core.views import Page
-from daybell.store.open import store_for
 from tests.builders import an_execution, apply, claimed, death, defined, states
 from tests.cli.terminal import daybell
-
-
-@pytest.fixture
-async def store(tmp_path):
-    """The store of the folder, open."""
-    store = store_for(f"sqlite:///{tmp_path}/daybell.db")
-    await store.migrate()
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def command(tmp_path, store):
-    """Types a command in that folder."""
-    return lambda *words: daybell(*words, folder=tmp_path)
 
 
 async def failed(store, name, *, job="mail", message="no answer"):

@@ -15,17 +15,10 @@ from tests.cli.terminal import Running, daybell
 
 
 @pytest.fixture
-async def client(tmp_path):
+async def client(client):
     """A client of the folder's store, which knows the task `greet`."""
-    async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as client:
-        await client.define("greet", description="Says Hello", queue="mail", user_id="ada")
-        yield client
-
-
-@pytest.fixture
-def command(tmp_path, client):
-    """Types a command in that folder."""
-    return lambda *words: daybell(*words, folder=tmp_path)
+    await client.define("greet", description="Says Hello", queue="mail", user_id="ada")
+    return client
 
 
 async def test_jobs_are_listed_by_what_they_are_and_do(client, command):

@@ -6,32 +6,20 @@ from typing import Any
 
 import pytest
 
-from daybell import Calendar, Client, every
+from daybell import Calendar, every
 from daybell.cli.doctor.report import judge_ahead, judge_schedules
 from daybell.core.ids import mint
 from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.when import cron
 from daybell.core.worker import Leadership
-from tests.cli.terminal import Running, daybell
+from tests.cli.terminal import Running, as_json, daybell
 
 
 @pytest.fixture
-async def client(tmp_path):
+async def client(client):
     """A client of the folder's store, which knows the task `greet`."""
-    async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as client:
-        await client.define("greet", queue="mail", retries=7)
-        yield client
-
-
-@pytest.fixture
-def command(tmp_path, client):
-    """Types a command in that folder."""
-    return lambda *words: daybell(*words, folder=tmp_path)
-
-
-def as_json(ended):
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)
+    await client.define("greet", queue="mail", retries=7)
+    return client
 
 
 async def test_a_job_is_made_of_a_task_and_a_time(client, command):

@@ -12,23 +12,12 @@ from daybell.core.execution import NewLogPart, State
 from daybell.core.ids import mint
 from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable
-from daybell.store.open import store_for
 from tests.builders import TENANT, apply, claim, claimed, enqueued, retry, success
 from tests.cli.terminal import Running, Typing, daybell
 
 NASTY = "\x1b[2J\u202egnp.exe\x9b31m\x7f"
 AT = 1_700_000_000.25
 TIME = r"2023-11-1\d \d\d:\d\d:20\.250"  # in whatever zone this is run
-
-
-@pytest.fixture
-async def store(tmp_path):
-    """The store of the folder, open."""
-    store = store_for(f"sqlite:///{tmp_path}/daybell.db")
-    await store.migrate()
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def say(store, hands, *lines, number=1):
