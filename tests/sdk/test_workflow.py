@@ -1,5 +1,7 @@
 """Workflows in Python: what a block makes and refuses, and workflows that would run each other."""
 
+# pyright: reportUnusedExpression=false
+
 import threading
 from typing import Any
 
