@@ -27,10 +27,10 @@ MOVED := $(shell test ! -e .venv/bin/activate \
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 LOWEST_PYTHON := .venv/lowest/bin/python
-LOWEST_TESTS := tests/cli/test_edge.py tests/cli/test_schedules.py \
-	tests/api/test_jobs.py tests/api/test_events.py tests/api/test_server.py tests/api/test_stream.py \
-	tests/core/test_payload.py tests/core/test_arguments.py tests/sdk/test_task.py tests/sdk/test_app.py \
-	tests/remote tests/runners/test_http.py tests/runners/test_notify.py tests/test_sealing.py
+LOWEST_TESTS := tests/cli/test_cli.py tests/cli/commands/test_schedules.py \
+	tests/api/routes/test_jobs.py tests/api/routes/test_events.py tests/api/test_server.py tests/api/test_stream.py \
+	tests/core/test_payload.py tests/core/test_payload_arguments.py tests/sdk/test_task.py tests/sdk/test_app.py \
+	tests/client/remote tests/runners/test_http.py tests/runners/test_notify.py tests/client/test_admin_sealing.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -14,17 +14,17 @@ from tests.inherited import influential, restore_signals
 ROOT = Path(__file__).parent.parent
 # Each of these failed when it inherited what the test below passes on.
 CHOSEN = (
-    "tests/cli/test_edge.py::test_ctrl_c_ends_a_running_command_quietly",
-    "tests/cli/test_edge.py::test_completion_is_installed",
-    "tests/cli/test_edge.py::test_make_run_leaves_the_store_of_the_environment_alone",
-    "tests/cli/test_logs.py::test_ctrl_c_ends_following_at_once",
+    "tests/cli/test_cli.py::test_ctrl_c_ends_a_running_command_quietly",
+    "tests/cli/test_cli.py::test_completion_is_installed",
+    "tests/cli/test_cli.py::test_make_run_leaves_the_store_of_the_environment_alone",
+    "tests/cli/views/test_transcripts.py::test_ctrl_c_ends_following_at_once",
 )
 
 
 @pytest.mark.slow
 def test_a_run_in_the_background_of_another_shell_and_of_make_passes():
     tests = shlex.join([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *CHOSEN])
-    given = {"MAKEFLAGS": " -- ARGS=tests/cli/test_edge.py", "ARGS": "tests/cli/test_edge.py"}
+    given = {"MAKEFLAGS": " -- ARGS=tests/cli/test_cli.py", "ARGS": "tests/cli/test_cli.py"}
 
     # Ignored signals are what a shell gives to its background jobs.
     ended = subprocess.run(

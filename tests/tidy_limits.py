@@ -87,6 +87,64 @@ NAMED_TWICE: dict[str, str] = {
     "Worker": "that runs, and its record in the store",
 }
 
+# Files of tests that have the name of no module.
+TESTS_OF_NO_MODULE: dict[str, str] = {
+    "system/*": "several processes, or all floors at once",
+    "test_docs.py": "pages and examples",
+    "test_public_surface.py": "the names that users import",
+    "test_reference.py": "pages that restate the code",
+    "test_tidy*.py": "rules for all modules",
+}
+# Folders whose modules are also tested in another folder: once for all stores, and by the command.
+TESTED_WITH: Final = {
+    "cli/actions": "cli/commands",
+    "store/memory": "store",
+    "store/postgres": "store",
+    "store/sqlite": "store",
+}
+# Modules without a file of tests of their own, and the file that has their tests.
+TESTED_IN: dict[str, str] = {
+    "__init__.py": "test_public_surface.py",
+    "api/contract.py": "api/test_openapi.py",
+    "api/responses.py": "api/test_openapi.py",
+    "chaos/fleet.py": "chaos/test_run.py",
+    "chaos/tasks.py": "chaos/test_run.py",
+    "chaos/workflows.py": "chaos/test_workflow_checker.py",
+    "cli/actions/definitions.py": "cli/commands/test_jobs.py",
+    "cli/actions/workers.py": "cli/commands/test_executions.py",
+    "cli/apply/command.py": "cli/apply/test_plan.py",
+    "cli/commands/roles.py": "cli/roles/test_worker.py",
+    "cli/commands/workers.py": "cli/commands/test_executions.py",
+    "cli/options.py": "cli/test_cli.py",
+    "cli/references.py": "cli/commands/test_job_options.py",
+    "cli/runtime.py": "cli/test_cli.py",
+    "client/events.py": "api/routes/test_events.py",
+    "client/requests.py": "client/test_client.py",
+    "client/wire.py": "client/remote/test_messages.py",
+    "core/checks.py": "store/test_queue_poison.py",
+    "core/kinds/__init__.py": "core/kinds/test_settings_command.py",
+    "core/views.py": "store/test_views.py",
+    "core/when/repetition.py": "core/when/test_recurrence.py",
+    "core/when/zone.py": "core/when/test_rule.py",
+    "core/workflow/node.py": "core/workflow/test_graph.py",
+    "core/workflow/run.py": "core/workflow/test_progress.py",
+    "demo.py": "system/test_readme.py",
+    "runners/helper_pool.py": "runners/test_notify.py",
+    "sdk/child.py": "runners/test_processes.py",
+    "sdk/nodes.py": "sdk/test_workflow.py",
+    "sdk/worker.py": "sdk/test_isolation.py",
+    "store/memory/progress.py": "store/test_runs.py",
+    "store/memory/tables.py": "store/test_store_model.py",
+    "store/memory/waits.py": "store/test_steps_events.py",
+    "store/migrate.py": "store/sqlite/test_store_migrations.py",
+    "store/open.py": "test_settings.py",
+    "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
+    "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",
+    "store/postgres/run_rows.py": "store/postgres/test_progress_races.py",
+    "store/run_driver.py": "store/sqlite/test_progress.py",
+    "store/sqlite/transaction.py": "store/test_store_model.py",
+}
+
 # Files that documents and docstrings mention and that belong to a user.
 USER_FILES: Final = set(
     """

@@ -1,4 +1,4 @@
-"""Whose request it is: keys that are right, wrong, old, revoked, or too many."""
+"""Authentication: keys that are right, wrong, old or revoked, and the throttle of wrong ones."""
 
 import asyncio
 
@@ -12,6 +12,8 @@ from daybell.api.auth import (
     QUIET_SECONDS,
     WRONG_KEYS_MAX,
     Authenticator,
+    Throttle,
+    client_network,
 )
 from daybell.api.caller import ApiOptions, Viewer
 from daybell.api.guard import Guard
@@ -356,3 +358,53 @@ async def test_who_is_told_to_go_is_not_on_record_without_a_key(place):
     await place.keeper.tick()
 
     assert (await place.client.audit()).items == ()
+
+
+# How often an address may be wrong.
+
+
+def test_a_bucket_empties_and_fills_again():
+    throttle = Throttle(size=3, refill=0.5)
+
+    waits = [throttle.take("10.0.0.1", 100.0) for _ in range(5)]
+
+    assert waits == [0, 0, 0, 2.0, 2.0]
+    assert throttle.is_empty("10.0.0.1", 101.0)
+    assert not throttle.is_empty("10.0.0.1", 102.0)
+    assert throttle.take("10.0.0.1", 102.0) == 0
+    assert throttle.take("10.0.0.1", 102.0) == 2.0
+
+
+def test_it_does_not_fill_over_its_size():
+    throttle = Throttle(size=2, refill=1)
+    throttle.take("10.0.0.1", 0.0)
+
+    waits = [throttle.take("10.0.0.1", 1000.0) for _ in range(3)]
+
+    assert waits == [0, 0, 1.0]
+
+
+def test_each_address_has_its_own():
+    throttle = Throttle(size=1)
+    throttle.take("10.0.0.1", 0.0)
+
+    assert throttle.take("10.0.0.1", 0.0) > 0
+    assert throttle.take("10.0.0.2", 0.0) == 0
+
+
+def test_a_network_of_ipv6_is_one_address():
+    throttle = Throttle(size=1)
+    throttle.take("2001:db8::1", 0.0)
+
+    assert throttle.take("2001:db8::ffff", 0.0) > 0
+    assert throttle.take("2001:db8:0:1::1", 0.0) == 0
+    assert client_network("a socket's path") == "a socket's path"
+
+
+def test_no_number_of_addresses_takes_more_memory():
+    throttle = Throttle(addresses_max=10)
+
+    for number in range(1000):
+        throttle.take(f"10.0.{number // 256}.{number % 256}", 0.0)
+
+    assert len(throttle) == 10

@@ -41,19 +41,22 @@ WORKERS: Final = "store/postgres/workers.py"
 SCHEDULES: Final = "store/postgres/schedules.py"
 AT_CURSOR: Final = "coalesce(s.since, s.next_at) = u.expect"
 ENQUEUE: Final = "store/postgres/enqueue.py"
-OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
-OF_EVENTS: Final = ("tests/store/test_events.py",)
-OF_REPEATS: Final = ("tests/store/postgres/test_late_requests.py", "tests/store/test_repeats.py")
+OF_RUNS: Final = ("tests/store/postgres/test_progress_races.py", "tests/store/test_runs_ends.py")
+OF_EVENTS: Final = ("tests/store/test_steps_events.py",)
+OF_REPEATS: Final = (
+    "tests/store/postgres/test_enqueue_late_requests.py",
+    "tests/store/test_enqueue_repeats.py",
+)
 TIMEOUTS: Final = "store/postgres/timeouts.py"
 OF_SILENCE: Final = (
-    "tests/store/postgres/test_deaf_links.py",
+    "tests/store/postgres/test_connection_deaf_links.py",
     "tests/store/postgres/test_timeouts.py",
 )
-OF_FROZEN: Final = ("tests/store/postgres/test_frozen.py",)
+OF_FROZEN: Final = ("tests/store/postgres/test_timeouts_frozen.py",)
 OF_SCHEDULES: Final = (
-    "tests/store/test_firing.py",
+    "tests/store/test_schedules_firing.py",
     "tests/store/test_schedules.py",
-    "tests/store/postgres/test_schedule_races.py",
+    "tests/store/postgres/test_schedules_races.py",
 )
 
 
@@ -193,7 +196,7 @@ MUTANTS: Final = (
                 "AND u.expect > 0 AND NOT s.is_paused LIMIT 1",
             ),
         ),
-        ("tests/store/test_firing_alike.py",),
+        ("tests/store/test_schedules_firing.py",),
     ),
     Mutant(
         "a tick has no name of its own",
@@ -357,7 +360,7 @@ MUTANTS: Final = (
     Mutant(
         "a refused first try is not tried as a repeat",
         (("api/idempotency.py", "if this.is_repeated:\n", "if this:\n"),),
-        ("tests/api/test_overtaken.py",),
+        ("tests/api/test_idempotency_two_servers.py",),
     ),
     Mutant(
         "a silent connection is waited for longer than a lease",
@@ -437,7 +440,7 @@ MUTANTS: Final = (
     Mutant(
         "an old primary is followed",
         (("store/postgres/connection.py", "if timeline < self.timeline:", "if False:"),),
-        ("tests/store/postgres/test_failover.py",),
+        ("tests/store/postgres/test_connection_failover.py",),
         only="cut",
     ),
 )

@@ -1,7 +1,8 @@
-"""A folder with a user's app in it."""
+"""A folder with a user's app or store in it."""
 
 import pytest
 
+from daybell.store.open import store_for
 from tests.cli.terminal import TYPING
 
 APP = """\
@@ -47,6 +48,16 @@ def folder(tmp_path):
     """Where the user is; it holds app.py."""
     (tmp_path / "app.py").write_text(APP)
     return tmp_path
+
+
+@pytest.fixture
+async def store(tmp_path):
+    """The store of the folder, open."""
+    store = store_for(f"sqlite:///{tmp_path}/daybell.db")
+    await store.migrate()
+    await store.open()
+    yield store
+    await store.close()
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import atexit
 import codecs
 import contextlib
 import functools
+import json
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from tests.cli.forks import Forks, is_readable
 
@@ -30,6 +31,12 @@ class Ended(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def as_json(ended: Ended) -> Any:
+    """Return the JSON that a command has printed; it must have succeeded."""
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
 
 
 def environment(**variables: str) -> dict[str, str]:

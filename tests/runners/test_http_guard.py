@@ -19,7 +19,7 @@ from tests.runners.http_places import (
     serving,
 )
 
-# Which of them the system would read as what is for it to say: see test_addresses.py.
+# The system reads some of them as private: see `test_http_connection_addresses.py`.
 SPELLINGS = [
     "127.0.0.1", "127.1", "2130706433", "0177.1", "017700000001", "0x7f.1", "0x7f000001",
     "[::1]", "[::]", "0", "0.0.0.0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "localhost",

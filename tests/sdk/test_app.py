@@ -382,3 +382,17 @@ def test_run_hands_the_app_to_the_registered_program(app: App, monkeypatch: pyte
     app.run()
 
     assert ran == [app]
+
+
+async def test_tasks_are_coalesced_too(app: App):
+    @app.task
+    async def resize(n: int) -> None: ...
+
+    client = await app.open()
+    store = client.store = FaultyStore(client.store)  # type: ignore[assignment]
+
+    handles = await asyncio.gather(*(resize.enqueue(n) for n in range(50)))
+
+    assert store.count("enqueue") <= 2
+    assert store.count("define_jobs") == 0
+    assert len({handle.id for handle in handles}) == 50

@@ -15,7 +15,7 @@ from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError
 from daybell.sdk.task import Handle
 from daybell.sdk.workflow import Workflow
 from daybell.testing import Bench
-from tests.sdk.test_kinds import ended, output, working
+from tests.sdk.test_handlers import ended, output, working
 
 LONG = 20.0  # seconds; nothing here takes so long
 

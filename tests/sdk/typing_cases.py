@@ -1,4 +1,4 @@
-"""What an editor must flag, and what it must not; tests/sdk/test_typing.py has it checked.
+"""What an editor must flag, and what it must not; tests/sdk/test_task_typing.py has it checked.
 
 `# error` stands on every line with a mistake, and on no other.
 """

@@ -12,8 +12,8 @@ from daybell.core.execution import PENDING, TERMINAL, Revival, State
 from daybell.core.workflow.graph import Graph
 from daybell.core.workflow.rules import Counts, Decision, decide
 from daybell.core.workflow.run import NodeState, node_name
-from tests.core.graph_strategies import Story
-from tests.core.graphs import Reference
+from tests.core.workflow.graph_strategies import Story
+from tests.core.workflow.graphs import Reference
 from tests.simulation.checker import Checker
 from tests.simulation.places import TENANT, Seen
 from tests.simulation.rules import holds

@@ -26,8 +26,8 @@ from daybell.engine.attempt import Handler, Handlers
 from daybell.errors import Unavailable
 from daybell.runners.workflow import WorkflowHandler
 from daybell.store import run_driver
-from tests.core.graph_strategies import CONDITIONS, Story
-from tests.core.graphs import Reference
+from tests.core.workflow.graph_strategies import CONDITIONS, Story
+from tests.core.workflow.graphs import Reference
 from tests.simulation.chance import stream
 from tests.simulation.cluster import Outcome
 from tests.simulation.effects import Effects

@@ -1,4 +1,4 @@
-"""What the processes of `test_concurrency.py` do: python -m tests.store.processes TASK KIND URL.
+"""Processes of `test_queue_concurrency.py`: python -m tests.store.processes TASK KIND URL.
 
 Each says "ready", waits for a line so that all begin together, and prints its answer as JSON.
 """

@@ -1,4 +1,4 @@
-"""What the processes of `test_processes.py` do: python -m tests.store.sqlite.children TASK PATH.
+"""Processes of `test_connection_processes.py`: python -m tests.store.sqlite.children TASK PATH.
 
 They tell what the store has answered, line by line, as soon as it has.
 """

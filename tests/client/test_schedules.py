@@ -1,0 +1,528 @@
+"""Schedules through a client: declared, added at run time, replaced and removed, on every store."""
+
+import json
+from typing import cast
+
+import pytest
+
+from daybell.client import Client
+from daybell.client.requests import read_definition
+from daybell.client.schedules import find_schedule
+from daybell.core.execution import State
+from daybell.core.when import Misfire, at, cron, every
+from daybell.errors import (
+    DuplicateKey,
+    ExecutionInTheWay,
+    InvalidItems,
+    InvalidName,
+    InvalidSchedule,
+    JobNotFound,
+    ScheduleNotFound,
+    UnknownJob,
+    UsageError,
+)
+from daybell.store.protocol import Store
+from tests.builders import apply, claim, success
+from tests.stores import KINDS, open_place
+
+
+@pytest.fixture(params=KINDS)
+async def place(request, tmp_path, servers):
+    async with open_place(request.param, tmp_path, servers) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def client(store):
+    return Client(store)
+
+
+async def only_schedule(client, job="report"):
+    (schedule,) = await client.schedules(job)
+    return schedule
+
+
+async def test_a_definition_brings_its_schedule(client, place):
+    await client.define(
+        "report",
+        schedule=every("1m"),
+        args={"day": 1},
+        misfire="skip",
+        misfire_grace="7s",
+        pause_after_failures=3,
+    )
+
+    schedule = await only_schedule(client)
+
+    assert schedule.is_declared
+    assert schedule.name == ""
+    assert json.loads(schedule.args) == {"day": 1}
+    assert json.loads(schedule.misfire) == {"policy": "skip", "grace": 7.0}
+    assert schedule.next_at == every("1m").next_after(place.clock.now())
+
+
+async def test_several_schedules_are_named_by_their_place(client):
+    await client.define("report", schedule=["@hourly", {"every": "5m"}, None, "manual"])
+
+    assert [one.name for one in await client.schedules("report")] == ["0", "1"]
+
+
+async def test_defining_the_same_again_leaves_the_cursor_alone(client, place):
+    await client.define("report", schedule=every("1m"))
+    before = await only_schedule(client)
+    await place.clock.advance(90)
+
+    await client.define("report", schedule=every("1m"))
+
+    assert await only_schedule(client) == before
+
+
+async def test_another_definition_begins_from_now_and_keeps_the_counts(client, place, fire):
+    await client.define("report", schedule=every("1m"), overlap="allow")
+    await place.clock.advance(60)
+    await fire()
+
+    await client.define("report", schedule=every("1h"), overlap="allow")
+
+    schedule = await only_schedule(client)
+    assert schedule.fired == 1
+    assert schedule.next_at == every("1h").next_after(place.clock.now())
+
+
+async def test_h_is_bound_to_the_job_where_it_fires_and_not_in_the_definition(client):
+    first = await client.define("one", schedule="H H * * *")
+    second = await client.define("two", schedule="H H * * *")
+
+    assert first.definition.schedules == second.definition.schedules
+    assert "H" in first.definition.schedules[0]
+    one, two = await only_schedule(client, "one"), await only_schedule(client, "two")
+    assert one.rule != two.rule
+    assert "H" not in json.loads(one.rule)["cron"]
+
+
+async def test_a_fixed_delay_and_a_reboot_say_so(client, place):
+    await client.define("poll", schedule=every("1m", mode="delay"))
+    await client.define("warm", schedule="@reboot")
+
+    poll, warm = await only_schedule(client, "poll"), await only_schedule(client, "warm")
+
+    assert (poll.delay, poll.next_at) == (60.0, place.clock.now() + 60)
+    assert (warm.is_reboot, warm.next_at) == (True, None)
+
+
+async def test_what_the_job_says_holds_for_schedules_that_say_nothing(client):
+    await client.define(
+        "report",
+        schedule=[cron("0 9 * * *", jitter="5s", tz="Europe/Berlin"), cron("0 10 * * *")],
+        jitter="30s",
+        max_executions=7,
+        dst={"fold": "both"},
+        calendar={"country": "DE"},
+    )
+
+    first, second = [json.loads(one.rule) for one in await client.schedules("report")]
+    assert (first["jitter"], second["jitter"]) == (5.0, 30.0)
+    assert first["max_executions"] == second["max_executions"] == 7
+    assert first["dst"]["fold"] == second["dst"]["fold"] == "both"
+    assert first["calendar"] == second["calendar"]
+
+
+async def test_a_time_of_the_job_is_read_by_the_clock_of_each_schedule(client):
+    await client.define(
+        "report",
+        schedule=cron("0 9 * * *", tz="Europe/Berlin"),
+        start_at="2040-01-01T00:00:00",
+    )
+
+    assert json.loads((await only_schedule(client)).rule)["start_at"] == "2039-12-31T23:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({"schedule": "0 25 * * *"}, "hour", "25"),
+        ({"schedule": "0 0 30 2 *"}, "cron", "never fires"),
+        ({"schedule": {"at": "2020-01-01T00:00:00Z"}}, "at", "in the past"),
+        ({"schedule": {"at": "tomorrow"}}, "at", "tomorrow"),
+        ({"schedule": "@daily", "end_at": "2020-01-01T00:00:00Z"}, "end_at", "in the past"),
+        (
+            {
+                "schedule": cron("@daily", start_at="2041-01-01T00:00:00Z"),
+                "end_at": "2040-01-01T00:00:00Z",
+            },
+            "end_at",
+            "before start_at",
+        ),
+        ({"schedule": 5}, "schedule", "list of those"),
+        ({"schedule": [{"every": "1ms"}]}, "every", "10 ms"),
+        ({"schedule": "@daily", "dst": "both"}, "dst", "not an object"),
+        ({"schedule": ["@daily"] * 101}, "schedule", "101"),
+        ({"overlap": "sometimes"}, "overlap", "queue_all"),
+        ({"misfire": "never"}, "misfire", "fire_once"),
+        ({"misfire_limit": 0}, "misfire_limit", "whole number"),
+        ({"misfire_within": "soon"}, None, "soon"),
+        ({"pause_after_failures": 0}, "pause_after_failures", "from 1"),
+        ({"args": [1]}, "args", "by name"),
+        ({"shedule": "@daily"}, "shedule", "did you mean 'schedule'"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_its_field(client, options, field, said):
+    with pytest.raises(UsageError, match=said) as caught:
+        await client.define("report", **options)
+
+    assert field is None or caught.value.field == field
+    with pytest.raises(JobNotFound):
+        await client.job("report")
+
+
+def test_a_misfire_may_be_said_in_three_ways():
+    said = [
+        read_definition("report", misfire="fire_all", misfire_limit=5),
+        read_definition("report", misfire={"policy": "fire_all", "limit": 5}),
+        read_definition("report", misfire=Misfire("fire_all", 5)),
+    ]
+
+    assert said[0] == said[1] == said[2]
+    assert read_definition("report", misfire="fire_once").misfire == ""
+
+
+async def test_a_delay_counts_from_now(client, place):
+    await client.define("report", schedule={"delay": "5m"})
+
+    assert (await only_schedule(client)).next_at == place.clock.now() + 300
+
+
+async def test_code_whose_time_has_passed_can_still_be_started(client):
+    past = read_definition("report", schedule=at("2020-01-01T00:00:00Z"))
+
+    await client.define_jobs([past])
+
+    assert (await only_schedule(client)).next_at is None
+
+
+async def test_a_schedule_is_added_at_run_time(client, place):
+    await client.define("report", args={"day": 1})
+
+    made = await client.schedule("report", "*/5 * * * *", name="often")
+
+    assert (made.name, made.is_declared, json.loads(made.args)) == ("often", False, {"day": 1})
+    assert await only_schedule(client) == made
+
+
+async def test_one_of_the_same_name_is_replaced(client):
+    await client.define("report")
+    await client.schedule("report", "@hourly", name="often")
+
+    await client.schedule("report", "@daily", args={"day": 2}, name="often")
+
+    assert json.loads((await only_schedule(client)).args) == {"day": 2}
+
+
+async def test_saying_the_same_again_changes_nothing(client, place):
+    await client.define("report")
+    first = await client.schedule("report", every("1m"))
+    await place.clock.advance(90)
+
+    assert await client.schedule("report", {"every": "60s"}) == first
+    other = await client.schedule("report", every("1m"), args={"day": 2})
+
+    assert other.id != first.id
+    assert len(await client.schedules("report")) == 2
+
+
+async def test_a_definition_leaves_what_was_added_at_run_time(client):
+    await client.define("report", schedule="@hourly")
+    await client.schedule("report", "@daily", name="more")
+
+    await client.define("report")
+
+    assert [one.name for one in await client.schedules()] == ["more"]
+
+
+async def test_a_schedule_is_removed_by_its_name(client):
+    await client.define("report")
+    await client.schedule("report", "@hourly", name="often")
+
+    await client.unschedule("report", "often")
+
+    assert await client.schedules("report") == []
+    with pytest.raises(ScheduleNotFound, match=r"'often'; it has none"):
+        await client.unschedule("report", "often")
+
+
+async def test_one_that_was_declared_is_not_removed_by_hand(client):
+    await client.define("report", schedule="@hourly")
+
+    with pytest.raises(UsageError, match="comes with the job's definition"):
+        await client.unschedule("report", "")
+
+
+async def test_schedules_that_make_no_sense_are_refused(client):
+    await client.define("report")
+
+    with pytest.raises(JobNotFound):
+        await client.schedule("sned", "@hourly")
+    with pytest.raises(InvalidSchedule, match="in the past"):
+        await client.schedule("report", at("2020-01-01T00:00:00Z"))
+    with pytest.raises(InvalidSchedule, match="use unschedule"):
+        await client.schedule("report", "manual")
+    with pytest.raises(UsageError, match="not only a number"):
+        await client.schedule("report", "@hourly", name="0")
+    with pytest.raises(InvalidName):
+        await client.schedule("report", "@hourly", name="a/b")
+    with pytest.raises(JobNotFound):
+        await client.schedules("sned")
+
+
+async def test_a_job_of_another_name_is_as_its_task_says(client):
+    await client.define(
+        "greet", queue="mail", retries=7, timeout="5s", schedule="@daily", args={"name": "you"}
+    )
+
+    made = await client.create("nightly", task="greet", args={"name": "Ada"}, retries=1)
+    again = await client.create("weekly", task="nightly", schedule="@weekly")
+
+    assert json.loads(made.definition.settings) == {"task": "greet"}
+    assert json.loads(again.definition.settings) == {"task": "greet"}
+    assert (made.definition.queue, made.definition.timeout) == ("mail", 5.0)
+    assert made.definition.retry.retries == 1
+    assert (made.definition.schedules, json.loads(made.definition.args)) == ((), {"name": "Ada"})
+    assert (await client.standing("weekly")).status == "scheduled"
+
+
+async def test_a_job_of_another_name_is_new_and_has_a_task(client):
+    await client.define("greet")
+    await client.define("disk", kind="command", settings={"run": "df"})
+
+    with pytest.raises(DuplicateKey, match="there is a job named 'greet' already"):
+        await client.create("greet", task="greet")
+    with pytest.raises(UnknownJob, match="knows no task named 'gret'"):
+        await client.create("nightly", task="gret")
+    with pytest.raises(UnknownJob, match="is a command, not a task"):
+        await client.create("nightly", task="disk")
+
+
+async def test_an_update_can_go_back_to_what_was(client):
+    first = await client.define("report", schedule="@daily", misfire="skip", overlap="queue")
+
+    second = await client.update("report", schedule="@hourly")
+    third = await client.update("report", schedule="@daily")
+
+    assert third.definition == first.definition
+    assert second.definition.overlap == first.definition.overlap
+    assert third.version == (await client.job("report")).version
+    assert (await only_schedule(client)).rule == first.definition.schedules[0]
+
+
+async def test_an_update_of_one_thing_leaves_a_schedule_that_is_over(client):
+    await client.define_jobs([read_definition("report", schedule=at("2020-01-01T00:00:00Z"))])
+
+    changed = await client.update("report", queue="slow")
+
+    assert changed.definition.queue == "slow"
+    with pytest.raises(InvalidSchedule, match="in the past"):
+        await client.update("report", jitter="5s")
+
+
+# Overlap of schedules that were made at run time.
+
+
+async def run_all(store, count):
+    """Run so many executions that are waiting to be claimed, each to its end."""
+    for _ in range(count):
+        hands = await claim(store, 1)
+        assert await apply(store, hands, success(hands.one)) == []
+    assert (await claim(store)).executions == []
+
+
+async def test_run_time_schedules_of_one_job_do_not_block_each_other(client, store, place, fire):
+    await client.define("report")
+    for name in ("a", "b", "c"):
+        made = await client.schedule("report", every("2s"), name=name)
+        assert made.overlap_by == "schedule"
+
+    for _ in range(3):
+        await place.clock.advance(2)
+        await fire()
+        await run_all(store, 3)
+    assert [(one.fired, one.skipped) for one in await client.schedules("report")] == [(3, 0)] * 3
+    for _ in range(2):  # and nothing ends
+        await place.clock.advance(2)
+        await fire()
+
+    assert [(one.fired, one.skipped) for one in await client.schedules("report")] == [(4, 1)] * 3
+
+
+async def test_schedules_that_are_joined_pass_the_gate_of_the_job(client, place, fire):
+    await client.define("report", overlap="skip")
+    for name in ("a", "b"):
+        made = await client.schedule("report", every("2s"), name=name, overlap_by="job")
+        assert made.overlap_by == "job"
+    await client.schedule("report", every("2s"), name="own")
+    await place.clock.advance(2)
+
+    await fire()
+
+    counts = {one.name: (one.fired, one.skipped) for one in await client.schedules("report")}
+    assert sorted([counts["a"], counts["b"]]) == [(0, 1), (1, 0)]
+    assert counts["own"] == (1, 0)
+    with pytest.raises(ExecutionInTheWay):
+        await client.trigger("report")
+
+
+async def test_a_trigger_does_not_meet_the_gate_of_a_schedule(client, place, fire):
+    await client.define("report", overlap="skip")
+    await client.schedule("report", every("2s"), name="own")
+    await place.clock.advance(2)
+    await fire()
+
+    made = await client.trigger("report")
+
+    assert (await client.execution(made.id)).execution.state is State.QUEUED
+
+
+async def test_why_says_whether_its_schedule_or_its_job_is_in_the_way(client, store, place, fire):
+    for job in ("report", "mail"):
+        await client.define(job, overlap="queue")
+        options = {"overlap_by": "job"} if job == "mail" else {}
+        await client.schedule(job, every("2s"), name="often", **options)
+    for _ in range(3):
+        await place.clock.advance(2)
+        await fire()
+        await claim(store)
+
+    told = {}
+    for job in ("report", "mail"):
+        for one in (await client.executions(job=job)).items:
+            told[job, one.state] = (await client.why(one.id)).detail
+
+    waits = "it waits until another execution of"
+    assert told["report", State.WAITING].startswith(f"{waits} the same schedule of report has")
+    assert told["mail", State.WAITING].startswith(f"{waits} mail has ended")
+    for job, of in (("report", "schedule"), ("mail", "job")):
+        words = told[job, State.SKIPPED]
+        assert words.startswith("it was skipped (overlap): execution ")
+        assert f" of the same {of} was in its way, and still is (running)" in words
+
+
+async def test_overlap_by_can_be_changed_and_is_checked(client):
+    await client.define("report")
+    made = await client.schedule("report", "@hourly", name="often", overlap_by="job")
+    assert await client.schedule("report", "@hourly", name="often", overlap_by="job") == made
+
+    again = await client.schedule("report", "@hourly", name="often")
+
+    assert (again.id, again.overlap_by) == (made.id, "schedule")
+    with pytest.raises(UsageError, match="overlap_by 'tenant' is not"):
+        await client.schedule("report", "@hourly", overlap_by="tenant")
+
+
+# Many at a time.
+
+
+class Counted:
+    """A store that counts schedules and calls."""
+
+    def __init__(self, store):
+        self._store = store
+        self.read = self.puts = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def list_schedules(self, *args, **options):
+        found = await self._store.list_schedules(*args, **options)
+        self.read += len(found)
+        return found
+
+    async def put_schedules(self, *args):
+        self.puts += 1
+        await self._store.put_schedules(*args)
+
+
+async def test_a_schedule_costs_the_same_however_many_the_job_has(client, store):
+    await client.define("report")
+    await client.schedule_many(
+        {"job": "report", "when": "@hourly", "name": f"n{n}"} for n in range(200)
+    )
+    counted = Counted(store)
+    other = Client(cast("Store", counted))
+
+    await other.schedule("report", "@hourly", name="new")
+    await other.schedule("report", "@daily", name="n7")
+    await other.schedule("report", "@daily", name="n7")
+    await other.unschedule("report", "n8")
+
+    assert counted.read == 1 + 2 + 1 + 1
+    assert len(await client.schedules("report")) == 200
+
+
+async def test_many_schedules_are_made_in_one_call(store):
+    counted = Counted(store)
+    client = Client(cast("Store", counted))
+    await client.define("report")
+    await client.define("mail")
+    items = [
+        {"job": ("report", "mail")[n % 2], "when": every("1h"), "args": {"n": n}, "name": f"n{n}"}
+        for n in range(50)
+    ]
+    items[3]["overlap_by"] = "job"
+
+    made = await client.schedule_many(items)
+
+    assert [one.name for one in made] == [f"n{n}" for n in range(50)]
+    assert [json.loads(one.args) for one in made[:2]] == [{"n": 0}, {"n": 1}]
+    assert [one.overlap_by for one in made[2:5]] == ["schedule", "job", "schedule"]
+    assert made == [await find_schedule(client, one.job, one.name) for one in made]
+    assert await client.schedule_many(items) == made  # which changes nothing
+    assert counted.puts == 1
+    assert await client.schedule_many([]) == []
+
+
+async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(client):
+    await client.define("report")
+    good = {"job": "report", "when": "@hourly"}
+    items = [
+        good,
+        good,  # the same again
+        {"job": "sned", "when": "@hourly"},
+        {"job": "report", "when": "@dayly"},
+        {**good, "nam": "x"},
+        {"when": "@hourly"},
+        {"job": "report"},
+        "report",
+        {**good, "name": "a"},
+        {**good, "name": "a", "args": {"day": 2}},
+        {**good, "overlap_by": "me"},
+        {**good, "args": [1]},
+        {"job": ["report"], "when": "@hourly"},
+    ]
+
+    with pytest.raises(InvalidItems, match="10 of 13 items were refused") as caught:
+        await client.schedule_many(items)
+
+    errors = caught.value.errors
+    assert list(errors) == [2, 3, 4, 5, 6, 7, 9, 10, 11, 12]
+    assert isinstance(errors[2], JobNotFound) and isinstance(errors[3], InvalidSchedule)
+    told = str(caught.value)
+    for words in (
+        "items[2]: no job named 'sned'",
+        "items[4]: a schedule has no 'nam'; did you mean 'name'",
+        "items[5]: job is missing",
+        "items[6]: when is missing",
+        "items[7]: a schedule is given as a dict",
+        "items[9]: items[8] has the same job and name and differs",
+        "items[10]: overlap_by 'me'",
+    ):
+        assert words in told
+    assert await client.schedules("report") == []
+
+
+async def test_one_call_has_a_limit(client):
+    await client.define("report")
+
+    with pytest.raises(UsageError, match="10,001 schedules are too many for one call"):
+        await client.schedule_many([{"job": "report", "when": "@hourly"}] * 10_001)
+    with pytest.raises(InvalidItems) as caught:
+        await client.schedule_many([{"job": "report", "when": "@hourly", "name": "/"}] * 30)
+    assert str(caught.value).endswith("and 10 more") and len(caught.value.errors) == 30

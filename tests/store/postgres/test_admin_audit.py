@@ -1,0 +1,136 @@
+"""The audit log in PostgreSQL: locks of its chain, and entries of repeated transactions."""
+
+import asyncio
+
+import pytest
+
+from daybell.client import Client
+from daybell.errors import Unavailable
+from tests.builders import TENANT, a_job, an_entry, an_execution, defined
+from tests.store.postgres.test_transactions_sql import blocked_by
+
+OTHER = "acme"
+OLD_INSERT = """
+    INSERT INTO daybell.audit (tenant, id, actor, action, target, before, after, source)
+    SELECT 1, gen_random_uuid(), 'ana', 'job.update', 'x', NULL, '{}', '' FROM generate_series(1, 3)
+    ON CONFLICT DO NOTHING
+"""
+
+
+async def test_a_chain_that_is_held_delays_neither_other_tenants_nor_reads(store, another):
+    await store.add_tenants([OTHER])
+    await defined(store)
+    await store.write_audit(TENANT, [an_entry()])
+    async with another.transaction():
+        await another.execute("SELECT FROM daybell.audit_head FOR UPDATE")
+
+        await store.write_audit(OTHER, [an_entry()])
+        await store.enqueue(TENANT, [an_execution()])
+        check = await Client(store).verify_audit()
+        held = asyncio.create_task(store.write_audit(TENANT, [an_entry()]))
+        await blocked_by(another, another.get_server_pid())
+
+    await held
+    assert (check.entries, check.broken) == (1, None)
+    assert (await Client(store).verify_audit()).entries == 2
+
+
+async def test_entries_that_an_older_program_inserts_join_the_chain(store, sql):
+    await store.write_audit(TENANT, [an_entry()])
+    await sql.execute(OLD_INSERT)
+    await store.write_audit(TENANT, [an_entry()])
+
+    check = await Client(store).verify_audit()
+
+    assert (check.entries, check.unchained, check.broken) == (5, 0, None)
+
+
+WATCH = """
+    CREATE TABLE daybell_test.seen (is_free boolean);
+    CREATE FUNCTION daybell_test.look() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      INSERT INTO daybell_test.seen SELECT NOT EXISTS (
+        SELECT FROM pg_locks WHERE relation = 'daybell.audit_head'::regclass
+                               AND pid = pg_backend_pid());
+      RETURN NEW;
+    END $$;
+    CREATE TRIGGER look BEFORE INSERT ON daybell.agenda
+      FOR EACH ROW EXECUTE FUNCTION daybell_test.look();
+"""
+END_WATCH = """
+    DROP TRIGGER look ON daybell.agenda;
+    DROP FUNCTION daybell_test.look;
+    DROP TABLE daybell_test.seen;
+"""
+
+
+async def test_a_batch_locks_the_chain_after_its_executions_are_written(store, sql):
+    await defined(store)
+    await store.write_audit(TENANT, [an_entry()])
+    await sql.execute(WATCH)
+    try:
+        await store.enqueue(TENANT, [an_execution(), an_execution()], entries=[an_entry()])
+
+        assert await sql.fetchval("SELECT array_agg(is_free) FROM daybell_test.seen") == [True] * 2
+    finally:
+        await sql.execute(END_WATCH)
+
+
+# Entries of the audit log when a transaction has to be made again, or was made all the same.
+
+# At the commit: the change and its entry are both there by then.
+BREAK = """
+    CREATE SEQUENCE daybell_test.tries;
+    CREATE FUNCTION daybell_test.break_off() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      IF nextval('daybell_test.tries') <= {times} THEN
+        RAISE EXCEPTION 'broken off' USING ERRCODE = '{code}';
+      END IF;
+      RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER break_off AFTER INSERT ON daybell.audit
+      DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION daybell_test.break_off();
+"""
+MEND = """
+    DROP TRIGGER break_off ON daybell.audit;
+    DROP FUNCTION daybell_test.break_off;
+    DROP SEQUENCE daybell_test.tries;
+"""
+
+
+@pytest.fixture
+async def breaking(sql):
+    """Makes the first commits with an entry fail."""
+
+    async def start(times, code):
+        await sql.execute(BREAK.format(times=times, code=code))
+
+    yield start
+    await sql.execute(MEND)
+
+
+async def test_a_transaction_that_is_made_again_brings_its_entry_once(store, breaking, sql):
+    await breaking(2, "serialization_failure")
+
+    with store.auditing(TENANT, an_entry()):
+        await store.define_jobs(TENANT, [a_job()])
+
+    assert await sql.fetchval("SELECT last_value FROM daybell_test.tries") == 3
+    assert len((await store.list_audit(TENANT)).items) == 1
+    assert len((await store.list_jobs(TENANT)).items) == 1
+
+
+async def test_a_commit_that_fails_leaves_neither_the_change_nor_its_entry(store, breaking):
+    await breaking(1, "admin_shutdown")
+    entry = an_entry()
+
+    with store.auditing(TENANT, entry):
+        with pytest.raises(Unavailable):
+            await store.define_jobs(TENANT, [a_job()])
+        assert (await store.list_audit(TENANT)).items == ()
+        assert (await store.list_jobs(TENANT)).items == ()
+
+        await store.define_jobs(TENANT, [a_job()])
+
+    (kept,) = (await store.list_audit(TENANT)).items
+    assert kept.id == entry.id

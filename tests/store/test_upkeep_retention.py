@@ -1,0 +1,343 @@
+"""Retention of executions and of jobs.
+
+A store may drop whole days, so "old" here is always days older than the policy keeps.
+"""
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.lifecycle import after_release
+from daybell.core.schedule import Tick
+from daybell.core.views import ExecutionFilter, Retention
+from daybell.core.worker import WorkerState
+from daybell.errors import ExecutionNotFound, JobNotFound
+from tests.builders import (
+    TENANT,
+    a_firing,
+    a_job,
+    a_schedule,
+    an_execution,
+    apply,
+    claim,
+    claimed,
+    dead,
+    defined,
+    enqueued,
+    finished,
+    registered,
+    retry,
+    success,
+)
+
+DAY = 86_400.0
+EVERYTHING = ExecutionFilter()
+WEEK = Retention(finished=7 * DAY, ticks=7 * DAY, workers=7 * DAY)
+
+
+async def retain(store, policy=WEEK):
+    """Rounds of retention until one says that it is complete."""
+    for _ in range(20):
+        if (await store.retain(policy)).is_complete:
+            return
+    raise AssertionError("retention does not come to an end")
+
+
+async def listed(store):
+    return [one.id for one in (await store.list_executions(TENANT, EVERYTHING)).items]
+
+
+async def test_nothing_to_remove_is_complete_at_once(store):
+    removed = await store.retain(WEEK)
+
+    assert removed.is_complete
+    assert (removed.executions, removed.attempts, removed.ticks, removed.workers) == (0, 0, 0, 0)
+
+
+async def test_what_ended_long_ago_is_removed(store, clock):
+    ids = await finished(store, 2)
+    (cancelled,) = await enqueued(store)
+    await store.cancel(TENANT, [cancelled])
+    await clock.advance(10 * DAY)
+
+    await retain(store)
+
+    assert await listed(store) == []
+    assert await store.count_executions(TENANT, EVERYTHING) == {}
+    with pytest.raises(ExecutionNotFound):
+        await store.get_execution(TENANT, ids[0])
+
+
+async def test_what_ended_lately_is_kept(store, clock):
+    ids = await finished(store, 2)
+    await clock.advance(6 * DAY)
+
+    await retain(store)
+
+    assert await listed(store) == ids[::-1]
+
+
+async def test_the_end_counts_and_not_the_beginning(store, clock):
+    (old,) = await enqueued(store)
+    await clock.advance(20 * DAY)
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+
+    await retain(store)
+
+    assert await listed(store) == [old]
+
+
+async def test_what_is_unfinished_is_kept_however_old(store, clock):
+    await store.set_gates(TENANT, {"closed": 0})
+    running = (await claimed(store)).one.id
+    hands = await claimed(store)
+    await apply(store, hands, retry(hands.one, delay=99 * DAY))
+    (queued,) = await enqueued(store)
+    (waiting,) = await enqueued(store, gate="closed")
+    (scheduled,) = await enqueued(store, delay=99 * DAY)
+    await clock.advance(30 * DAY)
+
+    await retain(store)
+
+    unfinished = [running, hands.one.id, queued, waiting, scheduled]
+    assert await listed(store) == unfinished[::-1]
+
+
+async def test_dead_letters_are_kept_until_a_person_decides(store, clock):
+    kept, discarded = await dead(store, 2)
+    await store.discard(TENANT, [discarded])
+    await clock.advance(30 * DAY)
+
+    await retain(store)
+    assert await listed(store) == [kept]
+
+    await store.revive(TENANT, [kept])
+    assert (await claim(store)).one.id == kept
+
+
+async def test_a_dead_letter_that_is_discarded_late_goes_in_the_end(store, clock):
+    (id,) = await dead(store)
+    await clock.advance(30 * DAY)
+    await store.discard(TENANT, [id])
+
+    await retain(store)
+    await clock.advance(10 * DAY)
+    await retain(store)
+
+    assert await listed(store) == []
+
+
+async def test_old_attempts_go_too(store, clock):
+    hands = await claimed(store)
+    await apply(store, hands, after_release(hands.one))
+    await clock.advance(10 * DAY)
+
+    await retain(store)
+
+    detail = await store.get_execution(TENANT, hands.one.id)
+    assert (detail.execution.state, detail.execution.attempt) == (State.QUEUED, 2)
+    assert detail.attempts == ()
+
+
+async def test_young_attempts_stay(store, clock):
+    hands = await claimed(store)
+    await apply(store, hands, after_release(hands.one))
+    await clock.advance(5 * DAY)
+
+    await retain(store)
+
+    detail = await store.get_execution(TENANT, hands.one.id)
+    assert [attempt.attempt for attempt in detail.attempts] == [1]
+
+
+async def test_old_ticks_go_and_young_ones_stay(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await defined(store)
+    await store.put_schedules(TENANT, [schedule])
+    old, young = clock.now(), clock.now() + 8 * DAY
+    await store.fire([a_firing(schedule, Tick(at=old), Tick(at=young))])
+    await clock.advance(10 * DAY)
+
+    await retain(store)
+
+    assert [tick.at for tick in await store.list_ticks(TENANT, schedule.id)] == [young]
+    assert len(await store.list_schedules(TENANT)) == 1
+
+
+async def test_workers_that_died_long_ago_go_once_they_hold_nothing(store, clock):
+    gone = await registered(store)
+    holding = await claimed(store)
+    await clock.advance(100)
+    await store.lost()
+    await clock.advance(10 * DAY)
+    alive = await registered(store)
+    retired = await registered(store)
+    await store.retire(TENANT, retired)
+
+    await retain(store)
+
+    left = {
+        worker.id: worker.state for worker in await store.list_workers(TENANT, include_dead=True)
+    }
+    assert left == {
+        holding.worker: WorkerState.DEAD,
+        alive: WorkerState.LIVE,
+        retired: WorkerState.DEAD,
+    }
+    assert gone not in left
+    assert len((await store.lost()).executions) == 1
+
+
+async def test_each_kind_of_record_has_its_own_limit(store, clock):
+    (id,) = await finished(store)
+    await clock.advance(10 * DAY)
+
+    await retain(store, Retention(finished=30 * DAY, ticks=0.0, workers=0.0))
+
+    assert await listed(store) == [id]
+
+
+async def test_days_go_by_and_the_last_week_stays(store, clock):
+    made = []
+    for _ in range(12):
+        made += await finished(store)
+        await clock.advance(DAY)
+        await retain(store)
+
+    left = await listed(store)
+
+    # A day more or less: a store may drop whole days.
+    assert left == made[: -len(left) - 1 : -1]
+    assert 6 <= len(left) <= 9
+
+
+async def test_work_goes_on_when_nobody_has_done_the_upkeep_for_long(store, clock):
+    await clock.advance(45 * DAY)
+
+    (id,) = await finished(store)
+
+    await retain(store)
+    (again,) = await finished(store)
+    assert await listed(store) == [again, id]
+
+
+async def test_what_ended_while_nobody_did_the_upkeep_is_removed_too(store, clock):
+    await clock.advance(45 * DAY)
+    await finished(store)
+    await retain(store)
+    await clock.advance(10 * DAY)
+
+    await retain(store)
+
+    assert await listed(store) == []
+
+
+async def test_all_tenants_are_served(store, clock):
+    await store.add_tenants(["acme"])
+    await finished(store, tenant="acme")
+    await clock.advance(10 * DAY)
+
+    await retain(store)
+
+    assert (await store.list_executions("acme", EVERYTHING)).items == ()
+
+
+@pytest.mark.all_only
+async def test_more_than_fits_one_round_is_removed_in_several(store, clock):
+    await defined(store)
+    for _ in range(12):
+        batch = [an_execution() for _ in range(1000)]
+        await store.enqueue(TENANT, batch)
+        await store.cancel(TENANT, [one.id for one in batch])
+    await clock.advance(10 * DAY)
+
+    await retain(store)
+
+    assert await listed(store) == []
+
+
+# Retention of jobs: deleted ones and those made to run once go with their last execution.
+
+
+async def pass_weeks(store, clock, rounds):
+    """Let time pass, so much longer than executions are kept that a round of retention follows."""
+    for _ in range(rounds):
+        await clock.advance(10 * DAY)
+        await retain(store)
+
+
+async def is_there(store, name):
+    try:
+        return bool((await store.list_versions(TENANT, name)).items)
+    except JobNotFound:
+        return False
+
+
+async def test_a_deleted_job_goes_with_its_last_execution(store, clock):
+    await finished(store, job="old")
+    await defined(store, "other")
+    await store.delete_job(TENANT, "old")
+    await clock.advance(6 * DAY)
+    await retain(store)
+    assert await is_there(store, "old")
+
+    await pass_weeks(store, clock, 3)
+
+    assert not await is_there(store, "old")
+    assert await store.job_ids(TENANT, ["old"]) == {}
+    (again,) = await defined(store, "old")
+    assert again.version == 1
+
+
+async def test_a_job_that_ran_once_goes_with_its_execution(store, clock):
+    _, made = await store.launch(TENANT, a_job("once", once=True), an_execution(job="once"))
+    await store.cancel(TENANT, [made.id])
+    await finished(store, job="other")
+    await clock.advance(6 * DAY)
+    await retain(store)
+    assert (await store.get_job(TENANT, "once")).definition.once
+
+    await pass_weeks(store, clock, 3)
+
+    assert not await is_there(store, "once")
+    assert await is_there(store, "other")
+
+
+async def test_jobs_in_use_stay(store, clock):
+    used = ["scheduled", "waiting", "letter", "named"]
+    await defined(store, *used, once=True)
+    await defined(store, "dependent", dependencies=("named",))
+    await store.put_schedules(TENANT, [a_schedule(job="scheduled", next_at=9e9)])
+    await enqueued(store, job="waiting", delay=1000 * DAY)
+    await dead(store, job="letter")
+    await finished(store, job="lasting")
+
+    await pass_weeks(store, clock, 3)
+
+    names = [one.name for one in (await store.list_jobs(TENANT)).items]
+    assert names == sorted([*used, "dependent", "lasting"])
+
+
+async def test_a_job_that_is_defined_again_stays(store, clock):
+    await defined(store, "job", once=True)
+    await store.delete_job(TENANT, "job")
+    await defined(store, "other")
+    await pass_weeks(store, clock, 1)
+    (back,) = await defined(store, "job", description="for good")
+
+    await pass_weeks(store, clock, 3)
+
+    assert await store.get_job(TENANT, "job") == back
+
+
+async def test_many_jobs_go_in_several_rounds(store, clock):
+    names = [f"one-{n:04}" for n in range(600)]
+    await defined(store, *names, once=True)
+    await defined(store, "last")
+    await pass_weeks(store, clock, 1)
+    assert [one.name for one in (await store.list_jobs(TENANT)).items] == ["last"]
+
+    await pass_weeks(store, clock, 1)
+
+    assert await store.job_ids(TENANT, names) == {}
+    assert (await store.retain(WEEK)).jobs == 0
