@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from daybell import App, Client, Unavailable
+from daybell import Client, Unavailable
 from daybell.client.context import Coalescer
 from daybell.core.execution import Enqueued, State
 from daybell.errors import JobNotFound
