@@ -406,11 +406,15 @@ def machine_traces(file: str, text: str, *, checkout: Path = ROOT) -> Iterator[s
                 yield f"{file}:{number}: {found[0]}"
 
 
-def problems_in(folder: Path, rules: Iterable[Rule]) -> list[str]:
-    """Problems of all modules. No tree is kept: it would slow down the garbage collection."""
-    found: list[str] = []
+def modules_in(folder: Path) -> Iterator[Module]:
+    """Read modules one by one. No tree is kept: it would slow down the garbage collection."""
     for file in sorted(folder.rglob("*.py")):
-        module = Module(file.relative_to(folder).as_posix(), file.read_text())
+        yield Module(file.relative_to(folder).as_posix(), file.read_text())
+
+
+def problems_in(folder: Path, rules: Iterable[Rule]) -> list[str]:
+    found: list[str] = []
+    for module in modules_in(folder):
         for rule in rules:
             found += [f"{rule.__name__}: {module.path}: {problem}" for problem in rule(module)]
     return found

@@ -17,7 +17,7 @@ from daybell.core.ids import mint
 from daybell.core.limits import ARGS_BYTES_MAX
 from daybell.core.units import parse_duration
 from daybell.errors import UsageError
-from daybell.store.postgres.transactions import Call, send
+from daybell.store.postgres.transactions import SqlCall, send
 from tests.builders import TENANT, apply, claim, defined, enqueued, look, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import MANY, ONE, enqueue
@@ -425,8 +425,8 @@ async def test_arguments_at_the_limit_are_taken(store, sql, args):
 
 
 UNREADABLE = {
-    "a NUL in an option": (Call("resize", ["{}"], '{"queue": "\\u0000"}', None), "22P05"),
-    "arguments without bottom": (Call("resize", ["[" * 10**5], "{}", None), "54001"),
+    "a NUL in an option": (SqlCall("resize", ["{}"], '{"queue": "\\u0000"}', None), "22P05"),
+    "arguments without bottom": (SqlCall("resize", ["[" * 10**5], "{}", None), "54001"),
 }
 
 
