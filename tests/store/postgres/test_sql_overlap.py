@@ -6,7 +6,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.schedule import Overlap
 from daybell.errors import ExecutionInTheWay, UsageError
-from daybell.store.postgres.transactions import Call, send
+from daybell.store.postgres.transactions import SqlCall, send
 from tests.builders import TENANT, an_execution, apply, claim, defined, look, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import enqueue
@@ -72,7 +72,7 @@ async def test_replace_cannot_be_done_from_a_callers_transaction(store, sql):
     with pytest.raises(asyncpg.FeatureNotSupportedError, match="replace"):
         await enqueue(sql)
     with pytest.raises(UsageError, match="replace"):
-        await send(sql, Call("resize", ["{}"], "{}", None))
+        await send(sql, SqlCall("resize", ["{}"], "{}", None))
 
 
 async def test_a_delayed_one_is_in_nobodys_way_until_it_is_due(store, sql, clock):
@@ -97,7 +97,7 @@ async def test_what_came_by_sql_is_in_the_way_of_the_store_and_the_other_way_rou
     assert caught.value.execution == first
 
     with pytest.raises(ExecutionInTheWay, match=str(first)):
-        await send(sql, Call("resize", ["{}"], "{}", None))
+        await send(sql, SqlCall("resize", ["{}"], "{}", None))
 
 
 async def test_a_rule_is_left_open_by_a_job_without_schedules(store, sql):

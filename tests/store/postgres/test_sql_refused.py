@@ -7,7 +7,7 @@ import pytest
 
 from daybell.core.limits import ARGS_BYTES_MAX
 from daybell.errors import UsageError
-from daybell.store.postgres.transactions import Call, send
+from daybell.store.postgres.transactions import SqlCall, send
 from tests.builders import TENANT, defined, look
 from tests.store.postgres.sql_calls import ONE, enqueue
 
@@ -88,8 +88,8 @@ async def test_arguments_at_the_limit_are_taken(store, sql, args):
 
 
 UNREADABLE = {
-    "a NUL in an option": (Call("resize", ["{}"], '{"queue": "\\u0000"}', None), "22P05"),
-    "arguments without bottom": (Call("resize", ["[" * 10**5], "{}", None), "54001"),
+    "a NUL in an option": (SqlCall("resize", ["{}"], '{"queue": "\\u0000"}', None), "22P05"),
+    "arguments without bottom": (SqlCall("resize", ["[" * 10**5], "{}", None), "54001"),
 }
 
 
