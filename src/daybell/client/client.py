@@ -43,7 +43,7 @@ from daybell.store.protocol import Store
 from daybell.store.scope import ScopedStore
 
 if TYPE_CHECKING:
-    from daybell.store.postgres.transactions import Call
+    from daybell.store.postgres.transactions import SqlCall
 
 
 class Client(ClientContext):
@@ -265,7 +265,7 @@ class BorrowedConnection:
         unique_key: str | None = None,
         parent: UUID | None = None,
         **options: Unpack[EnqueueOptions],
-    ) -> Call:
+    ) -> SqlCall:
         """Check one execution per item as any enqueue does, and make its queue known to the store.
 
         That is done over the client's own connection and committed. In the caller's transaction a
@@ -292,18 +292,18 @@ class BorrowedConnection:
                 field="items",
             )
         await store.resolve(client.tenant, [pattern])
-        return self._transactions.Call(
+        return self._transactions.SqlCall(
             job=job,
             args=[execution.args for execution in executions],
             options=_call_options(pattern, unique_key, client.tenant),
             parent=None if parent is None else str(parent),
         )
 
-    async def send(self, call: Call) -> list[Enqueued]:
+    async def send(self, call: SqlCall) -> list[Enqueued]:
         """Enqueue in the caller's transaction, over an asynchronous connection."""
         return await self._transactions.send(self._connection, call)
 
-    def send_sync(self, call: Call) -> list[Enqueued]:
+    def send_sync(self, call: SqlCall) -> list[Enqueued]:
         """Enqueue in the caller's transaction, over a connection of the calling thread."""
         return self._transactions.send_sync(self._connection, call)
 
