@@ -22,7 +22,7 @@ COUNT: Final = 100_000
 PUT: Final = 10_000
 SECONDS_MAX: Final = 5.0
 REWIND_SECONDS_MAX: Final = 8.0
-SETTLE_SECONDS: Final = 4.0  # from the start of both processes to the moment
+SETTLE_SECONDS: Final = 8.0  # from the start of both processes to the moment
 WAIT_SECONDS_MAX: Final = 180.0
 APP: Final = "benchmarks.last_start:app"
 
