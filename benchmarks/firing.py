@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from benchmarks import last_start
 from benchmarks.executions import TENANT
 from benchmarks.finding import Finding
 from benchmarks.places import Ground, Kind, Place, open_ground
@@ -43,10 +44,13 @@ WARM_SECONDS: Final = 3
 async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
     """All that is said of firing, for one kind of store."""
     with open_ground(kind) as ground:
-        return [
+        findings = [
             await at_once(ground, kind, rounds=rounds, scale=scale),
             *await spread(ground, kind, scale=scale),
         ]
+        if kind == "postgres":
+            findings += await last_start.measure(ground, rounds=rounds, scale=scale)
+    return findings
 
 
 async def at_once(ground: Ground, kind: Kind, *, rounds: int, scale: float) -> Finding:
