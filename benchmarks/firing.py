@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import asyncpg
 
+from benchmarks import last_start
 from benchmarks.executions import TENANT
 from benchmarks.finding import Finding
 from benchmarks.places import Ground, Kind, Place, open_ground
 from benchmarks.progress import say
-from daybell.core.ids import mint
+from daybell.core.ids import mint, mint_many
 from daybell.core.job import JobDefinition, NewJob
 from daybell.core.schedule import NewSchedule, Overlap
 from daybell.core.when import cron, every
@@ -43,10 +44,13 @@ WARM_SECONDS: Final = 3
 async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
     """All that is said of firing, for one kind of store."""
     with open_ground(kind) as ground:
-        return [
+        findings = [
             await at_once(ground, kind, rounds=rounds, scale=scale),
             *await spread(ground, kind, scale=scale),
         ]
+        if kind == "postgres":
+            findings += await last_start.measure(ground, rounds=rounds, scale=scale)
+    return findings
 
 
 async def at_once(ground: Ground, kind: Kind, *, rounds: int, scale: float) -> Finding:
@@ -84,7 +88,9 @@ async def at_once(ground: Ground, kind: Kind, *, rounds: int, scale: float) -> F
 
 
 async def timed_scheduler(place: Place, store: Store, count: int) -> float:
-    scheduler = Scheduler(store, clock=SystemClock(), mint=mint, events=Events())
+    scheduler = Scheduler(
+        store, clock=SystemClock(), mint=mint, events=Events(), mint_many=mint_many
+    )
     began = time.perf_counter()
     while await scheduler.tick() == AGAIN:
         pass
@@ -220,7 +226,9 @@ async def spread(ground: Ground, kind: Kind, *, scale: float) -> list[Finding]:
         start += 20
     store = place.store()
     await store.open()
-    scheduler = Scheduler(store, clock=SystemClock(), mint=mint, events=Events())
+    scheduler = Scheduler(
+        store, clock=SystemClock(), mint=mint, events=Events(), mint_many=mint_many
+    )
     scheduler.start()
     try:
         await asyncio.sleep(start + SPREAD_SECONDS - time.time())

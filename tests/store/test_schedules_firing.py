@@ -311,12 +311,15 @@ class Crowd:
         return [firing.ticks[-1].execution.id for firing in self.firings]
 
 
-async def a_crowd(store, clock, size=5, jobs=("mail", "resize"), **options):
+async def a_crowd(
+    store, clock, size=5, jobs=("mail", "resize"), own_gate=False, overlap="allow", **options
+):
     at = clock.now() - 1
     schedules = [
-        a_schedule(jobs[n % len(jobs)], next_at=at - n, args=f'{{"n": {n}}}') for n in range(size)
+        a_schedule(jobs[n % len(jobs)], next_at=at - n, args=f'{{"n": {n}}}', own_gate=own_gate)
+        for n in range(size)
     ]
-    await put(store, *schedules, overlap="allow", **options)
+    await put(store, *schedules, overlap=overlap, **options)
     return Crowd(schedules, [a_firing(one) for one in schedules])
 
 
@@ -436,6 +439,55 @@ async def test_a_job_that_is_gone_keeps_nobody_else_from_firing(store, clock, go
         await store.delete_job(TENANT, "mail")
 
     assert await store.fire(crowd.firings) == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize("overlap", [None, "skip", "queue", "queue_all", "replace"])
+async def test_schedules_with_gates_of_their_own_fire_and_take_the_slots(store, clock, overlap):
+    crowd = await a_crowd(store, clock, own_gate=True, overlap=overlap)
+
+    assert await store.fire(crowd.firings) == [True] * 5
+
+    found = [await look(store, id) for id in crowd.ids]
+    assert [one.state for one in found] == [State.QUEUED] * 5
+    assert len({one.gate for one in found}) == 5
+    assert await store.recount_gates() == []
+
+
+async def test_those_whose_gate_is_taken_are_skipped_and_the_others_fire(store, clock):
+    crowd = await a_crowd(store, clock, own_gate=True, overlap="skip")
+    await store.fire(crowd.firings[:2])
+    firings = [a_firing(await shown(store, one)) for one in crowd.schedules]
+
+    assert await store.fire(firings) == [True] * 5
+
+    seen = [await shown(store, one) for one in crowd.schedules]
+    assert [(one.fired, one.skipped) for one in seen] == [(1, 1)] * 2 + [(1, 0)] * 3
+    found = [await look(store, one.ticks[0].execution.id) for one in firings]
+    assert [one.state for one in found] == [State.SKIPPED] * 2 + [State.QUEUED] * 3
+    assert await store.recount_gates() == []
+
+
+async def test_of_schedules_that_share_a_gate_one_fires(store, clock):
+    crowd = await a_crowd(store, clock, overlap="skip")
+
+    assert await store.fire(crowd.firings) == [True] * 5
+
+    found = [await look(store, id) for id in crowd.ids]
+    queued = [one.job for one in found if one.state is State.QUEUED]
+    assert sorted(queued) == ["mail", "resize"]
+    assert [one.state for one in found].count(State.SKIPPED) == 3
+    assert await store.recount_gates() == []
+
+
+async def test_what_waits_at_a_gate_comes_before_a_tick(store, clock):
+    crowd = await a_crowd(store, clock, size=2, overlap="queue")
+    await store.enqueue(TENANT, [an_execution("mail", at=clock.now() + 5)])
+    await clock.advance(10)
+
+    assert await store.fire(crowd.firings) == [True] * 2
+
+    found = [await look(store, id) for id in crowd.ids]
+    assert [one.state for one in found] == [State.SKIPPED, State.QUEUED]
 
 
 async def test_what_fires_counts_towards_the_quota(store, clock):

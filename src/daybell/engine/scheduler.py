@@ -227,11 +227,18 @@ class Scheduler:
     """Fires the schedules of all tenants."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, mint: Callable[[], UUID], events: Events
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        mint: Callable[[], UUID],
+        events: Events,
+        mint_many: Callable[[int], list[UUID]] | None = None,  # for less than as many single ones
     ) -> None:
         self._store = store
         self._clock = clock
         self._mint = mint
+        self._mint_many = mint_many or (lambda count: [mint() for _ in range(count)])
         self._events = events
         self._holder = mint()
         self._since: Instant | None = None  # when it came up, by the store's clock
@@ -355,9 +362,11 @@ class Scheduler:
         """The first tick that is not on record, of schedules whose missed range was refused: the
         cursor may have been set back by a new definition.
         """
+        starts: dict[UUID, Instant | None] = {}
+        if not self._doubtful:
+            return starts
         doubtful = self._doubtful.intersection([one.id for one in due.schedules])
         self._doubtful -= doubtful
-        starts: dict[UUID, Instant | None] = {}
         for one in due.schedules:
             if one.id in doubtful and one.next_at is not None:
                 records = await self._latest(one, due.now)
@@ -372,36 +381,27 @@ class Scheduler:
         """
         plans: dict[tuple[str, str, Instant | None], tuple[Rule, Plan]] = {}
         firings: list[Firing] = []
+        ids = self._mint_many(len(due.schedules))
+        ids.reverse()  # they are taken from the end, and rise with the order of the schedules
         for schedule in due.schedules:
             if schedule.next_at is None:
                 continue
             try:
-                start = (starts or {}).get(schedule.id, schedule.next_at)
-                firings.append(self._plan_one(schedule, start, due.now, plans))
+                start = starts.get(schedule.id, schedule.next_at) if starts else schedule.next_at
+                key = schedule.rule, schedule.misfire, start
+                known = plans.get(key)
+                if known is None:
+                    known = _plan_rule(schedule, start, due.now)
+                    if known[0].max_executions is None:  # else it depends on how often it has fired
+                        plans[key] = known
+                firings.append(self._firing(schedule, *known, ids))
             except Exception as error:
                 # Whatever it is: one that cannot be planned must not stop the others.
                 self._complain(schedule, error)
         return firings
 
-    def _plan_one(
-        self,
-        schedule: Schedule,
-        start: Instant | None,
-        now: Instant,
-        plans: dict[tuple[str, str, Instant | None], tuple[Rule, Plan]],
-    ) -> Firing:
+    def _firing(self, schedule: Schedule, rule: Rule, planned: Plan, ids: list[UUID]) -> Firing:
         assert schedule.next_at is not None, "it is due"
-        key = schedule.rule, schedule.misfire, start
-        known = plans.get(key)
-        if known is None:
-            rule = Rule.from_json(schedule.rule)
-            planned = Plan([], None)
-            if start is not None:
-                planned = plan(rule, start, now, misfire_of(schedule), schedule.fired)
-            known = rule, planned
-            if rule.max_executions is None:  # else it depends on how often this one has fired
-                plans[key] = known
-        rule, planned = known
         ticks, is_over = planned.ticks, False
         if rule.delay is not None:
             is_over = is_last(rule, schedule.next_at, schedule.fired)
@@ -411,12 +411,12 @@ class Scheduler:
             schedule=schedule.id,
             expect=schedule.next_at,
             next_at=planned.next_at,
-            ticks=tuple([self._tick(schedule, rule, one) for one in ticks]),
+            ticks=tuple([self._tick(schedule, rule, one, ids) for one in ticks]),
             is_over=is_over,
             if_refused_at=planned.if_refused_at,
         )
 
-    def _tick(self, schedule: Schedule, rule: Rule, planned: Planned) -> Tick:
+    def _tick(self, schedule: Schedule, rule: Rule, planned: Planned, ids: list[UUID]) -> Tick:
         if planned.kind == "missed":
             return Tick(
                 at=planned.at,
@@ -430,7 +430,7 @@ class Scheduler:
             name = f"{schedule.tenant}/{schedule.job}/{schedule.name}"
             at = planned.at + rule.jitter_of(planned.at, name)
         new = NewExecution(
-            id=self._mint(),
+            id=ids.pop() if ids else self._mint(),
             job=schedule.job,
             args=schedule.args,
             at=at,
@@ -514,6 +514,13 @@ class Scheduler:
                 error,
                 exc_info=None if isinstance(error, InvalidSchedule) else error,
             )
+
+
+def _plan_rule(schedule: Schedule, start: Instant | None, now: Instant) -> tuple[Rule, Plan]:
+    rule = Rule.from_json(schedule.rule)
+    if start is None:
+        return rule, Plan([], None)
+    return rule, plan(rule, start, now, misfire_of(schedule), schedule.fired)
 
 
 def _slices(firings: Sequence[Firing]) -> Iterator[list[Firing]]:

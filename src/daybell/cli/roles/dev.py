@@ -43,7 +43,7 @@ from daybell.cli.roles.startup import (
 )
 from daybell.cli.runtime import DONE, print_stderr, run_command, with_flag
 from daybell.cli.terminal import StartInterrupted, StopSignals
-from daybell.core.ids import mint
+from daybell.core.ids import mint, mint_many
 from daybell.core.units import Seconds
 from daybell.engine.claim import Queues
 from daybell.engine.events import observe_run_ends
@@ -156,7 +156,9 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
                 pacemaker=make_pacemaker(app.url, clock, lease=settings.lease, tenant=app.tenant),
             )
             upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
-            scheduler = Scheduler(store, clock=clock, mint=mint, events=app.events)
+            scheduler = Scheduler(
+                store, clock=clock, mint=mint, events=app.events, mint_many=mint_many
+            )
             node = Process(workers=[worker], upkeep=upkeep, scheduler=scheduler)
             await stack.enter_async_context(run_hooks(app, settings))
             await node.start()

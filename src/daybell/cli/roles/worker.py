@@ -36,7 +36,7 @@ from daybell.cli.roles.startup import (
 )
 from daybell.cli.runtime import DONE, require_store
 from daybell.cli.terminal import StartInterrupted, StopSignals
-from daybell.core.ids import mint
+from daybell.core.ids import mint, mint_many
 from daybell.core.job import DEFAULT_TENANT
 from daybell.core.limits import check_labels, check_name
 from daybell.core.units import Seconds, parse_duration
@@ -365,7 +365,7 @@ async def run_scheduler(settings: Settings) -> int:
             level = logs.level_of(settings)
             narrator = Narrator(clock, quiet=True, out=sys.stderr, level=level)
             events.observe(narrator, only_trouble=True)
-            scheduler = Scheduler(store, clock=clock, mint=mint, events=events)
+            scheduler = Scheduler(store, clock=clock, mint=mint, events=events, mint_many=mint_many)
             node = Process(upkeep=upkeep, scheduler=scheduler)
             await node.start()
             logger.info("looking after %s", masked_url(settings.database_url))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import ceil, inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
@@ -27,7 +27,6 @@ from daybell.core.schedule import (
     Firing,
     NewSchedule,
     Occurrence,
-    Overlap,
     Schedule,
     ScheduleRewind,
     Tick,
@@ -66,135 +65,187 @@ from daybell.store.postgres.progress import (
     lock_links_of,
     stop_schedules,
 )
+from daybell.store.postgres.run_rows import drop_if_all_null
 from daybell.store.postgres.timeouts import Pace
 
-# Firing what asks for nothing special: one tick, and an execution that may begin at once.
+# The short way: firings of one tick whose execution can be claimed at once.
 #
-# One statement advances the cursors and writes ticks and executions, where the general way takes
-# a transaction of several. It writes all about a schedule or nothing; what it leaves out, because
-# it is locked, has moved, or its job has changed, goes the general way.
+# One statement moves the cursors, takes the slots of the gates and writes ticks and executions,
+# where the general way takes a transaction of several. It writes all of a firing or nothing. A
+# firing goes the general way if its schedule or gate is locked or has changed, if its gate is not
+# empty, or if its job has a new version.
 
-# A session that the server has ended because it was idle in a transaction, as the driver tells it.
+# Errors of a session that the server has ended because it was idle in a transaction.
 CUT_OFF: Final = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
 )
-# What shows that a batch has to go the general way.
+# Errors after which a batch goes the general way.
 UNFIT: Final = (asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError)
 
-PlainFiring = tuple[UUID, float, float | None, float, UUID, str, int]
 
-
-# Only what was updated is written: a row may be locked in a version that this statement does
-# not see. A tick that is on record, or an id that exists, breaks the statement: see ALIKE.
+# `k` locks the schedules, then their gates, and steps over those that are locked. A gate admits a
+# tick under every overlap rule if it is empty: see `core.schedule.decide_entry`. An execution that
+# was parked there after the snapshot of this statement counts as enqueued after the tick.
+# `f` drops rows that were locked in a version that the snapshot does not see: an update by ctid
+# would not find them. So each row of `f` is written completely.
+# A tick that is on record, or an id that exists, breaks the statement: see ALIKE in enqueue.py.
+# The answer is null if all were fired, since the ids of a whole batch take long to read.
 FIRE_ALIKE: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     k AS MATERIALIZED (
-      SELECT x.place, u.*
-        FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::uuid[], $7::text[],
-                    $8::int[]) u(id, expect, next_at, at, execution, args, spec),
-             LATERAL (SELECT s.ctid AS place FROM daybell.schedule s
+      SELECT x.place, y.slot, u.*
+        FROM unnest($2::uuid[], $3::uuid[], $4::int[], $5::text[]) u(id, execution, form, gate)
+        JOIN LATERAL (SELECT s.ctid AS place FROM daybell.schedule s
                        WHERE s.tenant = $1 AND s.id = u.id
-                         AND coalesce(s.since, s.next_at) = u.expect AND NOT s.is_paused
-                       LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x
-       WHERE NOT EXISTS (SELECT FROM unnest($9::int[], $10::int[]) c(job, version)
+                         AND coalesce(s.since, s.next_at) = ($6::float8[])[u.form]
+                         AND NOT s.is_paused
+                       LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x ON true
+        LEFT JOIN LATERAL (SELECT g.ctid AS slot FROM daybell.gate g
+                            WHERE g.tenant = $1 AND g.key = u.gate AND g.holders = 0
+                              AND (SELECT true FROM daybell.parked p
+                                    WHERE p.tenant = $1 AND p.gate = u.gate
+                                      AND p.run_at <= (SELECT now FROM t) LIMIT 1) IS NULL
+                            LIMIT 1 FOR UPDATE SKIP LOCKED) y ON true
+       WHERE (u.gate IS NULL OR y.slot IS NOT NULL)
+         AND NOT EXISTS (SELECT FROM unnest($10::int[], $11::int[]) c(job, version)
                           WHERE NOT EXISTS (
                             SELECT FROM daybell.job j WHERE j.key = c.job
                                AND j.version = c.version AND j.deleted_at IS NULL))),
+    f AS MATERIALIZED (
+      SELECT k.*, ($6::float8[])[form] AS expect, ($7::float8[])[form] AS next_at,
+             ($8::float8[])[form] AS at
+        FROM k
+       WHERE (SELECT true FROM daybell.schedule s WHERE s.ctid = k.place)
+         AND (gate IS NULL OR (SELECT true FROM daybell.gate g WHERE g.ctid = k.slot))),
+    g AS (
+      UPDATE daybell.gate g SET holders = g.holders + 1 FROM f WHERE g.ctid = f.slot),
     s AS (
       UPDATE daybell.schedule s
-         SET next_at = CASE WHEN s.since IS NULL THEN k.next_at END,
-             since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
-             last_at = k.at, moved_at = greatest(t.now, k.expect, k.at), fired = s.fired + 1
-        FROM k, t WHERE s.ctid = k.place
-      RETURNING s.id, k.at, k.execution, k.args, k.spec, t.now),
+         SET next_at = CASE WHEN s.since IS NULL THEN f.next_at END,
+             since = CASE WHEN s.since IS NOT NULL THEN f.next_at END,
+             last_at = f.at, moved_at = greatest(t.now, f.expect, f.at), fired = s.fired + 1
+        FROM f, t WHERE s.ctid = f.place),
     r AS (
       INSERT INTO daybell.tick (tenant, schedule, at, decision, execution)
-      SELECT $1, id, at, {DECISION_CODES[Decision.FIRED]}, execution FROM s),
+      SELECT $1, id, at, {DECISION_CODES[Decision.FIRED]}, execution FROM f),
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
-                                args, scheduled_for, schedule)
-      SELECT $1, execution, ($9::int[])[spec], ($10::int[])[spec], ($11::int[])[spec],
-             ($12::smallint[])[spec], 1, now, now, args, at, id
-        FROM s
+                                args, gate, scheduled_for, schedule)
+      SELECT $1, execution, ($10::int[])[form], ($11::int[])[form], ($12::int[])[form],
+             ($13::smallint[])[form], 1, t.now, t.now, ($9::text[])[form], gate, at, id
+        FROM f, t
       RETURNING id, run_at, lane, priority, schedule),
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
       SELECT run_at, lane, priority, id FROM l)
-    SELECT coalesce(array_agg(schedule), '{{}}') FROM l
-    HAVING NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $6, count(*))
+    SELECT CASE WHEN count(*) < cardinality($2) THEN coalesce(array_agg(schedule), '{{}}') END
+      FROM l
+    HAVING NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $3, count(*))
     """
 
 
-async def fire_alike(pg: StoreContext, tenant: str, firings: Sequence[Firing]) -> set[UUID]:
-    """Fire those that can go the short way, if they are free; answers which have fired."""
-    single = [(firing, one) for firing in firings if (one := _single(firing)) is not None]
+async def fire_alike(pg: StoreContext, tenant: str, firings: Sequence[Firing]) -> list[Firing]:
+    """Fire what can go the short way, and return the rest."""
+    single = [(firing, new) for firing in firings if (new := _single_execution(firing)) is not None]
     if not single:
-        return set()
+        return list(firings)
     try:
         with pg.db.at_pace(Pace.FIRE):
-            specs = await resolve(pg, tenant, [execution for _, execution in single])
+            specs = await resolve(pg, tenant, [new for _, new in single])
             if (await read_quotas(pg, specs.tenant)).per_minute is not None:
-                return set()
-            batch = Batch.of(specs, single)
+                return list(firings)
+            batch = ShortBatch.of(specs, single)
+            if not batch.firings:
+                return list(firings)
             fired = await pg.db.settled(lambda: _fire_batch(pg, specs, batch), patient=False)
     except NotFound:
-        return set()
+        return list(firings)
     except (UsageError, Unavailable) as error:
         if not isinstance(error.__cause__, (*UNFIT, *CUT_OFF)):
             raise
-        return set()
-    if fired:
+        return list(firings)
+    if fired is None or fired:
         pg.notifier.touch(specs.tenant, specs.queues)
-    return fired
+    if fired is None and len(batch.firings) == len(firings):
+        return []
+    done = {firing.schedule for firing in batch.firings} if fired is None else fired
+    return [firing for firing in firings if firing.schedule not in done]
 
 
-async def _fire_batch(pg: StoreContext, specs: Specs, batch: Batch) -> set[UUID]:
-    if not batch.rows:
-        return set()
+async def _fire_batch(pg: StoreContext, specs: Specs, batch: ShortBatch) -> set[UUID] | None:
+    """Return the schedules that were fired; None: all of the batch."""
+    forms = batch.forms
     async with pg.db.link() as link:
-        fired: list[UUID] = await link.fetchval(
+        fired: list[UUID] | None = await link.fetchval(
             FIRE_ALIKE,
             specs.tenant,
-            *zip(*batch.rows, strict=True),
-            [spec.job.key for spec in batch.specs],
-            [spec.job.version for spec in batch.specs],
-            [spec.lane for spec in batch.specs],
-            [spec.job.priority for spec in batch.specs],
+            [firing.schedule for firing in batch.firings],
+            batch.executions,
+            batch.places,
+            drop_if_all_null(batch.gates),
+            [form.expect for form in forms],
+            [form.next_at for form in forms],
+            [form.at for form in forms],
+            [form.args for form in forms],
+            [form.spec.job.key for form in forms],
+            [form.spec.job.version for form in forms],
+            [form.spec.lane for form in forms],
+            [form.spec.job.priority for form in forms],
         )
-    return set(fired)
+    return None if fired is None else set(fired)
 
 
-class Batch(msgspec.Struct):
-    """What FIRE_ALIKE is given."""
+class FiringForm(NamedTuple):
+    """The part that firings share: most are of few jobs and are due at one time."""
 
-    specs: list[JobKey]
-    rows: list[PlainFiring]  # each with the position of its job among those, from 1
+    spec: JobKey
+    expect: Instant
+    next_at: Instant | None
+    at: Instant
+    args: str
+
+
+class ShortBatch(msgspec.Struct):
+    """The firings that go the short way, in columns."""
+
+    forms: list[FiringForm]
+    firings: list[Firing]
+    executions: list[UUID]
+    places: list[int]  # the position of the form of each, from 1
+    gates: list[str | None]
 
     @staticmethod
-    def of(specs: Specs, single: Sequence[tuple[Firing, NewExecution]]) -> Batch:
-        """Those whose job has no gate, no dependencies and no time after which they are late."""
-        batch = Batch([], [])
-        places: dict[str, int] = {}  # 0: not here
+    def of(specs: Specs, single: Sequence[tuple[Firing, NewExecution]]) -> ShortBatch:
+        """Take firings of jobs without dependencies and expiry, one for each gate."""
+        batch = ShortBatch([], [], [], [], [])
+        places: dict[tuple[str, Instant, Instant | None, Instant, str], int] = {}
+        used: set[str] = set()
         for firing, new in single:
-            place = places.get(new.job)
-            if place is None:
-                spec, place = specs.of(new), 0
-                is_free = spec.rule(new) is Overlap.ALLOW and not spec.wait_for_dependencies(new)
-                if is_free and spec.job.expires is None:
-                    batch.specs.append(spec)
-                    place = len(batch.specs)
-                places[new.job] = place
-            if place:
-                at = firing.ticks[0].at
-                row = firing.schedule, firing.expect, firing.next_at, at, new.id, new.args, place
-                batch.rows.append(row)
+            spec = specs.of(new)
+            if spec.job.expires is not None or spec.wait_for_dependencies(new):
+                continue
+            gate = spec.gate(new)
+            if gate is not None:
+                if gate in used:
+                    continue  # the first of them decides whether the gate is empty
+                used.add(gate)
+            at = firing.ticks[0].at
+            key = new.job, firing.expect, firing.next_at, at, new.args
+            place = places.setdefault(key, len(places) + 1)
+            if place > len(batch.forms):
+                form = FiringForm(spec, firing.expect, firing.next_at, at, new.args)
+                batch.forms.append(form)
+            batch.firings.append(firing)
+            batch.executions.append(new.id)
+            batch.places.append(place)
+            batch.gates.append(gate)
         return batch
 
 
-def _single(firing: Firing) -> NewExecution | None:
-    """The execution of a firing that is nothing but one tick, if it may begin at once."""
+def _single_execution(firing: Firing) -> NewExecution | None:
+    """The execution of a firing that is nothing but one tick, if it can be claimed at once."""
     if len(firing.ticks) != 1 or firing.is_over:
         return None
     tick = firing.ticks[0]
@@ -223,6 +274,9 @@ def group_by_schedule(firing: Firing) -> int:
 
 
 async def fire(pg: StoreContext, firings: Sequence[Firing]) -> list[bool]:
+    tenants = {firing.tenant for firing in firings}
+    if len(tenants) == 1 and len({firing.schedule for firing in firings}) == len(firings):
+        return await _fire_shortly(pg, firings[0].tenant, firings)
     fired: dict[int, bool] = {}
     left = list(enumerate(firings))
     while left:
@@ -238,15 +292,15 @@ async def fire(pg: StoreContext, firings: Sequence[Firing]) -> list[bool]:
     return [fired[index] for index in range(len(firings))]
 
 
-async def _fire_shortly(pg: StoreContext, tenant: str, firings: list[Firing]) -> list[bool]:
+async def _fire_shortly(pg: StoreContext, tenant: str, firings: Sequence[Firing]) -> list[bool]:
     """Fire by the short way what can go there, and the rest by the general one."""
     check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
-    fired = await fire_alike(pg, tenant, firings)
-    left = [firing for firing in firings if firing.schedule not in fired]
-    if left:
-        answers = await _fire_free(pg, tenant, left)
-        fired.update(f.schedule for f, is_ours in zip(left, answers, strict=True) if is_ours)
-    return [firing.schedule in fired for firing in firings]
+    left = await fire_alike(pg, tenant, firings)
+    if not left:
+        return [True] * len(firings)
+    answers = await _fire_free(pg, tenant, left)
+    failed = {f.schedule for f, is_ours in zip(left, answers, strict=True) if not is_ours}
+    return [firing.schedule not in failed for firing in firings]
 
 
 async def _fire_free(pg: StoreContext, tenant: str, firings: list[Firing]) -> list[bool]:
