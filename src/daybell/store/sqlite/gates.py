@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core.access import Quotas
-from daybell.core.checks import check_capacity, check_limit
+from daybell.core.checks import check_capacity
 from daybell.core.event import Event, Facts, NewEvent, NodeWait, result_of
 from daybell.core.execution import State
 from daybell.core.lifecycle import FOR_EVENT, Transition
@@ -28,27 +28,8 @@ from daybell.store.admin import (
 )
 from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
 from daybell.store.run_driver import select_waits
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
-
-
-class SqliteGates(Part):
-    """See `protocol.Gates`."""
-
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        await self._write(lambda tx: set_gates(tx, tenant, capacities))
-
-    async def admit(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        return await self._write(lambda tx: admit_all(tx, limit))
-
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        wrong = await self._read(miscounts)
-        if not mend or not wrong:
-            return [one for _, one in wrong]
-        return await self._write(recount)
-
 
 _SET: Final = """
 INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, ?)

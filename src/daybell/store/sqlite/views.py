@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.checks import check_countable, check_cursor, check_limit, check_names
+from daybell.core.checks import check_countable
 from daybell.core.execution import LEFT_OUT, Attempt, Execution, ExecutionDetail, State
 from daybell.core.ids import LATE_SECONDS, first_id_at, first_id_since
 from daybell.core.job import LOOKED_AT_MAX, JobActivity
@@ -33,7 +33,6 @@ from daybell.core.views import (
 )
 from daybell.errors import ExecutionNotFound
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.schedules import SCHEDULE_SQL, read_schedule
 from daybell.store.sqlite.transaction import (
     EXECUTION_COLUMNS,
@@ -176,37 +175,6 @@ def activity(tx: Transaction, tenant: str, since: Activity | None) -> Activity:
     seen = count(_ENQUEUED, owner, first_id_at(since.now - LATE_SECONDS).bytes)
     failed = count(_FAILED, since.now, owner) + count(_DIED, owner, since.now)
     return Activity(now=tx.now, enqueued=max(0, seen - since.recent), failed=failed, recent=recent)
-
-
-class SqliteViews(Part):
-    """See `protocol.Views`."""
-
-    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
-        return await self._read(lambda tx: get_execution(tx, tenant, id))
-
-    async def list_executions(
-        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Execution]:
-        check_limit(limit)
-        after = check_cursor(cursor)
-        return await self._read(lambda tx: list_executions(tx, tenant, where, limit, after))
-
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
-        return await self._read(lambda tx: count_executions(tx, tenant, where))
-
-    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-        check_names(names)
-        return await self._read(lambda tx: job_activity(tx, tenant, names))
-
-    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
-        check_names(names)
-        return await self._read(lambda tx: job_ids(tx, tenant, names))
-
-    async def list_queues(self, tenant: str) -> list[Queue]:
-        return await self._read(lambda tx: list_queues(tx, tenant))
-
-    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
-        return await self._read(lambda tx: activity(tx, tenant, since))
 
 
 _GET: Final = f"SELECT n, {EXECUTION_COLUMNS} FROM execution WHERE tenant = ? AND id = ?"
