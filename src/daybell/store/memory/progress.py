@@ -56,7 +56,7 @@ from daybell.store.admin import (
     quota_error,
     rest_of_minute,
 )
-from daybell.store.memory.tables import NodeRow, Part, Row, RunRow, Tables, shown_state
+from daybell.store.memory.tables import NodeRow, Row, RunRow, Tables, shown_state
 from daybell.store.run_driver import node_end
 from daybell.store.wakeups import Signal
 
@@ -125,29 +125,24 @@ def check_jobs(tables: Tables, tenant: str, before: int) -> None:
 # Admission: at most so many of a kind at a time.
 
 
-class MemoryGates(Part):
-    """See `protocol.Gates`."""
+def set_gates(tables: Tables, now: Instant, tenant: str, capacities: dict[str, int]) -> None:
+    for gate, capacity in capacities.items():
+        check_name(gate, what="gate")
+        check_capacity(gate, capacity)
+        tables.gates[tenant, gate] = capacity
+        admit_at(tables, tenant, gate, now)
 
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        with self._begin(tenant) as tables:
-            for gate, capacity in capacities.items():
-                check_name(gate, what="gate")
-                check_capacity(gate, capacity)
-                tables.gates[tenant, gate] = capacity
-                admit(tables, tenant, gate, self._clock())
 
-    async def admit(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        with self._begin() as tables:
-            admitted = 0
-            for tenant, gate in tables.gates:
-                admitted += admit(tables, tenant, gate, self._clock(), limit - admitted)
-            return admitted
+def admit(tables: Tables, now: Instant, limit: int) -> int:
+    check_limit(limit)
+    admitted = 0
+    for tenant, gate in tables.gates:
+        admitted += admit_at(tables, tenant, gate, now, limit - admitted)
+    return admitted
 
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        del mend
-        with self._begin():
-            return []  # here, who is inside is counted every time
+
+def recount_gates(tables: Tables) -> list[Miscount]:
+    return []  # here, who is inside is counted every time
 
 
 def find_gate(tables: Tables, tenant: str, gate: str) -> None:
@@ -201,7 +196,7 @@ def waiting(tables: Tables, tenant: str, gate: str, now: Instant) -> list[Row]:
     ]
 
 
-def admit(
+def admit_at(
     tables: Tables, tenant: str, gate: str | None, now: Instant, limit: int | None = None
 ) -> int:
     """Let in what waits at a gate, is due and finds room; answer how many."""
@@ -233,7 +228,7 @@ def finish(tables: Tables, row: Row, now: Instant) -> None:
     if row.execution.node is not None:
         tell_run(tables, row)
     if row.has_slot:
-        admit(tables, row.execution.tenant, row.execution.gate, now)
+        admit_at(tables, row.execution.tenant, row.execution.gate, now)
 
 
 def tell_run(tables: Tables, row: Row) -> None:
