@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.workflow.rules import Counts
+from daybell.core.workflow.rules import ParentCounts
 from tests.builders import TENANT
 from tests.store.runs import a_plan, begun, detail, end, nodes, state, take
 
@@ -25,7 +25,7 @@ async def test_nodes_that_end_together_are_kept_whole(store, failing):
     assert set(NAMES) < found.keys()
     for name in NAMES:
         node = found[name].node
-        assert (node.parents, node.told) == (Counts(1, 1), int(name not in LEAVES))
+        assert (node.parents, node.told) == (ParentCounts(1, 1), int(name not in LEAVES))
         assert found[name].state is (State.DEAD if name in failing else State.SUCCEEDED)
         assert node.execution == executions[name]
         assert node.started_at is not None and node.finished_at is not None

@@ -18,7 +18,7 @@ from daybell.core.event import NewEvent, NodeWait
 from daybell.core.execution import (
     PENDING,
     TERMINAL,
-    Attempt,
+    AttemptRecord,
     AttemptSpan,
     Enqueued,
     Execution,
@@ -167,7 +167,7 @@ class Runs:
         return await self.run_of(found.execution, found.attempts)
 
     async def run_of(
-        self, execution: Execution, attempts: Iterable[Attempt] = ()
+        self, execution: Execution, attempts: Iterable[AttemptRecord] = ()
     ) -> WorkflowRun | None:
         """The same for one that was looked up; with its attempts, if nodes are to say since when
         they could have been started.

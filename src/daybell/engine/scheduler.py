@@ -33,7 +33,7 @@ from daybell.core.schedule import (
     next_round,
 )
 from daybell.core.units import Instant, Seconds
-from daybell.core.when import Misfire, Plan, Planned, plan
+from daybell.core.when import Misfire, Planned, TickPlan, plan
 from daybell.core.when import Schedule as Rule
 from daybell.core.when.cursor import (
     AHEAD_SECONDS,
@@ -370,7 +370,7 @@ class Scheduler:
         """What to do about each schedule. The same rule at the same tick is planned once. `starts`
         says where to begin with those that stand at a tick which is on record.
         """
-        plans: dict[tuple[str, str, Instant | None], tuple[Rule, Plan]] = {}
+        plans: dict[tuple[str, str, Instant | None], tuple[Rule, TickPlan]] = {}
         firings: list[Firing] = []
         for schedule in due.schedules:
             if schedule.next_at is None:
@@ -388,14 +388,14 @@ class Scheduler:
         schedule: Schedule,
         start: Instant | None,
         now: Instant,
-        plans: dict[tuple[str, str, Instant | None], tuple[Rule, Plan]],
+        plans: dict[tuple[str, str, Instant | None], tuple[Rule, TickPlan]],
     ) -> Firing:
         assert schedule.next_at is not None, "it is due"
         key = schedule.rule, schedule.misfire, start
         known = plans.get(key)
         if known is None:
             rule = Rule.from_json(schedule.rule)
-            planned = Plan([], None)
+            planned = TickPlan([], None)
             if start is not None:
                 planned = plan(rule, start, now, misfire_of(schedule), schedule.fired)
             known = rule, planned

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from daybell.core.checks import check_capacity, check_limit
 from daybell.core.execution import TERMINAL, Cancellation, Execution, State
 from daybell.core.ids import mint
-from daybell.core.lifecycle import Event, target
+from daybell.core.lifecycle import Occasion, target
 from daybell.core.limits import check_name
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -212,7 +212,7 @@ def admit_at(
     for row in admitted:
         execution = row.execution
         if execution.reason != DEPENDENCIES:  # else it waits on, with the slot in hand
-            state = target(execution.state, Event.RELEASED)
+            state = target(execution.state, Occasion.RELEASED)
             execution = replace(execution, state=state, reason=None)
         tables.put(replace(row, execution=execution, has_slot=True))
     return len(admitted)
@@ -281,7 +281,7 @@ def pause(
 
 
 def end_unstarted(
-    tables: Tables, row: Row, event: Event, now: Instant, *, reason: str | None = None
+    tables: Tables, row: Row, event: Occasion, now: Instant, *, reason: str | None = None
 ) -> None:
     """End what has not started."""
     row = tables.rows[row.key]  # as it is by now: the end before this one may have given it a slot
@@ -493,7 +493,7 @@ def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
     if execution.state in TERMINAL:
         return Cancellation.FINISHED
     if execution.state is not State.RUNNING and row.key not in tables.runs:
-        end_unstarted(tables, row, Event.CANCELLED, now)
+        end_unstarted(tables, row, Occasion.CANCELLED, now)
         return Cancellation.CANCELLED
     ask(tables, row, now)
     if execution.worker is None:

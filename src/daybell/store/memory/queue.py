@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from daybell.core.execution import (
     LAST,
     PENDING,
     TERMINAL,
-    Attempt,
+    AttemptRecord,
     Cancellation,
     Claimed,
     Enqueued,
@@ -32,7 +32,7 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.job import Job
-from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, target
+from daybell.core.lifecycle import EXPIRED, Occasion, Ruling, Transition, Verdict, target
 from daybell.core.limits import CLAIM_BATCH_MAX, PAGE_ITEMS_MAX, check_labels, check_name
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -228,21 +228,21 @@ def due(now: Instant, delay: Seconds, at: Instant | None) -> Instant:
 # Each asks the lifecycle's table, so that an illegal one raises instead of being written.
 
 # What happened to a running execution, by where it went.
-EVENTS: Final[dict[State, Event]] = {
-    State.SUCCEEDED: Event.SUCCEEDED,
-    State.DEAD: Event.EXHAUSTED,
-    State.CANCELLED: Event.CANCELLED,
-    State.SKIPPED: Event.EXPIRED,
-    State.RETRYING: Event.RETRYING,
-    State.QUEUED: Event.HANDED_BACK,
-    State.SCHEDULED: Event.SNOOZED,
-    State.WAITING: Event.WAITED,
+EVENTS: Final[dict[State, Occasion]] = {
+    State.SUCCEEDED: Occasion.SUCCEEDED,
+    State.DEAD: Occasion.EXHAUSTED,
+    State.CANCELLED: Occasion.CANCELLED,
+    State.SKIPPED: Occasion.EXPIRED,
+    State.RETRYING: Occasion.RETRYING,
+    State.QUEUED: Occasion.HANDED_BACK,
+    State.SCHEDULED: Occasion.SNOOZED,
+    State.WAITING: Occasion.WAITED,
 }
 
 
 def start(row: Row, worker: UUID, lease: UUID, now: Instant) -> Row:
     """Put a due execution into a worker's hands."""
-    running = target(shown_state(row.execution, now), Event.CLAIMED)
+    running = target(shown_state(row.execution, now), Occasion.CLAIMED)
     return replace(row, execution=replace(row.execution, state=running, worker=worker), lease=lease)
 
 
@@ -321,10 +321,10 @@ def hand_back(tables: Tables, row: Row, now: Instant) -> None:
     leave(tables, row, move, now)
 
 
-def final_attempt(execution: Execution) -> Attempt:
+def final_attempt(execution: Execution) -> AttemptRecord:
     """The last attempt of an execution, as the finished execution itself tells it."""
     assert execution.outcome is not None and execution.finished_at is not None, "it has not ended"
-    return Attempt(
+    return AttemptRecord(
         attempt=execution.attempt,
         outcome=execution.outcome,
         worker=execution.worker,
@@ -596,6 +596,7 @@ def claim(
     queues: Sequence[str],
     limit: int,
     kinds: Sequence[str],
+    find: Callable[[Tables, str, Sequence[str], Sequence[str]], list[Row]],
 ) -> Claim:
     checks.check_limit(limit, most=CLAIM_BATCH_MAX)
     claimer = living(tables, tenant, worker)
@@ -610,7 +611,7 @@ def claim(
     elif claimer.state is WorkerState.DRAINING:
         taken = []
     else:
-        found = claimable(tables, tenant, queues, kinds)
+        found = find(tables, tenant, queues, kinds)
         due = [row for row in found if row.execution.run_at <= now]
         due.sort(key=lambda row: claim_order(row, queues))
         is_limited = room < min(limit, len(due))
@@ -618,7 +619,7 @@ def claim(
     for row in taken:
         tables.put(row)
         tables.leases[lease] = tenant, worker
-    left = claimable(tables, tenant, queues, kinds)
+    left = find(tables, tenant, queues, kinds)
     coming = [row.execution.run_at for row in left]
     return Claim(
         lease=lease,
@@ -664,7 +665,7 @@ def cancel(tables: Tables, now: Instant, tenant: str, ids: Sequence[UUID]) -> li
 def expire(tables: Tables, now: Instant, limit: int) -> int:
     expired = [row for row in tables.live.values() if has_expired(row, now)][:limit]
     for row in expired:
-        progress.end_unstarted(tables, row, Event.EXPIRED, now, reason=EXPIRED)
+        progress.end_unstarted(tables, row, Occasion.EXPIRED, now, reason=EXPIRED)
     return len(expired) + waits.time_out(tables, limit, now)
 
 
@@ -790,7 +791,7 @@ def revive_one(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) 
     dead = row.execution
     if key_holder(tables, dead.tenant, dead.job, dead.unique_key) is not None:
         return Revival.KEY_HELD
-    state = target(dead.state, Event.REVIVED)
+    state = target(dead.state, Occasion.REVIVED)
     logged = replace(row, attempts=(*row.attempts, final_attempt(dead)))
     revived = back(logged, state, now, now)
     # A person wants it run, however late it is by now.

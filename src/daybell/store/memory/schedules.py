@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from daybell.core.checks import OCCURRENCES_MAX, check_batch, check_limit
 from daybell.core.execution import TERMINAL, Enqueued, Execution, State
-from daybell.core.lifecycle import Event, target
+from daybell.core.lifecycle import Occasion, target
 from daybell.core.schedule import (
     DEPENDENCIES,
     OVERLAP,
@@ -84,7 +84,7 @@ def rule_out(tables: Tables, tenant: str, tick: Tick, now: Instant) -> bool:
     if row is None or row.execution.state in {State.RUNNING, *TERMINAL}:
         return False
     tables.put(keep_waiting(row, DEPENDENCIES))
-    progress.end_unstarted(tables, row, Event.RULED_OUT, now, reason=tick.reason)
+    progress.end_unstarted(tables, row, Occasion.RULED_OUT, now, reason=tick.reason)
     return True
 
 
@@ -420,7 +420,7 @@ def release_dependents(tables: Tables, tenant: str, ids: Sequence[UUID]) -> int:
 def rule_out_dependents(tables: Tables, now: Instant, tenant: str, ids: Sequence[UUID]) -> int:
     found = still_waiting(tables, tenant, ids)
     for row in found:
-        progress.end_unstarted(tables, row, Event.RULED_OUT, now, reason=UPSTREAM_FAILED)
+        progress.end_unstarted(tables, row, Occasion.RULED_OUT, now, reason=UPSTREAM_FAILED)
     return len(found)
 
 
@@ -439,7 +439,7 @@ def released(row: Row) -> Execution:
     execution = row.execution
     if execution.gate is not None and not row.has_slot:
         return replace(execution, reason=OVERLAP if is_job_gate(execution.gate) else "gate")
-    return replace(execution, state=target(execution.state, Event.RELEASED), reason=None)
+    return replace(execution, state=target(execution.state, Occasion.RELEASED), reason=None)
 
 
 def describe_waiting(tables: Tables, execution: Execution) -> Waiting:

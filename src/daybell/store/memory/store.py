@@ -91,7 +91,7 @@ from daybell.store import admin as audit
 from daybell.store import run_driver
 from daybell.store.memory import admin, catalog, progress, queue, runs, upkeep
 from daybell.store.memory import schedules as schedules_room
-from daybell.store.memory.tables import Clock, Tables
+from daybell.store.memory.tables import Clock, Row, Tables
 from daybell.store.wakeups import Listeners, Signal, Wake
 
 StopListening = Callable[[], Awaitable[None]]
@@ -339,7 +339,14 @@ class MemoryStore:
         kinds: Sequence[str] = ("task",),
     ) -> Claim:
         with self._begin(tenant) as tables:
-            return queue.claim(tables, self._clock(), tenant, worker, lease, queues, limit, kinds)
+            return queue.claim(
+                tables, self._clock(), tenant, worker, lease, queues, limit, kinds, self._claimable
+            )
+
+    def _claimable(
+        self, tables: Tables, tenant: str, queues: Sequence[str], kinds: Sequence[str]
+    ) -> list[Row]:
+        return queue.claimable(tables, tenant, queues, kinds)
 
     async def next_due(
         self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)

@@ -27,9 +27,9 @@ from daybell.core.access import (
     extend_chain,
 )
 from daybell.core.event import Step
-from daybell.core.execution import TERMINAL, Attempt, Claimed, Execution, State, reason_in
+from daybell.core.execution import TERMINAL, AttemptRecord, Claimed, Execution, State, reason_in
 from daybell.core.job import Job, JobDefinition, Template
-from daybell.core.lifecycle import Event, target
+from daybell.core.lifecycle import Occasion, target
 from daybell.core.schedule import Schedule, TickRecord
 from daybell.core.units import Instant
 from daybell.core.worker import LeadershipRecord, Presence, Watch, Worker
@@ -159,7 +159,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     lease: UUID | None = None  # of the claim it is running under
     has_slot: bool = False  # of its gate
     needs: str | None = None  # of a node: what a worker must offer; None: what its job says
-    attempts: tuple[Attempt, ...] = ()  # the ended ones, without the final one
+    attempts: tuple[AttemptRecord, ...] = ()  # the ended ones, without the final one
 
     @property
     def key(self) -> tuple[str, UUID]:
@@ -291,7 +291,7 @@ class Tables(msgspec.Struct):
 def shown_state(execution: Execution, now: Instant) -> State:
     """The state as people see it: what waits only for its time is queued once that has come."""
     if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at <= now:
-        return target(execution.state, Event.DUE)
+        return target(execution.state, Occasion.DUE)
     return execution.state
 
 

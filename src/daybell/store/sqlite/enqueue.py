@@ -29,7 +29,7 @@ from daybell.errors import DuplicateKey, ExecutionNotFound
 from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
 from daybell.store.run_driver import is_run_over, restart_refusal
 from daybell.store.sqlite import gates, progress
-from daybell.store.sqlite.gates import LINKS, Links, Meter, end_unstarted
+from daybell.store.sqlite.gates import LINKS, ExecutionLinks, Meter, end_unstarted
 from daybell.store.sqlite.progress import (
     RUN_COLUMNS,
     RunRows,
@@ -60,7 +60,7 @@ def cancel_execution(tx: Transaction, owner: int, id: UUID) -> Cancellation:
     if state > 5:
         return Cancellation.FINISHED
     if state < 5 and not progress.has_run(tx, n):
-        end_unstarted(tx, n, Links(*links), State.CANCELLED)
+        end_unstarted(tx, n, ExecutionLinks(*links), State.CANCELLED)
         return Cancellation.CANCELLED
     tx.execute(_REQUEST, (tx.now, n))
     if worker is not None:

@@ -299,7 +299,7 @@ class JobMeter:
 DEAD: Final = STATE_CODES[State.DEAD]
 
 
-class Links(NamedTuple):
+class ExecutionLinks(NamedTuple):
     """What an execution is tied to."""
 
     tenant: int
@@ -314,7 +314,7 @@ class Links(NamedTuple):
 LINKS: Final = "tenant, gate, slot, schedule, scheduled_for, parent, node"
 
 
-def follow_up(tx: Transaction, n: int, links: Links, state: int) -> None:
+def follow_up(tx: Transaction, n: int, links: ExecutionLinks, state: int) -> None:
     """An execution has ended: its schedule and its run hear of it, and its slot is handed on."""
     if links.node is not None:
         notify_run(tx, n, links)
@@ -337,7 +337,7 @@ def skip_waiting(tx: Transaction, owner: int, id: UUID, reason: str | None) -> b
     if row is None:
         return False
     n, *links = row
-    end_unstarted(tx, n, Links(*links), State.SKIPPED, reason)
+    end_unstarted(tx, n, ExecutionLinks(*links), State.SKIPPED, reason)
     return True
 
 
@@ -352,7 +352,7 @@ SELECT id, state, result, reason,
 _DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE n = ? AND state = 7"
 
 
-def notify_run(tx: Transaction, n: int, links: Links) -> None:
+def notify_run(tx: Transaction, n: int, links: ExecutionLinks) -> None:
     """Let a run hear of the end of a node, before the operation is over."""
     assert links.parent is not None and links.node is not None, "a node has a run"
     id, state, *rest = tx.execute(_ENDED, (n,)).fetchone()
@@ -408,7 +408,7 @@ UPDATE execution
 
 
 def end_unstarted(
-    tx: Transaction, n: int, links: Links, state: State, reason: str | None = None
+    tx: Transaction, n: int, links: ExecutionLinks, state: State, reason: str | None = None
 ) -> None:
     """End what has not started."""
     tx.execute(_END_UNSTARTED, (STATE_CODES[state], tx.now, reason, n))

@@ -12,7 +12,7 @@ import msgspec
 from daybell.core.execution import State
 from daybell.core.units import Instant
 from daybell.core.workflow.progress import advance, record_ends
-from daybell.core.workflow.rules import Counts
+from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import (
     PROGRESS_BATCH,
     Advance,
@@ -49,7 +49,7 @@ from daybell.store.codec import (
     STATE_CODES,
 )
 from daybell.store.run_driver import stamp_node
-from daybell.store.sqlite.gates import LINKS, Links, follow_up, queued_room
+from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up, queued_room
 from daybell.store.sqlite.transaction import Bulk, Groups, Row, Rows, RunKey, Transaction, uuids
 from daybell.store.wakeups import Signal
 
@@ -105,7 +105,7 @@ def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
                 order=row[2],
                 state=NODE_STATES[row[3]],
                 rule=RULES[row[4]],
-                parents=Counts(row[5], row[6], row[7], row[8]),
+                parents=ParentCounts(row[5], row[6], row[7], row[8]),
                 told=row[9],
                 is_wanted=row[10] == 1,
                 group=row[12],
@@ -123,7 +123,7 @@ def _read_all(row: Row, execution: Any, edges: Edges) -> Node:
         order=row[2],
         state=NODE_STATES[row[3]],
         rule=RULES[row[4]],
-        parents=Counts(row[5], row[6], row[7], row[8]),
+        parents=ParentCounts(row[5], row[6], row[7], row[8]),
         told=row[9],
         is_wanted=row[10] == 1,
         is_map=row[11] == 1,
@@ -725,7 +725,7 @@ _LINKS: Final = f"SELECT {LINKS} FROM execution WHERE n = ?"
 
 def end_run(tx: Transaction, n: int, how: RunEnd) -> None:
     """The last node has ended, and with it the run."""
-    links = Links(*tx.execute(_LINKS, (n,)).fetchone())
+    links = ExecutionLinks(*tx.execute(_LINKS, (n,)).fetchone())
     state, outcome = STATE_CODES[how.state], OUTCOME_CODES[run_driver.OUTCOMES[how.state]]
     tx.execute(_END_RUN, (state, outcome, how.result, how.error, how.reason, tx.now, n))
     follow_up(tx, n, links, state)

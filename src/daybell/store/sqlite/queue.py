@@ -33,7 +33,7 @@ from daybell.store.sqlite import enqueue, gates
 from daybell.store.sqlite.enqueue import cancel_execution
 from daybell.store.sqlite.gates import (
     LINKS,
-    Links,
+    ExecutionLinks,
     end_unstarted,
     follow_up,
     notify_run,
@@ -469,9 +469,9 @@ def apply_one(tx: Transaction, owner: int, worker: bytes, move: Transition) -> V
         return Verdict(move.id, move.attempt, Ruling.STALE)
     n, state, attempt, lease, holder, _, cancel_requested_at, *links = row
     if (state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker):
-        if state > 5 and Links(*links).node is not None:
+        if state > 5 and ExecutionLinks(*links).node is not None:
             # It may have been made a moment ago, with others; to hear of an end twice does no harm.
-            notify_run(tx, n, Links(*links))
+            notify_run(tx, n, ExecutionLinks(*links))
         return judge_repetition(tx, row, worker, move)
     fault = checks.transition_fault(move)
     if fault is not None:
@@ -484,7 +484,7 @@ def apply_one(tx: Transaction, owner: int, worker: bytes, move: Transition) -> V
             move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
         )
     tx.execute(_END_ONE, (*end_values(tx, move), n))
-    follow_up(tx, n, Links(*links), STATE_CODES[move.target])
+    follow_up(tx, n, ExecutionLinks(*links), STATE_CODES[move.target])
     if cancel_requested_at is not None:
         return Verdict(move.id, move.attempt, Ruling.CANCELLED)
     return None
@@ -601,7 +601,7 @@ def expire(tx: Transaction, limit: int) -> int:
     expired = tx.execute(_EXPIRED, (tx.now, limit)).fetchall()
     for (n,) in expired:
         # Read one by one: the end of one may have handed its slot to the next.
-        links = Links(*tx.execute(_LINKS, (n,)).fetchone())
+        links = ExecutionLinks(*tx.execute(_LINKS, (n,)).fetchone())
         end_unstarted(tx, n, links, State.SKIPPED, EXPIRED)
     move_strays(tx, limit)
     return len(expired) + gates.time_out_waits(tx, limit)

@@ -36,7 +36,14 @@ from daybell.core.units import Instant, Seconds
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.enqueue import Creation
-from daybell.store.sqlite.gates import LINKS, Links, Meter, end_unstarted, make_gates, pause_job
+from daybell.store.sqlite.gates import (
+    LINKS,
+    ExecutionLinks,
+    Meter,
+    end_unstarted,
+    make_gates,
+    pause_job,
+)
 from daybell.store.sqlite.transaction import Row, Transaction, shown_state, uuid_or_none
 from daybell.store.wakeups import Signal
 
@@ -137,7 +144,7 @@ def skip_tick(tx: Transaction, owner: int, id: UUID, reason: str | None) -> None
     row = tx.execute(_NOT_BEGUN, (owner, id.bytes)).fetchone()
     if row is not None:
         n, *links = row
-        end_unstarted(tx, n, Links(*links), State.SKIPPED, reason)
+        end_unstarted(tx, n, ExecutionLinks(*links), State.SKIPPED, reason)
 
 
 _RECORD: Final = """

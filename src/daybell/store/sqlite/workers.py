@@ -15,7 +15,7 @@ from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Wor
 from daybell.errors import LeaseLost
 from daybell.store.codec import STATE_CODES, WORKER_STATES
 from daybell.store.sqlite import gates
-from daybell.store.sqlite.gates import LINKS, Links, follow_up
+from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up
 from daybell.store.sqlite.transaction import CLAIMED_COLUMNS, Transaction, read_claimed, uuids
 
 DEAD: Final = 3
@@ -147,7 +147,7 @@ def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) ->
         links = tx.execute(_LINKS, held).fetchall()
         count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
         for n, *row in links:
-            follow_up(tx, n, Links(*row), CANCELLED)
+            follow_up(tx, n, ExecutionLinks(*row), CANCELLED)
     return count
 
 
