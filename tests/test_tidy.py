@@ -672,7 +672,7 @@ def test_an_exception_without_need_is_noticed():
 
     unneeded = list(exceptions_without_need(a_house(**layers_with_towers)))
 
-    assert "DEEPEST: store is 1" in unneeded
+    assert "DEEPEST: errors is 1" in unneeded
     assert "NAMED_TWICE: Run" in unneeded
 
 

@@ -15,16 +15,13 @@ LONG_FILES: dict[str, str] = {
     "store/postgres/upkeep.py": "the sweeps, with their SQL",
     "store/postgres/views.py": "the reading views, with their SQL",
     "store/protocol.py": "the contract of all operations, most of it docstrings",
-    "store/sqlite/progress.py": "one transaction: the progress of runs",
 }
 
 # The deepest inheritance of layers that are over DEPTH. The target is DEPTH for all but `errors`.
 DEEPEST: dict[str, int] = {
-    "api": 4,  # request and response models
     "client": 3,  # operations that Client inherits
     "errors": 4,  # the error tree: users catch its branches
     "sdk": 3,  # tasks and workflows
-    "store": 4,  # SqliteStore
 }
 
 # Modules that import each other, also by imports in functions and for types, and the largest number
@@ -42,22 +39,14 @@ SHAPES: Final = {
 }
 # Other class names that two modules use, and why, or the names that they should get.
 NAMED_TWICE: dict[str, str] = {
-    "Attempt": "in a worker, and the record of an ended one: to be AttemptRecord",
-    "Call": "to be EnqueueCall in chaos, ThreadCall in runners, SqlCall in postgres",
     "Clock": "the engine's port to time, and the part of it that a client has",
     "Connection": "of a caller to the API, and of the store to PostgreSQL",
-    "Counts": "by state, and of a node's parents: to be ParentCounts",
     "Database": "of SQL jobs, and of the store",
-    "Decision": "to be Selection in cli, TickDecision in schedule, NodeDecision in rules",
     "Driver": "of a database connection, and of a bench: to be BenchDriver",
     "Ended": "of a dependency, and a fact of the engine: to be AttemptEnded",
-    "Event": "that is published, and in the lifecycle: to be Occasion",
     "ExecutionFilter": "the public logging filter has it, too",
-    "Fault": "in chaos, and in a file of jobs: to be FileError",
-    "Groups": "to be DeadLetterGroups in cli",
     "Line": "of a log, and to a child process: to be ChildLine",
     "Link": "a connection in chaos, and in postgres",
-    "Links": "of a workflow's nodes, and of an execution: to be ExecutionLinks",
     "Listener": "to a command's output, and to notifications",
     "LockedRun": "the same thing in both stores",
     "LogCapture": "in a worker, and in a test's context",
@@ -65,18 +54,12 @@ NAMED_TWICE: dict[str, str] = {
     "Names": "the same thing in both stores",
     "Node": "of a run, and the draft of one in the SDK, a public name",
     "Notifier": "of people, and of queues",
-    "Options": "of schedule rules, and of a chaos run: to be ChaosOptions",
     "Output": "a reference to a result, and its public form in the SDK",
     "Pace": "of streams, and of timeouts",
     "Param": "of a graph, and its public form in the SDK",
-    "Part": "four private meanings: to be MaskPart, PathPart, and a base of each store",
-    "Plan": "of a run; to be TickPlan in misfire, ApplyPlan in cli",
-    "ProcessInfo": "of the system, and of this process: to be WorkerProcess",
-    "Request": "an idempotent one, and to a thread of sqlite: to be ThreadRequest",
     "Run": "of a workflow; to be ChaosRun in chaos; public in daybell.testing",
     "RunningAttempt": "runners may not import engine; its protocol is repeated there",
     "Schedule": "as stored, and the rule as people write it, a public name",
-    "Step": "of a durable function; to be Change in cli.apply",
     "StepLedger": "runners may not import engine; its protocol is repeated there",
     "Stream": "of server-sent events, and of a command",
     "Streams": "of server-sent events, and of a child",

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from daybell.chaos.faults import Kind
-from daybell.chaos.run import Options, Summary
+from daybell.chaos.run import ChaosOptions, Summary
 from tests.chaos.places import on_postgres, on_sqlite
 
 SHOWN_MAX = 20
@@ -22,7 +22,7 @@ def say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-async def run(store: str, options: Options) -> Summary:
+async def run(store: str, options: ChaosOptions) -> Summary:
     if store == "postgres":
         return await on_postgres(options, tell=say)
     with tempfile.TemporaryDirectory(prefix="daybell-chaos-db-") as folder:
@@ -43,7 +43,7 @@ def main() -> int:
     asked = parser.parse_args()
     kinds = None if asked.only is None else [Kind(one) for one in asked.only.split(",") if one]
     seconds = asked.seconds or 60 * asked.minutes
-    options = Options(
+    options = ChaosOptions(
         seconds=seconds,
         seed=asked.seed,
         rate=asked.rate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from daybell.chaos.checker import History
-from daybell.chaos.load import Call
+from daybell.chaos.load import EnqueueCall
 from daybell.chaos.tasks import END, Effect
 from daybell.core.execution import Execution, Priority, State
 from daybell.core.ids import mint
@@ -35,8 +35,8 @@ def an_execution(id: UUID = ID, **fields) -> Execution:
 
 def a_call(
     id: UUID | None = ID, number: int = 1, *, asked_at: float = 0.0, answered_at: float = 0.1
-) -> Call:
-    call = Call(number=number, job="quick", asked_at=asked_at, id=id)
+) -> EnqueueCall:
+    call = EnqueueCall(number=number, job="quick", asked_at=asked_at, id=id)
     if id is None:
         call.failed_at = answered_at
     else:

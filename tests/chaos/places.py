@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from daybell.chaos.run import Options, Restart, Summary, Tell, chaos
+from daybell.chaos.run import ChaosOptions, Restart, Summary, Tell, chaos
 from daybell.client import Client
 from tests.postgres import Postgres
 
@@ -38,12 +38,12 @@ async def migrate(url: str) -> None:
         await client.close()
 
 
-async def on_postgres(options: Options, *, tell: Tell) -> Summary:
+async def on_postgres(options: ChaosOptions, *, tell: Tell) -> Summary:
     async with postgres() as (url, restart):
         return await chaos(url, options, restart=restart, tell=tell)
 
 
-async def on_sqlite(options: Options, folder: Path, *, tell: Tell) -> Summary:
+async def on_sqlite(options: ChaosOptions, folder: Path, *, tell: Tell) -> Summary:
     url = f"sqlite:///{folder / 'chaos.db'}"
     await migrate(url)
     return await chaos(url, options, tell=tell)

@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.chaos.load import RUNS, TURNS, WAITS
-from daybell.chaos.run import Options, Summary
+from daybell.chaos.run import ChaosOptions, Summary
 from daybell.chaos.tasks import ALONE, TICKING
 from tests.chaos.places import on_postgres, on_sqlite
 
@@ -36,7 +36,7 @@ def demand(summary: Summary) -> None:
 
 @pytest.mark.postgres
 async def test_no_execution_tick_or_node_is_lost_or_doubled_on_postgresql():
-    summary = await on_postgres(Options(seconds=12, seed=2, rate=RATE), tell=print_nothing)
+    summary = await on_postgres(ChaosOptions(seconds=12, seed=2, rate=RATE), tell=print_nothing)
 
     demand(summary)
     assert summary.faults["restart"] == summary.faults["outage"] == 1
@@ -45,7 +45,9 @@ async def test_no_execution_tick_or_node_is_lost_or_doubled_on_postgresql():
 
 
 async def test_no_execution_tick_or_node_is_lost_or_doubled_on_sqlite(tmp_path):
-    summary = await on_sqlite(Options(seconds=8, seed=3, rate=RATE), tmp_path, tell=print_nothing)
+    summary = await on_sqlite(
+        ChaosOptions(seconds=8, seed=3, rate=RATE), tmp_path, tell=print_nothing
+    )
 
     demand(summary)
     # On PostgreSQL nearly every moment is near a fault of the connections, which excuses a delay.

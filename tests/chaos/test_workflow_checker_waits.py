@@ -7,7 +7,7 @@ import json
 import pytest
 
 from daybell.chaos.checker import RULES, History, check_history
-from daybell.chaos.load import TURNS, Send, send_event
+from daybell.chaos.load import TURNS, SentEvent, send_event
 from daybell.chaos.tasks import END, EVENT, STEPS, durable_waiting
 from daybell.chaos.workflow_checker import FLOW_RULES, WAIT_RULES, count_events
 from daybell.client import Client
@@ -21,9 +21,11 @@ from tests.chaos.histories import ID, a_history, an_execution, line
 TOKENS = ["1-0", "1-1", "1-2"]
 
 
-def sends(*, answered: int = TURNS, **fields) -> list[Send]:
+def sends(*, answered: int = TURNS, **fields) -> list[SentEvent]:
     return [
-        Send(execution=ID, number=1, turn=n, answered_at=2.0 if n < answered else None, **fields)
+        SentEvent(
+            execution=ID, number=1, turn=n, answered_at=2.0 if n < answered else None, **fields
+        )
         for n in range(TURNS)
     ]
 
@@ -128,7 +130,7 @@ class Hasty(SystemClock):
 
 async def test_an_event_is_sent_until_that_is_answered_and_is_the_same_each_time():
     async with Losing("memory://") as client:
-        one = Send(execution=mint(), number=1, turn=0)
+        one = SentEvent(execution=mint(), number=1, turn=0)
         await send_event(client, one, after=0.0, clock=Hasty())
         (event,) = (await client.events()).items
 

@@ -11,7 +11,7 @@ from daybell.core.execution import PENDING, TERMINAL, Claimed, Outcome, Priority
 from daybell.core.ids import mint
 from daybell.core.lifecycle import (
     TRANSITIONS,
-    Event,
+    Occasion,
     Transition,
     after_cancel,
     after_expiry,
@@ -84,11 +84,11 @@ def test_every_state_can_come_to_an_end(state):
 def test_what_is_over_has_no_way_out_but_from_dead_to_revived():
     ways_out = [(source, event) for source, event in TRANSITIONS if source in TERMINAL]
 
-    assert ways_out == [(State.DEAD, Event.REVIVED)]
+    assert ways_out == [(State.DEAD, Occasion.REVIVED)]
 
 
 def test_only_what_is_queued_can_be_claimed():
-    claims = {source for source, event in TRANSITIONS if event is Event.CLAIMED}
+    claims = {source for source, event in TRANSITIONS if event is Occasion.CLAIMED}
 
     assert claims == {State.QUEUED}
     assert {source for (source, _), end in TRANSITIONS.items() if end is State.RUNNING} == claims
@@ -96,16 +96,16 @@ def test_only_what_is_queued_can_be_claimed():
 
 @pytest.mark.parametrize("state", sorted(set(State) - TERMINAL))
 def test_whatever_is_not_over_can_be_cancelled(state):
-    assert target(state, Event.CANCELLED) is State.CANCELLED
+    assert target(state, Occasion.CANCELLED) is State.CANCELLED
 
 
-@pytest.mark.parametrize("event", list(Event))
+@pytest.mark.parametrize("event", list(Occasion))
 def test_every_event_happens_somewhere(event):
     assert any(known is event for _, known in TRANSITIONS)
 
 
 @pytest.mark.parametrize("source", list(State))
-@pytest.mark.parametrize("event", list(Event))
+@pytest.mark.parametrize("event", list(Occasion))
 def test_what_is_not_in_the_table_is_illegal(source, event):
     if (source, event) in TRANSITIONS:
         assert target(source, event) is TRANSITIONS[source, event]
@@ -266,13 +266,13 @@ HAPPENINGS = {
     "revival": None,
 }
 EVENTS = {
-    State.SUCCEEDED: Event.SUCCEEDED,
-    State.RETRYING: Event.RETRYING,
-    State.DEAD: Event.EXHAUSTED,
-    State.SCHEDULED: Event.SNOOZED,
-    State.QUEUED: Event.HANDED_BACK,
-    State.CANCELLED: Event.CANCELLED,
-    State.SKIPPED: Event.EXPIRED,
+    State.SUCCEEDED: Occasion.SUCCEEDED,
+    State.RETRYING: Occasion.RETRYING,
+    State.DEAD: Occasion.EXHAUSTED,
+    State.SCHEDULED: Occasion.SNOOZED,
+    State.QUEUED: Occasion.HANDED_BACK,
+    State.CANCELLED: Occasion.CANCELLED,
+    State.SKIPPED: Occasion.EXPIRED,
 }
 
 
@@ -284,12 +284,12 @@ def step(state, claimed, happening, policy, max_crashes):
         raised = msgspec.structs.replace(
             claimed, attempt=claimed.attempt + 1, failures=0, crashes=0
         )
-        return target(state, Event.REVIVED), raised
+        return target(state, Occasion.REVIVED), raised
     if state in TERMINAL:
         return state, claimed
     if state is not State.QUEUED:
-        state = target(state, Event.DUE)
-    state = target(state, Event.CLAIMED)
+        state = target(state, Occasion.DUE)
+    state = target(state, Occasion.CLAIMED)
     move = HAPPENINGS[happening](claimed, policy, max_crashes)
     end = target(state, EVENTS[move.target])
     assert end is move.target

@@ -15,8 +15,8 @@ from daybell.runners import command_processes as commands_module
 from daybell.runners import command_processes as program_module
 from daybell.runners import process_tree
 from daybell.runners.process_tree import (
-    ProcessInfo,
     ProcessTree,
+    SystemProcess,
     read_process,
     send_signal,
     take_snapshot,
@@ -277,15 +277,15 @@ def test_a_number_that_another_process_has_taken_is_not_signalled():
     send_signal([reused], signal.SIGKILL)  # or this test has never ended
 
 
-def sight_of(*processes: ProcessInfo, **marks: str) -> process_tree.ProcessSnapshot:
+def sight_of(*processes: SystemProcess, **marks: str) -> process_tree.ProcessSnapshot:
     return process_tree.ProcessSnapshot(
         processes, {int(pid[1:]): mark for pid, mark in marks.items()}
     )
 
 
-def a_process(pid: int, parent: int = 1, **fields) -> ProcessInfo:
+def a_process(pid: int, parent: int = 1, **fields) -> SystemProcess:
     fields = {"group": pid, "session": pid, "start": 100, "is_dead": False} | fields
-    return ProcessInfo(pid=pid, parent=parent, **fields)
+    return SystemProcess(pid=pid, parent=parent, **fields)
 
 
 ROOT = a_process(10)

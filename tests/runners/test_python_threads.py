@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from daybell.runners.python import Call, Interrupted, Threads
+from daybell.runners.python import Interrupted, ThreadCall, Threads
 from tests.engine.virtual import until
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
@@ -276,7 +276,7 @@ async def test_an_interruption_never_hits_the_next_function():
 
 
 async def test_an_interruption_that_comes_after_the_end_does_nothing():
-    call = Call(lambda: 5)
+    call = ThreadCall(lambda: 5)
     await asyncio.to_thread(call.run)
     call.interrupt()
     await call.wait()
@@ -289,7 +289,7 @@ def test_a_loop_that_is_closed_is_no_reason_for_a_thread_to_die():
 
     async def leave():
         asyncio.get_running_loop().create_future()
-        call = Call(busy)
+        call = ThreadCall(busy)
         threads._submit(call)
         await until(busy.is_running.is_set, within=60)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from daybell.core.execution import PENDING, TERMINAL, Revival, State
 from daybell.core.workflow.graph import Graph
-from daybell.core.workflow.rules import Counts, Decision, decide
+from daybell.core.workflow.rules import NodeDecision, ParentCounts, decide
 from daybell.core.workflow.run import NodeState, node_name
 from tests.core.workflow.graph_strategies import Story
 from tests.core.workflow.graphs import Reference
@@ -160,7 +160,7 @@ class FlowChecker(Checker):
         if graph.fail_fast and any(one.state is State.DEAD for one in self._executions(run)):
             return f"{label} is started in a run that fails fast, and another has failed"
         decision = decide(node.rule, states.counts(node.name))
-        if states.counts(node.name).total and decision is not Decision.RUN:
+        if states.counts(node.name).total and decision is not NodeDecision.RUN:
             return f"{label} is started, and its rule says {decision}"
         running = [one for one in self._executions(run) if one.state not in TERMINAL]
         if graph.max_running is not None and len(running) > graph.max_running:
@@ -280,11 +280,11 @@ class States:
             assert row.node is not None
             self._rows.setdefault(node_name(row.node), []).append(row)
 
-    def counts(self, name: str) -> Counts:
+    def counts(self, name: str) -> ParentCounts:
         """How the parents of a node have ended."""
         parents = self._parents.get(name, [])
         fates = [self._fate(parent, when) for parent, when in parents]
-        return Counts(
+        return ParentCounts(
             len(parents), *(fates.count(one) for one in ("succeeded", "failed", "skipped"))
         )
 
@@ -305,12 +305,12 @@ class States:
         rows, node = self._rows.get(name, []), self._graph.by_name[name]
         counts = self.counts(name)
         if not rows:
-            match decide(node.rule, counts) if counts.total else Decision.RUN:
-                case Decision.SKIP:
+            match decide(node.rule, counts) if counts.total else NodeDecision.RUN:
+                case NodeDecision.SKIP:
                     return "skipped"
-                case Decision.FAIL:
+                case NodeDecision.FAIL:
                     return "failed"
-                case Decision.RUN if node.map is not None:
+                case NodeDecision.RUN if node.map is not None:
                     return self._without_items(node.map)
                 case _:
                     return None

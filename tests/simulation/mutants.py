@@ -119,11 +119,11 @@ MUTANTS: Final = (
         (
             (
                 "store/sqlite/connection.py",
-                '            retry_while_busy(lambda: self._connection.execute("COMMIT"))\n',
+                '            retry_while_busy(lambda: session.connection.execute("COMMIT"))\n',
                 "            try:\n"
-                '                retry_while_busy(lambda: self._connection.execute("COMMIT"))\n'
+                '                retry_while_busy(lambda: session.connection.execute("COMMIT"))\n'
                 "            except sqlite3.Error:\n"
-                "                self._roll_back()\n",
+                "                session.roll_back()\n",
             ),
         ),
     ),

@@ -24,10 +24,19 @@ from daybell.core.worker import WorkerState
 from daybell.store.codec import DECISIONS, OUTCOMES, STATES, WORKER_STATES
 from daybell.store.memory import MemoryStore
 from daybell.store.memory.tables import Row
-from daybell.store.sqlite.connection import Operation, Reader, Request, Writer, set_results
+from daybell.store.sqlite.connection import (
+    ConnectionThread,
+    Operation,
+    Reader,
+    Session,
+    ThreadRequest,
+    Writer,
+    set_results,
+)
 from daybell.store.sqlite.progress import take_pending_runs
 from daybell.store.sqlite.schedules import SCHEDULE_SQL
-from daybell.store.sqlite.store import SqliteStore, apply_migrations
+from daybell.store.sqlite.store import SqliteStore
+from daybell.store.sqlite.upkeep import apply_migrations
 
 TENANT = "default"
 Clock = Callable[[], float]
@@ -303,28 +312,21 @@ def _id(value: bytes | None) -> UUID | None:
     return None if value is None else UUID(bytes=value)
 
 
-class OnTheSpot:
-    """In place of a thread: what is asked for is done and answered before the asker waits."""
-
-    _serve: Callable[[list[Request]], list[Any]]
-
-    def take(self, connection: Connection) -> None:
-        self._connection = connection
+class SpotThread(ConnectionThread):
+    """In place of a thread: an operation is done and answered before its caller waits."""
 
     def _send(
         self, operation: Operation[Any] | None, is_alone: bool = False
     ) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()
-        set_results(self._serve([Request(operation, future, is_alone)]))
+        set_results(self._server.serve([ThreadRequest(operation, future, is_alone)]))
         return future
 
 
-class SpotWriter(OnTheSpot, Writer):
-    """The writer, at once."""
-
-
-class SpotReader(OnTheSpot, Reader):
-    """The reader, at once."""
+def spot_session(connection: Connection, clock: Clock) -> Session:
+    session = Session("", clock)
+    session.connection = connection
+    return session
 
 
 class SpotStore(SqliteStore):
@@ -332,17 +334,16 @@ class SpotStore(SqliteStore):
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         super().__init__("simulated.db", clock=clock)
-        self._writer = SpotWriter("", clock, self._give, take_pending_runs)
-        self._reader = SpotReader("", clock)
-        self._writer.take(connection)
-        self._reader.take(connection)
+        session = spot_session(connection, clock)
+        self.db.writer = SpotThread(Writer(session, self._give, take_pending_runs))
+        self.db.reader = SpotThread(Reader(spot_session(connection, clock)))
 
     async def open(self) -> None:
         pass
 
     async def health(self) -> Health:
         """What there is to say without a file."""
-        return await self._read(
+        return await self.db.read(
             lambda tx: Health(product="sqlite", now=tx.now, schema=0, checks=())
         )
 

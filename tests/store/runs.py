@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import State
-from daybell.core.workflow.rules import Counts, Rule
+from daybell.core.workflow.rules import ParentCounts, Rule
 from daybell.core.workflow.run import ORDER_STEP, NewNode, Node, NodeState, Plan, RunDetail, Spec
 from daybell.store.protocol import Store
 from tests.builders import (
@@ -52,7 +52,7 @@ def a_plan(
             order=place * ORDER_STEP,
             state=NodeState.WAITING if parents[name] else NodeState.READY,
             rule=Rule(rules.get(name, "all_success")),
-            parents=Counts(parents[name]),
+            parents=ParentCounts(parents[name]),
             edges=tuple((child, when.get((name, child))) for child in graph.get(name, ())),
             is_wanted=True,
             is_map=spec.map is not None,

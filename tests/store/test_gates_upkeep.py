@@ -190,7 +190,7 @@ async def gate_names(store):
     if isinstance(store, MemoryStore):
         return [name for _, name in store._tables.gates]
     if isinstance(store, SqliteStore):
-        rows = await store._read(lambda tx: tx.execute("SELECT name FROM gate").fetchall())
+        rows = await store.db.read(lambda tx: tx.execute("SELECT name FROM gate").fetchall())
         return [name for (name,) in rows]
     async with store.db.link() as link:
         return [row["key"] for row in await link.fetch("SELECT key FROM daybell.gate")]
@@ -215,7 +215,7 @@ async def miscount(store, gate, holders):
         pytest.skip("this store counts every time")
     if isinstance(store, SqliteStore):
         values = holders, gate
-        await store._write(
+        await store.db.write(
             lambda tx: tx.execute("UPDATE gate SET holders = ? WHERE name = ?", values)
         )
         return

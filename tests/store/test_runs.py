@@ -13,7 +13,7 @@ import pytest
 from daybell.client import Client
 from daybell.core.execution import TERMINAL, Cancellation, Failure, Outcome, Priority, State
 from daybell.core.views import ExecutionFilter
-from daybell.core.workflow.rules import Counts
+from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import Spec
 from daybell.errors import InvalidWorkflow
 from tests.builders import TENANT, apply, claim, death, look, registered, retry, success
@@ -374,7 +374,7 @@ async def test_nodes_that_end_together_are_kept_whole(store, failing):
     assert set(NAMES) < found.keys()
     for name in NAMES:
         node = found[name].node
-        assert (node.parents, node.told) == (Counts(1, 1), int(name not in LEAVES))
+        assert (node.parents, node.told) == (ParentCounts(1, 1), int(name not in LEAVES))
         assert found[name].state is (State.DEAD if name in failing else State.SUCCEEDED)
         assert node.execution == executions[name]
         assert node.started_at is not None and node.finished_at is not None

@@ -462,7 +462,7 @@ async def test_those_whose_gate_is_taken_are_skipped_and_the_others_fire(store, 
 
     seen = [await shown(store, one) for one in crowd.schedules]
     assert [(one.fired, one.skipped) for one in seen] == [(1, 1)] * 2 + [(1, 0)] * 3
-    found = [await look(store, one.ticks[0].execution.id) for one in firings]
+    found = [await look(store, id) for id in Crowd(crowd.schedules, firings).ids]
     assert [one.state for one in found] == [State.SKIPPED] * 2 + [State.QUEUED] * 3
     assert await store.recount_gates() == []
 

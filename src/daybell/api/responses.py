@@ -305,9 +305,10 @@ class Moment(BaseModel):
     until: Time | None = Field(None, description="Of a sleep or a wait.")
 
 
-class ExecutionDetail(Execution):
+class ExecutionDetail(LastExecution):
     """An execution with its ended attempts, and what happened to it, oldest first."""
 
+    job_id: Id
     attempts: list[Attempt]
     timeline: list[Moment]
     workflow: WorkflowRun | None = Field(description="Of a workflow's run: its nodes.")
@@ -507,8 +508,8 @@ class ListedVersion(JobVersion):
     changes: list[FieldChange]
 
 
-class Job(JobVersion):
-    """A job with what it does now."""
+class JobState(BaseModel):
+    """The fields of a job that change while it runs."""
 
     status: JobStatus
     progress: float | None
@@ -521,14 +522,18 @@ class Job(JobVersion):
     )
 
 
-class NewJobAnswer(Job):
+class Job(JobState, JobVersion):
+    """A job with what it does now."""
+
+
+class NewJobAnswer(JobState, JobVersion):
     """A job that was created, and the execution of one that runs once, now."""
 
     execution_id: Id | None = None
     warnings: list[str] = []
 
 
-class ChangedJob(Job):
+class ChangedJob(JobState, JobVersion):
     """A job that was changed."""
 
     warnings: list[str] = []

@@ -95,10 +95,13 @@ from daybell.errors import UsageError
 # what is wrong.
 
 
-class Shown(BaseModel):
-    """What the document shows of an object: there are no other fields."""
+CLOSED: Final = ConfigDict(extra="forbid")
 
-    model_config = ConfigDict(extra="forbid")
+
+class Shown(BaseModel):
+    """An object in the document, without other fields."""
+
+    model_config = CLOSED
 
 
 class SecretReference(Shown):
@@ -120,8 +123,10 @@ Words = str | SecretReference | Joined
 W = TypeVar("W")  # what may stand for a text: more in a workflow than elsewhere
 
 
-class CommandOf(Shown, Generic[W]):
+class CommandOf(BaseModel, Generic[W]):
     """A program to run."""
+
+    model_config = CLOSED
 
     run: Annotated[str, Field(min_length=1, max_length=COMMAND_CHARS_MAX)] | list[W] = Field(
         description="A line, which is split into words as a shell would and run without one; or"
@@ -145,8 +150,10 @@ class CommandOf(Shown, Generic[W]):
     )
 
 
-class HttpRequestOf(Shown, Generic[W]):
+class HttpRequestOf(BaseModel, Generic[W]):
     """A request to send."""
+
+    model_config = CLOSED
 
     url: W = Field(description="Where to.", examples=["https://example.org/hook"])
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = Field(
@@ -178,8 +185,10 @@ class Statement(Shown):
     )
 
 
-class MessageOf(Shown, Generic[W]):
+class MessageOf(BaseModel, Generic[W]):
     """A message to people."""
+
+    model_config = CLOSED
 
     to: W | list[W] = Field(
         description="Addresses as apprise writes them: `mailto://…`, `slack://…`, `json://…`. They"
@@ -258,47 +267,6 @@ def with_field_path(field: str | None, kind: str) -> str:
         if begin == kind or (kind == "command" and begin in OF_COMMAND)
         else (f"{kind}.{field}")
     )
-
-
-class KindFields(Body):
-    """What a job runs: one of task, command, http, sql, notify and template, and what goes with
-    it.
-    """
-
-    # Whether a line is part of a command of which the rest is known elsewhere.
-    has_parts: ClassVar[bool] = False
-
-    task: Text | None = None
-    # Before the command, which is read with them.
-    shell: bool | None = None
-    env: Annotated[dict[str, Any], AfterValidator(_env), Described(dict[str, Words])] | None = None
-    command: Annotated[Any, Described(str | list[Words] | Command | None)] = None
-    http: Annotated[Any, AfterValidator(_of_kind("http")), Described(str | HttpRequest | None)] = (
-        None
-    )
-    sql: Annotated[Any, AfterValidator(_of_kind("sql")), Described(Statement | None)] = None
-    notify: Annotated[Any, AfterValidator(_of_kind("notify")), Described(Message | None)] = None
-    template: (
-        Annotated[
-            Text,
-            checked_by(lambda value: check_name(value, what="template")),
-            Field(max_length=NAME_CHARS_MAX),
-        ]
-        | None
-    ) = None
-    parameters: dict[str, Any] | None = None
-    made_from: Annotated[dict[str, Any], checked_by(read_made_from), Described(MadeFrom)] | None = (
-        None
-    )
-
-    @field_validator("command")
-    @classmethod
-    def _check_command(cls, value: Any, info: ValidationInfo) -> Any:
-        """A command with its shell: what cannot be split may be fine for that."""
-        if value is not None and not (cls.has_parts and isinstance(value, str | list)):
-            beside = {name: info.data.get(name) for name in OF_COMMAND}
-            _read("command", {"command": value, **beside})
-        return cast("Any", value)
 
 
 # What requests may say of a workflow, for the OpenAPI document. `core/workflow/graph.py` reads
@@ -532,11 +500,38 @@ Dst = Annotated[
 Overlap = Literal["skip", "queue", "queue_all", "replace", "allow"]
 
 
-class JobFields(KindFields):
-    """What may be said of a job, and changed."""
+class JobFields(BaseModel):
+    """The fields of a job: first its kind, which is one of task, command, http, sql, notify,
+    template and workflow, then its options.
+    """
 
     model_config = ConfigDict(json_schema_extra=describe_job)
 
+    # True if a line is a part of a command, of which the rest is in the stored job.
+    has_parts: ClassVar[bool] = False
+
+    task: Text | None = None
+    # Before the command, which is read with them.
+    shell: bool | None = None
+    env: Annotated[dict[str, Any], AfterValidator(_env), Described(dict[str, Words])] | None = None
+    command: Annotated[Any, Described(str | list[Words] | Command | None)] = None
+    http: Annotated[Any, AfterValidator(_of_kind("http")), Described(str | HttpRequest | None)] = (
+        None
+    )
+    sql: Annotated[Any, AfterValidator(_of_kind("sql")), Described(Statement | None)] = None
+    notify: Annotated[Any, AfterValidator(_of_kind("notify")), Described(Message | None)] = None
+    template: (
+        Annotated[
+            Text,
+            checked_by(lambda value: check_name(value, what="template")),
+            Field(max_length=NAME_CHARS_MAX),
+        ]
+        | None
+    ) = None
+    parameters: dict[str, Any] | None = None
+    made_from: Annotated[dict[str, Any], checked_by(read_made_from), Described(MadeFrom)] | None = (
+        None
+    )
     # Read by the client alone: large ones take their time.
     workflow: Annotated[Any, Described(Workflow | None)] = None
 
@@ -593,6 +588,15 @@ class JobFields(KindFields):
         "notifications": "telling somebody how it went",
     }
 
+    @field_validator("command")
+    @classmethod
+    def _check_command(cls, value: Any, info: ValidationInfo) -> Any:
+        """A command with its shell: what cannot be split may be fine for that."""
+        if value is not None and not (cls.has_parts and isinstance(value, str | list)):
+            beside = {name: info.data.get(name) for name in OF_COMMAND}
+            _read("command", {"command": value, **beside})
+        return cast("Any", value)
+
     def options(self) -> dict[str, Any]:
         """What was said, as the client takes it."""
         return {
@@ -602,7 +606,7 @@ class JobFields(KindFields):
         }
 
 
-class NewJob(JobFields):
+class NewJob(JobFields, Body):
     """A job to be created."""
 
     name: Name
@@ -623,7 +627,7 @@ class NewJob(JobFields):
         return {name: value for name, value in super().options().items() if value is not None}
 
 
-class DeclaredJob(JobFields):
+class DeclaredJob(JobFields, Body):
     """All that a job is. Without a schedule it never runs by itself."""
 
     name: Annotated[Name, Field(description="As in the address, if it is said.")] | None = None
@@ -633,7 +637,7 @@ class DeclaredJob(JobFields):
         require_choice(given)
 
 
-class JobChange(JobFields):
+class JobChange(JobFields, Body):
     """What is to change about a job. What is not named stays; null is back to the default."""
 
     has_parts: ClassVar[bool] = True
@@ -653,8 +657,8 @@ class JobChange(JobFields):
                     )
 
 
-class Trigger(Body):
-    """How one execution differs from what its job says."""
+class ExecutionOptions(BaseModel):
+    """Options of one execution, in place of those of its job."""
 
     args: Args | None = None
     delay: Delay | None = None
@@ -668,7 +672,11 @@ class Trigger(Body):
     force: Annotated[bool, Field(description="Whatever the job's overlap rule says.")] = False
 
 
-class Item(Trigger):
+class Trigger(ExecutionOptions, Body):
+    """How one execution differs from what its job says."""
+
+
+class Item(ExecutionOptions, Body):
     """One execution of a bulk enqueue."""
 
     job: Annotated[str, Field(description="The name of its job.")]
@@ -711,9 +719,10 @@ class Force(Body):
     force: bool = False
 
 
-class Again(Force):
+class Again(Body):
     """The same, and of a workflow's run with which node to begin."""
 
+    force: bool = False
     from_: Annotated[Text, Field(max_length=LABEL_MAX)] | None = Field(
         None, alias="from", examples=["load"]
     )
@@ -724,26 +733,8 @@ SweepCursor = Annotated[
 ]
 
 
-class Selection(Body):
-    """Which executions: ids, or a filter. A filter that is empty means all that there are.
-
-    With a filter by content, one request reads a bounded number of executions. If there are more,
-    the answer has a `next_cursor`: send the same request again with it as `cursor`.
-    """
-
-    ids: Annotated[list[Id], Field(min_length=1, max_length=IDS_MAX)] | None = None
-    filter: ExecutionFilter | None = None
-    cursor: SweepCursor | None = None
-
-
-class Retrial(Selection):
-    """The same for a retry."""
-
-    force: bool = False
-
-
-class LetterFilter(Body):
-    """Which dead letters; what is left out does not restrict."""
+class FilterFields(BaseModel):
+    """Conditions that executions and dead letters are selected by."""
 
     job_id: Annotated[Text, Field(description="A job's id or name.")] | None = None
     job: Annotated[Text, Field(description="The same.")] | None = None
@@ -798,11 +789,37 @@ class LetterFilter(Body):
         return {**rest, "args": {**said.get("args", {}), **args}}
 
 
-class ExecutionFilter(LetterFilter):
+class LetterFilter(FilterFields, Body):
+    """Which dead letters; what is left out does not restrict."""
+
+
+class ExecutionFilter(FilterFields, Body):
     """Which executions; what is left out does not restrict."""
 
     status: StatusWord | list[StatusWord] | None = None
     workflow_id: Id | None = None
+
+
+class SelectionFields(BaseModel):
+    """The executions that an operation is for."""
+
+    ids: Annotated[list[Id], Field(min_length=1, max_length=IDS_MAX)] | None = None
+    filter: ExecutionFilter | None = None
+    cursor: SweepCursor | None = None
+
+
+class Selection(SelectionFields, Body):
+    """Which executions: ids, or a filter. A filter that is empty means all that there are.
+
+    With a filter by content, one request reads a bounded number of executions. If there are more,
+    the answer has a `next_cursor`: send the same request again with it as `cursor`.
+    """
+
+
+class Retrial(SelectionFields, Body):
+    """The same for a retry."""
+
+    force: bool = False
 
 
 class LetterSelection(Body):
@@ -816,7 +833,7 @@ class LetterSelection(Body):
 Quota = Annotated[int, Field(ge=0, le=QUOTA_MAX, description="null: no limit")]
 
 
-class QuotaFields(Body):
+class QuotaFields(BaseModel):
     """How much a tenant may use."""
 
     jobs: Quota | None = None
@@ -825,13 +842,13 @@ class QuotaFields(Body):
     running: Quota | None = None
 
 
-class NewTenant(QuotaFields):
+class NewTenant(QuotaFields, Body):
     """A tenant to be created."""
 
     name: TenantName
 
 
-class TenantChange(QuotaFields):
+class TenantChange(QuotaFields, Body):
     """What is to change about a tenant. What is not named stays; null is no limit."""
 
 
@@ -908,7 +925,7 @@ class TemplateParameter(Shown):
     maximum: float | None = Field(None, description="Of a number; of a text or a list: its size.")
 
 
-class TemplateFields(Body):
+class TemplateFields(BaseModel):
     """What a template says."""
 
     description: (
@@ -944,13 +961,13 @@ class TemplateFields(Body):
         return self.model_dump(exclude_none=True)
 
 
-class NewTemplate(TemplateFields):
+class NewTemplate(TemplateFields, Body):
     """A template to be created."""
 
     name: TemplateName
 
 
-class DeclaredTemplate(TemplateFields):
+class DeclaredTemplate(TemplateFields, Body):
     """All that a template is."""
 
     name: TemplateName | None = None

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.chaos.fleet import FLEET, FleetEvent
-from daybell.chaos.load import Call, Cancel, Send, Submission
+from daybell.chaos.load import Cancel, EnqueueCall, SentEvent, Submission
 from daybell.chaos.tasks import END, ENDS, EXIT, NO_NUMBER, START, Effect
 from daybell.chaos.tasks import alone as alone_task
 from daybell.chaos.workflows import FlowRun, lineage
@@ -128,7 +128,7 @@ class Violation(msgspec.Struct, frozen=True):
 class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All that is known about a run."""
 
-    calls: Sequence[Call]
+    calls: Sequence[EnqueueCall]
     cancels: Sequence[Cancel]
     effects: Sequence[Effect]  # in order of time
     executions: Mapping[UUID, Execution]
@@ -136,7 +136,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     courses: Sequence[ScheduleHistory] = ()  # of schedules
     runs: Mapping[UUID, FlowRun] = {}  # of workflows
     steps: Mapping[UUID, Sequence[Step]] = {}  # of durable functions
-    sends: Sequence[Send] = ()  # of events that some of these wait for
+    sends: Sequence[SentEvent] = ()  # of events that some of these wait for
     submissions: Sequence[Submission] = ()  # of bulks that were sent several times
     doubled: Sequence[UUID] = ()  # executions that the store has more than once
     workers: Sequence[Worker] = ()  # all that were registered, also those that are dead

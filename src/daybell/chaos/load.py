@@ -44,7 +44,7 @@ PAUSE_SECONDS: Final = 0.2  # between two tries
 TRIES_MAX: Final = 300
 
 
-class Send(msgspec.Struct, kw_only=True):
+class SentEvent(msgspec.Struct, kw_only=True):
     """One event, and whether it was acknowledged."""
 
     execution: UUID  # that is to take it
@@ -66,7 +66,7 @@ class Send(msgspec.Struct, kw_only=True):
         return read_event(EVENT, {"number": self.number, "note": self.token})
 
 
-async def send_event(client: Client, one: Send, *, after: Seconds, clock: Clock) -> None:
+async def send_event(client: Client, one: SentEvent, *, after: Seconds, clock: Clock) -> None:
     """Send it until that is answered, and note when it was."""
     event = one.event()
     await clock.sleep(after)
@@ -200,7 +200,7 @@ AGAIN_SECONDS: Final = 0.5  # by then a bulk is sent for the third time: some of
 RUNS: Final = 0.01  # of workflows, for each enqueue: their nodes are a tenth of the load, or more
 
 
-class Call(msgspec.Struct, kw_only=True):
+class EnqueueCall(msgspec.Struct, kw_only=True):
     """One enqueue, and its answer."""
 
     number: int  # of a workflow, which is not told any, it is NO_NUMBER
@@ -236,9 +236,9 @@ class Load:
         self._bulk_dice = Random(f"bulks {seed}")
         self._clock = clock
         self._flying: set[asyncio.Task[None]] = set()
-        self.calls: list[Call] = []
+        self.calls: list[EnqueueCall] = []
         self.cancels: list[Cancel] = []
-        self.sends: list[Send] = []
+        self.sends: list[SentEvent] = []
         self.submissions: list[Submission] = []
         self._exits = 0
         self.left_out = 0
@@ -334,7 +334,7 @@ class Load:
         id = await self._call(job, {"number": number}, tries=TRIES_MAX, unique_key=key)
         if id is None:
             return
-        sends = [Send(execution=id, number=number, turn=turn) for turn in range(TURNS)]
+        sends = [SentEvent(execution=id, number=number, turn=turn) for turn in range(TURNS)]
         self.sends += sends
         await asyncio.gather(
             *(
@@ -358,7 +358,9 @@ class Load:
 
     async def _send(self, one: Submission, turn: int, after: list[Seconds]) -> None:
         asked_at = self._clock.monotonic()
-        calls = [Call(number=number, job=one.job, asked_at=asked_at) for number in one.numbers]
+        calls = [
+            EnqueueCall(number=number, job=one.job, asked_at=asked_at) for number in one.numbers
+        ]
         self.calls += calls
         await self._submitter.send(one, turn=turn, after=after)
         for answer in one.answers[:1]:
@@ -377,7 +379,7 @@ class Load:
     async def _call(
         self, job: str, args: dict[str, Any], *, tries: int = 1, **options: Any
     ) -> UUID | None:
-        call = Call(
+        call = EnqueueCall(
             number=args.get("number", NO_NUMBER),
             job=job,
             asked_at=self._clock.monotonic(),

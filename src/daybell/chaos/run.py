@@ -249,7 +249,7 @@ Restart = Callable[[], Awaitable[None]]
 Tell = Callable[[str], None]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ChaosOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is like."""
 
     seconds: Seconds = 60.0
@@ -264,7 +264,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def chaos(
-    url: str, options: Options, *, restart: Restart | None = None, tell: Tell = lambda _: None
+    url: str, options: ChaosOptions, *, restart: Restart | None = None, tell: Tell = lambda _: None
 ) -> Summary:
     """Make a run on a store, in a tenant of its own. `restart` crashes the database server and
     brings it back. Cancelled, it ends its processes and takes back what it has enqueued.
@@ -285,7 +285,7 @@ async def chaos(
             if url.startswith("postgres") and can_stand_before(url):
                 proxy = await stack.enter_async_context(Proxy(url, clock=SystemClock()))
                 await proxy.open(*ROLES, LOAD)
-            run = Run(owner.for_tenant(TENANT), url, options, folder, proxy, restart, tell)
+            run = ChaosRun(owner.for_tenant(TENANT), url, options, folder, proxy, restart, tell)
             stack.callback(run.fleet.kill_all)
             summary = await run.run()
         is_wanted = not summary.is_ok
@@ -330,14 +330,14 @@ async def _clear(client: Client) -> None:
         await client.delete_job(job, force=True)
 
 
-class Run:
+class ChaosRun:
     """What a run consists of."""
 
     def __init__(
         self,
         client: Client,
         url: str,
-        options: Options,
+        options: ChaosOptions,
         folder: Path,
         proxy: Proxy | None,
         restart: Restart | None,

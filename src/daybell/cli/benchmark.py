@@ -19,7 +19,7 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.engine.events import Ended
 from daybell.engine.loop import Clock, SystemClock
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.errors import Conflict, SchemaError
+from daybell.errors import Conflict, DaybellError, SchemaError
 from daybell.sdk.app import App
 from daybell.settings import Settings, masked_url
 
@@ -29,7 +29,7 @@ JOB: Final = "daybell-bench"
 NO_ARGUMENTS: Final[dict[str, Any]] = {}
 
 
-class LeftoverWork(Conflict):
+class LeftoverWork(DaybellError):
     """The store holds what another measurement has enqueued."""
 
 

@@ -19,7 +19,7 @@ from daybell.core.event import NewEvent, NodeWait
 from daybell.core.execution import (
     PENDING,
     TERMINAL,
-    Attempt,
+    AttemptRecord,
     AttemptSpan,
     Enqueued,
     Execution,
@@ -162,7 +162,7 @@ async def run(client: ClientContext, id: Id) -> WorkflowRun | None:
 
 
 async def run_of(
-    client: ClientContext, execution: Execution, attempts: Iterable[Attempt] = ()
+    client: ClientContext, execution: Execution, attempts: Iterable[AttemptRecord] = ()
 ) -> WorkflowRun | None:
     """The same for one that was looked up; with its attempts, if nodes are to say since when
     they could have been started.

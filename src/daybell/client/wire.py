@@ -22,7 +22,7 @@ from daybell.core.access import AuditCheck, AuditEntry, Key, Scope, Secret, Tena
 from daybell.core.event import Event, NodeWait, Step, StepKind
 from daybell.core.execution import (
     TERMINAL,
-    Attempt,
+    AttemptRecord,
     AttemptSpan,
     Execution,
     ExecutionDetail,
@@ -305,7 +305,7 @@ def reason(of: Reason) -> dict[str, Any]:
     }
 
 
-def attempt(of: Attempt) -> dict[str, Any]:
+def attempt(of: AttemptRecord) -> dict[str, Any]:
     """One ended try."""
     return {
         "attempt": of.attempt,
@@ -501,7 +501,7 @@ def _wake_at(step: Step) -> float:
     return step.wake_at or 0.0
 
 
-def attempt_outcome(attempt: Attempt, steps: Sequence[Step]) -> str:
+def attempt_outcome(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
     """How an attempt ended, as people see it. One of a durable function may have been given back
     by its own wish: the steps that were open when it ended say so.
     """

@@ -191,7 +191,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     parent: UUID | None = None
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One ended try."""
 
     attempt: int
@@ -257,7 +257,7 @@ class ExecutionDetail(msgspec.Struct, frozen=True, kw_only=True):
     """An execution with the attempts that have ended, oldest first; the final one included."""
 
     execution: Execution
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRecord, ...]
 
 
 # What a task said while it ran: lines, and the text in which stores keep them.

@@ -21,7 +21,7 @@ from daybell.core.units import Instant, Seconds
 from daybell.errors import IllegalTransition
 
 
-class Event(StrEnum):
+class Occasion(StrEnum):
     """What can happen to an execution."""
 
     DUE = "due"
@@ -53,9 +53,9 @@ EXPIRED: Final = "expired"  # why something was skipped: nobody started it in ti
 UNKNOWN_TASK: Final = "unknown_task"  # why something is put off: who took it has no such task
 
 _S = State
-_E = Event
+_E = Occasion
 
-TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
+TRANSITIONS: Final[Mapping[tuple[State, Occasion], State]] = {
     (_S.SCHEDULED, _E.DUE): _S.QUEUED,
     (_S.RETRYING, _E.DUE): _S.QUEUED,
     (_S.WAITING, _E.RELEASED): _S.QUEUED,
@@ -82,7 +82,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
 }
 
 
-def target(source: State, event: Event) -> State:
+def target(source: State, event: Occasion) -> State:
     """Where an event leads. Raises IllegalTransition where the table has no such move."""
     try:
         return TRANSITIONS[source, event]

@@ -48,7 +48,7 @@ _ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"\s*:')
 
 
-class Part(NamedTuple):
+class MaskPart(NamedTuple):
     """A piece of a value, or a line of one, in the ways that programs write it."""
 
     forms: tuple[str, ...]
@@ -80,7 +80,7 @@ class Given:
         values = Given(_KEY.sub("", self.text)).plain
         return f"{_letters(self.plain)}\0{_letters(values)}"
 
-    def covers(self, parts: Sequence[Part]) -> set[Part]:
+    def covers(self, parts: Sequence[MaskPart]) -> set[MaskPart]:
         """Return the parts of values that may have come from it."""
         letters = {one for part in parts for one in part.letters}
         letters = _search(letters, self.letters, WORD_CHARS_MIN)
@@ -117,7 +117,7 @@ def _search(wanted: set[str], text: str, size: int) -> set[str]:
 class Masks:
     """Parts of values that must not be shown, each compared as a whole."""
 
-    def __init__(self, parts: Sequence[Part] = ()) -> None:
+    def __init__(self, parts: Sequence[MaskPart] = ()) -> None:
         self.parts: Final = parts
         self.forms: Final = frozenset(form for part in parts for form in part.forms)
         self.probes = list(self.forms)  # one of which is in every text that has a form in it
@@ -280,7 +280,7 @@ class ExecutionMask:
         return value
 
 
-def parts_of(value: str) -> Iterator[Part]:
+def parts_of(value: str) -> Iterator[MaskPart]:
     """Return a value in the ways that it may be written: as a whole, and each longer line."""
     lines = [line.strip() for line in value.splitlines()]
     words = [line for line in lines if len(line) >= WORD_CHARS_MIN] if len(lines) > 1 else []
@@ -291,7 +291,7 @@ def parts_of(value: str) -> Iterator[Part]:
         for piece in _pieces(text):
             forms = sorted(form for form in _written(piece) if len(form) >= FORM_CHARS_MIN)
             letters = {form: _letters(form) for form in forms}
-            yield Part(
+            yield MaskPart(
                 forms=tuple(forms),
                 letters=tuple({one for one in letters.values() if len(one) >= WORD_CHARS_MIN}),
                 bare=tuple(form for form in forms if len(letters[form]) < WORD_CHARS_MIN),

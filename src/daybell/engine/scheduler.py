@@ -33,7 +33,7 @@ from daybell.core.schedule import (
     next_round,
 )
 from daybell.core.units import Instant, Seconds
-from daybell.core.when import Misfire, Plan, Planned, plan
+from daybell.core.when import Misfire, Planned, TickPlan, plan
 from daybell.core.when import Schedule as Rule
 from daybell.core.when.cursor import (
     AHEAD_SECONDS,
@@ -238,7 +238,7 @@ class Scheduler:
         self._store = store
         self._clock = clock
         self._mint = mint
-        self._mint_many = mint_many or (lambda count: [mint() for _ in range(count)])
+        self._mint_many = mint_many or partial(_mint_each, mint)
         self._events = events
         self._holder = mint()
         self._since: Instant | None = None  # when it came up, by the store's clock
@@ -379,7 +379,7 @@ class Scheduler:
         """What to do about each schedule. The same rule at the same tick is planned once. `starts`
         says where to begin with those that stand at a tick which is on record.
         """
-        plans: dict[tuple[str, str, Instant | None], tuple[Rule, Plan]] = {}
+        plans: dict[tuple[str, str, Instant | None], tuple[Rule, TickPlan]] = {}
         firings: list[Firing] = []
         ids = self._mint_many(len(due.schedules))
         ids.reverse()  # they are taken from the end, and rise with the order of the schedules
@@ -400,7 +400,7 @@ class Scheduler:
                 self._complain(schedule, error)
         return firings
 
-    def _firing(self, schedule: Schedule, rule: Rule, planned: Plan, ids: list[UUID]) -> Firing:
+    def _firing(self, schedule: Schedule, rule: Rule, planned: TickPlan, ids: list[UUID]) -> Firing:
         assert schedule.next_at is not None, "it is due"
         ticks, is_over = planned.ticks, False
         if rule.delay is not None:
@@ -516,10 +516,14 @@ class Scheduler:
             )
 
 
-def _plan_rule(schedule: Schedule, start: Instant | None, now: Instant) -> tuple[Rule, Plan]:
+def _mint_each(mint: Callable[[], UUID], count: int) -> list[UUID]:
+    return [mint() for _ in range(count)]
+
+
+def _plan_rule(schedule: Schedule, start: Instant | None, now: Instant) -> tuple[Rule, TickPlan]:
     rule = Rule.from_json(schedule.rule)
     if start is None:
-        return rule, Plan([], None)
+        return rule, TickPlan([], None)
     return rule, plan(rule, start, now, misfire_of(schedule), schedule.fired)
 
 

@@ -30,10 +30,10 @@ import daybell.runners
 from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
 from daybell.core.units import Seconds
 from daybell.runners.process_tree import (
-    ProcessInfo,
     ProcessKey,
     ProcessSnapshot,
     ProcessTree,
+    SystemProcess,
     process_key,
     remove_pipes,
     send_signal,
@@ -748,7 +748,9 @@ async def _kill_group(program: CommandProcess, patience: Callable[[], Seconds]) 
     return 0
 
 
-def _terminate(program: CommandProcess, members: list[ProcessInfo], told: set[ProcessKey]) -> None:
+def _terminate(
+    program: CommandProcess, members: list[SystemProcess], told: set[ProcessKey]
+) -> None:
     """SIGTERM to those who are to get it now; they are added to `told`.
 
     What is started by one that was told is its way to clean up, and gets none. What is left of it

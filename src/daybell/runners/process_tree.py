@@ -33,7 +33,7 @@ _KERNEL: Final = 2  # the parent of the system's own processes, which have no en
 _GONE: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
-class ProcessInfo(NamedTuple):
+class SystemProcess(NamedTuple):
     """A process as the system knows it."""
 
     pid: int
@@ -47,7 +47,7 @@ class ProcessInfo(NamedTuple):
 ProcessKey = tuple[int, int]  # a number and a start, which only one process ever has
 
 
-def process_key(one: ProcessInfo) -> ProcessKey:
+def process_key(one: SystemProcess) -> ProcessKey:
     """What a process is known by."""
     return one.pid, one.start
 
@@ -57,8 +57,8 @@ class ProcessSnapshot:
     theirs in the same sight.
     """
 
-    def __init__(self, processes: Iterable[ProcessInfo], marks: Mapping[int, str]) -> None:
-        self.processes: dict[int, ProcessInfo] = {}
+    def __init__(self, processes: Iterable[SystemProcess], marks: Mapping[int, str]) -> None:
+        self.processes: dict[int, SystemProcess] = {}
         self.marked: dict[str, list[int]] = {}
         self.sessions: dict[int, list[int]] = {}
         self.groups: dict[int, list[int]] = {}
@@ -82,7 +82,7 @@ def make_mark(execution: object, attempt: int) -> str:
     return f"{execution}/{attempt}"
 
 
-def read_process(pid: int) -> ProcessInfo | None:
+def read_process(pid: int) -> SystemProcess | None:
     """A process, if it is there."""
     try:
         stat = _read(f"/proc/{pid}/stat", _STAT_BYTES)
@@ -90,7 +90,7 @@ def read_process(pid: int) -> ProcessInfo | None:
         return None
     # The program's name is in parentheses, and may have any characters in it.
     state, parent, group, session, *rest = stat[stat.rindex(b")") + 2 :].split()
-    return ProcessInfo(
+    return SystemProcess(
         pid, int(parent), int(group), int(session), int(rest[15]), state in (b"Z", b"X")
     )
 
@@ -102,7 +102,7 @@ def take_snapshot(since: int = 0) -> ProcessSnapshot | None:
     child that was not there before, and one that is just beginning another program has no
     environment for a moment. So this looks again, until nobody is new and nobody is bare.
     """
-    processes: dict[int, ProcessInfo] = {}
+    processes: dict[int, SystemProcess] = {}
     marks: dict[int, str] = {}
     seen: set[int] = set()
     bare: set[int] = set()
@@ -151,7 +151,7 @@ class ProcessTree:
         root = read_process(pid)
         self.pid, self.start = pid, None if root is None else root.start
 
-    def members(self, sight: ProcessSnapshot) -> list[ProcessInfo]:
+    def members(self, sight: ProcessSnapshot) -> list[SystemProcess]:
         """Those of its processes that are not dead."""
         found = set(sight.marked.get(self.mark, ()))
         for number in self._numbers(sight):
@@ -189,14 +189,14 @@ class ProcessTree:
                 os.killpg(self.pid, number)
 
 
-def send_signal(members: Iterable[ProcessInfo], number: signal.Signals) -> None:
+def send_signal(members: Iterable[SystemProcess], number: signal.Signals) -> None:
     """Signal these processes, and none that has taken the number of one of them."""
     for one in members:
         with suppress(*_GONE):
             _send_one(one, number)
 
 
-def _send_one(one: ProcessInfo, number: signal.Signals) -> None:
+def _send_one(one: SystemProcess, number: signal.Signals) -> None:
     try:
         fd = os.pidfd_open(one.pid)
     except ProcessLookupError:

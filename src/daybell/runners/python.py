@@ -38,7 +38,7 @@ class Interrupted(BaseException):
     """Raised inside a task's thread when the task is to stop. Not to be caught by the task."""
 
 
-class Call:
+class ThreadCall:
     """One function on its way through a thread."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -125,7 +125,7 @@ class Threads:
 
     def __init__(self, limit: int = 1000) -> None:
         self._limit = limit
-        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[ThreadCall] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
         self._idle = 0
@@ -138,7 +138,7 @@ class Threads:
 
         Once it is cancelled, `patience` is asked how long it may take to end uninterrupted.
         """
-        call = Call(function)
+        call = ThreadCall(function)
         self._submit(call)
         while call.outcome is None:
             try:
@@ -163,7 +163,7 @@ class Threads:
         finally:
             del error, call  # which hold on to this frame, through the traceback
 
-    def _submit(self, call: Call) -> None:
+    def _submit(self, call: ThreadCall) -> None:
         with self._lock:
             if self._idle == 0 and self._count < self._limit:
                 self._count += 1
@@ -182,7 +182,7 @@ class Threads:
                 self._idle += 1
 
 
-async def _wait_patiently(call: Call, patience: Callable[[], Seconds]) -> None:
+async def _wait_patiently(call: ThreadCall, patience: Callable[[], Seconds]) -> None:
     """Wait for the outcome for as long as there is patience."""
     loop = asyncio.get_running_loop()
     begun = loop.time()

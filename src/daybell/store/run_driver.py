@@ -17,7 +17,7 @@ from daybell.core import limits
 from daybell.core.event import Facts, NodeWait
 from daybell.core.execution import (
     TERMINAL,
-    Attempt,
+    AttemptRecord,
     AttemptSpan,
     Execution,
     Outcome,
@@ -26,7 +26,7 @@ from daybell.core.execution import (
 )
 from daybell.core.ids import mint_many
 from daybell.core.units import Instant
-from daybell.core.workflow.rules import Counts, Rule
+from daybell.core.workflow.rules import ParentCounts, Rule
 from daybell.core.workflow.run import (
     Advance,
     AnyRunQuery,
@@ -97,7 +97,7 @@ def _group_identical(ask: ReadIdentical, answer: Callable[[RunQuery], Any]) -> l
     rows: list[Node] = answer(ReadNodes(ask.labels))
     waiting = {row.label: row for row in rows if row.state is NodeState.WAITING and not row.is_map}
     specs: dict[str, tuple[str, str | None]] = answer(ReadSpecs(tuple(waiting)))
-    found: dict[tuple[Rule, Counts, str], list[Node]] = {}
+    found: dict[tuple[Rule, ParentCounts, str], list[Node]] = {}
     for label, row in sorted(waiting.items(), key=lambda pair: pair[1].order):
         found.setdefault((row.rule, row.parents, specs[label][0]), []).append(row)
     return [WaitingGroup(*key, [row.label for row in some], some) for key, some in found.items()]
@@ -140,7 +140,7 @@ def stamp_node(node: Node, now: Instant) -> Node:
     return node
 
 
-def node_end(execution: Execution, attempts: Iterable[Attempt] = ()) -> NodeEnd:
+def node_end(execution: Execution, attempts: Iterable[AttemptRecord] = ()) -> NodeEnd:
     """What a run hears of an execution that has ended, after these attempts."""
     assert execution.node is not None, "it is no node"
     starts = [one.started_at for one in attempts if one.started_at is not None]

@@ -43,7 +43,7 @@ from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import InvalidArguments, Suspended, UsageError, shown
 from daybell.runners.kind import HandlerWrapper
-from daybell.runners.python import Call, Threads, no_patience
+from daybell.runners.python import ThreadCall, Threads, no_patience
 from daybell.sdk.app import App
 from daybell.sdk.context import current
 from daybell.sdk.handlers import AppHandlers
@@ -397,7 +397,7 @@ class OwnThread(Threads):
         super().__init__()
         self._spare = spare
         self._is_busy = False
-        self._here: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._here: queue.SimpleQueue[ThreadCall | None] = queue.SimpleQueue()
 
     async def run(
         self, function: Callable[[], T], *, patience: Callable[[], Seconds] = no_patience
@@ -410,7 +410,7 @@ class OwnThread(Threads):
         finally:
             self._is_busy = False
 
-    def _submit(self, call: Call) -> None:
+    def _submit(self, call: ThreadCall) -> None:
         self._here.put(call)
 
     def serve(self, work: Future[Any]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daybell.cli.apply import files
 from daybell.cli.apply.files import (
-    Fault,
+    FileError,
     find_files,
     read_file,
     read_yaml,
@@ -108,7 +108,7 @@ def test_a_value_is_what_it_looks_like(text, value):
     ],
 )
 def test_what_would_surprise_is_refused_with_its_line(text, line, words):
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(FileError) as refused:
         read_yaml(text)
 
     assert words in str(refused.value)
@@ -122,7 +122,7 @@ def test_a_bomb_of_aliases_never_goes_off():
         for old, new in zip("abcdefgh", "bcdefghi", strict=True)
     )
 
-    with pytest.raises(Fault, match="anchor"):
+    with pytest.raises(FileError, match="anchor"):
         read_yaml(bomb)
 
 
@@ -167,7 +167,7 @@ def test_what_is_written_is_read_again(value):
 def test_any_text_is_read_or_refused(text):
     try:
         documents = read_yaml(text)
-    except Fault as fault:
+    except FileError as fault:
         assert str(fault)
     else:
         json.dumps([one.value for one in documents])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from daybell import Client
 from daybell.cli.apply.declarations import Declarations
 from daybell.cli.apply.files import Document
-from daybell.cli.apply.plan import Plan, apply_step, echo_change, lines_of, make_plan
+from daybell.cli.apply.plan import ApplyPlan, apply_step, echo_change, lines_of, make_plan
 from daybell.client.declarations import diff_requests
 from daybell.client.job_fields import JOB_FIELDS
 from daybell.errors import Unavailable
@@ -274,7 +274,7 @@ def test_whatever_a_file_says_is_taken_or_refused_with_a_sentence(fields, comman
     said = {"name": "a", **fields} | ({} if command is None else {"command": command})
     found = Declarations([Document(said, 1, {}, "a.yaml")])
 
-    async def plan() -> Plan:
+    async def plan() -> ApplyPlan:
         async with Client("memory://", migrate=True) as client:
             await client.set_template({"name": "t", "job": {"command": "ls"}})
             return await make_plan(client, found, source="apply", prune=False)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daybell import Client
-from daybell.cli.views.executions import Search
+from daybell.cli.views.executions import ExecutionSearch
 from daybell.core.execution import Failure, State
 from daybell.core.limits import SCAN_ITEMS_MAX
 from daybell.core.views import Page
@@ -127,7 +127,7 @@ async def test_ctrl_c_keeps_what_was_found():
             raise asyncio.CancelledError
         return Page(items=(one,), next_cursor="01934b2e-7c00-7000-8000-000000000000")
 
-    search = Search(read, {"error": "x"}, limit=10, quiet=True)
+    search = ExecutionSearch(read, {"error": "x"}, limit=10, quiet=True)
 
     assert [page async for page in search.pages()] == [(one,)]
     assert (search.code, search.cursor) == (130, "01934b2e-7c00-7000-8000-000000000000")

@@ -28,7 +28,7 @@ async def test_gates_that_count_right_are_fine(store):
 async def test_one_that_counts_wrongly_is_named_with_what_to_do(store):
     await store.set_gates(TENANT, {"narrow": 1, "wide": 5})
     await enqueued(store, gate="narrow")
-    await store._write(lambda tx: tx.execute("UPDATE gate SET holders = 3"))
+    await store.db.write(lambda tx: tx.execute("UPDATE gate SET holders = 3"))
 
     check = await check_gates(store)
 

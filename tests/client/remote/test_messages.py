@@ -19,7 +19,7 @@ from daybell.client.remote import messages
 from daybell.client.schedules import Backfill, BackfilledTick
 from daybell.client.when import read_misfire
 from daybell.core.access import Action, AuditEntry, Key, Scope, Tenant
-from daybell.core.execution import Attempt, Execution, ExecutionDetail
+from daybell.core.execution import AttemptRecord, Execution, ExecutionDetail
 from daybell.core.job import Job, JobDefinition, JobStatus, NewTemplate, Template
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
@@ -69,7 +69,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Execution, "args"): texts,
     (Execution, "result"): st.none() | results,
     (Execution, "error"): st.none() | texts,
-    (Attempt, "error"): st.none() | texts,
+    (AttemptRecord, "error"): st.none() | texts,
     (AuditEntry, "before"): st.none() | texts,
     (AuditEntry, "after"): st.none() | texts,
     (Schedule, "args"): texts,
@@ -137,7 +137,7 @@ def sent(value: Any) -> Any:
 ROUND_TRIPS: list[tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = [
     (Execution, wire.execution, messages.execution),
     (ExecutionDetail, wire.detail, messages.detail),
-    (Attempt, wire.attempt, messages.attempt),
+    (AttemptRecord, wire.attempt, messages.attempt),
     (Job, wire.job, messages.job),
     (Worker, wire.worker, messages.worker),
     (Queue, wire.queue, messages.queue),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daybell.core.execution import State
 from daybell.core.workflow.graph import Graph
-from daybell.core.workflow.rules import Counts, Decision, Rule, decide
+from daybell.core.workflow.rules import NodeDecision, ParentCounts, Rule, decide
 from daybell.core.workflow.run import FAIL_FAST, LOST, NodeState, StopReason
 from tests.core.workflow.graph_strategies import Story, stories
 from tests.core.workflow.graphs import Reference, Rows, play, verdict
@@ -24,7 +24,7 @@ QUOTAS = st.sampled_from([0, 1, 3, inf])
 
 @pytest.mark.parametrize("rule", Rule)
 def test_a_rule_is_answered_as_soon_as_no_later_end_can_change_the_answer(rule: Rule) -> None:
-    words = {Decision.RUN: "run", Decision.SKIP: "skip", Decision.FAIL: "fail"}
+    words = {NodeDecision.RUN: "run", NodeDecision.SKIP: "skip", NodeDecision.FAIL: "fail"}
     for total in range(1, 6):
         for succeeded, failed, skipped in itertools.product(range(total + 1), repeat=3):
             open_parents = total - succeeded - failed - skipped
@@ -38,9 +38,9 @@ def test_a_rule_is_answered_as_soon_as_no_later_end_can_change_the_answer(rule: 
                 )
             }
 
-            decision = decide(rule, Counts(total, succeeded, failed, skipped))
+            decision = decide(rule, ParentCounts(total, succeeded, failed, skipped))
 
-            if decision is Decision.WAIT:
+            if decision is NodeDecision.WAIT:
                 assert len(answers) > 1 or rule is Rule.ALL_DONE
             else:
                 assert answers == {words[decision]}
@@ -89,7 +89,7 @@ def test_a_run_that_is_stopped_ends_and_starts_nothing_that_its_rule_forbids(
         node = rows.nodes[name]
         counts = node.parents
         is_root = counts.total == 0
-        assert is_root or decide(node.rule, counts) is Decision.RUN
+        assert is_root or decide(node.rule, counts) is NodeDecision.RUN
     stopped = [node for node in rows.nodes.values() if node.reason == FAIL_FAST]
     if stopped:
         assert story.graph.fail_fast

@@ -53,7 +53,7 @@ async def live(store: SqliteStore) -> None:
 async def fill(store: SqliteStore) -> None:
     """Write until the disk is full, as far as this process can tell; then with room again."""
     new = [an_execution(args=f'"{"x" * 20_000}"') for _ in range(8)]
-    limit = os.stat(f"{store._path}-wal").st_size + 50_000
+    limit = os.stat(f"{store.db.path}-wal").st_size + 50_000
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
     answers = await asyncio.gather(

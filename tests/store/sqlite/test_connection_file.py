@@ -155,7 +155,7 @@ async def test_a_newer_schema_is_refused_only_if_it_says_so(path, raw):
 
 
 async def test_both_connections_write_ahead_and_sync_every_commit(store):
-    for ask in (store._write, store._read):
+    for ask in (store.db.write, store.db.read):
         journal = await ask(lambda tx: tx.execute("PRAGMA journal_mode").fetchone()[0])
         synchronous = await ask(lambda tx: tx.execute("PRAGMA synchronous").fetchone()[0])
         assert (journal, synchronous) == ("wal", 2)

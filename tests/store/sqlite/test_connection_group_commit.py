@@ -34,7 +34,7 @@ async def busy(store):
         begun.set()
         free.wait()
 
-    store._write(operation)
+    store.db.write(operation)
     await asyncio.to_thread(begun.wait)
     try:
         yield
@@ -213,15 +213,15 @@ async def test_reading_goes_on_while_a_write_is_under_way(store):
 async def test_no_room_is_told_and_nothing_of_it_is_kept(store):
     await defined(store)
     await registered(store)
-    pages = await store._write(lambda tx: tx.execute("PRAGMA page_count").fetchone()[0])
-    await store._write(lambda tx: tx.execute(f"PRAGMA max_page_count = {pages + 4}").fetchone())
+    pages = await store.db.write(lambda tx: tx.execute("PRAGMA page_count").fetchone()[0])
+    await store.db.write(lambda tx: tx.execute(f"PRAGMA max_page_count = {pages + 4}").fetchone())
     large = [[an_execution(args=f'"{"x" * 50_000}"')] for _ in range(4)]
 
     answers = await together(store, *(store.enqueue(TENANT, new) for new in large))
 
     assert [type(answer) for answer in answers] == [Unavailable] * 4
     assert "no room left" in str(answers[0])
-    await store._write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000").fetchone())
+    await store.db.write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000").fetchone())
     assert await store.count_executions(TENANT, EVERYTHING) == {}
     for new in large:
         await store.enqueue(TENANT, new)

@@ -68,7 +68,7 @@ async def test_a_read_is_asked_again_while_somebody_recovers_the_log(store):
             raise error
         return "read"
 
-    assert await store._read(operation) == "read"
+    assert await store.db.read(operation) == "read"
 
 
 @pytest.mark.parametrize("lock", ["BEGIN EXCLUSIVE", "BEGIN; SELECT * FROM sqlite_schema"])
@@ -115,7 +115,7 @@ async def test_what_a_transaction_read_stays_true_until_it_commits(path, refused
         go_on.wait()
 
     refused.clear()
-    held = first._write(hold)
+    held = first.db.write(hold)
     await asyncio.to_thread(begun.wait)
     defining = [
         asyncio.ensure_future(store.define_jobs(TENANT, [a_job(timeout=timeout)]))

@@ -40,7 +40,7 @@ async def remembered(store):
                 truth[node.label] = row[0], row[SPEC], node
         return known, {label: truth[label] for label in known}
 
-    return await store._write(look)
+    return await store.db.write(look)
 
 
 @pytest.mark.parametrize("plan", [a_plan(FAN), a_mapped_plan(), a_plan(FAN, max_running=1)])
@@ -91,7 +91,7 @@ async def test_what_was_undone_is_forgotten(store):
         raise ValueError("undo it")
 
     with pytest.raises(ValueError, match="undo it"):
-        await store._write(fail)
+        await store.db.write(fail)
 
     assert await remembered(store) == ({}, {})
     assert await run_to_end(store) == [["first"], ["a", "b", "c"], ["last"]]

@@ -11,7 +11,7 @@ from daybell.core.views import JobFilter
 from daybell.errors import SchemaError
 from daybell.store import migrate
 from daybell.store.sqlite import SqliteStore
-from daybell.store.sqlite import store as module
+from daybell.store.sqlite import upkeep as module
 from tests.builders import TENANT, a_firing, a_job, claim, defined, enqueued, fired, states
 
 BEFORE_SCHEDULES = 4

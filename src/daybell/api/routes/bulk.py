@@ -38,7 +38,7 @@ from daybell.api.requests import (
     yield_to_loop,
 )
 from daybell.api.routes.executions import execution_payloads, read_selection
-from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection
+from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection, SelectionFields
 from daybell.client.executions import Sweep, read_execution, read_executions
 from daybell.client.requests import CONTENT
 from daybell.core.execution import Enqueued, NewExecution
@@ -402,7 +402,7 @@ async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Re
     return answer_json(count_outcomes(answers, sweep))
 
 
-def make_sweep(wanted: Selection | LetterSelection) -> Sweep:
+def make_sweep(wanted: SelectionFields | LetterSelection) -> Sweep:
     """How far a request goes: of what is searched by content, a bounded number is read. A worker is
     content if several have its name.
     """

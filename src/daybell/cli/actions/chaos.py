@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from daybell.chaos.run import Options, Restart, Summary, chaos
+from daybell.chaos.run import ChaosOptions, Restart, Summary, chaos
 from daybell.cli import output
 from daybell.cli.roles import logs
 from daybell.cli.runtime import DONE, FAILED, print_stderr
@@ -31,7 +31,7 @@ async def run_chaos(
     if restart is not None and settings.database_url.startswith("sqlite"):
         raise UsageError("--restart is for a database server, and a file has none; leave it out")
     # Checked as the workers will check it, and before they are started.
-    options = Options(**asked, lease=Settings.load({"lease": lease}).lease)
+    options = ChaosOptions(**asked, lease=Settings.load({"lease": lease}).lease)
     with StopSignals() as stop:
         try:
             with stop.heeding():

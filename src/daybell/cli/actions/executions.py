@@ -17,7 +17,7 @@ from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED, print_stderr
 from daybell.cli.terminal import confirm
 from daybell.cli.views.executions import (
-    Search,
+    ExecutionSearch,
     echo_detail,
     echo_found,
     echo_groups,
@@ -53,7 +53,9 @@ async def list_executions(
     async with client_for(settings, tenant=tenant) as client:
         if (run := filters.get("parent")) is not None:
             filters["parent"] = await find_execution(client, str(run))
-        search = Search(client.executions, filters, limit=limit, cursor=cursor, quiet=as_json)
+        search = ExecutionSearch(
+            client.executions, filters, limit=limit, cursor=cursor, quiet=as_json
+        )
         return await echo_found(client, search, empty="no executions", as_json=as_json)
 
 
@@ -242,7 +244,9 @@ async def list_dead_letters(
 ) -> int:
     async with client_for(settings, tenant=tenant) as client:
         most = None if grouped else limit or PAGE_ITEMS
-        search = Search(client.dead_letters, filters, limit=most, cursor=cursor, quiet=as_json)
+        search = ExecutionSearch(
+            client.dead_letters, filters, limit=most, cursor=cursor, quiet=as_json
+        )
         if grouped:
             return await echo_groups(client, search, limit=limit, as_json=as_json)
         return await echo_found(client, search, empty="no dead letters", as_json=as_json)

@@ -177,7 +177,7 @@ FAULTS: Final[Mapping[str, str]] = {
 }
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What was typed after `cancel` or `retry`."""
 
     verb: str
@@ -208,7 +208,7 @@ class DecisionResult(NamedTuple):
     line: str
 
 
-async def apply_decision(settings: Settings, *, decision: Decision, tenant: str | None) -> int:
+async def apply_decision(settings: Settings, *, decision: Selection, tenant: str | None) -> int:
     """Do what was decided; answers the exit code."""
     async with client_for(settings, tenant=tenant) as client:
         if decision.ids:
@@ -216,7 +216,7 @@ async def apply_decision(settings: Settings, *, decision: Decision, tenant: str 
         return await _all(client, decision)
 
 
-async def _each(client: AnyClient, decision: Decision, ids: Sequence[str]) -> int:
+async def _each(client: AnyClient, decision: Selection, ids: Sequence[str]) -> int:
     """Do the same to each; one that cannot be done stops no other."""
     act = _cancel if decision.verb == "cancel" else _retry
     # A typing mistake is found before anything is done.
@@ -237,7 +237,7 @@ async def _each(client: AnyClient, decision: Decision, ids: Sequence[str]) -> in
     return FAILED if refusals else DONE
 
 
-async def _cancel(client: AnyClient, id: str, _: Decision) -> DecisionResult:
+async def _cancel(client: AnyClient, id: str, _: Selection) -> DecisionResult:
     answer = await client.cancel(id)
     if answer is Cancellation.FINISHED:
         ended = await none_if_denied(client.execution(id))
@@ -247,7 +247,7 @@ async def _cancel(client: AnyClient, id: str, _: Decision) -> DecisionResult:
     return DecisionResult(str(answer), f"{id} {asked}")
 
 
-async def _retry(client: AnyClient, id: str, decision: Decision) -> DecisionResult:
+async def _retry(client: AnyClient, id: str, decision: Selection) -> DecisionResult:
     answer = await client.retry(id, force=decision.force, from_=decision.from_node)
     if str(answer.id) == id:
         return DecisionResult(
@@ -272,7 +272,7 @@ async def _as_version(client: AnyClient, id: str) -> str:
     )
 
 
-async def _all(client: AnyClient, decision: Decision) -> int:
+async def _all(client: AnyClient, decision: Selection) -> int:
     """Say how many there are, ask, and do it in batches."""
     verb, force = decision.verb, decision.force
     await check_job(client, decision.filters.get("job"))
@@ -300,13 +300,13 @@ async def _all(client: AnyClient, decision: Decision) -> int:
     return _tell(decision, total, which, answers)
 
 
-def _ask(decision: Decision, total: int, which: str) -> None:
+def _ask(decision: Selection, total: int, which: str) -> None:
     dead = decision.verb == "retry" and decision.filters.get("status") is None
     noun = "dead execution" if dead else "execution"
     confirm(f"{decision.verb} {output.format_count(total, noun)}{which}?", yes=decision.yes)
 
 
-def _tell(decision: Decision, total: int, which: str, answers: Counter[str]) -> int:
+def _tell(decision: Selection, total: int, which: str, answers: Counter[str]) -> int:
     """Say how many went well, and why others did not."""
     done = CANCELLED if decision.verb == "cancel" else RETRIED
     if not total:

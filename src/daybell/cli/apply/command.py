@@ -11,7 +11,7 @@ import typer
 from daybell.cli import output
 from daybell.cli.apply.declarations import Declarations
 from daybell.cli.apply.files import ENDINGS, Document, find_files, read_file
-from daybell.cli.apply.plan import PRUNED, SOURCE, Plan, apply_step, echo_change, make_plan
+from daybell.cli.apply.plan import PRUNED, SOURCE, ApplyPlan, apply_step, echo_change, make_plan
 from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE, FAILED, MISUSED, describe_error, print_stderr
 from daybell.cli.terminal import confirm
@@ -85,7 +85,7 @@ def _refuse(faults: Sequence[str]) -> int:
     return MISUSED
 
 
-def _warn(plan: Plan) -> None:
+def _warn(plan: ApplyPlan) -> None:
     """What looks wrong, each thing once, with the jobs that it is said of."""
     said: defaultdict[str, list[str]] = defaultdict(list)
     for step in plan.steps:
@@ -96,7 +96,7 @@ def _warn(plan: Plan) -> None:
         print_stderr(f"warning: {output.printable(f'{listed(names)}: {warning}')}")
 
 
-def _show(plan: Plan, *, is_pruned: bool) -> None:
+def _show(plan: ApplyPlan, *, is_pruned: bool) -> None:
     marks = {"created": "+", "changed": "~", PRUNED: "-"}
     for step in plan.steps:
         if step.action in marks:
@@ -115,7 +115,7 @@ def _show(plan: Plan, *, is_pruned: bool) -> None:
         )
 
 
-def _ask(plan: Plan, *, yes: bool) -> None:
+def _ask(plan: ApplyPlan, *, yes: bool) -> None:
     names = [step.name for step in plan.steps if step.action == PRUNED]
     if names:
         confirm(
@@ -126,7 +126,7 @@ def _ask(plan: Plan, *, yes: bool) -> None:
         )
 
 
-async def _carry_out(client: AnyClient, plan: Plan) -> int:
+async def _carry_out(client: AnyClient, plan: ApplyPlan) -> int:
     """Take the steps. If one fails, say which were taken: repeating it is safe."""
     for step in plan.steps:
         try:
@@ -139,7 +139,7 @@ async def _carry_out(client: AnyClient, plan: Plan) -> int:
     return DONE
 
 
-async def _warn_of_pruned(client: AnyClient, plan: Plan) -> None:
+async def _warn_of_pruned(client: AnyClient, plan: ApplyPlan) -> None:
     """Say who needs what was deleted. Only now: what was deleted along with it needs nothing."""
     pruned = [step for step in plan.steps if step.action == PRUNED]
     for step in pruned[:PRUNED_MAX]:
@@ -154,7 +154,7 @@ async def _warn_of_pruned(client: AnyClient, plan: Plan) -> None:
             print_stderr(f"warning: {output.printable(warning)}")
 
 
-def _sum_up(plan: Plan, *, dry_run: bool) -> None:
+def _sum_up(plan: ApplyPlan, *, dry_run: bool) -> None:
     words = {"created": "created", "changed": "changed", PRUNED: "deleted"}
     wanted = {word: plan.count(action) for action, word in words.items()}
     said = ", ".join(f"{number:,} {word}" for word, number in wanted.items() if number)
@@ -171,7 +171,7 @@ def _sum_up(plan: Plan, *, dry_run: bool) -> None:
         typer.echo(f"not done: {listed([one.name for one in left])}; repeating it is safe")
 
 
-def _show_json(plan: Plan, *, dry_run: bool, is_pruned: bool) -> None:
+def _show_json(plan: ApplyPlan, *, dry_run: bool, is_pruned: bool) -> None:
     items: list[dict[str, Any]] = [
         {
             "kind": step.noun,

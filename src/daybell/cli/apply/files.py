@@ -48,7 +48,7 @@ class Document:
         return self.file if line is None else f"{self.file}:{line}"
 
 
-class Fault(Exception):
+class FileError(Exception):
     """A text that cannot be read, and in which line of it."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -56,9 +56,9 @@ class Fault(Exception):
         self.line = line
 
 
-def too_deep(line: int | None) -> Fault:
+def too_deep(line: int | None) -> FileError:
     """What is said of data within data within data."""
-    return Fault(f"nested deeper than {PAYLOAD_DEPTH_MAX} levels", line)
+    return FileError(f"nested deeper than {PAYLOAD_DEPTH_MAX} levels", line)
 
 
 FILES_MAX: Final = 10_000
@@ -99,7 +99,7 @@ def read_file(path: FilePath) -> list[Document]:
         raise UsageError(f"{name} is no file of jobs; their names end with one of {known}")
     try:
         documents = read(read_text(str(path), what=name))
-    except Fault as fault:
+    except FileError as fault:
         where = name if fault.line is None else f"{name}:{fault.line}"
         raise UsageError(f"{where}: {fault}") from None
     return [replace(one, file=name) for one in documents]
@@ -156,11 +156,11 @@ def _read_json(text: str) -> list[Document]:
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
-        raise Fault(f"not JSON: {error.msg.lower()}", error.lineno) from None
+        raise FileError(f"not JSON: {error.msg.lower()}", error.lineno) from None
     except RecursionError:
         raise too_deep(None) from None
     except ValueError as error:  # a number without end
-        raise Fault(f"not JSON: {error}") from None
+        raise FileError(f"not JSON: {error}") from None
     return [Document(value=value, line=1, lines=_json_lines(text))]
 
 
@@ -189,7 +189,7 @@ def _json_lines(text: str) -> Lines:
             step = cast("Path", tuple(path))
             if step in lines:
                 key = shown(path[-1])
-                raise Fault(f"{key} is there twice: in line {lines[step]}, too", line)
+                raise FileError(f"{key} is there twice: in line {lines[step]}, too", line)
             lines[step] = line
     return lines
 
@@ -200,11 +200,11 @@ def _read_toml(text: str) -> list[Document]:
     except tomllib.TOMLDecodeError as error:
         at = _TOML_LINE.search(str(error))
         words = _TOML_LINE.sub("", str(error))
-        raise Fault(f"not TOML: {words.lower()}", None if at is None else int(at[1])) from None
+        raise FileError(f"not TOML: {words.lower()}", None if at is None else int(at[1])) from None
     except RecursionError:
         raise too_deep(None) from None
     except ValueError as error:  # a number without end
-        raise Fault(f"not TOML: {error}") from None
+        raise FileError(f"not TOML: {error}") from None
     return [Document(value=_plain(value, 0))] if value else []
 
 
@@ -220,7 +220,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
-        raise Fault(f"{value} is no number that JSON knows; put it in quotes")
+        raise FileError(f"{value} is no number that JSON knows; put it in quotes")
     return value
 
 
@@ -268,9 +268,9 @@ def read_yaml(text: str) -> list[Document]:
     try:
         documents = list(_Reader(text).documents())
     except yaml.MarkedYAMLError as error:
-        raise Fault(_in_words(error, text), line=_line(error.problem_mark)) from None
+        raise FileError(_in_words(error, text), line=_line(error.problem_mark)) from None
     except yaml.YAMLError as error:
-        raise Fault(f"not YAML: {str(error).splitlines()[0]}") from None
+        raise FileError(f"not YAML: {str(error).splitlines()[0]}") from None
     return [one for one in documents if one.value is not None]
 
 
@@ -314,7 +314,9 @@ class _Reader:
             key, line = _key(event), event.start_mark.line + 1
             step = (*path, key)
             if key in fields:
-                raise Fault(f"{shown(key)} is there twice: in line {self._lines[step]}, too", line)
+                raise FileError(
+                    f"{shown(key)} is there twice: in line {self._lines[step]}, too", line
+                )
             self._lines[step] = line
             fields[key] = self._value(next(self._events), step)
         return fields
@@ -324,11 +326,11 @@ def _key(event: Any) -> str:
     _refuse_magic(event)
     line = _line(event.start_mark)
     if not isinstance(event, yaml.ScalarEvent):
-        raise Fault("a key must be text, not a list or an object", line)
+        raise FileError("a key must be text, not a list or an object", line)
     if event.implicit[0] and event.value == "<<":
-        raise Fault("keys cannot be merged with <<; write them out, or use a template", line)
+        raise FileError("keys cannot be merged with <<; write them out, or use a template", line)
     if event.implicit[0] and event.value in ("", "~"):
-        raise Fault("a key is missing before the colon", line)
+        raise FileError("a key is missing before the colon", line)
     return event.value
 
 
@@ -340,12 +342,14 @@ def _scalar(event: Any) -> Any:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
         if len(text) > INTEGER_DIGITS_MAX:
-            raise Fault(f"{shown(text)} has too many digits; put it in quotes", _line_of(event))
+            raise FileError(f"{shown(text)} has too many digits; put it in quotes", _line_of(event))
         return int(text)
     if _NUMBER.fullmatch(text):
         number = float(text)
         if math.isinf(number):
-            raise Fault(f"{shown(text)} is too large a number; put it in quotes", _line_of(event))
+            raise FileError(
+                f"{shown(text)} is too large a number; put it in quotes", _line_of(event)
+            )
         return number
     return text
 
@@ -353,14 +357,14 @@ def _scalar(event: Any) -> Any:
 def _refuse_magic(event: Any) -> None:
     line = _line(event.start_mark)
     if isinstance(event, yaml.AliasEvent):
-        raise Fault(f"*{event.anchor} would be an alias, which is not read; {_QUOTES}", line)
+        raise FileError(f"*{event.anchor} would be an alias, which is not read; {_QUOTES}", line)
     if event.anchor is not None:
-        raise Fault(
+        raise FileError(
             f"&{event.anchor} is an anchor, which is not read; write things out, or use a template",
             line,
         )
     if event.tag is not None:
-        raise Fault(f"{shown(event.tag)} is a tag, which is not read; leave it out", line)
+        raise FileError(f"{shown(event.tag)} is a tag, which is not read; leave it out", line)
 
 
 def _in_words(error: yaml.MarkedYAMLError, text: str) -> str:

@@ -61,7 +61,7 @@ _GO_WITH: Final[Mapping[str, Sequence[str]]] = {
 
 
 @dataclass
-class Step:
+class PlannedChange:
     """What becomes of one job or template."""
 
     noun: Literal["job", "template"]
@@ -75,11 +75,11 @@ class Step:
 
 
 @dataclass
-class Plan:
+class ApplyPlan:
     """All steps in the order in which they are taken, or all that is wrong."""
 
     source: str
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[PlannedChange] = field(default_factory=list[PlannedChange])
     faults: list[str] = field(default_factory=list[str])
     orphans: list[str] = field(default_factory=list[str])  # jobs of this set that are in no file
 
@@ -88,9 +88,11 @@ class Plan:
         return sum(one.action == action for one in self.steps)
 
 
-async def make_plan(client: AnyClient, found: Declarations, *, source: str, prune: bool) -> Plan:
+async def make_plan(
+    client: AnyClient, found: Declarations, *, source: str, prune: bool
+) -> ApplyPlan:
     """Find out what has to be done. Nothing is changed."""
-    plan = Plan(source, faults=found.faults)
+    plan = ApplyPlan(source, faults=found.faults)
     made = await _plan_templates(client, found, plan)
     asked = dict(found.jobs)
     bad: set[str] = set()
@@ -121,11 +123,13 @@ async def make_plan(client: AnyClient, found: Declarations, *, source: str, prun
         orphans = await _orphans(client, found, source)
         plan.orphans = [job.name for job in orphans]
         if prune:
-            plan.steps += [Step("job", job.name, PRUNED, version=job.version) for job in orphans]
+            plan.steps += [
+                PlannedChange("job", job.name, PRUNED, version=job.version) for job in orphans
+            ]
     return plan
 
 
-async def apply_step(client: AnyClient, step: Step, *, source: str) -> None:
+async def apply_step(client: AnyClient, step: PlannedChange, *, source: str) -> None:
     """Do what a step says, unless somebody has changed the job since the plan was made."""
     author = current_actor()
     if step.action == PRUNED:
@@ -142,7 +146,7 @@ async def apply_step(client: AnyClient, step: Step, *, source: str) -> None:
 
 
 async def _plan_templates(
-    client: AnyClient, found: Declarations, plan: Plan
+    client: AnyClient, found: Declarations, plan: ApplyPlan
 ) -> dict[str, Template]:
     """Add the steps for templates; answers these as they will be."""
     made: dict[str, Template] = {}
@@ -158,7 +162,9 @@ async def _plan_templates(
     return made
 
 
-async def _template_step(client: AnyClient, declared: Declaration) -> tuple[Step, Template]:
+async def _template_step(
+    client: AnyClient, declared: Declaration
+) -> tuple[PlannedChange, Template]:
     new = read_template(declared.fields)
     try:
         there = await client.template(declared.name)
@@ -167,7 +173,7 @@ async def _template_step(client: AnyClient, declared: Declaration) -> tuple[Step
     before, after = {} if there is None else template_fields(there.template), template_fields(new)
     is_as_it_was = there is not None and is_same_json(before, after)
     version = 0 if there is None else there.version
-    step = Step(
+    step = PlannedChange(
         "template",
         declared.name,
         UNCHANGED if is_as_it_was else CREATED if there is None else CHANGED,
@@ -219,7 +225,7 @@ async def _check_inner(
 
 async def _job_step(
     client: AnyClient, job: Declaration, *, others: Mapping[str, Declaration], source: str
-) -> Step:
+) -> PlannedChange:
     fields: dict[str, Any] = {**_asked(job, others), "source": source}
     inner = [name for name in job.dependencies if name in others]
     await _check_inner(client, job, others)
@@ -229,7 +235,7 @@ async def _job_step(
         after = {**after, "dependencies": list(dict.fromkeys(job.dependencies))}
     is_new = applied.before is None
     untold = {"name", "source"} if is_new else {"name"}  # of what is new, that goes without saying
-    return Step(
+    return PlannedChange(
         "job",
         job.name,
         CREATED if is_new else UNCHANGED if is_same_json(before, after) else CHANGED,

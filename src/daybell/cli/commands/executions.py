@@ -199,7 +199,7 @@ def cancel_executions(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Cancel executions; those that run are asked to stop."""
-    decision = actions.selection.Decision(
+    decision = actions.selection.Selection(
         verb="cancel",
         ids=ids,
         filters={
@@ -253,7 +253,7 @@ def retry_executions(
 
     Of workflows, what has not succeeded.
     """
-    decision = actions.selection.Decision(
+    decision = actions.selection.Selection(
         verb="retry",
         ids=ids,
         filters={

@@ -186,7 +186,7 @@ class Read(Protocol):
     ) -> Page[Execution]: ...
 
 
-class Search:
+class ExecutionSearch:
     """A list that is read page by page. Ctrl-C ends it and keeps what was found."""
 
     def __init__(
@@ -240,7 +240,9 @@ def _time_of(cursor: str) -> str:
     return output.format_moment((UUID(cursor).int >> 80) / 1000)
 
 
-async def echo_found(client: AnyClient, search: Search, *, empty: str, as_json: bool) -> int:
+async def echo_found(
+    client: AnyClient, search: ExecutionSearch, *, empty: str, as_json: bool
+) -> int:
     """Print what a search finds; answers the exit code."""
     items = tuple([one async for page in search.pages() for one in page])
     if as_json:
@@ -279,7 +281,7 @@ class Group(msgspec.Struct, kw_only=True):
         }
 
 
-class Groups:
+class DeadLetterGroups:
     """Dead letters by job and class of error. Nothing else is kept of them."""
 
     def __init__(self) -> None:
@@ -312,12 +314,12 @@ class Groups:
 
 
 async def echo_groups(
-    client: AnyClient, search: Search, *, limit: int | None, as_json: bool
+    client: AnyClient, search: ExecutionSearch, *, limit: int | None, as_json: bool
 ) -> int:
     """Print dead letters by job and class of error, the largest groups up to a limit; answers the
     exit code.
     """
-    found = Groups()
+    found = DeadLetterGroups()
     async for page in search.pages():
         for one in page:
             found.add(one)

@@ -62,7 +62,7 @@ from daybell.core.access import (
 )
 from daybell.core.event import NodeWait
 from daybell.core.execution import (
-    Attempt,
+    AttemptRecord,
     AttemptSpan,
     Enqueued,
     Execution,
@@ -332,9 +332,9 @@ def detail(of: Wire) -> ExecutionDetail:
     )
 
 
-def attempt(of: Wire) -> Attempt:
+def attempt(of: Wire) -> AttemptRecord:
     """One ended try."""
-    return Attempt(
+    return AttemptRecord(
         attempt=of["attempt"],
         outcome=Outcome(of["outcome"]),
         worker=identity(of["worker_id"]),

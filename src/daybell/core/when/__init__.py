@@ -8,7 +8,7 @@ from daybell.core.when import language
 from daybell.core.when.calendar import Calendar
 from daybell.core.when.cron import Cron
 from daybell.core.when.language import cron
-from daybell.core.when.misfire import Misfire, Plan, Planned, plan
+from daybell.core.when.misfire import Misfire, Planned, TickPlan, plan
 from daybell.core.when.recurrence import Recurrence, rrule
 from daybell.core.when.rule import (
     After,
@@ -37,11 +37,11 @@ __all__ = [
     "Every",
     "Manual",
     "Misfire",
-    "Plan",
     "Planned",
     "Reboot",
     "Recurrence",
     "Schedule",
+    "TickPlan",
     "Union",
     "after",
     "after_any",

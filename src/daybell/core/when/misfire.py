@@ -85,7 +85,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TickPlan:
     """What to record, oldest first, and where the schedule stands after it."""
 
     ticks: list[Planned]
@@ -100,7 +100,7 @@ def plan(
     misfire: Misfire,
     fired: int = 0,
     limit: int = BATCH,
-) -> Plan:
+) -> TickPlan:
     """Decide one firing of a schedule that stands at the tick `cursor`.
 
     At most `limit` ticks are fired; `next_at` may then be due already, and the rest is for the next
@@ -111,22 +111,22 @@ def plan(
     if schedule.max_executions is not None:
         left = min(limit, schedule.max_executions - fired)
         if left <= 0:
-            return Plan([], None)
+            return TickPlan([], None)
     if cursor > now:
-        return Plan([], cursor)
+        return TickPlan([], cursor)
     if schedule.delay is not None:  # its next tick is made when the execution ends
-        return Plan([Planned(cursor)], None)
+        return TickPlan([Planned(cursor)], None)
     missed, tick = _made_up_for(schedule, cursor, now, misfire)
     ticks = [] if missed is None else [missed]
     for _ in range(left):
         if tick is None or tick > now:
-            return Plan(ticks, tick)
+            return TickPlan(ticks, tick)
         ticks.append(Planned(tick))
         # It was accepted once: whatever finding its next time costs by now, this tick is fired.
         tick = schedule.next_after(tick, effort=Effort(_WALK_EFFORT))
     if _is_used_up(schedule, fired + left):
-        return Plan(ticks, None, if_refused_at=tick)
-    return Plan(ticks, tick)
+        return TickPlan(ticks, None, if_refused_at=tick)
+    return TickPlan(ticks, tick)
 
 
 def _is_used_up(schedule: Schedule, fired: int) -> bool:

@@ -78,7 +78,7 @@ class Root(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-class Part(msgspec.Struct, frozen=True, tag=True):
+class PathPart(msgspec.Struct, frozen=True, tag=True):
     of: Expression
     key: Expression
 
@@ -106,7 +106,7 @@ class Comparison(msgspec.Struct, frozen=True, tag=True):
     right: Expression
 
 
-Expression = Constant | Root | Part | Listed | Length | Not | Junction | Comparison
+Expression = Constant | Root | PathPart | Listed | Length | Not | Junction | Comparison
 
 
 class _Token(NamedTuple):
@@ -223,13 +223,13 @@ class _Reader:
                 if token.kind != "word":
                     self._refuse("a name is missing after '.'; a list's first item is [0]")
                 self._place += 1
-                node = Part(node, Constant(token.text))
+                node = PathPart(node, Constant(token.text))
             elif self._take("["):
                 self._go_deeper()
                 key = self._operand()
                 self._depth -= 1
                 self._need("]")
-                node = Part(node, key)
+                node = PathPart(node, key)
             else:
                 return node
 
@@ -291,7 +291,7 @@ def _value(node: Expression, result: Any) -> Any:
             return value
         case Root():
             return result
-        case Part(of, key):
+        case PathPart(of, key):
             return _get_part(_value(of, result), _value(key, result))
         case Listed(items):
             return [_value(item, result) for item in items]

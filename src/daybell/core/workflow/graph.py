@@ -37,7 +37,7 @@ from daybell.core.references import LITERAL, is_literal, names_in
 from daybell.core.retry import Retry
 from daybell.core.workflow.expressions import Condition
 from daybell.core.workflow.node import JOB, GraphNode, add_branches
-from daybell.core.workflow.rules import Counts, Rule
+from daybell.core.workflow.rules import ParentCounts, Rule
 from daybell.core.workflow.run import ORDER_STEP, NewNode, Node, NodeState, Plan, node_name
 from daybell.errors import (
     InvalidArguments,
@@ -466,7 +466,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 order=place * ORDER_STEP,
                 state=NodeState.READY if is_ready else NodeState.WAITING,
                 rule=node.rule,
-                parents=Counts(parents[name]),
+                parents=ParentCounts(parents[name]),
                 edges=children,
                 is_wanted=is_used or not children,
                 is_map=node.map is not None,

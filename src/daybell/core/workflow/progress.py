@@ -23,7 +23,7 @@ from daybell.core import payload
 from daybell.core.execution import Failure, State
 from daybell.core.limits import ARGS_BYTES_MAX, MAP_ITEMS_MAX, RESULT_BYTES_MAX
 from daybell.core.workflow.expressions import Condition, fill_outputs, items_of, may_refer
-from daybell.core.workflow.rules import Counts, Decision, ParentOutcome, decide
+from daybell.core.workflow.rules import NodeDecision, ParentCounts, ParentOutcome, decide
 from daybell.core.workflow.run import (
     CANCELLED,
     CONDITION,
@@ -177,7 +177,7 @@ class RunState:
             for row in found:
                 self.meet(row)
 
-    def make_ready(self, node: Node, parents: Counts) -> None:
+    def make_ready(self, node: Node, parents: ParentCounts) -> None:
         self.put(replace(node, state=NodeState.READY, parents=parents))
         self.readied[node.label] = None
         self.ready += 1
@@ -456,7 +456,7 @@ def _start_identical_children(state: RunState, most: int) -> RunQueries:
     for waiting in found:
         spec = read_spec(waiting.spec)
         parents = _with_one_more(waiting.parents, parent.fate())
-        if decide(waiting.rule, parents) is not Decision.RUN:
+        if decide(waiting.rule, parents) is not NodeDecision.RUN:
             continue
         is_short = len(spec.args) <= ARGS_BYTES_MAX // 4  # else it is looked at by itself
         if spec.job is None and spec.map is None and is_short and not may_refer(spec.args):
@@ -466,7 +466,7 @@ def _start_identical_children(state: RunState, most: int) -> RunQueries:
             state.budget -= len(waiting.labels)
 
 
-def _with_one_more(counts: Counts, fate: ParentOutcome) -> Counts:
+def _with_one_more(counts: ParentCounts, fate: ParentOutcome) -> ParentCounts:
     match fate:
         case ParentOutcome.SUCCEEDED:
             return replace(counts, succeeded=counts.succeeded + 1)
@@ -702,21 +702,21 @@ def _tally_edges(state: RunState, notice: _Notice, tallies: dict[str, _Tally]) -
 
 def _decide_child(state: RunState, child: Node, tally: _Tally) -> None:
     before = child.parents
-    counts = Counts(
+    counts = ParentCounts(
         before.total,
         before.succeeded + tally.succeeded,
         before.failed + tally.failed,
         before.skipped + tally.skipped,
     )
     decision = decide(child.rule, counts)
-    if decision is Decision.RUN:
+    if decision is NodeDecision.RUN:
         state.make_ready(child, counts)
         return
     child = replace(child, parents=counts)
     match decision:
-        case Decision.WAIT:
+        case NodeDecision.WAIT:
             state.put(child)
-        case Decision.FAIL:
+        case NodeDecision.FAIL:
             state.end(child, NodeState.UPSTREAM_FAILED, UPSTREAM_FAILED)
         case _:
             skipped = UPSTREAM_SKIPPED if counts.skipped else RULE

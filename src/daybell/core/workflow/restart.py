@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.workflow.rules import Counts, Rule
+from daybell.core.workflow.rules import ParentCounts, Rule
 from daybell.core.workflow.run import FAIL_FAST, LOST, Node, NodeState, Run, StopReason, node_name
 from daybell.errors import UsageError, listed, shown, suggested
 
@@ -171,7 +171,7 @@ def _reset_node(node: Node) -> Node:
     return replace(
         node,
         state=NodeState.READY if is_ready else NodeState.WAITING,
-        parents=Counts(node.parents.total),
+        parents=ParentCounts(node.parents.total),
         told=0,
         items=0,
         spawned=0,

@@ -29,7 +29,7 @@ class ParentOutcome(StrEnum):
     SKIPPED = "skipped"  # or its condition was not met
 
 
-class Counts(msgspec.Struct, frozen=True, gc=False):
+class ParentCounts(msgspec.Struct, frozen=True, gc=False):
     """How many parents a node has, and how those that ended did."""
 
     total: int
@@ -46,7 +46,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
         return self.done >= self.total
 
 
-class Decision(StrEnum):
+class NodeDecision(StrEnum):
     """What becomes of a node."""
 
     WAIT = "wait"
@@ -55,44 +55,44 @@ class Decision(StrEnum):
     FAIL = "fail"  # because parents failed: skipped, too, but it counts as failed from here on
 
 
-def decide(rule: Rule, counts: Counts) -> Decision:
+def decide(rule: Rule, counts: ParentCounts) -> NodeDecision:
     """What a rule says now. Once it is not WAIT, it stays what it is."""
     failed, skipped, succeeded = counts.failed > 0, counts.skipped > 0, counts.succeeded > 0
     if rule is Rule.ALL_SUCCESS and not failed and not skipped:  # as most often
         return _when(counts.succeeded >= counts.total)
     match rule:
         case Rule.ALWAYS:
-            return Decision.RUN
+            return NodeDecision.RUN
         case Rule.ALL_DONE:
             return _when(counts.is_done)
         case Rule.ONE_SUCCESS:
-            return Decision.RUN if succeeded else _unless(counts, failed=failed)
+            return NodeDecision.RUN if succeeded else _unless(counts, failed=failed)
         case Rule.ONE_FAILED:
-            return Decision.RUN if failed else _unless(counts, failed=False)
+            return NodeDecision.RUN if failed else _unless(counts, failed=False)
         case Rule.ALL_SUCCESS if failed:
-            return Decision.FAIL
+            return NodeDecision.FAIL
         case Rule.ALL_SUCCESS if skipped:
             # One that fails later would make a difference further down: not before all have ended,
             # so that the answer does not depend on who is first.
-            return Decision.SKIP if counts.is_done else Decision.WAIT
+            return NodeDecision.SKIP if counts.is_done else NodeDecision.WAIT
         case Rule.ALL_FAILED if succeeded or skipped:
-            return Decision.SKIP
+            return NodeDecision.SKIP
         case Rule.NONE_FAILED | Rule.NONE_FAILED_MIN_ONE_SUCCESS if failed:
-            return Decision.FAIL
+            return NodeDecision.FAIL
         case Rule.NONE_SKIPPED if skipped:
-            return Decision.SKIP
+            return NodeDecision.SKIP
         case Rule.NONE_FAILED_MIN_ONE_SUCCESS if counts.is_done and not succeeded:
-            return Decision.SKIP
+            return NodeDecision.SKIP
         case _:
             return _when(counts.is_done)
 
 
-def _when(is_met: bool) -> Decision:
-    return Decision.RUN if is_met else Decision.WAIT
+def _when(is_met: bool) -> NodeDecision:
+    return NodeDecision.RUN if is_met else NodeDecision.WAIT
 
 
-def _unless(counts: Counts, *, failed: bool) -> Decision:
+def _unless(counts: ParentCounts, *, failed: bool) -> NodeDecision:
     """One is still hoped for; if none is left, it is over."""
     if not counts.is_done:
-        return Decision.WAIT
-    return Decision.FAIL if failed else Decision.SKIP
+        return NodeDecision.WAIT
+    return NodeDecision.FAIL if failed else NodeDecision.SKIP

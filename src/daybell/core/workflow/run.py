@@ -13,7 +13,7 @@ import msgspec
 from daybell.core.execution import Failure, Priority, State
 from daybell.core.limits import MAP_ITEMS_DEFAULT
 from daybell.core.units import Instant, Seconds
-from daybell.core.workflow.rules import Counts, ParentOutcome, Rule
+from daybell.core.workflow.rules import ParentCounts, ParentOutcome, Rule
 
 # Rows that one transaction reads, changes or starts. What is left is done in the next.
 PROGRESS_BATCH: Final = 1_000
@@ -91,7 +91,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     order: int
     state: NodeState
     rule: Rule = Rule.ALL_SUCCESS
-    parents: Counts = Counts(0)
+    parents: ParentCounts = ParentCounts(0)
     edges: Edges = ()
     told: int = 0  # how many of its children know how it ended; of an item: 1 as soon as it has
     is_wanted: bool = False  # its result is used: by others, by conditions, or it is a leaf
@@ -241,7 +241,7 @@ class WaitingGroup(msgspec.Struct, frozen=True):
     """Nodes that wait for their parents and are alike; in the order of the graph."""
 
     rule: Rule
-    parents: Counts
+    parents: ParentCounts
     spec: str
     labels: list[str]
     rows: list[Any]  # as the store knows them
@@ -251,7 +251,7 @@ class StartGroup(msgspec.Struct, frozen=True):
     """Executions to be created for nodes that start alike."""
 
     nodes: WaitingGroup
-    parents: Counts  # as they have ended by now
+    parents: ParentCounts  # as they have ended by now
     spec: Spec
 
 

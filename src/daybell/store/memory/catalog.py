@@ -37,7 +37,6 @@ from daybell.core.limits import check_name
 from daybell.core.schedule import Overlap, Schedule
 from daybell.core.units import Instant
 from daybell.core.views import (
-    ALL_JOBS,
     Activity,
     Candidate,
     Counts,
@@ -54,110 +53,100 @@ from daybell.core.views import (
 )
 from daybell.errors import ExecutionNotFound, JobNotFound, shown
 from daybell.store.memory.progress import charge, check_jobs, count_jobs
-from daybell.store.memory.queue import enqueue, final_attempt, make_gate
+from daybell.store.memory.queue import create_all, final_attempt, make_gate
 from daybell.store.memory.schedules import declare_schedules, remove_schedules, schedules_of
-from daybell.store.memory.tables import JobRow, Part, Row, Tables, shown_execution
+from daybell.store.memory.tables import JobRow, Row, Tables, shown_execution
 from daybell.store.wakeups import Signal
 
 
-class MemoryDefinitions(Part):
-    """See `protocol.Definitions`."""
+def add_tenants(tables: Tables, now: Instant, names: Sequence[str]) -> tuple[str, ...]:
+    new = sorted({check_name(name, what="tenant") for name in names} - set(tables.tenants))
+    for name in new:
+        tables.tenants[name] = Tenant(name=name, created_at=now)
+    return tuple(new)
 
-    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
-        with self._begin() as tables:
-            new = sorted({check_name(name, what="tenant") for name in names} - set(tables.tenants))
-            for name in new:
-                tables.tenants[name] = Tenant(name=name, created_at=self._clock())
-            return tuple(new)
 
-    async def list_tenants(self) -> tuple[str, ...]:
-        with self._begin() as tables:
-            return tuple(sorted(tables.tenants))
+def list_tenants(tables: Tables) -> tuple[str, ...]:
+    return tuple(sorted(tables.tenants))
 
-    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
-        with self._begin(tenant) as tables:
-            before = count_jobs(tables, tenant)
-            defined = [define(tables, tenant, job, self._clock()) for job in jobs]
-            check_jobs(tables, tenant, before)
-            return defined
 
-    async def launch(
-        self, tenant: str, job: NewJob, execution: NewExecution
-    ) -> tuple[Job, Enqueued]:
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            check_batch([execution])
-            jobs, rows = count_jobs(tables, tenant), len(tables.rows)
-            made = define(tables, tenant, job, now)
-            (answer,) = enqueue(tables, tenant, [execution], now)
-            check_jobs(tables, tenant, jobs)
-            charge(tables, tenant, len(tables.rows) - rows, now)
-            return made, answer
+def define_jobs(tables: Tables, now: Instant, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+    before = count_jobs(tables, tenant)
+    defined = [define(tables, tenant, job, now) for job in jobs]
+    check_jobs(tables, tenant, before)
+    return defined
 
-    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
-        with self._begin(tenant) as tables:
-            row = tables.job(tenant, name, or_deleted=version is not None)
-            if version is None:
-                return row.current
-            for job in row.versions:
-                if job.version == version:
-                    return row.shown(job)
-            raise JobNotFound(f"job {shown(name)} has no version {version}")
 
-    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
-        with self._begin(tenant) as tables:
-            for (owner, _), row in tables.jobs.items():
-                is_shown = or_deleted or not row.is_deleted
-                if owner == tenant and row.versions[0].id == id and is_shown:
-                    return row.current
-            raise JobNotFound(f"no job with the id {id}")
+def launch(
+    tables: Tables, now: Instant, tenant: str, job: NewJob, execution: NewExecution
+) -> tuple[Job, Enqueued]:
+    check_batch([execution])
+    jobs, rows = count_jobs(tables, tenant), len(tables.rows)
+    made = define(tables, tenant, job, now)
+    (answer,) = create_all(tables, tenant, [execution], now)
+    check_jobs(tables, tenant, jobs)
+    charge(tables, tenant, len(tables.rows) - rows, now)
+    return made, answer
 
-    async def list_jobs(
-        self,
-        tenant: str,
-        where: JobFilter = ALL_JOBS,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[Job]:
-        check_limit(limit)
-        check_job_filter(where, cursor)
-        with self._begin(tenant) as tables:
-            found = [
-                row.current
-                for (owner, name), row in sorted(tables.jobs.items())
-                if owner == tenant
-                and not row.is_deleted
-                and (cursor is None or name > cursor)
-                and job_matches(row.current.definition, where)
-            ]
-        return cut_page(found, limit, size=job_bytes, cursor=lambda one: one.name)
 
-    async def list_versions(
-        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Job]:
-        check_limit(limit)
-        before = check_version(cursor)
-        with self._begin(tenant) as tables:
-            row = tables.job(tenant, name, or_deleted=True)
-            found = [row.shown(job) for job in reversed(row.versions) if job.version < before]
-        return cut_page(found, limit, size=job_bytes, cursor=lambda one: str(one.version))
+def get_job(tables: Tables, tenant: str, name: str, version: int | None) -> Job:
+    row = tables.job(tenant, name, or_deleted=version is not None)
+    if version is None:
+        return row.current
+    for job in row.versions:
+        if job.version == version:
+            return row.shown(job)
+    raise JobNotFound(f"job {shown(name)} has no version {version}")
 
-    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        with self._begin(tenant) as tables:
-            row = tables.job(tenant, name)
-            if expect is not None and row.current.version != expect:
-                raise version_conflict(name, at=row.current.version, expect=expect)
-            delete(tables, tenant, name, self._clock())
 
-    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
-        check_name(queue, what="queue")
-        with self._begin(tenant) as tables:
-            if paused:
-                tables.paused[tenant, queue] = None
-            elif (tenant, queue) in tables.paused:
-                del tables.paused[tenant, queue]
-                tables.signals[Signal.CLAIM] = None
+def find_job(tables: Tables, tenant: str, id: UUID, or_deleted: bool) -> Job:
+    for (owner, _), row in tables.jobs.items():
+        is_shown = or_deleted or not row.is_deleted
+        if owner == tenant and row.versions[0].id == id and is_shown:
+            return row.current
+    raise JobNotFound(f"no job with the id {id}")
+
+
+def list_jobs(
+    tables: Tables, tenant: str, where: JobFilter, limit: int, cursor: str | None
+) -> Page[Job]:
+    check_limit(limit)
+    check_job_filter(where, cursor)
+    found = [
+        row.current
+        for (owner, name), row in sorted(tables.jobs.items())
+        if owner == tenant
+        and not row.is_deleted
+        and (cursor is None or name > cursor)
+        and job_matches(row.current.definition, where)
+    ]
+    return cut_page(found, limit, size=job_bytes, cursor=lambda one: one.name)
+
+
+def list_versions(
+    tables: Tables, tenant: str, name: str, limit: int, cursor: str | None
+) -> Page[Job]:
+    check_limit(limit)
+    before = check_version(cursor)
+    row = tables.job(tenant, name, or_deleted=True)
+    found = [row.shown(job) for job in reversed(row.versions) if job.version < before]
+    return cut_page(found, limit, size=job_bytes, cursor=lambda one: str(one.version))
+
+
+def delete_job(tables: Tables, now: Instant, tenant: str, name: str, expect: int | None) -> None:
+    row = tables.job(tenant, name)
+    if expect is not None and row.current.version != expect:
+        raise version_conflict(name, at=row.current.version, expect=expect)
+    delete(tables, tenant, name, now)
+
+
+def pause_queue(tables: Tables, tenant: str, queue: str, paused: bool) -> None:
+    check_name(queue, what="queue")
+    if paused:
+        tables.paused[tenant, queue] = None
+    elif (tenant, queue) in tables.paused:
+        del tables.paused[tenant, queue]
+        tables.signals[Signal.CLAIM] = None
 
 
 def delete(tables: Tables, tenant: str, name: str, now: Instant) -> None:
@@ -229,95 +218,98 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
 # What people look at.
 
 
-class MemoryViews(Part):
-    """See `protocol.Views`."""
+def get_execution(tables: Tables, now: Instant, tenant: str, id: UUID) -> ExecutionDetail:
+    row = tables.rows.get((tenant, id))
+    if row is None:
+        raise ExecutionNotFound(f"no execution {id}")
+    execution = shown_execution(row, now)
+    attempts = row.attempts
+    if execution.outcome is not None:
+        attempts = (*attempts, final_attempt(execution))
+    return ExecutionDetail(execution=execution, attempts=attempts)
 
-    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
-        with self._begin(tenant) as tables:
-            row = tables.rows.get((tenant, id))
-            if row is None:
-                raise ExecutionNotFound(f"no execution {id}")
-            execution = shown_execution(row, self._clock())
-            attempts = row.attempts
-            if execution.outcome is not None:
-                attempts = (*attempts, final_attempt(execution))
-            return ExecutionDetail(execution=execution, attempts=attempts)
 
-    async def list_executions(
-        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Execution]:
-        check_limit(limit)
-        after = check_cursor(cursor)
-        begin = where.without_content()
-        found = [e for e in self._matching(tenant, begin) if after is None or e.id < after]
-        found.sort(key=lambda execution: execution.id, reverse=True)
-        more = None
-        if where.content is not None:
-            ids, more = scan(map(Candidate.of, found), where.content, limit)
-            found = [one for one in found if one.id in set(ids)]
-        return cut_page(
-            map(shorten, found),
-            limit,
-            size=execution_bytes,
-            cursor=lambda one: str(one.id),
-            more=more,
+def list_executions(
+    tables: Tables,
+    now: Instant,
+    tenant: str,
+    where: ExecutionFilter,
+    limit: int,
+    cursor: str | None,
+) -> Page[Execution]:
+    check_limit(limit)
+    after = check_cursor(cursor)
+    begin = where.without_content()
+    found = [e for e in matching(tables, now, tenant, begin) if after is None or e.id < after]
+    found.sort(key=lambda execution: execution.id, reverse=True)
+    more = None
+    if where.content is not None:
+        ids, more = scan(map(Candidate.of, found), where.content, limit)
+        found = [one for one in found if one.id in set(ids)]
+    return cut_page(
+        map(shorten, found),
+        limit,
+        size=execution_bytes,
+        cursor=lambda one: str(one.id),
+        more=more,
+    )
+
+
+def count_executions(tables: Tables, now: Instant, tenant: str, where: ExecutionFilter) -> Counts:
+    check_countable(where)
+    return Counts(Counter(execution.state for execution in matching(tables, now, tenant, where)))
+
+
+def job_activity(
+    tables: Tables, now: Instant, tenant: str, names: Sequence[str]
+) -> dict[str, JobActivity]:
+    check_names(names)
+    executions = sorted(matching(tables, now, tenant, ExecutionFilter()), key=lambda one: one.id)
+    return {
+        name: look_at(
+            [one for one in executions if one.job == name],
+            schedules_of(tables, tenant, name),
         )
+        for name in names
+        if (tenant, name) in tables.jobs
+    }
 
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
-        check_countable(where)
-        return Counts(Counter(execution.state for execution in self._matching(tenant, where)))
 
-    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-        check_names(names)
-        executions = sorted(self._matching(tenant, ExecutionFilter()), key=lambda one: one.id)
-        with self._begin(tenant) as tables:
-            return {
-                name: look_at(
-                    [one for one in executions if one.job == name],
-                    schedules_of(tables, tenant, name),
-                )
-                for name in names
-                if (tenant, name) in tables.jobs
-            }
+def job_ids(tables: Tables, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+    check_names(names)
+    known = {name: tables.jobs.get((tenant, name)) for name in names}
+    return {name: row.versions[0].id for name, row in known.items() if row is not None}
 
-    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
-        check_names(names)
-        with self._begin(tenant) as tables:
-            known = {name: tables.jobs.get((tenant, name)) for name in names}
-            return {name: row.versions[0].id for name, row in known.items() if row is not None}
 
-    async def list_queues(self, tenant: str) -> list[Queue]:
-        unfinished = ExecutionFilter(states=frozenset(State) - TERMINAL, with_nodes=True)
-        executions = self._matching(tenant, unfinished)
-        with self._begin(tenant) as tables:
-            names = {execution.queue for execution in executions}
-            names.update(queue for owner, queue in tables.paused if owner == tenant)
-            names.update(
-                row.current.definition.queue
-                for (owner, _), row in tables.jobs.items()
-                if owner == tenant and not row.is_deleted
-            )
-            return [
-                describe_queue(tables, tenant, name, [e for e in executions if e.queue == name])
-                for name in sorted(names)
-            ]
+def list_queues(tables: Tables, now: Instant, tenant: str) -> list[Queue]:
+    unfinished = ExecutionFilter(states=frozenset(State) - TERMINAL, with_nodes=True)
+    executions = matching(tables, now, tenant, unfinished)
+    names = {execution.queue for execution in executions}
+    names.update(queue for owner, queue in tables.paused if owner == tenant)
+    names.update(
+        row.current.definition.queue
+        for (owner, _), row in tables.jobs.items()
+        if owner == tenant and not row.is_deleted
+    )
+    return [
+        describe_queue(tables, tenant, name, [e for e in executions if e.queue == name])
+        for name in sorted(names)
+    ]
 
-    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
-        with self._begin(tenant) as tables:
-            rows = [row for row in tables.rows.values() if row.execution.tenant == tenant]
-        now = self._clock()
-        recent = sum(row.execution.id >= first_id_at(now - LATE_SECONDS) for row in rows)
-        if since is None:
-            return Activity(now=now, recent=recent)
-        seen = sum(row.execution.id >= first_id_at(since.now - LATE_SECONDS) for row in rows)
-        failed = sum(_failed(row, since.now) for row in rows)
-        return Activity(now=now, enqueued=max(0, seen - since.recent), failed=failed, recent=recent)
 
-    def _matching(self, tenant: str, where: ExecutionFilter) -> list[Execution]:
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            shown = [shown_execution(row, now) for row in tables.rows.values()]
-            return [e for e in shown if e.tenant == tenant and execution_matches(e, where)]
+def activity(tables: Tables, now: Instant, tenant: str, since: Activity | None) -> Activity:
+    rows = [row for row in tables.rows.values() if row.execution.tenant == tenant]
+    recent = sum(row.execution.id >= first_id_at(now - LATE_SECONDS) for row in rows)
+    if since is None:
+        return Activity(now=now, recent=recent)
+    seen = sum(row.execution.id >= first_id_at(since.now - LATE_SECONDS) for row in rows)
+    failed = sum(_failed(row, since.now) for row in rows)
+    return Activity(now=now, enqueued=max(0, seen - since.recent), failed=failed, recent=recent)
+
+
+def matching(tables: Tables, now: Instant, tenant: str, where: ExecutionFilter) -> list[Execution]:
+    shown = [shown_execution(row, now) for row in tables.rows.values()]
+    return [e for e in shown if e.tenant == tenant and execution_matches(e, where)]
 
 
 def execution_matches(execution: Execution, where: ExecutionFilter) -> bool:

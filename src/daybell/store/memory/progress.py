@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from daybell.core.checks import check_capacity, check_limit
 from daybell.core.execution import TERMINAL, Cancellation, Execution, State
 from daybell.core.ids import mint
-from daybell.core.lifecycle import Event, target
+from daybell.core.lifecycle import Occasion, target
 from daybell.core.limits import check_name
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -56,7 +56,7 @@ from daybell.store.admin import (
     quota_error,
     rest_of_minute,
 )
-from daybell.store.memory.tables import NodeRow, Part, Row, RunRow, Tables, shown_state
+from daybell.store.memory.tables import NodeRow, Row, RunRow, Tables, shown_state
 from daybell.store.run_driver import node_end
 from daybell.store.wakeups import Signal
 
@@ -125,29 +125,24 @@ def check_jobs(tables: Tables, tenant: str, before: int) -> None:
 # Admission: at most so many of a kind at a time.
 
 
-class MemoryGates(Part):
-    """See `protocol.Gates`."""
+def set_gates(tables: Tables, now: Instant, tenant: str, capacities: dict[str, int]) -> None:
+    for gate, capacity in capacities.items():
+        check_name(gate, what="gate")
+        check_capacity(gate, capacity)
+        tables.gates[tenant, gate] = capacity
+        admit_at(tables, tenant, gate, now)
 
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        with self._begin(tenant) as tables:
-            for gate, capacity in capacities.items():
-                check_name(gate, what="gate")
-                check_capacity(gate, capacity)
-                tables.gates[tenant, gate] = capacity
-                admit(tables, tenant, gate, self._clock())
 
-    async def admit(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        with self._begin() as tables:
-            admitted = 0
-            for tenant, gate in tables.gates:
-                admitted += admit(tables, tenant, gate, self._clock(), limit - admitted)
-            return admitted
+def admit(tables: Tables, now: Instant, limit: int) -> int:
+    check_limit(limit)
+    admitted = 0
+    for tenant, gate in tables.gates:
+        admitted += admit_at(tables, tenant, gate, now, limit - admitted)
+    return admitted
 
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        del mend
-        with self._begin():
-            return []  # here, who is inside is counted every time
+
+def recount_gates(tables: Tables) -> list[Miscount]:
+    return []  # here, who is inside is counted every time
 
 
 def find_gate(tables: Tables, tenant: str, gate: str) -> None:
@@ -201,7 +196,7 @@ def waiting(tables: Tables, tenant: str, gate: str, now: Instant) -> list[Row]:
     ]
 
 
-def admit(
+def admit_at(
     tables: Tables, tenant: str, gate: str | None, now: Instant, limit: int | None = None
 ) -> int:
     """Let in what waits at a gate, is due and finds room; answer how many."""
@@ -217,7 +212,7 @@ def admit(
     for row in admitted:
         execution = row.execution
         if execution.reason != DEPENDENCIES:  # else it waits on, with the slot in hand
-            state = target(execution.state, Event.RELEASED)
+            state = target(execution.state, Occasion.RELEASED)
             execution = replace(execution, state=state, reason=None)
         tables.put(replace(row, execution=execution, has_slot=True))
     return len(admitted)
@@ -233,7 +228,7 @@ def finish(tables: Tables, row: Row, now: Instant) -> None:
     if row.execution.node is not None:
         tell_run(tables, row)
     if row.has_slot:
-        admit(tables, row.execution.tenant, row.execution.gate, now)
+        admit_at(tables, row.execution.tenant, row.execution.gate, now)
 
 
 def tell_run(tables: Tables, row: Row) -> None:
@@ -286,7 +281,7 @@ def pause(
 
 
 def end_unstarted(
-    tables: Tables, row: Row, event: Event, now: Instant, *, reason: str | None = None
+    tables: Tables, row: Row, event: Occasion, now: Instant, *, reason: str | None = None
 ) -> None:
     """End what has not started."""
     row = tables.rows[row.key]  # as it is by now: the end before this one may have given it a slot
@@ -498,7 +493,7 @@ def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
     if execution.state in TERMINAL:
         return Cancellation.FINISHED
     if execution.state is not State.RUNNING and row.key not in tables.runs:
-        end_unstarted(tables, row, Event.CANCELLED, now)
+        end_unstarted(tables, row, Occasion.CANCELLED, now)
         return Cancellation.CANCELLED
     ask(tables, row, now)
     if execution.worker is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import inf
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -18,7 +17,7 @@ from daybell.core.execution import (
     LAST,
     PENDING,
     TERMINAL,
-    Attempt,
+    AttemptRecord,
     Cancellation,
     Claimed,
     Enqueued,
@@ -33,7 +32,7 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.job import Job
-from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, target
+from daybell.core.lifecycle import EXPIRED, Occasion, Ruling, Transition, Verdict, target
 from daybell.core.limits import CLAIM_BATCH_MAX, PAGE_ITEMS_MAX, check_labels, check_name
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -60,14 +59,14 @@ from daybell.core.workflow.restart import Restart, restart
 from daybell.errors import DuplicateKey, ExecutionNotFound, LeaseLost
 from daybell.store.memory import progress, waits
 from daybell.store.memory.progress import queued_room
-from daybell.store.memory.tables import NodeRow, Part, Row, RunRow, Tables, claimed, shown_state
+from daybell.store.memory.tables import NodeRow, Row, RunRow, Tables, claimed, shown_state
 from daybell.store.run_driver import is_run_over, restart_refusal
 from daybell.store.wakeups import Signal
 
 # In: executions are created, unless something is in their way.
 
 
-def enqueue(
+def create_all(
     tables: Tables, tenant: str, executions: Sequence[NewExecution], now: Instant
 ) -> list[Enqueued]:
     """Create these, one after the other, and let in at their gates whoever can be."""
@@ -77,7 +76,7 @@ def enqueue(
             progress.find_gate(tables, tenant, new.gate)
     answers = [create(tables, tenant, new, now) for new in executions]
     for gate in {new.gate for new in executions}:
-        progress.admit(tables, tenant, gate, now)
+        progress.admit_at(tables, tenant, gate, now)
     return answers
 
 
@@ -229,21 +228,21 @@ def due(now: Instant, delay: Seconds, at: Instant | None) -> Instant:
 # Each asks the lifecycle's table, so that an illegal one raises instead of being written.
 
 # What happened to a running execution, by where it went.
-EVENTS: Final[dict[State, Event]] = {
-    State.SUCCEEDED: Event.SUCCEEDED,
-    State.DEAD: Event.EXHAUSTED,
-    State.CANCELLED: Event.CANCELLED,
-    State.SKIPPED: Event.EXPIRED,
-    State.RETRYING: Event.RETRYING,
-    State.QUEUED: Event.HANDED_BACK,
-    State.SCHEDULED: Event.SNOOZED,
-    State.WAITING: Event.WAITED,
+EVENTS: Final[dict[State, Occasion]] = {
+    State.SUCCEEDED: Occasion.SUCCEEDED,
+    State.DEAD: Occasion.EXHAUSTED,
+    State.CANCELLED: Occasion.CANCELLED,
+    State.SKIPPED: Occasion.EXPIRED,
+    State.RETRYING: Occasion.RETRYING,
+    State.QUEUED: Occasion.HANDED_BACK,
+    State.SCHEDULED: Occasion.SNOOZED,
+    State.WAITING: Occasion.WAITED,
 }
 
 
 def start(row: Row, worker: UUID, lease: UUID, now: Instant) -> Row:
     """Put a due execution into a worker's hands."""
-    running = target(shown_state(row.execution, now), Event.CLAIMED)
+    running = target(shown_state(row.execution, now), Occasion.CLAIMED)
     return replace(row, execution=replace(row.execution, state=running, worker=worker), lease=lease)
 
 
@@ -322,10 +321,10 @@ def hand_back(tables: Tables, row: Row, now: Instant) -> None:
     leave(tables, row, move, now)
 
 
-def final_attempt(execution: Execution) -> Attempt:
+def final_attempt(execution: Execution) -> AttemptRecord:
     """The last attempt of an execution, as the finished execution itself tells it."""
     assert execution.outcome is not None and execution.finished_at is not None, "it has not ended"
-    return Attempt(
+    return AttemptRecord(
         attempt=execution.attempt,
         outcome=execution.outcome,
         worker=execution.worker,
@@ -362,7 +361,7 @@ def rerun(
     again = restart(row.run, nodes, labels=labels, id=new.id)
     new, before = replace(new, job=old.execution.job), len(tables.rows)
     checks.check_batch([new])
-    (answer,) = enqueue(tables, key[0], [new], now)
+    (answer,) = create_all(tables, key[0], [new], now)
     progress.charge(tables, key[0], len(tables.rows) - before, now)
     if len(tables.rows) > before and not answer.skipped:
         tables.runs[key[0], new.id] = begun_again(row, again)
@@ -384,115 +383,109 @@ def begun_again(row: RunRow, again: Restart) -> RunRow:
 # Leases: who is alive, and what is left of those who are not.
 
 
-class MemoryWorkers(Part):
-    """See `protocol.Workers`."""
+def register(
+    tables: Tables,
+    now: Instant,
+    tenant: str,
+    worker: NewWorker,
+    lease: Seconds,
+    replaces: UUID | None,
+) -> Renewal:
+    check_name(worker.name, what="worker")
+    check_labels(worker.labels)
+    if (tenant, worker.id) not in tables.workers:
+        tables.workers[tenant, worker.id] = introduce(tenant, worker, now)
+    renewal = prolong(tables, tenant, worker.id, lease, now)
+    if replaces is not None and (tenant, replaces) in tables.workers:
+        tables.excused.add((tenant, replaces))
+    return renewal
 
-    async def register(
-        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
-    ) -> Renewal:
-        check_name(worker.name, what="worker")
-        check_labels(worker.labels)
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            if (tenant, worker.id) not in tables.workers:
-                tables.workers[tenant, worker.id] = introduce(tenant, worker, now)
-            renewal = prolong(tables, tenant, worker.id, lease, now)
-            if replaces is not None and (tenant, replaces) in tables.workers:
-                tables.excused.add((tenant, replaces))
-            return renewal
 
-    async def renew(
-        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
-    ) -> Renewal:
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            living(tables, tenant, worker)
-            unknown = [row for row in held(tables, tenant, worker) if row.lease not in leases]
-            for row in unknown:
-                hand_back(tables, row, now)
-            renewal = prolong(tables, tenant, worker, lease, now)
-            return replace(renewal, returned=len(unknown))
+def renew(
+    tables: Tables, now: Instant, tenant: str, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+) -> Renewal:
+    living(tables, tenant, worker)
+    unknown = [row for row in held(tables, tenant, worker) if row.lease not in leases]
+    for row in unknown:
+        hand_back(tables, row, now)
+    renewal = prolong(tables, tenant, worker, lease, now)
+    return replace(renewal, returned=len(unknown))
 
-    async def drain(self, tenant: str, worker: UUID) -> bool:
-        with self._begin(tenant) as tables:
-            found = tables.workers.get((tenant, worker))
-            if found is None or found.state is WorkerState.DEAD:
-                return False
-            tables.workers[tenant, worker] = replace(found, state=WorkerState.DRAINING)
-            return True
 
-    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            given_back = [row for row in held(tables, tenant, worker) if row.lease in leases]
-            for row in given_back:
-                hand_back(tables, row, now)
-            return len(given_back)
+def drain(tables: Tables, tenant: str, worker: UUID) -> bool:
+    found = tables.workers.get((tenant, worker))
+    if found is None or found.state is WorkerState.DEAD:
+        return False
+    tables.workers[tenant, worker] = replace(found, state=WorkerState.DRAINING)
+    return True
 
-    async def retire(self, tenant: str, worker: UUID) -> None:
-        with self._begin(tenant) as tables:
-            found = tables.workers.get((tenant, worker))
-            if found is not None:
-                tables.workers[tenant, worker] = replace(found, state=WorkerState.DEAD)
 
-    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
-        with self._begin(tenant) as tables:
-            found = tables.workers.get((tenant, worker))
-            if found is None or found.state is WorkerState.DEAD:
-                return False
-            tables.soles[tenant, worker] = execution
-            return True
+def release(tables: Tables, now: Instant, tenant: str, worker: UUID, leases: Sequence[UUID]) -> int:
+    given_back = [row for row in held(tables, tenant, worker) if row.lease in leases]
+    for row in given_back:
+        hand_back(tables, row, now)
+    return len(given_back)
 
-    async def lost(
-        self,
-        *,
-        limit: int = 1000,
-        since: Instant = -inf,
-        not_after: Instant = inf,
-        record_every: Seconds = inf,
-    ) -> Losses:
-        check_limit(limit)
-        with self._begin() as tables:
-            now = self._clock()
-            known = tables.watch[0] if tables.watch else UNWATCHED
-            is_even = now <= not_after
-            watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
-            tables.watch[:] = [watch]
-            for key, worker in tables.workers.items():
-                if is_even and is_silent(worker, watch, since, now):
-                    tables.workers[key] = replace(worker, state=WorkerState.DEAD)
-            found = [row for row in tables.live.values() if is_lost(tables, row)]
-            return Losses(
-                now=now,
-                executions=[describe_lost(tables, row) for row in found[:limit]],
-                is_any_waiting=any(
-                    row.execution.state is State.WAITING for row in tables.live.values()
-                )
-                or any(row.run.is_blocked for row in tables.runs.values()),
-                is_any_overdue=any(
-                    wait.timeout_at is not None and wait.timeout_at <= now
-                    for wait in tables.waits.values()
-                ),
-            )
 
-    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
-        with self._begin(tenant) as tables:
-            found = [
-                replace(worker, running=len(held(tables, tenant, id)))
-                for (owner, id), worker in tables.workers.items()
-                if owner == tenant and (include_dead or worker.state is not WorkerState.DEAD)
-            ]
-            return sorted(found, key=lambda worker: (worker.started_at, worker.id))
+def retire(tables: Tables, tenant: str, worker: UUID) -> None:
+    found = tables.workers.get((tenant, worker))
+    if found is not None:
+        tables.workers[tenant, worker] = replace(found, state=WorkerState.DEAD)
 
-    async def offers(self, tenant: str) -> list[Offer]:
-        now, found = self._clock(), list[Offer]()
-        with self._begin(tenant) as tables:
-            for (owner, _), one in tables.workers.items():
-                offer = Offer(queues=one.queues, kinds=one.kinds, tasks=one.tasks)
-                is_there = one.state is WorkerState.LIVE and one.lease_until > now
-                if owner == tenant and is_there and offer not in found:
-                    found.append(offer)
-        return found
+
+def record_sole(tables: Tables, tenant: str, worker: UUID, execution: UUID | None) -> bool:
+    found = tables.workers.get((tenant, worker))
+    if found is None or found.state is WorkerState.DEAD:
+        return False
+    tables.soles[tenant, worker] = execution
+    return True
+
+
+def lost(
+    tables: Tables,
+    now: Instant,
+    limit: int,
+    since: Instant,
+    not_after: Instant,
+    record_every: Seconds,
+) -> Losses:
+    check_limit(limit)
+    known = tables.watch[0] if tables.watch else UNWATCHED
+    is_even = now <= not_after
+    watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
+    tables.watch[:] = [watch]
+    for key, worker in tables.workers.items():
+        if is_even and is_silent(worker, watch, since, now):
+            tables.workers[key] = replace(worker, state=WorkerState.DEAD)
+    found = [row for row in tables.live.values() if is_lost(tables, row)]
+    return Losses(
+        now=now,
+        executions=[describe_lost(tables, row) for row in found[:limit]],
+        is_any_waiting=any(row.execution.state is State.WAITING for row in tables.live.values())
+        or any(row.run.is_blocked for row in tables.runs.values()),
+        is_any_overdue=any(
+            wait.timeout_at is not None and wait.timeout_at <= now for wait in tables.waits.values()
+        ),
+    )
+
+
+def list_workers(tables: Tables, tenant: str, include_dead: bool) -> list[Worker]:
+    found = [
+        replace(worker, running=len(held(tables, tenant, id)))
+        for (owner, id), worker in tables.workers.items()
+        if owner == tenant and (include_dead or worker.state is not WorkerState.DEAD)
+    ]
+    return sorted(found, key=lambda worker: (worker.started_at, worker.id))
+
+
+def offers(tables: Tables, now: Instant, tenant: str) -> list[Offer]:
+    found = list[Offer]()
+    for (owner, _), one in tables.workers.items():
+        offer = Offer(queues=one.queues, kinds=one.kinds, tasks=one.tasks)
+        is_there = one.state is WorkerState.LIVE and one.lease_until > now
+        if owner == tenant and is_there and offer not in found:
+            found.append(offer)
+    return found
 
 
 def introduce(tenant: str, worker: NewWorker, now: Instant) -> Worker:
@@ -565,154 +558,135 @@ def describe_lost(tables: Tables, row: Row) -> Lost:
     )
 
 
-class MemoryExecutions(Part):
-    """See `protocol.Executions`."""
+def enqueue(
+    tables: Tables,
+    now: Instant,
+    tenant: str,
+    executions: Sequence[NewExecution],
+    entries: Sequence[NewAuditEntry],
+) -> list[Enqueued]:
+    checks.check_batch(executions)
+    before = len(tables.rows)
+    answers = create_all(tables, tenant, executions, now)
+    progress.charge(tables, tenant, len(tables.rows) - before, now)
+    for entry in entries:
+        tables.record(tenant, checks.check_entry(entry), now)
+    return answers
 
-    async def enqueue(
-        self,
-        tenant: str,
-        executions: Sequence[NewExecution],
-        *,
-        repeat: bool = False,
-        entries: Sequence[NewAuditEntry] = (),
-    ) -> list[Enqueued]:
-        # Finished ids are recognised anyway: they are in the same table.
-        del repeat
-        with self._begin(tenant) as tables:
-            checks.check_batch(executions)
-            before, now = len(tables.rows), self._clock()
-            answers = enqueue(tables, tenant, executions, now)
-            progress.charge(tables, tenant, len(tables.rows) - before, now)
-            for entry in entries:
-                tables.record(tenant, checks.check_entry(entry), now)
-            return answers
 
-    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            count = 0
-            for new in executions:
-                rule = rule_for(tables.job(tenant, new.job).current, new)
-                checks.check_loadable(new, count, overlap=rule)
-                if (tenant, new.id) in tables.rows:
-                    raise DuplicateKey(f"execution {new.id} exists; an earlier load was committed")
-                create(tables, tenant, new, now)
-                count += 1
-            progress.charge(tables, tenant, count, now)
-            return count
+def load(tables: Tables, now: Instant, tenant: str, executions: Iterable[NewExecution]) -> int:
+    count = 0
+    for new in executions:
+        rule = rule_for(tables.job(tenant, new.job).current, new)
+        checks.check_loadable(new, count, overlap=rule)
+        if (tenant, new.id) in tables.rows:
+            raise DuplicateKey(f"execution {new.id} exists; an earlier load was committed")
+        create(tables, tenant, new, now)
+        count += 1
+    progress.charge(tables, tenant, count, now)
+    return count
 
-    async def claim(
-        self,
-        tenant: str,
-        *,
-        worker: UUID,
-        lease: UUID,
-        queues: Sequence[str],
-        limit: int,
-        kinds: Sequence[str] = ("task",),
-    ) -> Claim:
-        checks.check_limit(limit, most=CLAIM_BATCH_MAX)
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            claimer = living(tables, tenant, worker)
-            room = progress.room(tables, tenant, limit)
-            is_limited = False
-            if lease in tables.leases:
-                taken = [
-                    row
-                    for row in tables.live.values()
-                    if (row.lease, row.execution.worker) == (lease, worker)
-                ]
-            elif claimer.state is WorkerState.DRAINING:
-                taken = []
-            else:
-                found = self._claimable(tables, tenant, queues, kinds)
-                due = [row for row in found if row.execution.run_at <= now]
-                due.sort(key=lambda row: claim_order(row, queues))
-                is_limited = room < min(limit, len(due))
-                taken = [start(row, worker, lease, now) for row in due[:room]]
-            for row in taken:
-                tables.put(row)
-                tables.leases[lease] = tenant, worker
-            left = self._claimable(tables, tenant, queues, kinds)
-            coming = [row.execution.run_at for row in left]
-            return Claim(
-                lease=lease,
-                now=now,
-                executions=[claimed(tables, row) for row in taken],
-                next_due=min(
-                    (at for at in coming if at > now and len(taken) < limit), default=None
-                ),
-                is_limited=is_limited,
-            )
 
-    def _claimable(
-        self, tables: Tables, tenant: str, queues: Sequence[str], kinds: Sequence[str]
-    ) -> list[Row]:
-        return claimable(tables, tenant, queues, kinds)
+def claim(
+    tables: Tables,
+    now: Instant,
+    tenant: str,
+    worker: UUID,
+    lease: UUID,
+    queues: Sequence[str],
+    limit: int,
+    kinds: Sequence[str],
+    find: Callable[[Tables, str, Sequence[str], Sequence[str]], list[Row]],
+) -> Claim:
+    checks.check_limit(limit, most=CLAIM_BATCH_MAX)
+    claimer = living(tables, tenant, worker)
+    room = progress.room(tables, tenant, limit)
+    is_limited = False
+    if lease in tables.leases:
+        taken = [
+            row
+            for row in tables.live.values()
+            if (row.lease, row.execution.worker) == (lease, worker)
+        ]
+    elif claimer.state is WorkerState.DRAINING:
+        taken = []
+    else:
+        found = find(tables, tenant, queues, kinds)
+        due = [row for row in found if row.execution.run_at <= now]
+        due.sort(key=lambda row: claim_order(row, queues))
+        is_limited = room < min(limit, len(due))
+        taken = [start(row, worker, lease, now) for row in due[:room]]
+    for row in taken:
+        tables.put(row)
+        tables.leases[lease] = tenant, worker
+    left = find(tables, tenant, queues, kinds)
+    coming = [row.execution.run_at for row in left]
+    return Claim(
+        lease=lease,
+        now=now,
+        executions=[claimed(tables, row) for row in taken],
+        next_due=min((at for at in coming if at > now and len(taken) < limit), default=None),
+        is_limited=is_limited,
+    )
 
-    async def next_due(
-        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
-    ) -> Instant | None:
-        with self._begin(tenant) as tables:
-            found = claimable(tables, tenant, queues, kinds)
-            return min((row.execution.run_at for row in found), default=None)
 
-    async def apply(
-        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
-    ) -> list[Verdict]:
-        del wait  # nobody else holds a lock here
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            verdicts = [apply(tables, tenant, worker, move, now) for move in transitions]
-            return [verdict for verdict in verdicts if verdict is not None]
+def next_due(
+    tables: Tables, tenant: str, queues: Sequence[str], kinds: Sequence[str]
+) -> Instant | None:
+    found = claimable(tables, tenant, queues, kinds)
+    return min((row.execution.run_at for row in found), default=None)
 
-    async def report(
-        self, tenant: str, *, worker: UUID, reports: Sequence[Report]
-    ) -> list[tuple[UUID, int]]:
-        with self._begin(tenant) as tables:
-            stale: list[tuple[UUID, int]] = []
-            for position, report in enumerate(reports):
-                checks.check_report(report, position)
-                row = tables.rows.get((tenant, report.id))
-                if row is not None and holds(row, worker, report):
-                    tables.put(reported(row, report, self._clock()))
-                else:
-                    stale.append((report.id, report.attempt))
-            return stale
 
-    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            return [progress.cancel(tables, tables.rows.get((tenant, id)), now) for id in ids]
+def apply(
+    tables: Tables, now: Instant, tenant: str, worker: UUID, transitions: Sequence[Transition]
+) -> list[Verdict]:
+    verdicts = [apply_one(tables, tenant, worker, move, now) for move in transitions]
+    return [verdict for verdict in verdicts if verdict is not None]
 
-    async def expire(self, *, limit: int = 1000) -> int:
-        with self._begin() as tables:
-            now = self._clock()
-            expired = [row for row in tables.live.values() if has_expired(row, now)][:limit]
-            for row in expired:
-                progress.end_unstarted(tables, row, Event.EXPIRED, now, reason=EXPIRED)
-            return len(expired) + waits.time_out(tables, limit, now)
 
-    async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
-        with self._begin(tenant) as tables:
-            now, room = self._clock(), queued_room(tables, tenant)
-            answers: list[Revival] = []
-            for id in ids:
-                row = tables.rows.get((tenant, id))
-                answers.append(revive(tables, row, now, is_full=room <= 0))
-                room -= answers[-1] is Revival.REVIVED
-            return answers
+def report(
+    tables: Tables, now: Instant, tenant: str, worker: UUID, reports: Sequence[Report]
+) -> list[tuple[UUID, int]]:
+    stale: list[tuple[UUID, int]] = []
+    for position, report in enumerate(reports):
+        checks.check_report(report, position)
+        row = tables.rows.get((tenant, report.id))
+        if row is not None and holds(row, worker, report):
+            tables.put(reported(row, report, now))
+        else:
+            stale.append((report.id, report.attempt))
+    return stale
 
-    async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
-        with self._begin(tenant) as tables:
-            answers: list[bool] = []
-            for id in ids:
-                row = tables.rows.get((tenant, id))
-                answers.append(row is not None and is_dead_letter(row))
-                if row is not None and is_dead_letter(row):
-                    tables.put(replace(row, execution=replace(row.execution, is_discarded=True)))
-            return answers
+
+def cancel(tables: Tables, now: Instant, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+    return [progress.cancel(tables, tables.rows.get((tenant, id)), now) for id in ids]
+
+
+def expire(tables: Tables, now: Instant, limit: int) -> int:
+    expired = [row for row in tables.live.values() if has_expired(row, now)][:limit]
+    for row in expired:
+        progress.end_unstarted(tables, row, Occasion.EXPIRED, now, reason=EXPIRED)
+    return len(expired) + waits.time_out(tables, limit, now)
+
+
+def revive(tables: Tables, now: Instant, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+    room = queued_room(tables, tenant)
+    answers: list[Revival] = []
+    for id in ids:
+        row = tables.rows.get((tenant, id))
+        answers.append(revive_one(tables, row, now, is_full=room <= 0))
+        room -= answers[-1] is Revival.REVIVED
+    return answers
+
+
+def discard(tables: Tables, tenant: str, ids: Sequence[UUID]) -> list[bool]:
+    answers: list[bool] = []
+    for id in ids:
+        row = tables.rows.get((tenant, id))
+        answers.append(row is not None and is_dead_letter(row))
+        if row is not None and is_dead_letter(row):
+            tables.put(replace(row, execution=replace(row.execution, is_discarded=True)))
+    return answers
 
 
 def claimable(
@@ -748,7 +722,7 @@ def holds(
     )
 
 
-def apply(
+def apply_one(
     tables: Tables, tenant: str, worker: UUID, move: Transition, now: Instant
 ) -> Verdict | None:
     """Make one move; answer if it was not simply made."""
@@ -807,7 +781,7 @@ def is_dead_letter(row: Row) -> bool:
     return row.execution.state is State.DEAD and not row.execution.is_discarded
 
 
-def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> Revival:
+def revive_one(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> Revival:
     if row is None:
         return Revival.UNKNOWN
     if not is_dead_letter(row):
@@ -817,7 +791,7 @@ def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> R
     dead = row.execution
     if key_holder(tables, dead.tenant, dead.job, dead.unique_key) is not None:
         return Revival.KEY_HELD
-    state = target(dead.state, Event.REVIVED)
+    state = target(dead.state, Occasion.REVIVED)
     logged = replace(row, attempts=(*row.attempts, final_attempt(dead)))
     revived = back(logged, state, now, now)
     # A person wants it run, however late it is by now.
@@ -827,7 +801,7 @@ def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> R
         execution = replace(execution, state=State.WAITING, reason=reason)
     tables.put(replace(revived, execution=execution))
     revive_run(tables, row.key)
-    progress.admit(tables, dead.tenant, dead.gate, now)
+    progress.admit_at(tables, dead.tenant, dead.gate, now)
     tables.signals[Signal.CLAIM] = None
     return Revival.REVIVED
 
@@ -835,25 +809,23 @@ def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> R
 # What tasks said.
 
 
-class MemoryLogs(Part):
-    """See `protocol.Logs`."""
+def write_log(
+    tables: Tables, now: Instant, tenant: str, worker: UUID, parts: Sequence[NewLogPart]
+) -> None:
+    for part in parts:
+        row = tables.rows.get((tenant, part.id))
+        if row is not None and holds(row, worker, part):
+            key = tenant, part.id, part.attempt, part.number
+            tables.logs.setdefault(key, (now, part.text))
 
-    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
-        with self._begin(tenant) as tables:
-            for part in parts:
-                row = tables.rows.get((tenant, part.id))
-                if row is not None and holds(row, worker, part):
-                    key = tenant, part.id, part.attempt, part.number
-                    tables.logs.setdefault(key, (self._clock(), part.text))
 
-    async def read_log(
-        self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
-    ) -> list[LogPart]:
-        checks.check_limit(limit, most=PAGE_ITEMS_MAX)
-        with self._begin(tenant) as tables:
-            parts = sorted(
-                LogPart(attempt, number, text)
-                for (owner, execution, attempt, number), (_, text) in tables.logs.items()
-                if (owner, execution) == (tenant, id) and (attempt, number) > after
-            )
-            return parts[:limit]
+def read_log(
+    tables: Tables, tenant: str, id: UUID, after: tuple[int, int], limit: int
+) -> list[LogPart]:
+    checks.check_limit(limit, most=PAGE_ITEMS_MAX)
+    parts = sorted(
+        LogPart(attempt, number, text)
+        for (owner, execution, attempt, number), (_, text) in tables.logs.items()
+        if (owner, execution) == (tenant, id) and (attempt, number) > after
+    )
+    return parts[:limit]

@@ -36,95 +36,84 @@ from daybell.store import run_driver
 from daybell.store.memory import progress, queue, waits
 from daybell.store.memory.progress import queued_room
 from daybell.store.memory.queue import holds
-from daybell.store.memory.tables import Part, Row, RunRow, StepRow, Tables, Wait, shown_state
+from daybell.store.memory.tables import Row, RunRow, StepRow, Tables, Wait, shown_state
 from daybell.store.run_driver import select_waits
 from daybell.store.wakeups import Signal
 
 
-class MemoryRuns(Part):
-    """See `protocol.Runs`."""
+def expand(
+    tables: Tables, now: Instant, tenant: str, worker: UUID, claimed: Claimed, plan: Plan
+) -> bool:
+    row = tables.rows.get((tenant, claimed.id))
+    if row is None or not holds(row, worker, claimed):
+        return False
+    is_cancelled = row.execution.cancel_requested_at is not None
+    if row.key in tables.runs or not is_cancelled:
+        progress.begin(tables, row, plan, now)
+    else:
+        queue.leave(tables, row, after_cancel(claimed), now)
+    return True
 
-    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            row = tables.rows.get((tenant, claimed.id))
-            if row is None or not holds(row, worker, claimed):
-                return False
-            is_cancelled = row.execution.cancel_requested_at is not None
-            if row.key in tables.runs or not is_cancelled:
-                progress.begin(tables, row, plan, now)
-            else:
-                queue.leave(tables, row, after_cancel(claimed), now)
-        await self._go_on()
-        return True
 
-    async def _go_on(self) -> None:
-        """Do what the last transaction has left to do in runs, if it is not too much."""
-        for _ in range(run_driver.ADVANCE_ROUNDS):
-            if not todo(self._tables):
-                break
-            await self.advance_runs()
+def advance(tables: Tables, now: Instant, tenant: str, run: UUID) -> bool:
+    return progress.advance_run(tables, (tenant, run), (), now)
 
-    def _settle(self) -> None:
-        progress.settle_runs(self._tables, self._clock())
 
-    async def advance(self, tenant: str, run: UUID) -> bool:
-        with self._begin(tenant) as tables:
-            return progress.advance_run(tables, (tenant, run), (), self._clock())
+def advance_runs(tables: Tables, now: Instant, limit: int) -> int:
+    check_limit(limit)
+    found = todo(tables)[:limit]
+    for key in found:
+        progress.advance_run(tables, key, (), now)
+    return len(found)
 
-    async def advance_runs(self, *, limit: int = 100) -> int:
-        check_limit(limit)
-        with self._begin() as tables:
-            found = todo(tables)[:limit]
-            for key in found:
-                progress.advance_run(tables, key, (), self._clock())
-            return len(found)
 
-    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
-        with self._begin(tenant) as tables:
-            row = tables.runs.get((tenant, id))
-            return None if row is None else self._detail(tables, tenant, row)
+def get_run(tables: Tables, now: Instant, tenant: str, id: UUID) -> RunDetail | None:
+    row = tables.runs.get((tenant, id))
+    return None if row is None else describe_run(tables, now, tenant, row)
 
-    async def node_attempts(
-        self, tenant: str, id: UUID, *, limit: int = 20
-    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
-        check_limit(limit)
-        with self._begin(tenant) as tables:
-            run = tables.runs.get((tenant, id))
-            nodes = [] if run is None else [one.node for one in run.nodes.values()]
-            found = (
-                tables.rows.get((tenant, one.execution))
-                for one in nodes
-                if one.execution is not None and one.group is None
-            )
-            return run_driver.newest_spans(
-                ((row.execution.id, span) for row in found if row for span in spans(row)), limit
-            )
 
-    async def rerun(
-        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
-    ) -> Enqueued:
-        with self._begin(tenant) as tables:
-            answer = queue.rerun(tables, (tenant, id), new, labels, self._clock())
-            tables.signals[Signal.CLAIM] = None
-            return answer
+def node_attempts(
+    tables: Tables, tenant: str, id: UUID, limit: int
+) -> dict[UUID, tuple[AttemptSpan, ...]]:
+    check_limit(limit)
+    run = tables.runs.get((tenant, id))
+    nodes = [] if run is None else [one.node for one in run.nodes.values()]
+    found = (
+        tables.rows.get((tenant, one.execution))
+        for one in nodes
+        if one.execution is not None and one.group is None
+    )
+    return run_driver.newest_spans(
+        ((row.execution.id, span) for row in found if row for span in spans(row)), limit
+    )
 
-    def _detail(self, tables: Tables, tenant: str, row: RunRow) -> RunDetail:
-        now = self._clock()
-        nodes = [one for one in row.nodes.values() if one.node.group is None]
-        # Of what was taken over, too, whose parent is another run.
-        found = (
-            tables.rows.get((tenant, one.node.execution)) for one in nodes if one.node.execution
-        )
-        executions = {
-            one.execution.id: standing(one.execution, now) for one in found if one is not None
-        }
-        nodes.sort(key=lambda one: one.node.order)
-        return RunDetail(
-            row.run,
-            tuple(run_driver.view_node(one.node, one.result, executions) for one in nodes),
-            tables.rows[tenant, row.run.id].execution.finished_at,
-        )
+
+def rerun(
+    tables: Tables,
+    now: Instant,
+    tenant: str,
+    id: UUID,
+    new: NewExecution,
+    labels: Sequence[str] | None,
+) -> Enqueued:
+    answer = queue.rerun(tables, (tenant, id), new, labels, now)
+    tables.signals[Signal.CLAIM] = None
+    return answer
+
+
+def describe_run(tables: Tables, now: Instant, tenant: str, row: RunRow) -> RunDetail:
+    nodes = [one for one in row.nodes.values() if one.node.group is None]
+    # Of what was taken over, too, whose parent is another run.
+    found = (tables.rows.get((tenant, one.node.execution)) for one in nodes if one.node.execution)
+    executions = {
+        one.execution.id: standing(one.execution, now) for one in found if one is not None
+    }
+    nodes.sort(key=lambda one: one.node.order)
+    return RunDetail(
+        row.run,
+        tuple(run_driver.view_node(one.node, one.result, executions) for one in nodes),
+        tables.rows[tenant, row.run.id].execution.finished_at,
+    )
 
 
 def standing(one: Execution, now: Instant) -> run_driver.ExecutionStatus:
@@ -157,82 +146,73 @@ def todo(tables: Tables) -> list[progress.RunKey]:
 # Steps of durable functions, and events.
 
 
-class MemorySteps(Part):
-    """See `protocol.Steps`."""
+def steps(tables: Tables, tenant: str, id: UUID) -> list[Step]:
+    keys = sorted(key for key in tables.steps if key[:2] == (tenant, id))
+    return [tables.steps[key].step for key in keys]
 
-    async def steps(self, tenant: str, id: UUID) -> list[Step]:
-        with self._begin(tenant) as tables:
-            keys = sorted(key for key in tables.steps if key[:2] == (tenant, id))
-            return [tables.steps[key].step for key in keys]
 
-    async def record(
-        self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
-    ) -> list[Step | None]:
-        check_steps(steps)
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            answers: list[Step | None] = []
-            for new in steps:
-                row = tables.rows.get((tenant, new.id))
-                if row is None or not holds(row, worker, new):
-                    answers.append(None)
-                else:
-                    answers.append(write(tables, row, new, now))
-            return answers
+def record(
+    tables: Tables, now: Instant, tenant: str, worker: UUID, steps: Sequence[NewStep]
+) -> list[Step | None]:
+    check_steps(steps)
+    answers: list[Step | None] = []
+    for new in steps:
+        row = tables.rows.get((tenant, new.id))
+        if row is None or not holds(row, worker, new):
+            answers.append(None)
+        else:
+            answers.append(write(tables, row, new, now))
+    return answers
 
-    async def publish(self, tenant: str, event: NewEvent) -> Published:
-        check_event(event)
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            if event.execution is not None and (tenant, event.execution) not in tables.rows:
-                raise ExecutionNotFound(f"no execution {event.execution}")
-            key = tenant, event.source, event.id
-            if key in tables.events:
-                return Published(created=False)
-            kept = Event(received_at=now, **asdict(event))
-            last = next(reversed(tables.events.values()), (0, None))[0]
-            tables.events[key] = last + 1, kept
-            return Published(True, waits.deliver(tables, tenant, kept, now))
 
-    async def time_out_waits(self, *, limit: int = 1000) -> int:
-        checks.check_limit(limit)
-        with self._begin() as tables:
-            return waits.time_out(tables, limit, self._clock())
+def publish(tables: Tables, now: Instant, tenant: str, event: NewEvent) -> Published:
+    check_event(event)
+    if event.execution is not None and (tenant, event.execution) not in tables.rows:
+        raise ExecutionNotFound(f"no execution {event.execution}")
+    key = tenant, event.source, event.id
+    if key in tables.events:
+        return Published(created=False)
+    kept = Event(received_at=now, **asdict(event))
+    last = next(reversed(tables.events.values()), (0, None))[0]
+    tables.events[key] = last + 1, kept
+    return Published(True, waits.deliver(tables, tenant, kept, now))
 
-    async def node_waits(
-        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
-    ) -> list[NodeWait]:
-        checks.check_limit(limit)
-        facts = None if event is None else Facts(event.data)
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            rows = [
-                (key[1], *found, wait.event, wait.match, wait.timeout_at)
-                for key, wait in sorted(tables.waits.items(), key=lambda pair: pair[0])
-                if (event is None or wait.event == event.name)
-                and (wait.timeout_at is None or wait.timeout_at >= now)
-                and (found := waits.place_in(tables, key[:2], run)) is not None
-            ]
-            return select_waits(rows, facts, limit)
 
-    async def list_events(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Event]:
-        checks.check_limit(limit)
-        before = check_cursor(cursor)
-        with self._begin(tenant) as tables:
-            found = [
-                (number, event)
-                for (owner, _, _), (number, event) in tables.events.items()
-                if owner == tenant and (before is None or number < before)
-            ]
-            page = cut_page(
-                sorted(found, key=lambda one: -one[0]),
-                limit,
-                size=lambda one: bytes_of(one[1].data),
-                cursor=lambda one: str(one[0]),
-            )
-            return Page(items=tuple(event for _, event in page.items), next_cursor=page.next_cursor)
+def time_out_waits(tables: Tables, now: Instant, limit: int) -> int:
+    checks.check_limit(limit)
+    return waits.time_out(tables, limit, now)
+
+
+def node_waits(
+    tables: Tables, now: Instant, run: UUID, event: NewEvent | None, limit: int
+) -> list[NodeWait]:
+    checks.check_limit(limit)
+    facts = None if event is None else Facts(event.data)
+    rows = [
+        (key[1], *found, wait.event, wait.match, wait.timeout_at)
+        for key, wait in sorted(tables.waits.items(), key=lambda pair: pair[0])
+        if (event is None or wait.event == event.name)
+        and (wait.timeout_at is None or wait.timeout_at >= now)
+        and (found := waits.place_in(tables, key[:2], run)) is not None
+    ]
+    return select_waits(rows, facts, limit)
+
+
+def list_events(tables: Tables, tenant: str, limit: int, cursor: str | None) -> Page[Event]:
+    checks.check_limit(limit)
+    before = check_cursor(cursor)
+    found = [
+        (number, event)
+        for (owner, _, _), (number, event) in tables.events.items()
+        if owner == tenant and (before is None or number < before)
+    ]
+    page = cut_page(
+        sorted(found, key=lambda one: -one[0]),
+        limit,
+        size=lambda one: bytes_of(one[1].data),
+        cursor=lambda one: str(one[0]),
+    )
+    return Page(items=tuple(event for _, event in page.items), next_cursor=page.next_cursor)
 
 
 def write(tables: Tables, row: Row, new: NewStep, now: Instant) -> Step:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from daybell.core.checks import OCCURRENCES_MAX, check_batch, check_limit
 from daybell.core.execution import TERMINAL, Enqueued, Execution, State
-from daybell.core.lifecycle import Event, target
+from daybell.core.lifecycle import Occasion, target
 from daybell.core.schedule import (
     DEPENDENCIES,
     OVERLAP,
@@ -35,14 +35,14 @@ from daybell.core.schedule import (
 from daybell.core.units import Instant, Seconds
 from daybell.store.memory import progress
 from daybell.store.memory.progress import charge
-from daybell.store.memory.queue import enqueue, keep_waiting, make_gate
-from daybell.store.memory.tables import JobRow, Part, Row, Tables, shown_state
+from daybell.store.memory.queue import create_all, keep_waiting, make_gate
+from daybell.store.memory.tables import JobRow, Row, Tables, shown_state
 from daybell.store.wakeups import Signal
 
 # Firing: a cursor goes on, its ticks are recorded, their executions created, as one.
 
 
-def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
+def fire_one(tables: Tables, firing: Firing, now: Instant) -> bool:
     """Advance one schedule, if its cursor still is where the caller saw it."""
     key = firing.tenant, firing.schedule
     schedule = tables.schedules.get(key)
@@ -62,7 +62,7 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
         if (*key, tick.at) not in tables.ticks:
             if tick.execution is not None:
                 check_batch([tick.execution])
-                answers += enqueue(tables, firing.tenant, [tick.execution], now)
+                answers += create_all(tables, firing.tenant, [tick.execution], now)
                 ruled_out += rule_out(tables, firing.tenant, tick, now)
             records.append(
                 describe_tick(firing, tick, None if tick.execution is None else answers[-1])
@@ -84,7 +84,7 @@ def rule_out(tables: Tables, tenant: str, tick: Tick, now: Instant) -> bool:
     if row is None or row.execution.state in {State.RUNNING, *TERMINAL}:
         return False
     tables.put(keep_waiting(row, DEPENDENCIES))
-    progress.end_unstarted(tables, row, Event.RULED_OUT, now, reason=tick.reason)
+    progress.end_unstarted(tables, row, Occasion.RULED_OUT, now, reason=tick.reason)
     return True
 
 
@@ -142,131 +142,131 @@ def begin_anew(tables: Tables, firing: Firing, answers: list[Enqueued], now: Ins
         tables.signals[Signal.SCHEDULES] = None
 
 
-class MemorySchedules(Part):
-    """See `protocol.Schedules`."""
+def put_schedules(
+    tables: Tables, now: Instant, tenant: str, schedules: Sequence[NewSchedule]
+) -> None:
+    for new in schedules:
+        make_gate(tables, tenant, gate_of(new.job))
+        put_schedule(tables, tables.job(tenant, new.job), new, now)
 
-    async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
-        with self._begin(tenant) as tables:
-            for new in schedules:
-                make_gate(tables, tenant, gate_of(new.job))
-                put_schedule(tables, tables.job(tenant, new.job), new, self._clock())
 
-    async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
-        with self._begin(tenant) as tables:
-            found = {id for id in ids if (tenant, id) in tables.schedules}
-            for id in found:
-                del tables.schedules[tenant, id]
-            return len(found)
+def delete_schedules(tables: Tables, tenant: str, ids: Sequence[UUID]) -> int:
+    found = {id for id in ids if (tenant, id) in tables.schedules}
+    for id in found:
+        del tables.schedules[tenant, id]
+    return len(found)
 
-    async def list_schedules(
-        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
-    ) -> list[Schedule]:
-        with self._begin(tenant) as tables:
-            keys = tables.schedules if ids is None else {(tenant, id) for id in ids}
-            found = [
-                schedule
-                for key in keys
-                if (schedule := tables.schedules.get(key)) is not None
-                and schedule.tenant == tenant
-                and job in (None, schedule.job)
-            ]
-            return sorted(found, key=lambda schedule: schedule.id)
 
-    async def due_schedules(
-        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
-    ) -> Due:
-        check_limit(limit)  # what is free needs no saying: here, nobody holds anything for long
-        with self._begin() as tables:
-            now = self._clock()
-            coming = upcoming(tables)
-            if after is not None:
-                coming = [one for one in coming if (one[0], one[1].id) > (after.next_at, after.id)]
-            due = [schedule for at, schedule in coming if at <= now][:limit]
-            later = [at for at, _ in coming[len(due) :]]
-            return Due(now=now, schedules=tuple(due), next_at=min(later, default=None))
+def list_schedules(
+    tables: Tables, tenant: str, job: str | None, ids: Collection[UUID] | None
+) -> list[Schedule]:
+    keys = tables.schedules if ids is None else {(tenant, id) for id in ids}
+    found = [
+        schedule
+        for key in keys
+        if (schedule := tables.schedules.get(key)) is not None
+        and schedule.tenant == tenant
+        and job in (None, schedule.job)
+    ]
+    return sorted(found, key=lambda schedule: schedule.id)
 
-    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        with self._begin() as tables:
-            return [fire(tables, firing, self._clock()) for firing in firings]
 
-    async def rearm_schedules(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        with self._begin() as tables:
-            now = self._clock()
-            idle = [s for s in tables.schedules.values() if waits_in_vain(tables, s)][:limit]
-            for schedule in idle:
-                assert schedule.delay is not None, "only a fixed delay waits for an end"
-                key = schedule.tenant, schedule.id
-                tables.schedules[key] = replace(schedule, next_at=now + schedule.delay)
-                tables.moved_at[key] = now
-                tables.signals[Signal.SCHEDULES] = None
-            return len(idle)
+def due_schedules(
+    tables: Tables, now: Instant, limit: int, free: bool, after: Schedule | None
+) -> Due:
+    check_limit(limit)  # what is free needs no saying: here, nobody holds anything for long
+    coming = upcoming(tables)
+    if after is not None:
+        coming = [one for one in coming if (one[0], one[1].id) > (after.next_at, after.id)]
+    due = [schedule for at, schedule in coming if at <= now][:limit]
+    later = [at for at, _ in coming[len(due) :]]
+    return Due(now=now, schedules=tuple(due), next_at=min(later, default=None))
 
-    async def schedules_ahead(
-        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
-    ) -> Due:
-        check_limit(limit)
-        with self._begin() as tables:
-            now = self._clock()
-            found = [
-                schedule
-                for key, schedule in tables.schedules.items()
-                if not schedule.is_paused
-                and tables.moved_at[key] > now + by
-                and (after is None or schedule.id > after)
-            ]
-            found.sort(key=lambda schedule: schedule.id)
-            return Due(now=now, schedules=tuple(found[:limit]))
 
-    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
-        with self._begin() as tables:
-            return [turn_back(tables, turn) for turn in turns]
+def fire(tables: Tables, now: Instant, firings: Sequence[Firing]) -> list[bool]:
+    return [fire_one(tables, firing, now) for firing in firings]
 
-    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
-        with self._begin(tenant) as tables:
-            progress.pause(tables, tenant, name, self._clock(), note)
 
-    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
-        with self._begin(tenant) as tables:
-            row = tables.job(tenant, name)
-            tables.jobs[tenant, name] = replace(row, paused_at=None, pause_note="")
-            for schedule in schedules_of(tables, tenant, name):
-                tables.schedules[tenant, schedule.id] = replace(
-                    schedule, is_paused=False, failures=0
-                )
-            for firing in firings:
-                fire(tables, firing, self._clock())
-            tables.signals[Signal.SCHEDULES] = None
+def rearm_schedules(tables: Tables, now: Instant, limit: int) -> int:
+    check_limit(limit)
+    idle = [s for s in tables.schedules.values() if waits_in_vain(tables, s)][:limit]
+    for schedule in idle:
+        assert schedule.delay is not None, "only a fixed delay waits for an end"
+        key = schedule.tenant, schedule.id
+        tables.schedules[key] = replace(schedule, next_at=now + schedule.delay)
+        tables.moved_at[key] = now
+        tables.signals[Signal.SCHEDULES] = None
+    return len(idle)
 
-    async def list_ticks(
-        self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
-    ) -> list[TickRecord]:
-        check_limit(limit)
-        with self._begin(tenant) as tables:
-            found = [
-                tick
-                for (owner, id, at), tick in tables.ticks.items()
-                if (owner, id) == (tenant, schedule) and (before is None or at < before)
-            ]
-            return sorted(found, key=lambda tick: tick.at, reverse=True)[:limit]
 
-    async def list_occurrences(
-        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
-    ) -> list[Occurrence]:
-        check_limit(limit, most=OCCURRENCES_MAX)
-        with self._begin(tenant) as tables:
-            now = self._clock()
-            found = [
-                (one.scheduled_for, one.created_at, one.id, shown_state(one, now))
-                for one in (row.execution for row in tables.rows.values())
-                if (one.tenant, one.schedule) == (tenant, schedule)
-                and one.scheduled_for is not None
-                and since <= one.scheduled_for <= until
-            ]
-            return [
-                Occurrence(scheduled_for=at, id=id, state=state)
-                for at, _, id, state in sorted(found)[:limit]
-            ]
+def schedules_ahead(
+    tables: Tables, now: Instant, by: Seconds, limit: int, after: UUID | None
+) -> Due:
+    check_limit(limit)
+    found = [
+        schedule
+        for key, schedule in tables.schedules.items()
+        if not schedule.is_paused
+        and tables.moved_at[key] > now + by
+        and (after is None or schedule.id > after)
+    ]
+    found.sort(key=lambda schedule: schedule.id)
+    return Due(now=now, schedules=tuple(found[:limit]))
+
+
+def turn_back(tables: Tables, turns: Sequence[ScheduleRewind]) -> list[bool]:
+    return [turn_back_one(tables, turn) for turn in turns]
+
+
+def pause_job(tables: Tables, now: Instant, tenant: str, name: str, note: str) -> None:
+    progress.pause(tables, tenant, name, now, note)
+
+
+def resume_job(
+    tables: Tables, now: Instant, tenant: str, name: str, firings: Sequence[Firing]
+) -> None:
+    row = tables.job(tenant, name)
+    tables.jobs[tenant, name] = replace(row, paused_at=None, pause_note="")
+    for schedule in schedules_of(tables, tenant, name):
+        tables.schedules[tenant, schedule.id] = replace(schedule, is_paused=False, failures=0)
+    for firing in firings:
+        fire_one(tables, firing, now)
+    tables.signals[Signal.SCHEDULES] = None
+
+
+def list_ticks(
+    tables: Tables, tenant: str, schedule: UUID, limit: int, before: Instant | None
+) -> list[TickRecord]:
+    check_limit(limit)
+    found = [
+        tick
+        for (owner, id, at), tick in tables.ticks.items()
+        if (owner, id) == (tenant, schedule) and (before is None or at < before)
+    ]
+    return sorted(found, key=lambda tick: tick.at, reverse=True)[:limit]
+
+
+def list_occurrences(
+    tables: Tables,
+    now: Instant,
+    tenant: str,
+    schedule: UUID,
+    since: Instant,
+    until: Instant,
+    limit: int,
+) -> list[Occurrence]:
+    check_limit(limit, most=OCCURRENCES_MAX)
+    found = [
+        (one.scheduled_for, one.created_at, one.id, shown_state(one, now))
+        for one in (row.execution for row in tables.rows.values())
+        if (one.tenant, one.schedule) == (tenant, schedule)
+        and one.scheduled_for is not None
+        and since <= one.scheduled_for <= until
+    ]
+    return [
+        Occurrence(scheduled_for=at, id=id, state=state)
+        for at, _, id, state in sorted(found)[:limit]
+    ]
 
 
 def put_schedule(tables: Tables, job: JobRow, new: NewSchedule, now: Instant) -> None:
@@ -343,7 +343,7 @@ def upcoming(tables: Tables) -> list[tuple[Instant, Schedule]]:
     return sorted(found, key=lambda entry: (entry[0], entry[1].id))
 
 
-def turn_back(tables: Tables, turn: ScheduleRewind) -> bool:
+def turn_back_one(tables: Tables, turn: ScheduleRewind) -> bool:
     """Set one cursor back, if it still is where the caller saw it."""
     key = turn.tenant, turn.schedule
     schedule = tables.schedules.get(key)
@@ -380,57 +380,48 @@ def waits_in_vain(tables: Tables, schedule: Schedule) -> bool:
 # Jobs that depend on jobs: what waits, and how the others stand.
 
 
-class MemoryDependencies(Part):
-    """See `protocol.Dependencies`."""
+def dependents(tables: Tables, now: Instant, limit: int, after: UUID | None) -> Dependents:
+    check_limit(limit)
+    schedules = [
+        Dependent.of(one, job.dependencies, job.on_dependency_failure)
+        for one in tables.schedules.values()
+        if one.since is not None and not one.is_paused
+        for job in [tables.jobs[one.tenant, one.job].current.definition]
+        if after is None or one.id > after
+    ]
+    waiting = [
+        describe_waiting(tables, row.execution)
+        for row in tables.live.values()
+        if is_waiting(row) and row.execution.run_at <= now
+        if after is None or row.execution.id > after
+    ]
+    return Dependents(
+        now=now,
+        schedules=tuple(sorted(schedules, key=lambda one: one.schedule.id)[:limit]),
+        waiting=tuple(sorted(waiting, key=lambda one: one.id)[:limit]),
+    )
 
-    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
-        check_limit(limit)
-        with self._begin() as tables:
-            now = self._clock()
-            schedules = [
-                Dependent.of(one, job.dependencies, job.on_dependency_failure)
-                for one in tables.schedules.values()
-                if one.since is not None and not one.is_paused
-                for job in [tables.jobs[one.tenant, one.job].current.definition]
-                if after is None or one.id > after
-            ]
-            waiting = [
-                describe_waiting(tables, row.execution)
-                for row in tables.live.values()
-                if is_waiting(row) and row.execution.run_at <= now
-                if after is None or row.execution.id > after
-            ]
-            return Dependents(
-                now=now,
-                schedules=tuple(sorted(schedules, key=lambda one: one.schedule.id)[:limit]),
-                waiting=tuple(sorted(waiting, key=lambda one: one.id)[:limit]),
-            )
 
-    async def ended_since(
-        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
-    ) -> list[Ended]:
-        with self._begin(tenant) as tables:
-            return [ended_since(tables, tenant, job, since) for job, since in jobs]
+def ended_since(tables: Tables, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Ended]:
+    return [ended_of(tables, tenant, job, since) for job, since in jobs]
 
-    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
-        with self._begin(tenant) as tables:
-            return [upstream(tables, tenant, job, at) for job, at in jobs]
 
-    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        with self._begin(tenant) as tables:
-            found = still_waiting(tables, tenant, ids)
-            for row in found:
-                tables.put(replace(row, execution=released(row)))
-            return len(found)
+def upstream(tables: Tables, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+    return [upstream_of(tables, tenant, job, at) for job, at in jobs]
 
-    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        with self._begin(tenant) as tables:
-            found = still_waiting(tables, tenant, ids)
-            for row in found:
-                progress.end_unstarted(
-                    tables, row, Event.RULED_OUT, self._clock(), reason=UPSTREAM_FAILED
-                )
-            return len(found)
+
+def release_dependents(tables: Tables, tenant: str, ids: Sequence[UUID]) -> int:
+    found = still_waiting(tables, tenant, ids)
+    for row in found:
+        tables.put(replace(row, execution=released(row)))
+    return len(found)
+
+
+def rule_out_dependents(tables: Tables, now: Instant, tenant: str, ids: Sequence[UUID]) -> int:
+    found = still_waiting(tables, tenant, ids)
+    for row in found:
+        progress.end_unstarted(tables, row, Occasion.RULED_OUT, now, reason=UPSTREAM_FAILED)
+    return len(found)
 
 
 def is_waiting(row: Row) -> bool:
@@ -448,7 +439,7 @@ def released(row: Row) -> Execution:
     execution = row.execution
     if execution.gate is not None and not row.has_slot:
         return replace(execution, reason=OVERLAP if is_job_gate(execution.gate) else "gate")
-    return replace(execution, state=target(execution.state, Event.RELEASED), reason=None)
+    return replace(execution, state=target(execution.state, Occasion.RELEASED), reason=None)
 
 
 def describe_waiting(tables: Tables, execution: Execution) -> Waiting:
@@ -492,7 +483,7 @@ def failed_after(one: Execution, at: Instant) -> bool:
     return has_failed and due_at(one) > at and one.finished_at is not None and one.finished_at > at
 
 
-def ended_since(tables: Tables, tenant: str, job: str, since: Instant) -> Ended:
+def ended_of(tables: Tables, tenant: str, job: str, since: Instant) -> Ended:
     ended = sorted(
         (one.finished_at, one.id, one.state)
         for one in executions_of(tables, tenant, job)
@@ -506,7 +497,7 @@ def ended_since(tables: Tables, tenant: str, job: str, since: Instant) -> Ended:
     )
 
 
-def upstream(tables: Tables, tenant: str, job: str, at: Instant) -> Upstream:
+def upstream_of(tables: Tables, tenant: str, job: str, at: Instant) -> Upstream:
     found = executions_of(tables, tenant, job)
     by_then = [one for one in found if due_at(one) <= at]
     latest = max(by_then, key=lambda one: (due_at(one), one.id), default=None)

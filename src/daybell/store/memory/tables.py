@@ -7,8 +7,7 @@ remembers its writes. Neither costs more with a longer history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -28,15 +27,14 @@ from daybell.core.access import (
     extend_chain,
 )
 from daybell.core.event import Step
-from daybell.core.execution import TERMINAL, Attempt, Claimed, Execution, State, reason_in
-from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, Template
-from daybell.core.lifecycle import Event, target
+from daybell.core.execution import TERMINAL, AttemptRecord, Claimed, Execution, State, reason_in
+from daybell.core.job import Job, JobDefinition, Template
+from daybell.core.lifecycle import Occasion, target
 from daybell.core.schedule import Schedule, TickRecord
 from daybell.core.units import Instant
 from daybell.core.worker import LeadershipRecord, Presence, Watch, Worker
 from daybell.core.workflow.run import Node, NodeEnd, Run
-from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
-from daybell.store import admin
+from daybell.errors import JobNotFound, TenantNotFound, shown
 from daybell.store.wakeups import Signal
 
 Clock: TypeAlias = Callable[[], Instant]
@@ -161,7 +159,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     lease: UUID | None = None  # of the claim it is running under
     has_slot: bool = False  # of its gate
     needs: str | None = None  # of a node: what a worker must offer; None: what its job says
-    attempts: tuple[Attempt, ...] = ()  # the ended ones, without the final one
+    attempts: tuple[AttemptRecord, ...] = ()  # the ended ones, without the final one
 
     @property
     def key(self) -> tuple[str, UUID]:
@@ -290,59 +288,10 @@ class Tables(msgspec.Struct):
         return row
 
 
-class Part:
-    """What the parts of the memory store share: tables, a clock and transactions."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._tables = Tables(
-            {DEFAULT_TENANT: Tenant(name=DEFAULT_TENANT, created_at=self._clock())}
-        )
-        self._is_open = False
-        self._depth = 0  # of operations that are at work: one may read by way of another
-
-    @contextmanager
-    def _begin(self, tenant: str | None = None) -> Generator[Tables]:
-        """One operation: the tables, which are as before if it raises."""
-        if not self._is_open:
-            raise UsageError("the store is not open; call open() first")
-        if tenant is not None and tenant not in self._tables.tenants:
-            raise TenantNotFound(f"no tenant named {shown(tenant)}")
-        before = self._tables.mark()
-        self._depth += 1
-        try:
-            yield self._tables
-            self._settle()
-            self._record(before)
-        except BaseException:
-            self._tables.go_back(before)
-            raise
-        finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._tables.forget()
-        signals, self._tables.signals = self._tables.signals, {}
-        for signal in signals:
-            self._give(signal)
-
-    def _settle(self) -> None:
-        """Let runs go on whose nodes have ended."""
-
-    def _record(self, before: list[Any]) -> None:
-        """If somebody wants a change on record, and there is one, add the entry to it."""
-        wanted = admin.pending_entry(self)
-        if wanted is not None and self._tables.is_changed(before):
-            self._tables.record(wanted.tenant, wanted.entry, self._clock())
-            wanted.committed()
-
-    def _give(self, signal: Signal) -> None:
-        """Tell who waits for it."""
-
-
 def shown_state(execution: Execution, now: Instant) -> State:
     """The state as people see it: what waits only for its time is queued once that has come."""
     if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at <= now:
-        return target(execution.state, Event.DUE)
+        return target(execution.state, Occasion.DUE)
     return execution.state
 
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from daybell.core.event import Event, Facts, close_wait, result_of, wait_key
 from daybell.core.execution import TERMINAL, State
-from daybell.core.lifecycle import FOR_EVENT, target
-from daybell.core.lifecycle import Event as Happening
+from daybell.core.lifecycle import FOR_EVENT, Occasion, target
 from daybell.core.units import Instant
 from daybell.store.memory.tables import Row, StepRow, Tables
 from daybell.store.wakeups import Signal
@@ -97,7 +96,7 @@ def end_wait(
     tables.steps[key] = StepRow(step=close_wait(step, result, now=now), event=event)
     execution = row.execution
     if execution.state is State.WAITING and execution.reason == FOR_EVENT:
-        state = target(execution.state, Happening.RELEASED)
+        state = target(execution.state, Occasion.RELEASED)
         resumed = replace(execution, state=state, run_at=now, reason=None)
         tables.put(replace(row, execution=resumed))
         tables.signals[Signal.CLAIM] = None

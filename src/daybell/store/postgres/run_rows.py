@@ -14,7 +14,7 @@ import msgspec
 from daybell.core.execution import State
 from daybell.core.lifecycle import Transition
 from daybell.core.units import Instant
-from daybell.core.workflow.rules import Counts
+from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import (
     UNSTARTED,
     Advance,
@@ -76,7 +76,7 @@ AFTER_BRACKET: Final = "\\"
 
 # Many nodes have the same few children; one with thousands is read for each part of them.
 EDGES_SHORT: Final = 200  # characters
-NO_PARENTS: Final = Counts(0)
+NO_PARENTS: Final = ParentCounts(0)
 Ctid = tuple[int, int]  # of a row in its table
 
 _edges: Final = msgspec.json.Decoder(Edges).decode
@@ -221,7 +221,7 @@ async def _alike(tx: Tx, tenant: int, asks: Mapping[UUID, Any]) -> dict[UUID, li
     found: dict[UUID, list[WaitingGroup]] = {run: [] for run in asks}
     query, arguments = _question(ReadIdentical, asks)
     for run, rule, *counts, spec, labels, places in await tx.fetch(query, tenant, *arguments):
-        found[run].append(WaitingGroup(RULES[rule], Counts(*counts), spec, labels, places))
+        found[run].append(WaitingGroup(RULES[rule], ParentCounts(*counts), spec, labels, places))
     return found
 
 
@@ -336,9 +336,9 @@ def read_edges(text: str) -> Edges:
     return (_short_edges if len(text) < EDGES_SHORT else _long_edges)(text)
 
 
-def make_counts(total: int, succeeded: int, failed: int, skipped: int) -> Counts:
+def make_counts(total: int, succeeded: int, failed: int, skipped: int) -> ParentCounts:
     """How parents have ended."""
-    return Counts(total, succeeded, failed, skipped) if total else NO_PARENTS
+    return ParentCounts(total, succeeded, failed, skipped) if total else NO_PARENTS
 
 
 def read_node(row: Row) -> Node:

@@ -11,7 +11,7 @@ from daybell.core.checks import check_countable, check_cursor, check_limit, chec
 from daybell.core.execution import (
     LEFT_OUT,
     TERMINAL,
-    Attempt,
+    AttemptRecord,
     AttemptSpan,
     Execution,
     ExecutionDetail,
@@ -253,7 +253,7 @@ async def get_execution(pg: StoreContext, tenant: str, id: UUID) -> ExecutionDet
         ended = [_attempt(row) for row in await tx.fetch(ATTEMPTS, key, id)]
     if execution.outcome is not None and execution.finished_at is not None:
         ended.append(
-            Attempt(
+            AttemptRecord(
                 attempt=execution.attempt,
                 outcome=execution.outcome,
                 worker=execution.worker,
@@ -625,8 +625,8 @@ def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:
     )
 
 
-def _attempt(row: Row) -> Attempt:
-    return Attempt(
+def _attempt(row: Row) -> AttemptRecord:
+    return AttemptRecord(
         attempt=row["attempt"],
         outcome=OUTCOMES[row["outcome"]],
         worker=row["worker"],

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import asdict
 
 from daybell.core import checks
 from daybell.core.access import (
-    ALL_ENTRIES,
     BOUND,
-    NO_QUOTAS,
     AuditEntry,
     AuditFilter,
     ChainHead,
     ChainLink,
     ChainSegment,
     Key,
-    NewAuditEntry,
     NewKey,
     NewRequest,
     NewSecret,
@@ -34,8 +29,7 @@ from daybell.core.access import (
     write_limits,
 )
 from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
-from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
-from daybell.core.references import check_secret_name
+from daybell.core.limits import REPEAT_SECONDS_KEPT
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import (
@@ -46,56 +40,7 @@ from daybell.errors import (
     TenantNotFound,
     shown,
 )
-from daybell.store import admin
-from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.transaction import Transaction, read_head, record_entries
-
-
-class SqliteAccess(Part):
-    """See `protocol.Access`."""
-
-    async def add_key(self, tenant: str, key: NewKey) -> Key:
-        checks.check_new_key(key)
-        return await self._write(lambda tx: add_key(tx, tenant, key))
-
-    async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
-        return await self._read(lambda tx: find_key(tx, digest))
-
-    async def has_keys(self) -> bool:
-        return await self._read(lambda tx: bool(tx.execute(_HAS_KEYS, (tx.now,)).fetchone()))
-
-    async def list_keys(self, tenant: str) -> list[Key]:
-        return await self._read(lambda tx: list_keys(tx, tenant))
-
-    async def revoke_key(self, tenant: str, id: UUID) -> Key:
-        return await self._write(lambda tx: revoke_key(tx, tenant, id))
-
-    async def touch_keys(self, used: Mapping[UUID, Seconds]) -> None:
-        ages = {id.bytes: age for id, age in used.items()}
-        await self._write(lambda tx: touch_keys(tx, ages))
-
-    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
-        checks.check_quotas(asdict(quotas))
-        checked = check_name(name, what="tenant")
-        return await self._write(lambda tx: add_tenant(tx, checked, quotas))
-
-    async def get_tenant(self, name: str) -> Tenant:
-        return await self._read(lambda tx: get_tenant(tx, name))
-
-    async def list_tenant_records(self) -> list[Tenant]:
-        return await self._read(list_tenant_records)
-
-    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
-        checks.check_quotas(changes)
-        return await self._write(lambda tx: set_quotas(tx, tenant, changes))
-
-    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
-        checks.check_request(request)
-        return await self._write(lambda tx: begin_request(tx, tenant, request))
-
-    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
-        await self._write(lambda tx: answer_request(tx, tenant, key, status, answer))
-
+from daybell.store.sqlite.transaction import Transaction, read_head
 
 # Of the columns that `read_key` reads.
 _KEYS: Final = """
@@ -126,6 +71,12 @@ _FIND_KEY: Final = f"{_KEYS} WHERE k.digest = ?"
 _HAS_KEYS: Final = """
 SELECT 1 FROM api_key WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1
 """
+
+
+def has_keys(tx: Transaction) -> bool:
+    return tx.execute(_HAS_KEYS, (tx.now,)).fetchone() is not None
+
+
 _LIST_KEYS: Final = f"{_KEYS} WHERE k.tenant = ? ORDER BY k.id DESC"
 
 
@@ -257,33 +208,6 @@ def answer_request(tx: Transaction, tenant: str, key: str, status: int, answer: 
 # The audit log.
 
 
-class SqliteAudit(Part):
-    """The audit log, of `protocol.Access`."""
-
-    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
-        return admin.auditing(self, tenant, entry)
-
-    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
-        for entry in entries:
-            checks.check_entry(entry)
-        await self._write(lambda tx: record_entries(tx, tenant, entries))
-
-    async def list_audit(
-        self,
-        tenant: str,
-        where: AuditFilter = ALL_ENTRIES,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[AuditEntry]:
-        checks.check_limit(limit)
-        last = checks.check_cursor(cursor)
-        return await self._read(lambda tx: list_entries(tx, tenant, where, limit, last))
-
-    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
-        return await self._read(lambda tx: read_stretch(tx, tenant, after, limit))
-
-
 # Each with the value that it compares with.
 _CONDITIONS: Final[tuple[tuple[str, Callable[[AuditFilter], Any]], ...]] = (
     ("actor = ?", lambda where: where.actor),
@@ -361,47 +285,6 @@ def read_entry(tenant: str, row: Any) -> AuditEntry:
 
 
 # Secrets, sealed, and templates.
-
-
-class SqliteVault(Part):
-    """See `protocol.Vault`."""
-
-    async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
-        checks.check_secret(secret)
-        return await self._write(lambda tx: set_secret(tx, tenant, secret))
-
-    async def list_secrets(self, tenant: str) -> list[Secret]:
-        return await self._read(lambda tx: list_secrets(tx, tenant))
-
-    async def delete_secret(self, tenant: str, name: str) -> None:
-        check_secret_name(name)
-        await self._write(lambda tx: delete_secret(tx, tenant, name))
-
-    async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
-        return await self._read(lambda tx: fetch_secrets(tx, tenant, names))
-
-    async def set_template(
-        self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
-    ) -> Template:
-        text = checks.check_template(template, author)
-        return await self._write(
-            lambda tx: set_template(tx, tenant, template.name, text, author, expect)
-        )
-
-    async def get_template(self, tenant: str, name: str) -> Template:
-        check_name(name, what="template")
-        return await self._read(lambda tx: get_template(tx, tenant, name))
-
-    async def list_templates(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Template]:
-        checks.check_limit(limit)
-        after = checks.check_name_cursor(cursor)
-        return await self._read(lambda tx: list_templates(tx, tenant, limit, after))
-
-    async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        check_name(name, what="template")
-        await self._write(lambda tx: delete_template(tx, tenant, name, expect))
 
 
 # Of the columns that `read_secret` reads.

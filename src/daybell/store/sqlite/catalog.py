@@ -8,14 +8,12 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.checks import check_definition, check_job_filter, check_limit, check_version
+from daybell.core.checks import check_definition
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, fold_case, version_conflict
-from daybell.core.limits import check_name
 from daybell.core.schedule import Overlap, gate_of
-from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
+from daybell.core.views import JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.gates import JobMeter, Meter, make_gates
 from daybell.store.sqlite.schedules import declare_schedules
@@ -29,71 +27,25 @@ SELECT j.id, v.version, v.definition, v.created_at, v.author, v.n = j.version, j
 """
 
 
-class SqliteDefinitions(Part):
-    """See `protocol.Definitions`."""
+def define_jobs(tx: Transaction, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+    owner = tx.names.tenant(tx, tenant)
+    meter = JobMeter(tx, owner)
+    defined = [define(tx, owner, tenant, job) for job in jobs]
+    meter.check(tenant)
+    return defined
 
-    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
-        wanted = sorted({check_name(name, what="tenant") for name in names})
-        return await self._write(lambda tx: add_tenants(tx, wanted))
 
-    async def list_tenants(self) -> tuple[str, ...]:
-        return await self._read(list_tenants)
-
-    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
-        def operation(tx: Transaction) -> list[Job]:
-            owner = tx.names.tenant(tx, tenant)
-            meter = JobMeter(tx, owner)
-            defined = [define(tx, owner, tenant, job) for job in jobs]
-            meter.check(tenant)
-            return defined
-
-        return await self._write(operation)
-
-    async def launch(
-        self, tenant: str, job: NewJob, execution: NewExecution
-    ) -> tuple[Job, Enqueued]:
-        def operation(tx: Transaction) -> tuple[Job, Enqueued]:
-            owner = tx.names.tenant(tx, tenant)
-            jobs, executions = JobMeter(tx, owner), Meter(tx, owner)
-            made = define(tx, owner, tenant, job)
-            (answer,) = create(tx, owner, [execution])
-            jobs.check(tenant)
-            executions.charge(tenant)
-            return made, answer
-
-        return await self._write(operation)
-
-    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
-        return await self._read(lambda tx: get_job(tx, tenant, name, version))
-
-    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
-        return await self._read(lambda tx: find_job(tx, tenant, id, or_deleted))
-
-    async def list_jobs(
-        self,
-        tenant: str,
-        where: JobFilter = ALL_JOBS,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[Job]:
-        check_limit(limit)
-        check_job_filter(where, cursor)
-        return await self._read(lambda tx: list_jobs(tx, tenant, where, limit, cursor))
-
-    async def list_versions(
-        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Job]:
-        check_limit(limit)
-        before = check_version(cursor)
-        return await self._read(lambda tx: list_versions(tx, tenant, name, limit, before))
-
-    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        await self._write(lambda tx: delete_job(tx, tenant, name, expect))
-
-    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
-        check_name(queue, what="queue")
-        await self._write(lambda tx: pause_queue(tx, tenant, queue, paused))
+def launch(
+    tx: Transaction, tenant: str, job: NewJob, execution: NewExecution
+) -> tuple[Job, Enqueued]:
+    """Define a job and enqueue one execution of it."""
+    owner = tx.names.tenant(tx, tenant)
+    jobs, executions = JobMeter(tx, owner), Meter(tx, owner)
+    made = define(tx, owner, tenant, job)
+    (answer,) = create(tx, owner, [execution])
+    jobs.check(tenant)
+    executions.charge(tenant)
+    return made, answer
 
 
 _ADD_TENANT: Final = "INSERT INTO tenant (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING"

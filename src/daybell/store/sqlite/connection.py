@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 from urllib.parse import quote
 
 from daybell.core.kinds.settings import STORE_FILE_ID
@@ -238,7 +238,7 @@ READS_MAX: Final = 4  # on their way to the thread that reads, in shares of tena
 GROUP_MAX: Final = 1000  # operations that share a commit; bounds how long the first one waits
 
 
-class Request(NamedTuple):
+class ThreadRequest(NamedTuple):
     """An operation on its way to a thread. None: the thread shall end."""
 
     operation: Operation[Any] | None
@@ -254,18 +254,64 @@ class Answer(NamedTuple):
     error: BaseException | None = None
 
 
-class ConnectionThread:
-    """A thread with a connection that nobody else touches."""
+class Session:
+    """The connection of one thread, and the names that were read through it."""
 
     def __init__(self, path: str, clock: Clock) -> None:
-        self._path = path
-        self._clock = clock
-        self._names = Names()
-        self._requests: SimpleQueue[Request] = SimpleQueue()
+        self.path = path
+        self.clock = clock
+        self.names = Names()
+
+    def connect(self, prepare: Callable[[sqlite3.Connection], object]) -> None:
+        connection = connect(self.path)
+        try:
+            prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self.connection = connection
+
+    def begin(self, statement: str) -> Transaction:
+        connection = self.connection
+        retry_while_busy(lambda: connection.execute(statement))
+        self.names.begin(self.connection)
+        return Transaction(connection, self.names, self.clock())
+
+    def roll_back(self) -> None:
+        self.names.forget()  # names of rows that are rolled back
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+
+class Server(Protocol):
+    """The work of a connection thread."""
+
+    @property
+    def session(self) -> Session: ...
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        """Set up a new connection."""
+        ...
+
+    def next_group(self, requests: SimpleQueue[ThreadRequest]) -> list[ThreadRequest]:
+        """Wait for requests that are served together. The request to end comes alone."""
+        ...
+
+    def serve(self, group: list[ThreadRequest]) -> list[Answer]:
+        """Run the operations. Never raises: an exception would leave all callers waiting."""
+        ...
+
+
+class ConnectionThread:
+    """A thread with a connection of its own, for one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._requests: SimpleQueue[ThreadRequest] = SimpleQueue()
         self._thread = threading.Thread(
             # A program that forgets to close its store can still end.
             target=self._run,
-            name=f"daybell-{type(self).__name__}",
+            name=f"daybell-{type(server).__name__}",
             daemon=True,
         )
 
@@ -287,104 +333,72 @@ class ConnectionThread:
         self, operation: Operation[Any] | None, is_alone: bool = False
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._requests.put(Request(operation, future, is_alone))
+        self._requests.put(ThreadRequest(operation, future, is_alone))
         return future
 
     def _run(self) -> None:
-        started = self._requests.get()
+        server, requests, session = self._server, self._requests, self._server.session
+        started = requests.get()
         try:
-            self._connection = self._connect()
+            session.connect(server.prepare)
         except BaseException as error:
-            deliver([Answer(started.future, error=translate_error(error, self._path))])
+            deliver([Answer(started.future, error=translate_error(error, session.path))])
             return
         deliver([Answer(started.future)])
         while True:
-            group = self._next_group()
+            group = server.next_group(requests)
             if group[0].operation is None:
                 break
-            deliver(self._serve(group))
-        self._connection.close()
+            deliver(server.serve(group))
+        session.connection.close()
         deliver([Answer(group[0].future)])
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = connect(self._path)
-        try:
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Set up what is particular to this connection."""
-        raise NotImplementedError
-
-    def _next_group(self) -> list[Request]:
-        """Wait for requests that can be served together. An ending comes alone."""
-        raise NotImplementedError
-
-    def _serve(self, group: list[Request]) -> list[Answer]:
-        """Do what was asked. Must not raise, or nobody will ever be answered again."""
-        raise NotImplementedError
-
-    def _begin(self, statement: str) -> Transaction:
-        connection = self._connection
-        retry_while_busy(lambda: connection.execute(statement))
-        self._names.begin(connection)
-        return Transaction(connection, self._names, self._clock())
-
-    def _roll_back(self) -> None:
-        # What was learned in a transaction that never happened is not true.
-        self._names.forget()
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-
-
-class Writer(ConnectionThread):
-    """The thread that writes."""
+class Writer:
+    """The server of writes: operations that wait at the same time share a transaction."""
 
     def __init__(
         self,
-        path: str,
-        clock: Clock,
+        session: Session,
         give: Callable[[Signal], None],
         settle: Callable[[Transaction], object],
     ) -> None:
-        super().__init__(path, clock)
+        self.session = session
         self._give = give
-        self._settle = settle  # what is done at the end of every operation
-        self._held_back: Request | None = None
+        self._settle = settle  # called at the end of every operation
+        self._held_back: ThreadRequest | None = None
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        use_wal(connection, self._path)
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        use_wal(connection, self.session.path)
 
-    def _next_group(self) -> list[Request]:
-        group = [self._held_back or self._requests.get()]
+    def next_group(self, requests: SimpleQueue[ThreadRequest]) -> list[ThreadRequest]:
+        group = [self._held_back or requests.get()]
         self._held_back = None
-        while not (group[0].is_alone or self._requests.empty() or len(group) == GROUP_MAX):
-            request = self._requests.get()
+        while not (group[0].is_alone or requests.empty() or len(group) == GROUP_MAX):
+            request = requests.get()
             if request.is_alone:
                 self._held_back = request
                 break
             group.append(request)
         return group
 
-    def _serve(self, group: list[Request]) -> list[Answer]:
+    def serve(self, group: list[ThreadRequest]) -> list[Answer]:
+        session = self.session
         try:
-            transaction = self._begin("BEGIN IMMEDIATE")
+            transaction = session.begin("BEGIN IMMEDIATE")
             if len(group) == 1:
                 answers = [self._do(group[0], transaction)]
             else:
                 answers = [self._do_shielded(request, transaction) for request in group]
-            retry_while_busy(lambda: self._connection.execute("COMMIT"))
+            retry_while_busy(lambda: session.connection.execute("COMMIT"))
         except BaseException as error:
             return self._fail(group, error)
         for signal in transaction.signals:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: no task waits any more
                 group[0].future.get_loop().call_soon_threadsafe(self._give, signal)
         return answers
 
-    def _do(self, request: Request, transaction: Transaction) -> Answer:
+    def _do(self, request: ThreadRequest, transaction: Transaction) -> Answer:
         operation, future, _ = request
         if operation is None or future.cancelled():
             return Answer(future)
@@ -392,58 +406,60 @@ class Writer(ConnectionThread):
         self._settle(transaction)
         return Answer(future, value)
 
-    def _do_shielded(self, request: Request, transaction: Transaction) -> Answer:
-        connection = self._connection
+    def _do_shielded(self, request: ThreadRequest, transaction: Transaction) -> Answer:
+        connection = self.session.connection
         connection.execute("SAVEPOINT operation")
         try:
             answer = self._do(request, transaction)
         except BaseException as error:
             if not connection.in_transaction:
                 raise  # a full disk, for one, undoes everything at once
-            self._names.forget()
+            self.session.names.forget()
             transaction.forget()
             connection.execute("ROLLBACK TO operation")
-            answer = Answer(request.future, error=translate_error(error, self._path))
+            answer = Answer(request.future, error=translate_error(error, self.session.path))
         connection.execute("RELEASE operation")
         return answer
 
-    def _fail(self, group: list[Request], error: BaseException) -> list[Answer]:
+    def _fail(self, group: list[ThreadRequest], error: BaseException) -> list[Answer]:
+        path = self.session.path
         # Should even this fail: nothing was committed, which is all that counts.
         with suppress(sqlite3.Error):
-            self._roll_back()
+            self.session.roll_back()
         if len(group) == 1:
-            return [Answer(group[0].future, error=translate_error(error, self._path))]
-        # Whatever it was, it was not what each of them asked for that was wrong.
-        return [
-            Answer(request.future, error=unavailable_error(error, self._path)) for request in group
-        ]
+            return [Answer(group[0].future, error=translate_error(error, path))]
+        # The commit failed, not one of the operations: each of them was correct.
+        return [Answer(request.future, error=unavailable_error(error, path)) for request in group]
 
 
-class Reader(ConnectionThread):
-    """The thread that reads. Each operation sees one state of the file, start to end."""
+class Reader:
+    """The server of reads. Each operation sees one state of the file, start to end."""
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA query_only = ON")
 
-    def _next_group(self) -> list[Request]:
-        return [self._requests.get()]
+    def next_group(self, requests: SimpleQueue[ThreadRequest]) -> list[ThreadRequest]:
+        return [requests.get()]
 
-    def _serve(self, group: list[Request]) -> list[Answer]:
+    def serve(self, group: list[ThreadRequest]) -> list[Answer]:
         (request,) = group
         try:
             return [Answer(request.future, retry_while_busy(lambda: self._read(request)))]
         except BaseException as error:
-            return [Answer(request.future, error=translate_error(error, self._path))]
+            return [Answer(request.future, error=translate_error(error, self.session.path))]
 
-    def _read(self, request: Request) -> object:
+    def _read(self, request: ThreadRequest) -> object:
         assert request.operation is not None, "an ending is not served"
         if request.future.cancelled():
             return None
-        transaction = self._begin("BEGIN")
+        transaction = self.session.begin("BEGIN")
         try:
             return request.operation(transaction)
         finally:
-            self._connection.execute("ROLLBACK")
+            self.session.connection.execute("ROLLBACK")
 
 
 def deliver(answers: list[Answer]) -> None:
@@ -471,48 +487,78 @@ def _is_made(answer: asyncio.Future[Any]) -> bool:
     return not answer.cancelled() and answer.exception() is None
 
 
-class Part:
-    """What the parts of the store share: the way to the two threads."""
+class Database:
+    """A database file, behind the thread that writes and the thread that reads."""
 
     def __init__(self, path: str, clock: Clock) -> None:
-        self._path = path
-        self._clock = clock
-        self._writer: Writer | None = None
-        self._reader: Reader | None = None
+        self.path = path
+        self.clock = clock
+        self.writer: ConnectionThread | None = None
+        self.reader: ConnectionThread | None = None
         self._reads = Shares(READS_MAX)
 
-    def _write(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
-        if self._writer is None:
+    @property
+    def is_open(self) -> bool:
+        return self.writer is not None
+
+    async def open(
+        self, give: Callable[[Signal], None], settle: Callable[[Transaction], object]
+    ) -> None:
+        """Start the threads. `settle` ends every write; `give` gets signals after a commit."""
+        writer = ConnectionThread(Writer(Session(self.path, self.clock), give, settle))
+        reader = ConnectionThread(Reader(Session(self.path, self.clock)))
+        await writer.start()
+        try:
+            await reader.start()
+        except BaseException:
+            await writer.stop()
+            raise
+        self.writer, self.reader = writer, reader
+
+    async def close(self) -> None:
+        threads = [thread for thread in (self.reader, self.writer) if thread is not None]
+        self.writer = self.reader = None
+        # They end even if the caller stops waiting.
+        await asyncio.shield(stop_threads(threads))
+
+    def write(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
+        if self.writer is None:
             raise UsageError("the store is not open; call open() first")
         wanted = admin.pending_entry(self)
         if wanted is None:
-            return self._writer.ask(operation, is_alone=is_alone)
+            return self.writer.ask(operation, is_alone=is_alone)
         recorded = AuditedOperation(operation, wanted)
-        answer = self._writer.ask(recorded, is_alone=is_alone)
-        # Before whoever waits for the answer goes on, because it is asked for first.
+        answer = self.writer.ask(recorded, is_alone=is_alone)
+        # Added first, so called before the task that waits for the answer continues.
         answer.add_done_callback(lambda done: _is_made(done) and recorded.committed())
         return cast("asyncio.Future[T]", answer)
 
-    def _read(self, operation: Operation[T]) -> asyncio.Future[T]:
-        if self._reader is None:
+    def read(self, operation: Operation[T]) -> asyncio.Future[T]:
+        if self.reader is None:
             raise UsageError("the store is not open; call open() first")
         holder = current_holder()
         if holder is None:
-            return self._reader.ask(operation)
+            return self.reader.ask(operation)
         if not self._reads.take(holder):
             return asyncio.ensure_future(self._read_in_turn(operation, holder))
-        answer = self._reader.ask(operation)
+        answer = self.reader.ask(operation)
         answer.add_done_callback(lambda _: self._reads.give_back(holder))
         return answer
 
     async def _read_in_turn(self, operation: Operation[T], holder: Holder) -> T:
         await self._reads.wait(holder)
         try:
-            if self._reader is None:
+            if self.reader is None:
                 raise UsageError("the store is closed")
-            return await self._reader.ask(operation)
+            return await self.reader.ask(operation)
         finally:
             self._reads.give_back(holder)
+
+
+async def stop_threads(threads: list[ConnectionThread]) -> None:
+    """Stop one thread after the other: SQLite removes the log when the last connection closes."""
+    for thread in threads:
+        await thread.stop()
 
 
 # Whether somebody may have committed to the file, told by its log, from outside and for next to

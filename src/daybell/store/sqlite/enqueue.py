@@ -29,8 +29,7 @@ from daybell.errors import DuplicateKey, ExecutionNotFound
 from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
 from daybell.store.run_driver import is_run_over, restart_refusal
 from daybell.store.sqlite import gates, progress
-from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.gates import LINKS, Links, Meter, end_unstarted
+from daybell.store.sqlite.gates import LINKS, ExecutionLinks, Meter, end_unstarted
 from daybell.store.sqlite.progress import (
     RUN_COLUMNS,
     RunRows,
@@ -61,7 +60,7 @@ def cancel_execution(tx: Transaction, owner: int, id: UUID) -> Cancellation:
     if state > 5:
         return Cancellation.FINISHED
     if state < 5 and not progress.has_run(tx, n):
-        end_unstarted(tx, n, Links(*links), State.CANCELLED)
+        end_unstarted(tx, n, ExecutionLinks(*links), State.CANCELLED)
         return Cancellation.CANCELLED
     tx.execute(_REQUEST, (tx.now, n))
     if worker is not None:
@@ -357,42 +356,21 @@ def execution_row(
 LOAD_CHUNK: Final = 4 * ROWS_MAX
 
 
-class SqliteEnqueue(Part):
-    """The first half of `protocol.Executions`."""
-
-    async def enqueue(
-        self,
-        tenant: str,
-        executions: Sequence[NewExecution],
-        *,
-        repeat: bool = False,
-        entries: Sequence[NewAuditEntry] = (),
-    ) -> list[Enqueued]:
-        # Finished ids are recognised anyway: they are in the same table.
-        del repeat
-        for entry in entries:
-            checks.check_entry(entry)
-
-        def operation(tx: Transaction) -> list[Enqueued]:
-            owner = tx.names.tenant(tx, tenant)
-            if len(executions) > ENQUEUE_BATCH_MAX:
-                checks.check_batch(executions)
-            meter = Meter(tx, owner)
-            answers = create(tx, owner, executions)
-            meter.charge(tenant)
-            if entries:
-                record_entries(tx, tenant, entries)
-            return answers
-
-        return await self._write(operation)
-
-    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
-        """See the protocol. The iterable is read by the store's thread, not by the event loop.
-
-        Everybody else who wants to write waits until it is done, in other processes too: those
-        give up after a minute. Split what takes longer.
-        """
-        return await self._write(lambda tx: load(tx, tenant, executions), is_alone=True)
+def enqueue(
+    tx: Transaction,
+    tenant: str,
+    executions: Sequence[NewExecution],
+    entries: Sequence[NewAuditEntry],
+) -> list[Enqueued]:
+    owner = tx.names.tenant(tx, tenant)
+    if len(executions) > ENQUEUE_BATCH_MAX:
+        checks.check_batch(executions)
+    meter = Meter(tx, owner)
+    answers = create(tx, owner, executions)
+    meter.charge(tenant)
+    if entries:
+        record_entries(tx, tenant, entries)
+    return answers
 
 
 # Nothing but uniqueness is forgiven: an `INSERT OR IGNORE` would swallow a NULL as well.

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core.access import Quotas
-from daybell.core.checks import check_capacity, check_limit
+from daybell.core.checks import check_capacity
 from daybell.core.event import Event, Facts, NewEvent, NodeWait, result_of
 from daybell.core.execution import State
 from daybell.core.lifecycle import FOR_EVENT, Transition
@@ -28,27 +28,8 @@ from daybell.store.admin import (
 )
 from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
 from daybell.store.run_driver import select_waits
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
-
-
-class SqliteGates(Part):
-    """See `protocol.Gates`."""
-
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        await self._write(lambda tx: set_gates(tx, tenant, capacities))
-
-    async def admit(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        return await self._write(lambda tx: admit_all(tx, limit))
-
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        wrong = await self._read(miscounts)
-        if not mend or not wrong:
-            return [one for _, one in wrong]
-        return await self._write(recount)
-
 
 _SET: Final = """
 INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, ?)
@@ -318,7 +299,7 @@ class JobMeter:
 DEAD: Final = STATE_CODES[State.DEAD]
 
 
-class Links(NamedTuple):
+class ExecutionLinks(NamedTuple):
     """What an execution is tied to."""
 
     tenant: int
@@ -333,7 +314,7 @@ class Links(NamedTuple):
 LINKS: Final = "tenant, gate, slot, schedule, scheduled_for, parent, node"
 
 
-def follow_up(tx: Transaction, n: int, links: Links, state: int) -> None:
+def follow_up(tx: Transaction, n: int, links: ExecutionLinks, state: int) -> None:
     """An execution has ended: its schedule and its run hear of it, and its slot is handed on."""
     if links.node is not None:
         notify_run(tx, n, links)
@@ -356,7 +337,7 @@ def skip_waiting(tx: Transaction, owner: int, id: UUID, reason: str | None) -> b
     if row is None:
         return False
     n, *links = row
-    end_unstarted(tx, n, Links(*links), State.SKIPPED, reason)
+    end_unstarted(tx, n, ExecutionLinks(*links), State.SKIPPED, reason)
     return True
 
 
@@ -371,7 +352,7 @@ SELECT id, state, result, reason,
 _DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE n = ? AND state = 7"
 
 
-def notify_run(tx: Transaction, n: int, links: Links) -> None:
+def notify_run(tx: Transaction, n: int, links: ExecutionLinks) -> None:
     """Let a run hear of the end of a node, before the operation is over."""
     assert links.parent is not None and links.node is not None, "a node has a run"
     id, state, *rest = tx.execute(_ENDED, (n,)).fetchone()
@@ -427,7 +408,7 @@ UPDATE execution
 
 
 def end_unstarted(
-    tx: Transaction, n: int, links: Links, state: State, reason: str | None = None
+    tx: Transaction, n: int, links: ExecutionLinks, state: State, reason: str | None = None
 ) -> None:
     """End what has not started."""
     tx.execute(_END_UNSTARTED, (STATE_CODES[state], tx.now, reason, n))

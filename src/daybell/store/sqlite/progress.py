@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -15,7 +12,7 @@ import msgspec
 from daybell.core.execution import State
 from daybell.core.units import Instant
 from daybell.core.workflow.progress import advance, record_ends
-from daybell.core.workflow.rules import Counts
+from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import (
     PROGRESS_BATCH,
     Advance,
@@ -41,7 +38,7 @@ from daybell.core.workflow.run import (
     Start,
     StopReason,
 )
-from daybell.errors import JobNotFound, Unavailable
+from daybell.errors import JobNotFound
 from daybell.store import run_driver
 from daybell.store.codec import (
     NODE_CODES,
@@ -52,8 +49,7 @@ from daybell.store.codec import (
     STATE_CODES,
 )
 from daybell.store.run_driver import stamp_node
-from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.gates import LINKS, Links, follow_up, queued_room
+from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up, queued_room
 from daybell.store.sqlite.transaction import Bulk, Groups, Row, Rows, RunKey, Transaction, uuids
 from daybell.store.wakeups import Signal
 
@@ -109,7 +105,7 @@ def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
                 order=row[2],
                 state=NODE_STATES[row[3]],
                 rule=RULES[row[4]],
-                parents=Counts(row[5], row[6], row[7], row[8]),
+                parents=ParentCounts(row[5], row[6], row[7], row[8]),
                 told=row[9],
                 is_wanted=row[10] == 1,
                 group=row[12],
@@ -127,7 +123,7 @@ def _read_all(row: Row, execution: Any, edges: Edges) -> Node:
         order=row[2],
         state=NODE_STATES[row[3]],
         rule=RULES[row[4]],
-        parents=Counts(row[5], row[6], row[7], row[8]),
+        parents=ParentCounts(row[5], row[6], row[7], row[8]),
         told=row[9],
         is_wanted=row[10] == 1,
         is_map=row[11] == 1,
@@ -729,7 +725,7 @@ _LINKS: Final = f"SELECT {LINKS} FROM execution WHERE n = ?"
 
 def end_run(tx: Transaction, n: int, how: RunEnd) -> None:
     """The last node has ended, and with it the run."""
-    links = Links(*tx.execute(_LINKS, (n,)).fetchone())
+    links = ExecutionLinks(*tx.execute(_LINKS, (n,)).fetchone())
     state, outcome = STATE_CODES[how.state], OUTCOME_CODES[run_driver.OUTCOMES[how.state]]
     tx.execute(_END_RUN, (state, outcome, how.result, how.error, how.reason, tx.now, n))
     follow_up(tx, n, links, state)
@@ -776,29 +772,6 @@ def cancel_nodes(tx: Transaction, key: RunKey) -> list[NodeEnd]:
 # Parts of a run that are done as one. A part takes less than ten milliseconds, and a commit may
 # take as long; whoever else wants to write waits for both.
 TOGETHER: Final = 4
-
-
-class RunPart(Part):
-    """A part of the store whose operations end executions, so that runs go on."""
-
-    async def _go_on(self, runs: Iterable[RunKey]) -> None:
-        """Do what a transaction has left to do in runs, and what this leaves in others in its turn,
-        if it is not too much for each of them. What was asked for is done, so nobody is told of it
-        if this fails: then it is left to upkeep.
-        """
-        todo = dict.fromkeys(runs)
-        done: Counter[RunKey] = Counter()  # parts of each run
-        with suppress(Unavailable):
-            while todo:
-                key = next(iter(todo))
-                del todo[key]
-                parts = min(TOGETHER, run_driver.ADVANCE_ROUNDS - done[key])
-                if parts > 0:
-                    done[key] += parts
-                    todo |= dict.fromkeys(await self._go_on_with(key, parts))
-
-    def _go_on_with(self, key: RunKey, parts: int) -> Future[list[RunKey]]:
-        return self._write(lambda tx: continue_run(tx, key, parts))
 
 
 def continue_run(tx: Transaction, key: RunKey, parts: int = 1) -> list[RunKey]:

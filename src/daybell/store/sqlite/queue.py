@@ -11,7 +11,6 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core import checks
-from daybell.core.checks import check_limit
 from daybell.core.event import NewStep
 from daybell.core.execution import (
     AWAY,
@@ -24,7 +23,6 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.lifecycle import EXPIRED, Ruling, Transition, Verdict
-from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.core.schedule import OVERLAP, is_job_gate
 from daybell.core.units import Instant
 from daybell.core.worker import Claim, Report
@@ -32,18 +30,17 @@ from daybell.core.workflow.run import NodeEnd
 from daybell.store.codec import OUTCOME_CODES, PRIORITIES, STATE_CODES
 from daybell.store.migrate import needs_of_stray
 from daybell.store.sqlite import enqueue, gates
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.enqueue import cancel_execution
 from daybell.store.sqlite.gates import (
     LINKS,
-    Links,
+    ExecutionLinks,
     end_unstarted,
     follow_up,
     notify_run,
     queued_room,
     running_room,
 )
-from daybell.store.sqlite.progress import RunPart, take_pending_runs
+from daybell.store.sqlite.progress import take_pending_runs
 from daybell.store.sqlite.transaction import (
     CLAIMED_COLUMNS,
     Bulk,
@@ -57,44 +54,33 @@ from daybell.store.sqlite.workers import check_alive
 DRAINING: Final = 2
 
 
-class SqliteClaim(Part):
-    """Claiming, of `protocol.Executions`."""
+def claim(
+    tx: Transaction,
+    tenant: str,
+    worker: UUID,
+    lease: UUID,
+    queues: Sequence[str],
+    kinds: Sequence[str],
+    limit: int,
+) -> Claim:
+    owner = tx.names.tenant(tx, tenant)
+    lanes = find_lanes(tx, owner, queues, kinds)
+    most = running_room(tx, owner, limit)
+    rows = take_due(tx, owner, worker, lease, lanes, most)
+    return Claim(
+        lease=lease,
+        now=tx.now,
+        executions=read_claimed(tx, tenant, [lease] * len(rows), rows),
+        next_due=first_after(tx, lanes, tx.now) if len(rows) < limit else None,
+        is_limited=len(rows) == most < limit and bool(find_due(tx, lanes, 1)),
+    )
 
-    async def claim(
-        self,
-        tenant: str,
-        *,
-        worker: UUID,
-        lease: UUID,
-        queues: Sequence[str],
-        limit: int,
-        kinds: Sequence[str] = ("task",),
-    ) -> Claim:
-        check_limit(limit, most=CLAIM_BATCH_MAX)
 
-        def operation(tx: Transaction) -> Claim:
-            owner = tx.names.tenant(tx, tenant)
-            lanes = find_lanes(tx, owner, queues, kinds)
-            most = running_room(tx, owner, limit)
-            rows = claim(tx, owner, worker, lease, lanes, most)
-            return Claim(
-                lease=lease,
-                now=tx.now,
-                executions=read_claimed(tx, tenant, [lease] * len(rows), rows),
-                next_due=first_after(tx, lanes, tx.now) if len(rows) < limit else None,
-                is_limited=len(rows) == most < limit and bool(find_due(tx, lanes, 1)),
-            )
-
-        return await self._write(operation)
-
-    async def next_due(
-        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
-    ) -> Instant | None:
-        def operation(tx: Transaction) -> Instant | None:
-            lanes = find_lanes(tx, tx.names.tenant(tx, tenant), queues, kinds)
-            return first_after(tx, lanes, float("-inf"))
-
-        return await self._read(operation)
+def next_due(
+    tx: Transaction, tenant: str, queues: Sequence[str], kinds: Sequence[str]
+) -> Instant | None:
+    lanes = find_lanes(tx, tx.names.tenant(tx, tenant), queues, kinds)
+    return first_after(tx, lanes, float("-inf"))
 
 
 _HELD: Final = f"""
@@ -106,7 +92,7 @@ _REMEMBER: Final = "INSERT INTO lease (id, claimed_at) VALUES (?, ?)"
 _START: Final = Bulk("UPDATE execution SET state = 5, worker = ?, lease = ? WHERE n IN (", "?", ")")
 
 
-def claim(
+def take_due(
     tx: Transaction,
     owner: int,
     worker: UUID,
@@ -198,34 +184,16 @@ CANCELLED_OUTCOME: Final = OUTCOME_CODES[Outcome.CANCELLED]
 FENCE: Final = "tenant = ? AND id = ? AND attempt = ? AND lease = ? AND worker = ? AND state = 5"
 
 
-class SqliteApply(RunPart):
-    """Moves and reports, of `protocol.Executions`."""
-
-    async def apply(
-        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
-    ) -> list[Verdict]:
-        del wait  # there are no locks on rows here
-
-        def operation(tx: Transaction) -> tuple[list[Verdict], list[RunKey]]:
-            owner = tx.names.tenant(tx, tenant)
-            verdicts = apply(tx, owner, worker.bytes, transitions)
-            return verdicts, take_pending_runs(tx, owner)
-
-        verdicts, todo = await self._write(operation)
-        if todo:
-            await self._go_on(todo)
-        return verdicts
-
-    async def report(
-        self, tenant: str, *, worker: UUID, reports: Sequence[Report]
-    ) -> list[tuple[UUID, int]]:
-        def operation(tx: Transaction) -> list[tuple[UUID, int]]:
-            return report(tx, tx.names.tenant(tx, tenant), worker.bytes, reports)
-
-        return await self._write(operation)
-
-
 def apply(
+    tx: Transaction, tenant: str, worker: UUID, transitions: Sequence[Transition]
+) -> tuple[list[Verdict], list[RunKey]]:
+    """Make these moves; the answer has the runs that are to be continued."""
+    owner = tx.names.tenant(tx, tenant)
+    verdicts = make_moves(tx, owner, worker.bytes, transitions)
+    return verdicts, take_pending_runs(tx, owner)
+
+
+def make_moves(
     tx: Transaction, owner: int, worker: bytes, transitions: Sequence[Transition]
 ) -> list[Verdict]:
     """Make these moves, in the order given, as runs of the same kind."""
@@ -501,9 +469,9 @@ def apply_one(tx: Transaction, owner: int, worker: bytes, move: Transition) -> V
         return Verdict(move.id, move.attempt, Ruling.STALE)
     n, state, attempt, lease, holder, _, cancel_requested_at, *links = row
     if (state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker):
-        if state > 5 and Links(*links).node is not None:
+        if state > 5 and ExecutionLinks(*links).node is not None:
             # It may have been made a moment ago, with others; to hear of an end twice does no harm.
-            notify_run(tx, n, Links(*links))
+            notify_run(tx, n, ExecutionLinks(*links))
         return judge_repetition(tx, row, worker, move)
     fault = checks.transition_fault(move)
     if fault is not None:
@@ -516,7 +484,7 @@ def apply_one(tx: Transaction, owner: int, worker: bytes, move: Transition) -> V
             move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
         )
     tx.execute(_END_ONE, (*end_values(tx, move), n))
-    follow_up(tx, n, Links(*links), STATE_CODES[move.target])
+    follow_up(tx, n, ExecutionLinks(*links), STATE_CODES[move.target])
     if cancel_requested_at is not None:
         return Verdict(move.id, move.attempt, Ruling.CANCELLED)
     return None
@@ -599,39 +567,28 @@ def move_strays(tx: Transaction, limit: int) -> int:
 # Ends that no worker makes: cancel, expire, discard; and the way back, revive.
 
 
-class SqliteInterventions(RunPart):
-    """Cancelling, expiry and dead letters, of `protocol.Executions`."""
+def cancel(
+    tx: Transaction, tenant: str, ids: Sequence[UUID]
+) -> tuple[list[Cancellation], list[RunKey]]:
+    """Cancel executions; the answer has the runs that are to be continued."""
+    owner = tx.names.tenant(tx, tenant)
+    return [cancel_execution(tx, owner, id) for id in ids], take_pending_runs(tx, owner)
 
-    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        def operation(tx: Transaction) -> tuple[list[Cancellation], list[RunKey]]:
-            owner = tx.names.tenant(tx, tenant)
-            return [cancel_execution(tx, owner, id) for id in ids], take_pending_runs(tx, owner)
 
-        answers, todo = await self._write(operation)
-        await self._go_on(todo)
-        return answers
+def revive(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+    """Queue dead letters again, as far as the tenant's quota has room."""
+    owner = tx.names.tenant(tx, tenant)
+    room = queued_room(tx, owner)
+    answers: list[Revival] = []
+    for id in ids:
+        answers.append(revive_one(tx, owner, id, is_full=room <= 0))
+        room -= answers[-1] is Revival.REVIVED
+    return answers
 
-    async def expire(self, *, limit: int = 1000) -> int:
-        return await self._write(lambda tx: expire(tx, limit))
 
-    async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
-        def operation(tx: Transaction) -> list[Revival]:
-            owner = tx.names.tenant(tx, tenant)
-            room = queued_room(tx, owner)
-            answers: list[Revival] = []
-            for id in ids:
-                answers.append(revive(tx, owner, id, is_full=room <= 0))
-                room -= answers[-1] is Revival.REVIVED
-            return answers
-
-        return await self._write(operation)
-
-    async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
-        def operation(tx: Transaction) -> list[bool]:
-            owner = tx.names.tenant(tx, tenant)
-            return [discard(tx, owner, id) for id in ids]
-
-        return await self._write(operation)
+def discard(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> list[bool]:
+    owner = tx.names.tenant(tx, tenant)
+    return [discard_one(tx, owner, id) for id in ids]
 
 
 _EXPIRED: Final = """
@@ -644,7 +601,7 @@ def expire(tx: Transaction, limit: int) -> int:
     expired = tx.execute(_EXPIRED, (tx.now, limit)).fetchall()
     for (n,) in expired:
         # Read one by one: the end of one may have handed its slot to the next.
-        links = Links(*tx.execute(_LINKS, (n,)).fetchone())
+        links = ExecutionLinks(*tx.execute(_LINKS, (n,)).fetchone())
         end_unstarted(tx, n, links, State.SKIPPED, EXPIRED)
     move_strays(tx, limit)
     return len(expired) + gates.time_out_waits(tx, limit)
@@ -670,7 +627,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-def revive(tx: Transaction, owner: int, id: UUID, *, is_full: bool) -> Revival:
+def revive_one(tx: Transaction, owner: int, id: UUID, *, is_full: bool) -> Revival:
     """Put a dead letter back; its final attempt becomes an earlier one."""
     row = tx.execute(_LOOK_DEAD, (owner, id.bytes)).fetchone()
     if row is None:
@@ -706,5 +663,5 @@ UPDATE execution SET is_discarded = 1 WHERE tenant = ? AND id = ? AND state = 7 
 """
 
 
-def discard(tx: Transaction, owner: int, id: UUID) -> bool:
+def discard_one(tx: Transaction, owner: int, id: UUID) -> bool:
     return tx.execute(_DISCARD_DEAD_LETTER, (owner, id.bytes)).rowcount == 1

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from daybell.core.checks import OCCURRENCES_MAX, check_execution, check_limit
+from daybell.core.checks import check_execution
 from daybell.core.execution import Enqueued, State
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -35,9 +35,15 @@ from daybell.core.schedule import (
 from daybell.core.units import Instant, Seconds
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.sqlite import gates
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.enqueue import Creation
-from daybell.store.sqlite.gates import LINKS, Links, Meter, end_unstarted, make_gates, pause_job
+from daybell.store.sqlite.gates import (
+    LINKS,
+    ExecutionLinks,
+    Meter,
+    end_unstarted,
+    make_gates,
+    pause_job,
+)
 from daybell.store.sqlite.transaction import Row, Transaction, shown_state, uuid_or_none
 from daybell.store.wakeups import Signal
 
@@ -138,7 +144,7 @@ def skip_tick(tx: Transaction, owner: int, id: UUID, reason: str | None) -> None
     row = tx.execute(_NOT_BEGUN, (owner, id.bytes)).fetchone()
     if row is not None:
         n, *links = row
-        end_unstarted(tx, n, Links(*links), State.SKIPPED, reason)
+        end_unstarted(tx, n, ExecutionLinks(*links), State.SKIPPED, reason)
 
 
 _RECORD: Final = """
@@ -239,70 +245,16 @@ SELECT s.tenant, s.id, j.name, s.rule, s.next_at, s.name, s.args, s.misfire, s.d
 """
 
 
-class SqliteSchedules(Part):
-    """See `protocol.Schedules`."""
+def delete_schedules(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> int:
+    owner = tx.names.tenant(tx, tenant)
+    rows = [(owner, id.bytes) for id in ids]
+    return tx.executemany(_DELETE, rows).rowcount if rows else 0
 
-    async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
-        await self._write(lambda tx: put_schedules(tx, tenant, schedules))
 
-    async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
-        def operation(tx: Transaction) -> int:
-            owner = tx.names.tenant(tx, tenant)
-            rows = [(owner, id.bytes) for id in ids]
-            return tx.executemany(_DELETE, rows).rowcount if rows else 0
-
-        return await self._write(operation)
-
-    async def list_schedules(
-        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
-    ) -> list[Schedule]:
-        return await self._read(lambda tx: list_schedules(tx, tenant, job, ids))
-
-    async def due_schedules(
-        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
-    ) -> Due:
-        check_limit(limit)  # what is free needs no saying: here, nobody holds anything for long
-        return await self._read(lambda tx: due_schedules(tx, limit, after))
-
-    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        return await self._write(lambda tx: fire(tx, firings))
-
-    async def rearm_schedules(self, *, limit: int = 1000) -> int:
-        check_limit(limit)
-        return await self._write(lambda tx: rearm_schedules(tx, limit))
-
-    async def schedules_ahead(
-        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
-    ) -> Due:
-        check_limit(limit)
-        return await self._read(lambda tx: schedules_ahead(tx, by, limit, after))
-
-    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
-        return await self._write(lambda tx: turn_back(tx, turns))
-
-    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
-        def operation(tx: Transaction) -> None:
-            owner = tx.names.tenant(tx, tenant)
-            pause_job(tx, tx.names.current(tx, owner, name).job, note)
-
-        await self._write(operation)
-
-    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
-        await self._write(lambda tx: resume_job(tx, tenant, name, firings))
-
-    async def list_ticks(
-        self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
-    ) -> list[TickRecord]:
-        check_limit(limit)
-        return await self._read(lambda tx: list_ticks(tx, tenant, schedule, limit, before))
-
-    async def list_occurrences(
-        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
-    ) -> list[Occurrence]:
-        check_limit(limit, most=OCCURRENCES_MAX)
-        return await self._read(
-            lambda tx: list_occurrences(tx, tenant, schedule, (since, until), limit)
-        )
+def pause_by_name(tx: Transaction, tenant: str, name: str, note: str) -> None:
+    """Pause a job's schedules."""
+    owner = tx.names.tenant(tx, tenant)
+    pause_job(tx, tx.names.current(tx, owner, name).job, note)
 
 
 _IS_PAUSED: Final = "SELECT paused_at IS NOT NULL FROM job WHERE n = ?"
@@ -567,30 +519,6 @@ def list_occurrences(
 
 
 # Jobs that depend on jobs: what waits, and how the others stand.
-
-
-class SqliteDependencies(Part):
-    """See `protocol.Dependencies`."""
-
-    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
-        check_limit(limit)
-        return await self._read(lambda tx: dependents(tx, limit, after))
-
-    async def ended_since(
-        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
-    ) -> list[Ended]:
-        return await self._read(
-            lambda tx: [ended_since(tx, tenant, *one, thoroughly=thoroughly) for one in jobs]
-        )
-
-    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
-        return await self._read(lambda tx: [upstream(tx, tenant, *one) for one in jobs])
-
-    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        return await self._write(lambda tx: release(tx, tenant, ids))
-
-    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        return await self._write(lambda tx: skip_dependents(tx, tenant, ids))
 
 
 _SCHEDULES: Final = f"""

@@ -9,19 +9,14 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from daybell.core import checks
-from daybell.core.checks import check_limit
 from daybell.core.event import (
     Event,
     Facts,
     NewEvent,
     NewStep,
-    NodeWait,
     Published,
     Step,
     StepKind,
-    check_cursor,
-    check_event,
-    check_steps,
     close_wait,
     matches,
     places,
@@ -39,7 +34,7 @@ from daybell.core.execution import (
     NewLogPart,
 )
 from daybell.core.lifecycle import after_cancel
-from daybell.core.limits import INSTANT_MAX, PAGE_ITEMS_MAX
+from daybell.core.limits import INSTANT_MAX
 from daybell.core.units import Instant
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.core.workflow.run import Plan, RunDetail
@@ -47,11 +42,9 @@ from daybell.errors import ExecutionNotFound
 from daybell.store import run_driver
 from daybell.store.codec import OUTCOMES, STATES, STEP_CODES, STEP_KINDS
 from daybell.store.sqlite import enqueue, gates, progress
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.progress import (
     NODE_COLUMNS,
     RUN_COLUMNS,
-    RunPart,
     continue_run,
     read_nodes,
     read_run,
@@ -61,51 +54,16 @@ from daybell.store.sqlite.transaction import Row, RunKey, Transaction, shown_sta
 from daybell.store.wakeups import Signal
 
 
-class SqliteSteps(Part):
-    """See `protocol.Steps`."""
+def list_steps(tx: Transaction, tenant: str, id: UUID) -> list[Step]:
+    rows = tx.execute(_READ, (tx.names.tenant(tx, tenant), id.bytes))
+    return [step_of(row) for row in rows]
 
-    async def steps(self, tenant: str, id: UUID) -> list[Step]:
-        def operation(tx: Transaction) -> list[Step]:
-            rows = tx.execute(_READ, (tx.names.tenant(tx, tenant), id.bytes))
-            return [step_of(row) for row in rows]
 
-        return await self._read(operation)
-
-    async def record(
-        self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
-    ) -> list[Step | None]:
-        check_steps(steps)
-
-        def operation(tx: Transaction) -> list[Step | None]:
-            owner = tx.names.tenant(tx, tenant)
-            return [record_steps(tx, owner, worker.bytes, new) for new in steps]
-
-        return await self._write(operation)
-
-    async def publish(self, tenant: str, event: NewEvent) -> Published:
-        check_event(event)
-        return await self._write(lambda tx: publish(tx, tx.names.tenant(tx, tenant), event))
-
-    async def time_out_waits(self, *, limit: int = 1000) -> int:
-        checks.check_limit(limit)
-        return await self._write(lambda tx: gates.time_out_waits(tx, limit))
-
-    async def node_waits(
-        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
-    ) -> list[NodeWait]:
-        checks.check_limit(limit)
-        return await self._read(
-            lambda tx: gates.waits_of_nodes(tx, tx.names.tenant(tx, tenant), run, event, limit)
-        )
-
-    async def list_events(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Event]:
-        checks.check_limit(limit)
-        before = check_cursor(cursor)
-        return await self._read(
-            lambda tx: list_events(tx, tx.names.tenant(tx, tenant), limit, before)
-        )
+def record(
+    tx: Transaction, tenant: str, worker: UUID, steps: Sequence[NewStep]
+) -> list[Step | None]:
+    owner = tx.names.tenant(tx, tenant)
+    return [record_steps(tx, owner, worker.bytes, new) for new in steps]
 
 
 _COLUMNS: Final = (
@@ -296,92 +254,53 @@ SELECT attempt, number, text
 """
 
 
-class SqliteLogs(Part):
-    """See `protocol.Logs`."""
+def write_log(tx: Transaction, tenant: str, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+    owner = tx.names.tenant(tx, tenant)
+    rows = [
+        (part.number, tx.now, part.text, *fence(owner, worker.bytes, part))
+        for part in parts
+        if part.attempt <= checks.ATTEMPT_MAX
+    ]
+    tx.executemany(_WRITE_LOG, rows)
 
-    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
-        def operation(tx: Transaction) -> None:
-            owner = tx.names.tenant(tx, tenant)
-            rows = [
-                (part.number, tx.now, part.text, *fence(owner, worker.bytes, part))
-                for part in parts
-                if part.attempt <= checks.ATTEMPT_MAX
-            ]
-            tx.executemany(_WRITE_LOG, rows)
 
-        await self._write(operation)
-
-    async def read_log(
-        self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
-    ) -> list[LogPart]:
-        checks.check_limit(limit, most=PAGE_ITEMS_MAX)
-
-        def operation(tx: Transaction) -> list[LogPart]:
-            owner = tx.names.tenant(tx, tenant)
-            return [
-                LogPart(*row) for row in tx.execute(_READ_LOG, (owner, id.bytes, *after, limit))
-            ]
-
-        return await self._read(operation)
+def read_log(
+    tx: Transaction, tenant: str, id: UUID, after: tuple[int, int], limit: int
+) -> list[LogPart]:
+    owner = tx.names.tenant(tx, tenant)
+    return [LogPart(*row) for row in tx.execute(_READ_LOG, (owner, id.bytes, *after, limit))]
 
 
 # Workflow runs: expansion, reading, attempts of nodes, and rerun.
 
 
-class SqliteRuns(RunPart):
-    """See `protocol.Runs`."""
+def expand(
+    tx: Transaction, tenant: str, worker: UUID, claimed: Claimed, plan: Plan
+) -> tuple[bool, list[RunKey]]:
+    """Start a claimed run; the answer has the runs that are to be continued."""
+    owner = tx.names.tenant(tx, tenant)
+    is_made = expand_run(tx, owner, worker.bytes, claimed, plan)
+    return is_made, progress.take_pending_runs(tx)
 
-    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
-        def operation(tx: Transaction) -> tuple[bool, list[RunKey]]:
-            owner = tx.names.tenant(tx, tenant)
-            is_made = expand(tx, owner, worker.bytes, claimed, plan)
-            return is_made, progress.take_pending_runs(tx)
 
-        is_made, todo = await self._write(operation)
-        await self._go_on(todo)
-        return is_made
+def advance(tx: Transaction, tenant: str, run: UUID) -> bool:
+    key = tx.names.tenant(tx, tenant), run.bytes
+    return key in continue_run(tx, key)
 
-    async def advance(self, tenant: str, run: UUID) -> bool:
-        def operation(tx: Transaction) -> bool:
-            key = tx.names.tenant(tx, tenant), run.bytes
-            return key in continue_run(tx, key)
 
-        return await self._write(operation)
-
-    async def advance_runs(self, *, limit: int = 100) -> int:
-        check_limit(limit)
-        found = await self._read(lambda tx: find_pending_runs(tx, limit))
-        for key in found:
-            await self._write(lambda tx, key=key: continue_run(tx, key))
-        return len(found)
-
-    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
-        return await self._read(lambda tx: get_run(tx, tx.names.tenant(tx, tenant), id))
-
-    async def node_attempts(
-        self, tenant: str, id: UUID, *, limit: int = 20
-    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
-        check_limit(limit)
-        return await self._read(
-            lambda tx: node_attempts(tx, tx.names.tenant(tx, tenant), id, limit)
-        )
-
-    async def rerun(
-        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
-    ) -> Enqueued:
-        def operation(tx: Transaction) -> Enqueued:
-            answer = enqueue.rerun_nodes(tx, tenant, id, new, labels)
-            tx.signals.add(Signal.CLAIM)
-            return answer
-
-        return await self._write(operation)
+def rerun(
+    tx: Transaction, tenant: str, id: UUID, new: NewExecution, labels: Sequence[str] | None
+) -> Enqueued:
+    answer = enqueue.rerun_nodes(tx, tenant, id, new, labels)
+    tx.signals.add(Signal.CLAIM)
+    return answer
 
 
 _HELD_RUN: Final = f"SELECT n, cancel_requested_at FROM execution WHERE {FENCE}"
 _BEGIN: Final = "UPDATE execution SET worker = NULL, lease = NULL, started_at = ? WHERE n = ?"
 
 
-def expand(tx: Transaction, owner: int, worker: bytes, claimed: Claimed, plan: Plan) -> bool:
+def expand_run(tx: Transaction, owner: int, worker: bytes, claimed: Claimed, plan: Plan) -> bool:
     """Begin a run, if it still is in this worker's hands."""
     row = tx.execute(_HELD_RUN, fence(owner, worker, claimed)).fetchone()
     if row is None:

@@ -1,4 +1,4 @@
-"""Upkeep: leader election, retention, and health."""
+"""Upkeep: leader election, retention, health, and schema migration."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import shlex
 import shutil
 import sqlite3
 import stat
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import takewhile
 from typing import Final
 from uuid import UUID
-
-from msgspec.structs import replace
 
 from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.job import JobDefinition
@@ -35,10 +35,21 @@ from daybell.core.worker import (
     release_leadership,
     request_leadership,
 )
-from daybell.store.sqlite import connection
+from daybell.errors import UsageError
+from daybell.store import migrate
+from daybell.store.migrate import Applied, Migration
 from daybell.store.sqlite.catalog import mark_deleted
-from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.gates import remove_gates, unused_gates
+from daybell.store.sqlite.connection import (
+    APPLICATION_ID,
+    Clock,
+    check_path,
+    connect,
+    create_file,
+    find_unwritable,
+    retry_while_busy,
+    translate_error,
+    use_wal,
+)
 from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
 
@@ -167,57 +178,22 @@ ROOM_BYTES_LEAST: Final = 1 << 30
 WAL_BYTES_MOST: Final = 1 << 28
 
 
-class SqliteUpkeep(Part):
-    """See `protocol.Upkeep`."""
-
-    _retain_from = 0  # how far the walk through executions has come, to go on there
-
-    async def lead(
-        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
-    ) -> Leadership | None:
-        return await self._write(lambda tx: lead(tx, name, holder, lease, since))
-
-    async def resign(self, name: str, *, holder: UUID) -> None:
-        await self._write(lambda tx: resign(tx, name, holder))
-
-    async def list_leaders(self) -> list[Leadership]:
-        return await self._read(list_leaders)
-
-    async def retain(self, policy: Retention) -> Removed:
-        total = Removed()
-        for _ in range(ROUNDS_MAX):
-            walked = await self._write(lambda tx: remove(tx, policy, self._retain_from))
-            self._retain_from, removed = walked
-            total = Removed(
-                executions=total.executions + removed.executions,
-                attempts=total.attempts + removed.attempts,
-                ticks=total.ticks + removed.ticks,
-                workers=total.workers + removed.workers,
-                log_parts=total.log_parts + removed.log_parts,
-                others=total.others + removed.others,
-                jobs=total.jobs + removed.jobs,
-                is_complete=removed.is_complete,
-            )
-            if total.is_complete:
-                return replace(total, gates=await self._remove_gates())
-        return total
-
-    async def _remove_gates(self) -> int:
-        unused, newest = await self._read(unused_gates)
-        if not unused:
-            return 0
-        return await self._write(lambda tx: remove_gates(tx, unused, newest))
-
-    async def check_writable(self) -> None:
-        await self._write(write_header)
-
-    async def health(self) -> Health:
-        return await self._read(lambda tx: health(tx, self._path))
+def add_removed(total: Removed, removed: Removed) -> Removed:
+    return Removed(
+        executions=total.executions + removed.executions,
+        attempts=total.attempts + removed.attempts,
+        ticks=total.ticks + removed.ticks,
+        workers=total.workers + removed.workers,
+        log_parts=total.log_parts + removed.log_parts,
+        others=total.others + removed.others,
+        jobs=total.jobs + removed.jobs,
+        is_complete=removed.is_complete,
+    )
 
 
 def write_header(tx: Transaction) -> None:
     """Write the first page as it is: a full disk is seen only by a commit that writes."""
-    tx.execute(f"PRAGMA application_id = {connection.APPLICATION_ID}")
+    tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 _OLD_ATTEMPTS: Final = """
@@ -440,7 +416,7 @@ def health(tx: Transaction, path: str) -> Health:
 
 
 def check_mode(path: str) -> Check:
-    barred = connection.find_unwritable(path)
+    barred = find_unwritable(path)
     if barred is not None:
         return Check(
             name="permissions",
@@ -480,3 +456,94 @@ def check_log(path: str) -> Check:
         found=f"{size / 1e6:.1f} MB",
         advice="a program keeps a read transaction open on the file; end it",
     )
+
+
+# Schema migration.
+
+PACKAGE: Final = "daybell.store.sqlite"
+
+
+def step_names(migrations: list[Migration]) -> tuple[str, ...]:
+    return tuple(f"{step.version:04}_{step.name}" for step in migrations)
+
+
+def read_applied(path: str) -> list[Applied] | None:
+    """The steps that a file remembers; None: there is no file."""
+    check_path(path)
+    if not os.path.exists(path):
+        return None
+    try:
+        with closing(connect(path)) as db:
+            return retry_while_busy(lambda: applied_steps(db, path))
+    except sqlite3.Error as error:
+        raise translate_error(error, path) from error
+
+
+_HAS_TABLE: Final = "SELECT 1 FROM sqlite_schema WHERE name = 'migration'"
+_APPLIED: Final = "SELECT version, name, checksum, is_breaking FROM migration ORDER BY version"
+
+
+def applied_steps(db: sqlite3.Connection, path: str) -> list[Applied]:
+    """The steps that a database remembers. Raises UsageError for a database of somebody else."""
+    # In this order: who sees tables that another process has just made sees its mark as well.
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID and (application or tables):
+        raise UsageError(
+            f"{path} holds the data of another program; give Daybell a file of its own"
+        )
+    if db.execute(_HAS_TABLE).fetchone() is None:
+        return []
+    return [
+        Applied(version, name, checksum, bool(is_breaking))
+        for version, name, checksum, is_breaking in db.execute(_APPLIED)
+    ]
+
+
+_REMEMBER_STEPS: Final = """
+CREATE TABLE IF NOT EXISTS migration (
+    version     INTEGER PRIMARY KEY,
+    name        TEXT NOT NULL,
+    checksum    TEXT NOT NULL,
+    is_breaking INTEGER NOT NULL,
+    applied_at  REAL NOT NULL
+) STRICT
+"""
+_REMEMBER: Final = """
+INSERT INTO migration (version, name, checksum, is_breaking, applied_at) VALUES (?, ?, ?, ?, ?)
+"""
+
+
+def apply_migrations(path: str, clock: Clock) -> list[Migration]:
+    """Make the steps that are missing, all or none; who comes second finds them made."""
+    check_path(path)
+    create_file(path)
+    try:
+        with closing(connect(path)) as db:
+            # Before anything is changed in somebody else's file.
+            retry_while_busy(lambda: applied_steps(db, path))
+            use_wal(db, path)
+            retry_while_busy(lambda: db.execute("BEGIN EXCLUSIVE"))
+            known = migrate.known_migrations(PACKAGE)
+            missing = migrate.pending(known, applied_steps(db, path))
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(_REMEMBER_STEPS)
+            for step in missing:
+                for statement in statements(step.sql):
+                    db.execute(statement)
+                row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
+                db.execute(_REMEMBER, row)
+            retry_while_busy(lambda: db.execute("COMMIT"))
+            return missing
+    except sqlite3.Error as error:
+        raise translate_error(error, path) from error
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one, because `executescript` would commit first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

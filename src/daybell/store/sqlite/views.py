@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from daybell.core.checks import check_countable, check_cursor, check_limit, check_names
-from daybell.core.execution import LEFT_OUT, Attempt, Execution, ExecutionDetail, State
+from daybell.core.checks import check_countable
+from daybell.core.execution import LEFT_OUT, AttemptRecord, Execution, ExecutionDetail, State
 from daybell.core.ids import LATE_SECONDS, first_id_at, first_id_since
 from daybell.core.job import LOOKED_AT_MAX, JobActivity
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
@@ -33,7 +33,6 @@ from daybell.core.views import (
 )
 from daybell.errors import ExecutionNotFound
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
-from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.schedules import SCHEDULE_SQL, read_schedule
 from daybell.store.sqlite.transaction import (
     EXECUTION_COLUMNS,
@@ -178,37 +177,6 @@ def activity(tx: Transaction, tenant: str, since: Activity | None) -> Activity:
     return Activity(now=tx.now, enqueued=max(0, seen - since.recent), failed=failed, recent=recent)
 
 
-class SqliteViews(Part):
-    """See `protocol.Views`."""
-
-    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
-        return await self._read(lambda tx: get_execution(tx, tenant, id))
-
-    async def list_executions(
-        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Execution]:
-        check_limit(limit)
-        after = check_cursor(cursor)
-        return await self._read(lambda tx: list_executions(tx, tenant, where, limit, after))
-
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
-        return await self._read(lambda tx: count_executions(tx, tenant, where))
-
-    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-        check_names(names)
-        return await self._read(lambda tx: job_activity(tx, tenant, names))
-
-    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
-        check_names(names)
-        return await self._read(lambda tx: job_ids(tx, tenant, names))
-
-    async def list_queues(self, tenant: str) -> list[Queue]:
-        return await self._read(lambda tx: list_queues(tx, tenant))
-
-    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
-        return await self._read(lambda tx: activity(tx, tenant, since))
-
-
 _GET: Final = f"SELECT n, {EXECUTION_COLUMNS} FROM execution WHERE tenant = ? AND id = ?"
 _ATTEMPTS: Final = """
 SELECT attempt, outcome, worker, started_at, ended_at, error FROM attempt
@@ -225,7 +193,7 @@ def get_execution(tx: Transaction, tenant: str, id: UUID) -> ExecutionDetail:
     shown = read_execution(tx, tenant, tuple(columns))
     if shown.outcome is not None and shown.finished_at is not None:
         attempts.append(
-            Attempt(
+            AttemptRecord(
                 attempt=shown.attempt,
                 outcome=shown.outcome,
                 worker=shown.worker,
@@ -237,9 +205,9 @@ def get_execution(tx: Transaction, tenant: str, id: UUID) -> ExecutionDetail:
     return ExecutionDetail(execution=shown, attempts=tuple(attempts))
 
 
-def read_attempt(row: Any) -> Attempt:
+def read_attempt(row: Any) -> AttemptRecord:
     attempt, outcome, worker, started_at, ended_at, error = row
-    return Attempt(
+    return AttemptRecord(
         attempt=attempt,
         outcome=OUTCOMES[outcome],
         worker=uuid_or_none(worker),
@@ -481,49 +449,65 @@ def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None
 _JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ?"
 
 
+# The conditions of filters that are one value each.
+_CONDITIONS: Final[tuple[tuple[str, Callable[[ExecutionFilter], Any]], ...]] = (
+    ("worker = ?", lambda where: where.worker and where.worker.bytes),
+    ("created_at >= ?", lambda where: where.since),
+    ("created_at < ?", lambda where: where.until),
+)
+# Filters that have an index of their own.
+_INDEXED: Final[tuple[tuple[str, Callable[[ExecutionFilter], UUID | None]], ...]] = (
+    ("schedule = ?", lambda where: where.schedule),
+    ("parent = ?", lambda where: where.parent),
+)
+_IN_QUEUE: Final = "lane IN (SELECT l.n FROM lane l WHERE l.tenant = ? AND l.queue = ?)"
+
+
 def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
     """A filter as conditions."""
     owner = tx.names.tenant(tx, tenant)
     found = Matching(owner)
+    match_job(tx, owner, found, where)
+    if where.queue is not None:
+        found.add(_IN_QUEUE, owner, where.queue)
+    if where.ids is not None:
+        places = ", ".join("?" * len(where.ids))
+        found.add(f"id IN ({places})", *(id.bytes for id in sorted(where.ids)))
+        found.place = None
+    for condition, value_of in _CONDITIONS:
+        if (value := value_of(where)) is not None:
+            found.add(condition, value)
+    for condition, id_of in _INDEXED:
+        if (id := id_of(where)) is not None:
+            found.add(condition, id.bytes)
+            found.read_by((condition, id.bytes))
+    if where.since is not None:
+        found.first = first_id_since(where.since)
+    match_states(tx, found, where)
+    return found
+
+
+def match_job(tx: Transaction, owner: int, found: Matching, where: ExecutionFilter) -> None:
+    """Add the conditions about the job, and about nodes of workflow runs."""
     if where.job is not None:
         job = (tx.execute(_JOB, (owner, where.job)).fetchone() or [None])[0]
         found.add("job = ?", job)
         if not where.shows_nodes:  # nodes are in no index of a job
             found.read_by(("node IS NULL AND job = ?", job))
-    if where.queue is not None:
-        found.add(
-            "lane IN (SELECT l.n FROM lane l WHERE l.tenant = ? AND l.queue = ?)",
-            owner,
-            where.queue,
-        )
     if not where.shows_nodes:
         found.add("node IS NULL")
-    if where.ids is not None:
-        places = ", ".join("?" * len(where.ids))
-        found.add(f"id IN ({places})", *(id.bytes for id in sorted(where.ids)))
-        found.place = None
-    if where.worker is not None:
-        found.add("worker = ?", where.worker.bytes)
-    for column, of in (("schedule", where.schedule), ("parent", where.parent)):
-        if of is not None:
-            found.add(f"{column} = ?", of.bytes)
-            found.read_by((f"{column} = ?", of.bytes))
-    if where.since is not None:
-        found.add("created_at >= ?", where.since)
-        found.first = first_id_since(where.since)
-    if where.until is not None:
-        found.add("created_at < ?", where.until)
+
+
+def match_states(tx: Transaction, found: Matching, where: ExecutionFilter) -> None:
+    """Add the conditions about states, and read by them where they are rare."""
     if where.dead_letters:
         found.add("state = 7 AND is_discarded = 0")
-    states = where.states
-    if states is not None:
-        codes = ", ".join(str(STATE_CODES[state]) for state in states)
+    if where.states is not None:
+        codes = ", ".join(str(STATE_CODES[state]) for state in where.states)
         found.add(f"{_SHOWN_STATE} IN ({codes})", tx.now)
-    if where.dead_letters:
-        states = frozenset({State.DEAD})
+    states = frozenset({State.DEAD}) if where.dead_letters else where.states
     if states and where.ids is None:
         narrow(tx, found, states)
-    return found
 
 
 def narrow(tx: Transaction, found: Matching, states: frozenset[State]) -> None:

@@ -3,98 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Final
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import asdict, replace
 
-from daybell.core.checks import check_limit
 from daybell.core.execution import Losses, Lost, State
-from daybell.core.limits import check_labels, check_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker
 from daybell.errors import LeaseLost
 from daybell.store.codec import STATE_CODES, WORKER_STATES
 from daybell.store.sqlite import gates
-from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.gates import LINKS, Links, follow_up
+from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up
 from daybell.store.sqlite.transaction import CLAIMED_COLUMNS, Transaction, read_claimed, uuids
 
 DEAD: Final = 3
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
 
 
-class SqliteWorkers(Part):
-    """See `protocol.Workers`."""
+def register(
+    tx: Transaction, tenant: str, worker: NewWorker, lease: Seconds, replaces: UUID | None
+) -> Renewal:
+    owner = tx.names.tenant(tx, tenant)
+    introduce(tx, owner, worker)
+    if replaces is not None:
+        tx.execute(_EXCUSE, (owner, replaces.bytes))
+    return prolong(tx, owner, worker.id, lease)
 
-    async def register(
-        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
-    ) -> Renewal:
-        check_name(worker.name, what="worker")
-        check_labels(worker.labels)
 
-        def operation(tx: Transaction) -> Renewal:
-            owner = tx.names.tenant(tx, tenant)
-            introduce(tx, owner, worker)
-            if replaces is not None:
-                tx.execute(_EXCUSE, (owner, replaces.bytes))
-            return prolong(tx, owner, worker.id, lease)
+def renew(
+    tx: Transaction, tenant: str, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+) -> Renewal:
+    owner = tx.names.tenant(tx, tenant)
+    check_alive(tx, owner, worker)
+    unknown = held_leases(tx, worker.bytes) - {lease.bytes for lease in leases}
+    returned = hand_back(tx, owner, worker.bytes, unknown)
+    return replace(prolong(tx, owner, worker, lease), returned=returned)
 
-        return await self._write(operation)
 
-    async def renew(
-        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
-    ) -> Renewal:
-        def operation(tx: Transaction) -> Renewal:
-            owner = tx.names.tenant(tx, tenant)
-            check_alive(tx, owner, worker)
-            unknown = held_leases(tx, worker.bytes) - {lease.bytes for lease in leases}
-            returned = hand_back(tx, owner, worker.bytes, unknown)
-            return replace(prolong(tx, owner, worker, lease), returned=returned)
+def release(tx: Transaction, tenant: str, worker: UUID, leases: Sequence[UUID]) -> int:
+    owner = tx.names.tenant(tx, tenant)
+    return hand_back(tx, owner, worker.bytes, {lease.bytes for lease in leases})
 
-        return await self._write(operation)
 
-    async def drain(self, tenant: str, worker: UUID) -> bool:
-        return await self._write(lambda tx: drain(tx, tx.names.tenant(tx, tenant), worker))
-
-    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
-        def operation(tx: Transaction) -> int:
-            owner = tx.names.tenant(tx, tenant)
-            return hand_back(tx, owner, worker.bytes, {lease.bytes for lease in leases})
-
-        return await self._write(operation)
-
-    async def retire(self, tenant: str, worker: UUID) -> None:
-        await self._write(lambda tx: retire(tx, tx.names.tenant(tx, tenant), worker))
-
-    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
-        return await self._write(
-            lambda tx: record_sole(tx, tx.names.tenant(tx, tenant), worker, execution)
-        )
-
-    async def lost(
-        self,
-        *,
-        limit: int = 1000,
-        since: Instant = -inf,
-        not_after: Instant = inf,
-        record_every: Seconds = inf,
-    ) -> Losses:
-        check_limit(limit)
-
-        def operation(tx: Transaction) -> Losses:
-            mark_dead(tx, since, not_after, record_every)
-            return find_lost(tx, limit)
-
-        return await self._write(operation)
-
-    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
-        return await self._read(lambda tx: list_workers(tx, tenant, include_dead))
-
-    async def offers(self, tenant: str) -> list[Offer]:
-        return await self._read(lambda tx: list_offers(tx, tenant))
+def lost(
+    tx: Transaction, limit: int, since: Instant, not_after: Instant, record_every: Seconds
+) -> Losses:
+    mark_dead(tx, since, not_after, record_every)
+    return find_lost(tx, limit)
 
 
 _INTRODUCE: Final = """
@@ -190,7 +147,7 @@ def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) ->
         links = tx.execute(_LINKS, held).fetchall()
         count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
         for n, *row in links:
-            follow_up(tx, n, Links(*row), CANCELLED)
+            follow_up(tx, n, ExecutionLinks(*row), CANCELLED)
     return count
 
 
