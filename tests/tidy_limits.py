@@ -21,7 +21,6 @@ LONG_FILES: dict[str, str] = {
 DEEPEST: dict[str, int] = {
     "client": 3,  # operations that Client inherits
     "errors": 4,  # the error tree: users catch its branches
-    "sdk": 3,  # tasks and workflows
 }
 
 # Modules that import each other, also by imports in functions and for types, and the largest number
@@ -30,7 +29,7 @@ CYCLES: dict[tuple[str, ...], int] = {}
 
 # Ceilings; the target of each is behind it.
 SINGLE_IMPORTERS: Final = 65  # under 60: a module with one importer is a part of that module
-IMPORTS_IN_FUNCTIONS: Final = 46  # under 40
+IMPORTS_IN_FUNCTIONS: Final = 41  # under 40
 WORD_RATES: Final = {"what": 19.3, "who": 4.5, "nobody": 2.7}  # per 1,000 words; 3.0, 0.5, 0.3
 
 # The API describes each noun as JSON, under its own name.
@@ -102,7 +101,12 @@ TESTED_IN: dict[str, str] = {
     "cli/references.py": "cli/commands/test_job_options.py",
     "cli/runtime.py": "cli/test_cli.py",
     "client/events.py": "api/routes/test_events.py",
+    "client/job_fields.py": "client/test_jobs_kinds.py",
+    "client/remote/admin.py": "client/remote/test_client.py",
+    "client/remote/jobs.py": "client/remote/test_client.py",
     "client/requests.py": "client/test_client.py",
+    "client/retries.py": "client/test_executions.py",
+    "client/workers.py": "client/test_explain.py",
     "client/wire.py": "client/remote/test_messages.py",
     "core/checks.py": "store/test_queue_poison.py",
     "core/kinds/__init__.py": "core/kinds/test_settings_command.py",
@@ -123,7 +127,6 @@ TESTED_IN: dict[str, str] = {
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",
-    "store/postgres/run_rows.py": "store/postgres/test_progress_races.py",
     "store/run_driver.py": "store/sqlite/test_progress.py",
     "store/sqlite/transaction.py": "store/test_store_model.py",
 }

@@ -138,6 +138,8 @@ class House:
                     # Generic bases count, too: `Base[T]` is `Base`.
                     plain = [b.value if isinstance(b, ast.Subscript) else b for b in node.bases]
                     names = [base.id for base in plain if isinstance(base, ast.Name)]
+                    if any(one.arg == "total" for one in node.keywords):
+                        names = []  # a TypedDict: its bases are fields, not behaviour
                     bases[f"{name}.{node.name}"] = [
                         aliases.get(base, f"{name}.{base}") for base in names
                     ]

@@ -220,16 +220,16 @@ async def test_what_has_ended_is_printed_bit_by_bit_without_what_never_began(
     await run.end("first")
     await client.cancel(id)
     await run.end("second")
-    asked, whole = [], client.log
+    asked, whole = [], client.store.read_log
     (never_id,) = (
         one.id for one in (await client.executions(parent=id)).items if one.node == "never"
     )
 
-    async def log(node, **how):
+    async def read_log(tenant, node, **how):
         asked.append((node, len(said(capsys))))
-        return await whole(node, **how)
+        return await whole(tenant, node, **how)
 
-    monkeypatch.setattr(client, "log", log)
+    monkeypatch.setattr(client.store, "read_log", read_log)
     await follow(client, id, ManualClock())
 
     assert never_id not in [node for node, _ in asked]
@@ -252,19 +252,20 @@ async def test_following_a_run_outlasts_a_restart(client, capsys, monkeypatch):
     id, run = await a_run(client, {"name": "a", "task": "resize"}, {"name": "b", "task": "resize"})
     await run.say("a", "one")
     await run.say("b", "one")
-    whole, failing = client.log, 1
+    whole, failing = client.store.read_log, 1
 
-    async def log(asked, **how):
+    async def read_log(tenant, asked, **how):
         nonlocal failing
         if failing and asked != run_ids[0]:
             failing -= 1
             raise Unavailable("Connection refused")
-        return await whole(asked, **how)
+        return await whole(tenant, asked, **how)
 
     run_ids = [hands.one.id for hands in run.nodes.values()]
-    monkeypatch.setattr(client, "log", log)
+    monkeypatch.setattr(client.store, "read_log", read_log)
     await follow(client, id, clock_of([], [lambda: run.end("a", "b")]))
 
+    assert not failing
     assert sorted(said(capsys)) == [("a", "one"), ("b", "one")]
 
 
