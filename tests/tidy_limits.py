@@ -19,7 +19,6 @@ LONG_FILES: dict[str, str] = {
 
 # The deepest inheritance of layers that are over DEPTH. The target is DEPTH for all but `errors`.
 DEEPEST: dict[str, int] = {
-    "client": 3,  # operations that Client inherits
     "errors": 4,  # the error tree: users catch its branches
 }
 
