@@ -78,7 +78,7 @@ from daybell.sdk.workflow import Workflow, WorkflowMethods
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
-    from daybell.client.client import Call
+    from daybell.client.client import SqlCall
     from daybell.client.executions import EnqueuedMany
     from daybell.core.execution import Enqueued
 
@@ -701,13 +701,13 @@ class App(ScheduleMethods, WorkflowMethods):
         items: Iterable[Mapping[str, Any]],
         options: CallOptions,
         borrowed: BorrowedConnection,
-    ) -> Call:
+    ) -> SqlCall:
         """Define the task over the app's own connection; answers what enqueues these items
         through one of the caller's.
         """
         kept = RereadableItems(items)
 
-        async def ask(client: Client) -> Call:
+        async def ask(client: Client) -> SqlCall:
             return await borrowed.prepare(
                 client,
                 task.name,

@@ -41,7 +41,7 @@ from daybell.sdk.nodes import Nodelike
 from daybell.sdk.sync import run
 
 if TYPE_CHECKING:
-    from daybell.client.client import Call
+    from daybell.client.client import SqlCall
 
 
 # A handle on an enqueued execution.
@@ -211,7 +211,7 @@ class JobApp(Protocol):
         items: Iterable[Mapping[str, Any]],
         options: CallOptions,
         borrowed: BorrowedConnection,
-    ) -> Call: ...
+    ) -> SqlCall: ...
 
     def add_workflow(self, workflow: Any) -> None: ...
 
