@@ -179,13 +179,13 @@ async def test_schedules_with_gates_of_their_own_fire_and_take_the_slots(store, 
 async def test_those_whose_gate_is_taken_are_skipped_and_the_others_fire(store, clock):
     crowd = await a_crowd(store, clock, own_gate=True, overlap="skip")
     await store.fire(crowd.firings[:2])
-    firings = [a_firing(await shown(store, one)) for one in crowd.schedules]
+    crowd.firings = [a_firing(await shown(store, one)) for one in crowd.schedules]
 
-    assert await store.fire(firings) == [True] * 5
+    assert await store.fire(crowd.firings) == [True] * 5
 
     seen = [await shown(store, one) for one in crowd.schedules]
     assert [(one.fired, one.skipped) for one in seen] == [(1, 1)] * 2 + [(1, 0)] * 3
-    found = [await look(store, one.ticks[0].execution.id) for one in firings]
+    found = [await look(store, id) for id in crowd.ids]
     assert [one.state for one in found] == [State.SKIPPED] * 2 + [State.QUEUED] * 3
     assert await store.recount_gates() == []
 

@@ -238,7 +238,7 @@ class Scheduler:
         self._store = store
         self._clock = clock
         self._mint = mint
-        self._mint_many = mint_many or (lambda count: [mint() for _ in range(count)])
+        self._mint_many = mint_many or partial(_mint_singly, mint)
         self._events = events
         self._holder = mint()
         self._since: Instant | None = None  # when it came up, by the store's clock
@@ -514,6 +514,10 @@ class Scheduler:
                 error,
                 exc_info=None if isinstance(error, InvalidSchedule) else error,
             )
+
+
+def _mint_singly(mint: Callable[[], UUID], count: int) -> list[UUID]:
+    return [mint() for _ in range(count)]
 
 
 def _plan_rule(schedule: Schedule, start: Instant | None, now: Instant) -> tuple[Rule, Plan]:

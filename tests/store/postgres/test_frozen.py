@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -23,7 +24,7 @@ MINUTELY = cron("* * * * *").to_json()
 LEASE = 3.0
 # Before, a frozen session kept its locks for a minute.
 SECONDS = 20.0
-GENERAL = {"expires": 600.0}  # of a job whose ticks do not go the short way
+GENERAL: dict[str, Any] = {"expires": 600.0}  # of a job whose ticks do not go the short way
 
 
 @asynccontextmanager
