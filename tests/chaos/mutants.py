@@ -192,20 +192,40 @@ MUTANTS: Final = (
         (
             (
                 SCHEDULES,
-                f"AND {AT_CURSOR} AND NOT s.is_paused\n                       LIMIT 1",
-                "AND u.expect > 0 AND NOT s.is_paused LIMIT 1",
+                "AND coalesce(s.since, s.next_at) = ($6::float8[])[u.form]\n",
+                "\n",
             ),
         ),
         ("tests/store/test_schedules_firing.py",),
+    ),
+    Mutant(
+        "a plain tick starts beside another of its gate",
+        ((SCHEDULES, " AND g.holders = 0\n", "\n"),),
+        ("tests/store/test_firing_alike.py",),
+    ),
+    Mutant(
+        "a plain tick starts before what waits at its gate",
+        ((SCHEDULES, "AND p.run_at <= (SELECT now FROM t) LIMIT 1) IS NULL", "LIMIT 0) IS NULL"),),
+        ("tests/store/test_firing_alike.py",),
+    ),
+    Mutant(
+        "a plain tick takes no slot of its gate",
+        ((SCHEDULES, "SET holders = g.holders + 1 FROM f", "SET holders = g.holders FROM f"),),
+        ("tests/store/test_firing_alike.py",),
     ),
     Mutant(
         "a tick has no name of its own",
         (
             (
                 SCHEDULES,
-                "ON CONFLICT DO NOTHING RETURNING schedule, at",
-                "ON CONFLICT (tenant, schedule, at) DO UPDATE SET execution = excluded.execution"
-                " RETURNING schedule, at",
+                "$7::uuid[], $8::int[]) u\n",
+                "$7::uuid[], $8::int[]) u ON CONFLICT (tenant, schedule, at)"
+                " DO UPDATE SET execution = excluded.execution\n",
+            ),
+            (
+                SCHEDULES,
+                "AND t.schedule = u.schedule AND t.at = u.at LIMIT 1) t",
+                "AND t.schedule = u.schedule AND t.at = -1 LIMIT 1) t",
             ),
         ),
         OF_SCHEDULES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from math import ceil, inf
 from typing import Any, Final, NamedTuple
@@ -10,6 +10,7 @@ from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
+from msgspec.structs import replace
 
 from daybell.core.checks import OCCURRENCES_MAX, check_batch, check_limit
 from daybell.core.execution import Enqueued, NewExecution, State
@@ -262,8 +263,6 @@ def _single_execution(firing: Firing) -> NewExecution | None:
 # name of a tick, (schedule, time), exists once: of two who fire the same, one finds nothing to
 # do.
 
-Ticks = list[tuple[Firing, Tick]]
-
 SPLIT_PARTS: Final = 32  # of a batch in which something is locked
 SPLIT_LOCKED_MAX: Final = 2
 
@@ -376,31 +375,20 @@ async def _advanceable(pg: StoreContext, tenant: str, firings: list[Firing]) -> 
     return {row["id"] for row in rows}
 
 
-# Who has it locked, or its gate, is firing the same job, or has just ended an execution of it:
-# it is looked at again, and whoever froze there stops nobody else. All is written as if every
-# tick were new and every execution let in; `_correct` sees to the rest.
-ADVANCE: Final = """
+# A schedule or gate that is locked belongs to another firing of the job, or to an end of its
+# execution. It is stepped over and stays due, so a frozen process delays no other schedule.
+LOCK_DUE: Final = """
     WITH k AS MATERIALIZED (
-      SELECT x.place, x.before, u.*
-        FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::int[], $7::int[],
-                    $8::int[], $9::boolean[], $10::text[], $12::float8[])
-             u(id, expect, next_at, last_at, fired, skipped, missed, is_over, gate, planned_at),
-             LATERAL (SELECT s.ctid AS place, s.last_at AS before FROM daybell.schedule s
+      SELECT x.*, u.gate
+        FROM unnest($2::uuid[], $3::float8[], $4::text[]) u(id, expect, gate),
+             LATERAL (SELECT s.id, s.last_at FROM daybell.schedule s
                        WHERE s.tenant = $1 AND s.id = u.id
                          AND coalesce(s.since, s.next_at) = u.expect
-                         AND (NOT s.is_paused OR $11) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x),
+                         AND (NOT s.is_paused OR $5) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x),
     g AS MATERIALIZED (
       SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY(ARRAY(SELECT gate FROM k))
        ORDER BY key FOR UPDATE SKIP LOCKED)
-    UPDATE daybell.schedule s
-       SET next_at = CASE WHEN s.since IS NULL THEN k.next_at END,
-           since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
-           last_at = coalesce(k.last_at, s.last_at),
-           moved_at = greatest(daybell.now(), k.planned_at),
-           fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
-           delay = CASE WHEN NOT k.is_over THEN s.delay END
-      FROM k WHERE s.ctid = k.place AND (k.gate IS NULL OR k.gate IN (SELECT key FROM g))
-    RETURNING s.id, k.before
+    SELECT id, last_at FROM k WHERE gate IS NULL OR gate IN (SELECT key FROM g)
     """
 
 
@@ -414,74 +402,149 @@ async def _fire(
 async def advance_cursors(
     tx: Tx, specs: Specs, firings: list[Firing], *, paused: bool = False
 ) -> set[UUID]:
-    """Fire in the caller's transaction; answers which cursors were moved on."""
-    firings = await _recordable(tx, specs, firings)
-    counts = [_counts(firing) for firing in firings]
+    """Fire in the caller's transaction; return the schedules whose cursors were moved.
+
+    Lock schedules and gates, create the executions, and then write ticks and cursors as it came
+    out: the overlap rule may skip an execution, and a unique key may be held.
+    """
     rows = await tx.fetch(
-        ADVANCE,
+        LOCK_DUE,
         specs.tenant,
         [firing.schedule for firing in firings],
         [firing.expect for firing in firings],
-        [firing.next_at for firing in firings],
-        [last_at for last_at, _, _, _ in counts],
-        [fired for _, fired, _, _ in counts],
-        [skipped for _, _, skipped, _ in counts],
-        [missed for _, _, _, missed in counts],
-        [firing.is_over and not firing.ticks for firing in firings],
         [_gate(firing, specs) for firing in firings],
         paused,
-        [firing.planned_at for firing in firings],
     )
-    before = {row["id"]: row["before"] for row in rows}
-    ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
-    if ticks:
-        refused = await _record(tx, specs, ticks, before)
-        ended = {f.schedule for f, _ in ticks if f.is_over} - refused
-        if ended:
-            await tx.execute(END_DELAYS, specs.tenant, sorted(ended))
-    return set(before)
+    locked = {row["id"]: row["last_at"] for row in rows}
+    outcomes = [
+        FiringOutcome(firing, last_at=locked[firing.schedule])
+        for firing in firings
+        if firing.schedule in locked
+    ]
+    outcomes = await _omit_recorded(tx, specs, outcomes)
+    await _create(tx, specs, outcomes)
+    await _record(tx, specs, outcomes)
+    await _advance(tx, specs, outcomes)
+    await _rule_out(tx, specs, outcomes)
+    return {outcome.firing.schedule for outcome in outcomes}
 
 
+class FiringOutcome(msgspec.Struct):
+    """A firing of a locked schedule, with the result of each of its ticks."""
+
+    firing: Firing
+    last_at: Instant | None  # the last tick that was fired
+    ticks: list[Tick] = []  # with the decision, reason and execution that go on record
+    fired: int = 0
+    skipped: int = 0
+    missed: int = 0
+    is_refused: bool = False  # an execution that it planned was not created
+    is_running: bool = False  # it created an execution
+    has_no_run: bool = False  # an execution was skipped, or its unique key is held
+    known: set[Instant] = set()  # ticks that were on record before
+
+    @property
+    def new_ticks(self) -> list[Tick]:
+        """The ticks to record."""
+        return [tick for tick in self.firing.ticks if tick.at not in self.known]
+
+    def add(self, tick: Tick, answer: Enqueued | None) -> None:
+        """Add a tick, with the answer for its execution."""
+        if answer is not None and answer.skipped:
+            tick = replace(tick, decision=Decision.SKIPPED, reason=OVERLAP)
+            self.is_refused = self.has_no_run = True
+        elif answer is not None and not answer.created:
+            assert tick.execution is not None, "it was answered"
+            # The tick stands for the holder of its unique key.
+            tick = replace(tick, execution=replace(tick.execution, id=answer.id))
+            self.has_no_run = True
+        elif answer is not None:
+            self.is_running = True
+        if tick.decision is Decision.FIRED:
+            self.fired, self.last_at = self.fired + 1, tick.at
+        elif tick.decision is Decision.SKIPPED:
+            self.skipped += 1
+        else:
+            self.missed += tick.count
+        self.ticks.append(tick)
+
+    @property
+    def is_over(self) -> bool:
+        """True if a fixed delay ends here."""
+        return self.firing.is_over and not self.is_refused
+
+    @property
+    def next_at(self) -> Instant | None:
+        """The cursor after it."""
+        if self.is_refused and self.firing.if_refused_at is not None:
+            return self.firing.if_refused_at
+        return None if self.is_over and self.firing.ticks else self.firing.next_at
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no end of an execution will set a fixed delay."""
+        return self.has_no_run and not self.is_running and not self.is_over
+
+
+# No other transaction records a tick of a schedule that is locked here: it would move the cursor.
 ON_RECORD: Final = """
-    SELECT DISTINCT t.schedule FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
-      JOIN daybell.tick t ON t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
+    SELECT u.schedule, u.at FROM unnest($2::uuid[], $3::float8[]) u(schedule, at),
+           LATERAL (SELECT FROM daybell.tick t
+                     WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at LIMIT 1) t
     """
 
 
-async def _recordable(tx: Tx, specs: Specs, firings: list[Firing]) -> list[Firing]:
-    """Those whose missed ranges would not be lost, because a tick of that name is on record.
-    None comes to be so after this look: whoever records one moves the cursor.
+async def _omit_recorded(
+    tx: Tx, specs: Specs, outcomes: list[FiringOutcome]
+) -> list[FiringOutcome]:
+    """Omit ticks that are on record, which happens after a cursor was set back. A firing with a
+    missed range that is on record is dropped: the rest of the range would be lost.
     """
-    missed = [(firing.schedule, tick.at) for firing in firings for tick in firing.missed]
-    if not missed:
-        return firings
-    ids, times = [id for id, _ in missed], [at for _, at in missed]
-    rows = await tx.fetch(ON_RECORD, specs.tenant, ids, times)
-    lost = {row["schedule"] for row in rows}
-    return [firing for firing in firings if firing.schedule not in lost]
+    names = [(one.firing.schedule, tick.at) for one in outcomes for tick in one.firing.ticks]
+    if not names:
+        return outcomes
+    rows = await tx.fetch(
+        ON_RECORD, specs.tenant, [schedule for schedule, _ in names], [at for _, at in names]
+    )
+    if not rows:
+        return outcomes
+    recorded = {(row["schedule"], row["at"]) for row in rows}
+    kept: list[FiringOutcome] = []
+    for one in outcomes:
+        firing = one.firing
+        if any((firing.schedule, tick.at) in recorded for tick in firing.missed):
+            continue
+        known = [tick for tick in firing.ticks if (firing.schedule, tick.at) in recorded]
+        one.is_refused = any(tick.execution is not None for tick in known)
+        one.known = {tick.at for tick in known}
+        kept.append(one)
+    return kept
 
 
-END_DELAYS: Final = """
-    UPDATE daybell.schedule SET delay = NULL, next_at = NULL
-     WHERE tenant = $1 AND id = ANY($2::uuid[])
-    """
+async def _create(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> None:
+    """Create the executions under the locks of their gates, and add the ticks as they came out."""
+    ticks = [(one, tick) for one in outcomes for tick in one.new_ticks]
+    executions = [tick.execution for _, tick in ticks if tick.execution is not None]
+    answers = iter(await enqueue_on(tx, specs, executions, are_locked=True) if executions else ())
+    for one, tick in ticks:
+        one.add(tick, None if tick.execution is None else next(answers))
+
 
 RECORD: Final = """
     INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, until, execution, count)
     SELECT $1, u.* FROM unnest($2::uuid[], $3::float8[], $4::smallint[], $5::text[], $6::float8[],
                                $7::uuid[], $8::int[]) u
-    ON CONFLICT DO NOTHING RETURNING schedule, at
     """
 
 
-async def _record(
-    tx: Tx, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
-) -> set[UUID]:
-    """Answers the schedules of which not every tick was fired that should be."""
-    rows = await tx.fetch(
+async def _record(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> None:
+    ticks = [(one.firing.schedule, tick) for one in outcomes for tick in one.ticks]
+    if not ticks:
+        return
+    await tx.execute(
         RECORD,
         specs.tenant,
-        [firing.schedule for firing, _ in ticks],
+        [schedule for schedule, _ in ticks],
         [tick.at for _, tick in ticks],
         [DECISION_CODES[tick.decision] for _, tick in ticks],
         [tick.reason for _, tick in ticks],
@@ -489,152 +552,55 @@ async def _record(
         [tick.execution and tick.execution.id for _, tick in ticks],
         [tick.count for _, tick in ticks],
     )
-    new = {(row["schedule"], row["at"]) for row in rows}
-    became = FiringOutcome()
-    fired: list[tuple[Firing, Tick, NewExecution]] = []
-    for firing, tick in ticks:
-        if (firing.schedule, tick.at) not in new:
-            became.known.append((firing, tick))
-        elif tick.execution is not None:
-            fired.append((firing, tick, tick.execution))
-    if fired:
-        executions = [execution for _, _, execution in fired]
-        answers = await enqueue_on(tx, specs, executions, are_locked=True)
-        for (firing, tick, _), answer in zip(fired, answers, strict=True):
-            became.add(firing, tick, answer)
-        made = sum(answer.created and not answer.skipped for answer in answers)
-        made -= await _rule_out(tx, specs.tenant, [tick for _, tick, _ in fired])
-        await count_ticks(tx, specs.tenant, made)
-    if became.is_unexpected:
-        await _correct(tx, specs, became, before)
-    return set(became.refused())
 
 
-async def _rule_out(tx: Tx, tenant: int, ticks: Sequence[Tick]) -> int:
-    """Skip the executions of ticks that a rule said no to; answers how many."""
-    ended = 0
-    for reason in {tick.reason for tick in ticks if tick.ruled_out is not None}:
-        ids = [t.ruled_out for t in ticks if t.ruled_out is not None and t.reason == reason]
-        _, pending = await end_pending(tx, tenant, ids, State.SKIPPED, reason)
-        ended += len(pending)
-    return ended
-
-
-SKIPPED: Final = """
-    UPDATE daybell.tick t SET decision = $4, reason = $5
-      FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
-     WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
-    """
-HELD_BY: Final = """
-    UPDATE daybell.tick t SET execution = u.execution
-      FROM unnest($2::uuid[], $3::float8[], $4::uuid[]) u(schedule, at, execution)
-     WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
-    """
-RECOUNT: Final = """
-    UPDATE daybell.schedule s
-       SET fired = s.fired - u.fired, skipped = s.skipped + u.skipped, missed = s.missed - u.missed,
-           last_at = u.last_at
-      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::float8[])
-             u(id, fired, skipped, missed, last_at)
-     WHERE s.tenant = $1 AND s.id = u.id
-    """
-GO_ON: Final = """
-    UPDATE daybell.schedule s SET next_at = u.next_at
-      FROM unnest($2::uuid[], $3::float8[]) u(id, next_at) WHERE s.tenant = $1 AND s.id = u.id
-    """
+# Each row is found by itself, then changed where it lies: it is locked.
 # A fixed delay of which nothing runs counts from now.
-BEGIN_ANEW: Final = """
-    UPDATE daybell.schedule SET next_at = daybell.now() + delay
-     WHERE tenant = $1 AND id = ANY($2::uuid[]) AND delay IS NOT NULL AND next_at IS NULL
+ADVANCE: Final = """
+    WITH k AS MATERIALIZED (
+      SELECT x.place, u.*
+        FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::int[], $6::int[], $7::int[],
+                    $8::boolean[], $9::boolean[], $10::float8[])
+             u(id, next_at, last_at, fired, skipped, missed, is_over, is_idle, planned_at),
+             LATERAL (SELECT s.ctid AS place FROM daybell.schedule s
+                       WHERE s.tenant = $1 AND s.id = u.id LIMIT 1) x)
+    UPDATE daybell.schedule s
+       SET next_at = CASE WHEN s.since IS NOT NULL THEN NULL
+                          WHEN k.is_idle THEN coalesce(k.next_at, daybell.now() + s.delay)
+                          ELSE k.next_at END,
+           since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
+           last_at = k.last_at, moved_at = greatest(daybell.now(), k.planned_at),
+           fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
+           delay = CASE WHEN NOT k.is_over THEN s.delay END
+      FROM k WHERE s.ctid = k.place
     """
 
 
-async def _correct(
-    tx: Tx,
-    specs: Specs,
-    became: FiringOutcome,
-    before: Mapping[UUID, Instant | None],
-) -> None:
-    """Put right what was written as if all had gone well."""
-    if became.skipped:
-        await tx.execute(
-            SKIPPED,
-            specs.tenant,
-            [firing.schedule for firing, _ in became.skipped],
-            [tick.at for _, tick in became.skipped],
-            DECISION_CODES[Decision.SKIPPED],
-            OVERLAP,
-        )
-    if became.held:  # its unique key is held: the tick stands for the holder
-        await tx.execute(
-            HELD_BY,
-            specs.tenant,
-            [firing.schedule for firing, _, _ in became.held],
-            [tick.at for _, tick, _ in became.held],
-            [holder for _, _, holder in became.held],
-        )
-    wrong = became.miscounts()
+async def _advance(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> None:
     await tx.execute(
-        RECOUNT,
+        ADVANCE,
         specs.tenant,
-        list(wrong),
-        [fired for fired, _, _ in wrong.values()],
-        [skipped for _, skipped, _ in wrong.values()],
-        [missed for _, _, missed in wrong.values()],
-        [became.last_at.get(schedule, before[schedule]) for schedule in wrong],
+        [one.firing.schedule for one in outcomes],
+        [one.next_at for one in outcomes],
+        [one.last_at for one in outcomes],
+        [one.fired for one in outcomes],
+        [one.skipped for one in outcomes],
+        [one.missed for one in outcomes],
+        [one.is_over for one in outcomes],
+        [one.is_idle for one in outcomes],
+        [one.firing.planned_at for one in outcomes],
     )
-    going = {one: at for one, at in became.refused().items() if at is not None}
-    if going:
-        await tx.execute(GO_ON, specs.tenant, list(going), list(going.values()))
-    await tx.execute(BEGIN_ANEW, specs.tenant, sorted(became.idle()))
 
 
-class FiringOutcome(msgspec.Struct):
-    """What became of ticks that were taken to be new, and their executions to be let in."""
-
-    known: Ticks = []  # they were on record
-    skipped: Ticks = []  # the overlap rule said no
-    held: list[tuple[Firing, Tick, UUID]] = []  # their unique key is held by that one
-    begun: set[UUID] = set()  # schedules of which something runs
-    last_at: dict[UUID, Instant] = {}  # of those that did fire
-
-    @property
-    def is_unexpected(self) -> bool:
-        return bool(self.known or self.skipped or self.held)
-
-    def add(self, firing: Firing, tick: Tick, answer: Enqueued) -> None:
-        """Note what was answered for the execution of a tick."""
-        if answer.skipped:
-            self.skipped.append((firing, tick))
-            return
-        self.last_at[firing.schedule] = tick.at
-        if answer.created:
-            self.begun.add(firing.schedule)
-        else:
-            self.held.append((firing, tick, answer.id))
-
-    def miscounts(self) -> dict[UUID, tuple[int, int, int]]:
-        """What each schedule has too many of fired, too few of skipped, too many of missed."""
-        wrong: dict[UUID, tuple[int, int, int]] = {}
-        for firing, tick in self.known:
-            fired, skipped, missed = wrong.get(firing.schedule, (0, 0, 0))
-            fired += tick.decision is Decision.FIRED
-            skipped -= tick.decision is Decision.SKIPPED
-            missed += tick.count if tick.decision is Decision.MISSED else 0
-            wrong[firing.schedule] = fired, skipped, missed
-        for firing, _ in self.skipped:
-            fired, skipped, missed = wrong.get(firing.schedule, (0, 0, 0))
-            wrong[firing.schedule] = fired + 1, skipped + 1, missed
-        return wrong
-
-    def refused(self) -> dict[UUID, Instant | None]:
-        """Schedules that fired less often than they should, and where they then stand."""
-        missing = (*self.known, *self.skipped)
-        return {f.schedule: f.if_refused_at for f, t in missing if t.execution is not None}
-
-    def idle(self) -> set[UUID]:
-        """Schedules that fired, and of which nothing runs."""
-        return {one[0].schedule for one in (*self.skipped, *self.held)} - self.begun
+async def _rule_out(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> None:
+    """Skip the executions of ticks that a rule refused, and count the others for the quota."""
+    ticks = [tick for one in outcomes for tick in one.ticks if tick.execution is not None]
+    made = len(specs.made.intersection(tick.execution.id for tick in ticks if tick.execution))
+    for reason in {tick.reason for tick in ticks if tick.ruled_out in specs.made}:
+        ids = [t.ruled_out for t in ticks if t.ruled_out in specs.made and t.reason == reason]
+        _, ended = await end_pending(tx, specs.tenant, ids, State.SKIPPED, reason)
+        made -= len(ended)
+    await count_ticks(tx, specs.tenant, made)
 
 
 def _gate(firing: Firing, specs: Specs) -> str | None:
@@ -644,19 +610,6 @@ def _gate(firing: Firing, specs: Specs) -> str | None:
             gate = specs.of(tick.execution).gate(tick.execution)
             return gate if gate is not None and is_job_gate(gate) else None
     return None
-
-
-def _counts(firing: Firing) -> tuple[Instant | None, int, int, int]:
-    """The last tick that it fires, and how many it fires, skips and has missed."""
-    last_at, fired, skipped, missed = None, 0, 0, 0
-    for tick in firing.ticks:
-        if tick.decision is Decision.FIRED:
-            last_at, fired = tick.at, fired + 1
-        elif tick.decision is Decision.SKIPPED:
-            skipped += 1
-        else:
-            missed += tick.count
-    return last_at, fired, skipped, missed
 
 
 FIELDS: Final = """
