@@ -596,8 +596,11 @@ async def _rule_out(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> 
     """Skip the executions of ticks that a rule refused, and count the others for the quota."""
     ticks = [tick for one in outcomes for tick in one.ticks if tick.execution is not None]
     made = len(specs.made.intersection(tick.execution.id for tick in ticks if tick.execution))
-    for reason in {tick.reason for tick in ticks if tick.ruled_out in specs.made}:
-        ids = [t.ruled_out for t in ticks if t.ruled_out in specs.made and t.reason == reason]
+    refused: dict[str | None, list[UUID]] = {}
+    for tick in ticks:
+        if tick.ruled_out is not None and tick.ruled_out in specs.made:
+            refused.setdefault(tick.reason, []).append(tick.ruled_out)
+    for reason, ids in refused.items():
         _, ended = await end_pending(tx, specs.tenant, ids, State.SKIPPED, reason)
         made -= len(ended)
     await count_ticks(tx, specs.tenant, made)
