@@ -26,19 +26,20 @@ SETTLE_SECONDS: Final = 8.0  # from the start of both processes to the moment
 WAIT_SECONDS_MAX: Final = 180.0
 APP: Final = "benchmarks.last_start:app"
 
-app = App()  # its URL is in the environment
+
+async def nothing() -> None:
+    pass
 
 
-@app.task(name="report")
-async def report() -> None:
-    """Wait for the one before it of the same schedule: the default."""
+def make_app(url: str | None = None) -> App:
+    """An app with a task of the default overlap rule, and one whose executions may overlap."""
+    app = App(url)
+    app.task(name="report")(nothing)
+    app.task(name="ping", overlap="allow")(nothing)
+    return app
 
 
-@app.task(name="ping", overlap="allow")
-async def ping() -> None:
-    """Start beside others."""
-
-
+app = make_app()  # for `daybell worker`; its URL is in the environment
 TASKS: Final = {"report": "default overlap", "ping": "overlap allowed"}
 
 
@@ -88,8 +89,7 @@ async def measure(ground: Ground, *, rounds: int, scale: float) -> list[Finding]
 
 async def schedule(place: Place, task: str, count: int) -> None:
     """Make so many schedules of one task at run time, all for a day that is far away."""
-    own = App(place.database_url)
-    own.task(name=task, overlap=app.tasks[task].definition.overlap)(app.tasks[task].function)
+    own = make_app(place.database_url)
     await own.open()
     try:
         when = at(datetime(2100, 1, 1, tzinfo=UTC))
