@@ -333,7 +333,8 @@ class Dispatcher:
         slots -= self._start_suspects(slots)
         if self._buffer and slots > 0:
             self._moved_at = now
-        emit, start, take = self._events.emit, self._executor.start, self._buffer.popleft
+        is_followed = self._events.is_followed
+        start, take = self._executor.start, self._buffer.popleft
         while self._buffer and slots > 0:
             claimed = take()
             if is_suspect(claimed):
@@ -343,7 +344,8 @@ class Dispatcher:
                 continue
             slots -= 1
             self._started += 1
-            emit(Started, claimed, is_plain=True)
+            if is_followed:
+                self._events.emit(Started, claimed, is_plain=True)
             start(claimed)
         self._start_suspects(slots)  # that have come with this claim, once all are known
 

@@ -95,6 +95,11 @@ class Events:
         """Whether there is anybody to tell."""
         return bool(self._observers)
 
+    @property
+    def is_followed(self) -> bool:
+        """True if an observer wants starts and plain successes, too."""
+        return bool(self._curious)
+
     def emit(self, kind: Callable[..., Any], *facts: object, is_plain: bool = False) -> None:
         """Tell everybody whom it concerns. One observer's error is logged and hurts nobody."""
         observers = self._curious if is_plain else self._observers

@@ -479,10 +479,10 @@ class Executor:
     def _conclude(self, run: Attempt, move: Transition | None) -> None:
         if run.timer is not None:
             run.timer.cancel()
-        is_detached = run in self._detached
-        if run not in self._runs and not is_detached:
-            return  # it was forsaken
-        del (self._detached if is_detached else self._runs)[run]
+        is_detached = bool(self._detached) and run in self._detached
+        known = self._detached if is_detached else self._runs
+        if known.pop(run, run) is not None:
+            return  # it was abandoned
         if move is not None and (run.stop is not Stop.ABANDON or self.hands_back):
             self._finish(run.claimed, move, run)
         if not is_detached:

@@ -219,10 +219,12 @@ class Completer:
         self._tell(group, judged)
 
     def _tell(self, group: list[End], judged: Verdicts) -> None:
+        is_followed = self._events.is_followed
         for claimed, move in group:
             verdict = judged.get((move.id, move.attempt)) if judged else None
             is_plain = verdict is None and move.target is State.SUCCEEDED and move.run is None
-            self._events.emit(Ended, claimed, move, verdict, is_plain=is_plain)
+            if is_followed or not is_plain:
+                self._events.emit(Ended, claimed, move, verdict, is_plain=is_plain)
 
     async def _write_poison(self, error: Exception) -> bool:
         """Write the first end, which breaks the store by itself: again as it is, because the cause
