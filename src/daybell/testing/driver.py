@@ -723,6 +723,10 @@ class EventTap(Events):
         self._events = events
         self._tell = tell
 
+    @property
+    def is_followed(self) -> bool:
+        return True
+
     def emit(self, kind: Callable[..., Any], *facts: Any, is_plain: bool = False) -> None:
         if kind is Ended:
             self._tell(*facts)

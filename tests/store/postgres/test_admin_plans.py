@@ -26,7 +26,7 @@ ENTRIES = """
 @pytest.fixture
 async def explained(place):
     store = PostgresStore(place.url)
-    store.db = ExplainedDatabase(place.url)
+    store.db = ExplainedDatabase(place.url, reads_sizes=True)
     await store.open()
     yield store
     await store.close()

@@ -60,7 +60,7 @@ async def live(store):
 @pytest.mark.slow
 async def test_statements_about_runs_look_at_few_rows(place, sql):
     store = PostgresStore(place.url)
-    store.db = database = ExplainedDatabase(place.url)
+    store.db = database = ExplainedDatabase(place.url, reads_sizes=True)
     await store.open()
     for _ in range(WARM):
         await live(store)
@@ -85,5 +85,5 @@ async def test_statements_about_runs_look_at_few_rows(place, sql):
                 looked = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
                 if looked * node["Actual Loops"] > ROWS_MAX:
                     wrong.add(f"{' '.join(query.split())[:300]}: {node['Node Type']} {looked}")
-    assert wrong == set(), "\n".join(wrong)
     await store.close()
+    assert wrong == set(), "\n".join(wrong)

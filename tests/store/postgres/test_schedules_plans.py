@@ -21,7 +21,7 @@ ROWS_MAX = 20
 @pytest.mark.parametrize("analyzed", ["when empty", "when full", "never"])
 async def test_a_schedule_is_read_and_written_by_its_key(place, sql, analyzed):
     store = PostgresStore(place.url)
-    store.db = store.context.notifier._db = ExplainedDatabase(place.url)
+    store.db = store.context.notifier._db = ExplainedDatabase(place.url, reads_sizes=True)
     await store.open()
     client = Client(store)
     await client.define("report")

@@ -61,7 +61,7 @@ async def test_what_is_on_record_is_found_by_an_index(place, sql, clock):
     # Earlier tests in this database may have left statistics, and pages without rows.
     await sql.execute(f"TRUNCATE {', '.join(f'daybell.{table}' for table in WATCHED)} CASCADE")
     store = PostgresStore(place.url)
-    store.db = database = ExplainedDatabase(place.url)
+    store.db = database = ExplainedDatabase(place.url, reads_sizes=True)
     await store.open()
     for order in range(WARM):
         await live(store, clock, -10 - order)
