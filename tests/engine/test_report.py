@@ -14,7 +14,7 @@ from daybell.engine.lease import Leases
 from daybell.engine.loop import AGAIN, Loop, ManualClock
 from daybell.engine.report import UNWRITTEN_MAX, Completer
 from daybell.errors import Unavailable
-from tests.builders import TENANT, claim, claimed, enqueued, look, states, success
+from tests.builders import TENANT, claim, claimed, death, enqueued, look, states, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_store, a_worker, counts, quick
 from tests.engine.virtual import VirtualClock, in_virtual_time, seconds, turns, until
@@ -241,6 +241,19 @@ async def test_what_was_cancelled_meanwhile_is_told_so():
     assert [event.verdict.ruling for event in bench.events] == [Ruling.CANCELLED]
     assert await states(bench.store, bench.ids) == [State.CANCELLED]
     assert bench.leases.known() == []
+
+
+async def test_an_observer_of_trouble_hears_of_failures_and_not_of_successes():
+    bench, heard = await a_bench(2), []
+    bench.completer._events = Events()
+    bench.completer._events.observe(heard.append, only_trouble=True)
+    good, bad = bench.hands.executions
+
+    bench.completer.add(good, success(good))
+    bench.completer.add(bad, death(bad))
+    await bench.completer.tick()
+
+    assert [(type(event), event.claimed.id) for event in heard] == [(Ended, bad.id)]
 
 
 async def test_an_observers_error_hurts_nobody(caplog):
