@@ -182,6 +182,26 @@ async def latency(place: Place) -> dict[str, float]:
     return {"latency p50, ms": median(waits), "latency p99, ms": waits[len(waits) * 99 // 100]}
 
 
+def run_rate(name: str, nodes: int, runs: int) -> Callable[[Place], Awaitable[dict[str, float]]]:
+    """Nodes per second of runs of a workflow, one run after the other."""
+
+    async def measure(place: Place) -> dict[str, float]:
+        # Its thousands of nodes would take time at each start of the other worker.
+        from benchmarks import flows
+
+        workflow = getattr(flows, name)
+        async with flows.app:
+            with Worker(place.url, app="benchmarks.flows:app"):
+                await (await workflow.enqueue()).result(timeout=LIMIT_SECONDS)  # to warm up
+                began = time.perf_counter()
+                for _ in range(runs):
+                    await (await workflow.enqueue()).result(timeout=LIMIT_SECONDS)
+                seconds = time.perf_counter() - began
+        return {f"workflow, {name} of {nodes:,}": runs * nodes / seconds}
+
+    return measure
+
+
 async def masking_rates(_: Place) -> dict[str, float]:
     """Texts per second of processor time that an execution with secrets says, masks included."""
     os.environ["DAYBELL_SECRETS_KEY"] = new_key()
@@ -220,9 +240,9 @@ async def masking_rates(_: Place) -> dict[str, float]:
 class Worker:
     """A `daybell worker` process of this side."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, app: str = "benchmarks.probe:app") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "daybell", "worker", "benchmarks.probe:app"],
+            [sys.executable, "-m", "daybell", "worker", app],
             env=os.environ | {"DAYBELL_DATABASE_URL": url},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -262,6 +282,8 @@ MEASUREMENTS: Final[dict[str, Callable[[Place], Awaitable[dict[str, float]]]]] =
     ),
     "drain": drain_rate,
     "latency": latency,
+    "chain": run_rate("chain", 40, 10),
+    "fan": run_rate("fan", 5_000, 3),
     "masking": masking_rates,
 }
 
