@@ -246,7 +246,7 @@ FAILURES_MAX: Final = 2**31 - 1
 
 
 class StepKind(StrEnum):
-    """What a step is."""
+    """The kind of a step."""
 
     STEP = "step"  # a function was called
     SLEEP = "sleep"  # until `wake_at`

@@ -57,7 +57,7 @@ class Priority(IntEnum):
 
 
 class State(StrEnum):
-    """What an execution is doing; CONTRACT words, seen by everybody."""
+    """The state of an execution."""
 
     WAITING = "waiting"  # not ready: a slot, a dependency or an event is missing
     SCHEDULED = "scheduled"  # its time is in the future: delayed, asleep, or put off
@@ -87,7 +87,7 @@ def reason_in(state: State, reason: str | None) -> str | None:
 
 
 class Outcome(StrEnum):
-    """How one attempt ended."""
+    """The end of an attempt."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

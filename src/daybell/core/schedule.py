@@ -25,7 +25,7 @@ OverlapBy = Literal["schedule", "job"]
 
 
 class Overlap(StrEnum):
-    """The rules there are."""
+    """The overlap rules."""
 
     SKIP = "skip"  # the new one does not run, and is recorded as skipped
     QUEUE = "queue"  # it waits; a second one that would wait is skipped

@@ -18,6 +18,8 @@ LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for so long coun
 
 
 class WorkerState(StrEnum):
+    """The state of a worker."""
+
     LIVE = "live"
     DRAINING = "draining"  # asked to stop: claims nothing more, may finish what it has
     DEAD = "dead"  # its lease ended, or it said goodbye; for good, a restart is a new worker
