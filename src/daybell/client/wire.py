@@ -70,6 +70,17 @@ def encode(content: Any) -> bytes:
         return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()
 
 
+def decode(raw: bytes, kind: type[T]) -> T:
+    """Read an answer from JSON."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except ValueError:
+        # Half a surrogate pair, which only this reads.
+        return msgspec.convert(json.loads(raw), kind, str_keys=True)
+
+
 # Executions.
 
 

@@ -65,8 +65,8 @@ async def show_job(
         counts = await client.count(job=found)
         now = (await client.health()).now
     if as_json:
-        said = msgspec.structs.asdict(answers.job(standing))
-        said |= msgspec.structs.asdict(answers.state_counts(counts))
+        said = msgspec.to_builtins(answers.job(standing))
+        said |= msgspec.to_builtins(answers.state_counts(counts))
         if not standing.job.is_current:
             said["schedules"] = answers.job_version(standing.job).schedules
         output.echo_json(said)
