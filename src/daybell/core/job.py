@@ -16,6 +16,7 @@ from daybell.core.limits import (
     DESCRIPTION_CHARS_MAX,
     NEXT_SCHEDULES_MAX,
     PARAMETERS_MAX,
+    SCHEDULES_MAX,
     check_name,
 )
 from daybell.core.references import fill_references, is_reference, names_in, read_fields, reference
@@ -182,6 +183,8 @@ assert set(_BUSY) == set(State) - TERMINAL
 
 # Of a job with more unfinished executions, so many of the newest are looked at.
 LOOKED_AT_MAX: Final = 1_000
+# Schedules that come with a definition: its own, and those that follow from its dependencies.
+DECLARED_MAX: Final = SCHEDULES_MAX + 2
 
 
 class JobActivity(msgspec.Struct, frozen=True, kw_only=True):

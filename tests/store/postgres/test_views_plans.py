@@ -12,8 +12,8 @@ import pytest
 from daybell.core.checks import schedule_cursor
 from daybell.core.execution import TERMINAL, State
 from daybell.core.ids import mint
-from daybell.core.job import LOOKED_AT_MAX
-from daybell.core.limits import COUNT_ITEMS_MAX, DECLARED_READ_MAX, SCAN_ITEMS_MAX
+from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX
+from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
 from daybell.core.views import ExecutionFilter
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, defined
@@ -82,7 +82,7 @@ VIEWS = {
     "looks": (lambda store: store.job_activity(TENANT, JOBS), 2 * LOOKED_AT_MAX),
     "looks at schedules": (
         lambda store: store.job_activity(TENANT, ["timed", "rare"]),
-        2 * DECLARED_READ_MAX,
+        2 * DECLARED_MAX,
     ),
     "job": (lambda store: store.get_job(TENANT, "common"), 0),
     "versions": (lambda store: store.list_versions(TENANT, "common"), 0),

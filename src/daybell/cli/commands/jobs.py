@@ -167,7 +167,7 @@ def list_schedules(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List a job's schedules by name, those made at run time included."""
+    """List a job's schedules by name, added ones too."""
     asked = {"limit": limit, "cursor": cursor}
     command = partial(
         actions.definitions.list_schedules, name=name, asked=asked, tenant=tenant, as_json=as_json

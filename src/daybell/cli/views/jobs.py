@@ -336,8 +336,8 @@ def _in_brief(first: Sequence[str], every: Sized, *, has_more: bool = False) -> 
     """The first ones of all schedules in one line, and how many more there are; with `has_more`,
     there are others beside `every`.
     """
-    more = len(every) - len(first)
-    least = "more than " if has_more else ""
+    more = len(every) - len(first) + has_more
+    least = "at least " if has_more else ""
     return "; ".join(first) + (f"; and {least}{more:,} more" if more else "")
 
 

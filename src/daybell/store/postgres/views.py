@@ -19,10 +19,9 @@ from daybell.core.execution import (
     reason_in,
 )
 from daybell.core.ids import LATE_SECONDS, first_id_since
-from daybell.core.job import LOOKED_AT_MAX, JobActivity, cut_next
+from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
 from daybell.core.limits import (
     COUNT_ITEMS_MAX,
-    DECLARED_READ_MAX,
     LIST_VALUE_BYTES_MAX,
     NEXT_SCHEDULES_MAX,
     SCAN_ITEMS_MAX,
@@ -750,7 +749,7 @@ NEXT: Final = """
     """.replace("{first}", str(UUID(int=0))).replace("{last}", str(UUID(int=2**128 - 1)))
 SCHEDULES_OF: Final = f"""{FIELDS.replace("s.args", LIST_ARGS)}
       FROM unnest($1::int[]) k(job), LATERAL (
-        {NEXT.format(is_declared="true", limit=DECLARED_READ_MAX)} UNION ALL
+        {NEXT.format(is_declared="true", limit=DECLARED_MAX)} UNION ALL
         {NEXT.format(is_declared="false", limit=NEXT_SCHEDULES_MAX + 1)}) s,
            LATERAL (SELECT name FROM daybell.job WHERE key = s.job LIMIT 1) j
     """

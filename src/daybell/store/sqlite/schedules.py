@@ -373,17 +373,16 @@ _JOB_SCHEDULES: Final = f"""
 {SCHEDULE_SQL.replace("FROM schedule s", "FROM schedule s INDEXED BY schedule_name")}
  WHERE s.job = ? AND (s.name, s.id) > (?, ?) ORDER BY s.name, s.id LIMIT ?
 """
-_JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ? AND is_deleted = 0"
 
 
 def list_job_schedules(
     tx: Transaction, tenant: str, job: str, limit: int, after: tuple[str, UUID]
 ) -> Page[Schedule]:
-    known = tx.execute(_JOB, (tx.names.tenant(tx, tenant), job)).fetchone()
-    if known is None:
+    n = find_job(tx, tenant, job)
+    if n is None:
         raise JobNotFound(f"no job named {shown(job)}")
     name, id = after
-    rows = tx.execute(_JOB_SCHEDULES, (known[0], name, id.bytes, limit + 1))
+    rows = tx.execute(_JOB_SCHEDULES, (n, name, id.bytes, limit + 1))
     return cut_page(
         (read_schedule(tx, row) for row in rows),
         limit,

@@ -13,10 +13,9 @@ import msgspec
 from daybell.core.checks import check_countable
 from daybell.core.execution import LEFT_OUT, AttemptRecord, Execution, ExecutionDetail, State
 from daybell.core.ids import LATE_SECONDS, first_id_at, first_id_since
-from daybell.core.job import LOOKED_AT_MAX, JobActivity, cut_next
+from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
 from daybell.core.limits import (
     COUNT_ITEMS_MAX,
-    DECLARED_READ_MAX,
     NEXT_SCHEDULES_MAX,
     SCAN_ITEMS_MAX,
 )
@@ -140,16 +139,16 @@ def last_executions(tx: Transaction, tenant: str, keys: str) -> dict[int, Execut
 
 
 _LIST_ARGS: Final = shorten_column("s.args", f"'{LEFT_OUT}'")
-_INDEXED: Final = "FROM schedule s INDEXED BY schedule_next"
+_BY_NEXT: Final = "FROM schedule s INDEXED BY schedule_next"
 _SCHEDULES: Final = f"""
-{SCHEDULE_SQL.replace("s.args", _LIST_ARGS).replace("FROM schedule s", _INDEXED)}
+{SCHEDULE_SQL.replace("s.args", _LIST_ARGS).replace("FROM schedule s", _BY_NEXT)}
  WHERE s.job = ? AND s.is_declared = ? ORDER BY ifnull(s.next_at, 9e999), s.id LIMIT ?
 """
 
 
 def next_schedules(tx: Transaction, job: int) -> list[Schedule]:
     """Read the schedules that a job is shown with, and one more if there are more."""
-    rows = tx.execute(_SCHEDULES, (job, 1, DECLARED_READ_MAX)).fetchall()
+    rows = tx.execute(_SCHEDULES, (job, 1, DECLARED_MAX)).fetchall()
     rows += tx.execute(_SCHEDULES, (job, 0, NEXT_SCHEDULES_MAX + 1)).fetchall()
     return [read_schedule(tx, row) for row in rows]
 
