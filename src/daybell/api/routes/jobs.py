@@ -64,7 +64,6 @@ from daybell.client.declarations import CREATED, UNCHANGED, ApplyOutcome, warnin
 from daybell.client.executions import read_execution
 from daybell.client.job_checks import describe_broken_uses
 from daybell.client.requests import id_in
-from daybell.core.checks import schedule_cursor
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, Template
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
@@ -484,25 +483,6 @@ async def resume_job(request: Request, name: JobPath, caller: Operator) -> Respo
     with caller.auditing("job.resume", job.name, before={"note": job.pause_note}):
         await caller.client.resume(job.name)
     return await _answer_status(caller, job.name)
-
-
-@job_actions_router.get(
-    "/schedules",
-    **operation(
-        "list_job_schedules",
-        answers=responses.SchedulePage,
-        says="A page of schedules, by name.",
-        errors=(404,),
-    ),
-)
-async def list_schedules(
-    name: JobPath, caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
-    """List a job's schedules: those that it declares, and those made at run time."""
-    job = await caller.client.job_named(name)
-    page = await caller.client.schedules_page(job.name, limit=limit, cursor=cursor)
-    items = (wire.schedule(one) for one in page.items)
-    return answer_page(page, items, cursor=lambda one: schedule_cursor(one.name, one.id))
 
 
 @job_actions_router.get(
