@@ -212,6 +212,7 @@ VERSION: Final[Example] = {
 }
 SCHEDULE: Final[Example] = {
     "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
+    "tenant": "default",
     "job": "daily-report",
     "name": "",
     "rule": {"cron": "0 0 * * *"},
@@ -239,6 +240,7 @@ JOB: Final[Example] = {
     "started_at": None,
     "next_run_at": _LATER,
     "schedules": [SCHEDULE],
+    "has_more_schedules": False,
     "last_execution": None,
     "waits_for": [],
 }
@@ -348,6 +350,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "JobPage": _page(JOB),
     "ListedVersion": LISTED_VERSION,
     "ListedVersionPage": _page(LISTED_VERSION),
+    "SchedulePage": _page(SCHEDULE),
     "AppliedJob": {
         "action": "changed",
         "before": {"name": "daily-report", "command": "python generate_report.py"},

@@ -404,6 +404,7 @@ def job(
         progress=None if last is None else last.progress,
         started_at=None if last is None else time(last.started_at),
         next_run_at=time(of.next_run_at),
+        has_more_schedules=of.has_more_schedules,
         last_execution=None if last is None else execution(last, of.job.id),
         waits_for=[
             wire.WaitsFor(job=one.job, is_met=one.is_met, detail=one.detail) for one in of.waits_for
@@ -421,6 +422,7 @@ def schedule(of: Schedule) -> wire.Schedule:
         described = None
     return wire.Schedule(
         schedule_id=of.id,
+        tenant=of.tenant,
         job=of.job,
         name=of.name,
         rule=value(of.rule),

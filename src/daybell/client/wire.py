@@ -405,6 +405,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of a job."""
 
     schedule_id: UUID
+    tenant: str
     job: str
     name: str
     rule: Any
@@ -432,7 +433,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     missed: int
     failures: int
     truncated: Annotated[
-        bool, Meta(description="The list leaves its large `args` out. `GET /jobs/{job}` has them.")
+        bool,
+        Meta(
+            description="The list leaves its large `args` out. `GET /jobs/{job}/schedules` has them."
+        ),
     ]
 
 
@@ -513,7 +517,16 @@ class Job(JobVersion, frozen=True, kw_only=True):
     progress: float | None
     started_at: Time | None
     next_run_at: Time | None
-    schedules: list[Schedule]
+    schedules: Annotated[
+        list[Schedule],
+        Meta(
+            description="The schedules that the job declares, and the next 20 of those made at run"
+            " time. `GET /jobs/{job}/schedules` lists all."
+        ),
+    ]
+    has_more_schedules: Annotated[
+        bool, Meta(description="True if not all schedules are shown here.")
+    ]
     last_execution: Execution | None
     waits_for: Annotated[
         list[WaitsFor],
