@@ -529,10 +529,10 @@ def apply_migrations(path: str, clock: Clock) -> list[Migration]:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute(_REMEMBER_STEPS)
             for step in missing:
+                row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
+                db.execute(_REMEMBER, row)  # first: a step may read its time
                 for statement in statements(step.sql):
                     db.execute(statement)
-                row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
-                db.execute(_REMEMBER, row)
             retry_while_busy(lambda: db.execute("COMMIT"))
             return missing
     except sqlite3.Error as error:
