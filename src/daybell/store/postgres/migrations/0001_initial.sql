@@ -104,8 +104,6 @@ CREATE TABLE daybell.lane (
   needs       text COLLATE "C" NOT NULL,
   UNIQUE (tenant, queue, needs)
 );
--- Executions in lanes of the kind `sql`, which no worker asks for, are moved.
-CREATE INDEX lane_of_kind ON daybell.lane (key) WHERE needs = 'sql';
 
 CREATE TABLE daybell.paused_queue (
   tenant      int NOT NULL REFERENCES daybell.tenant,
@@ -556,19 +554,16 @@ CREATE TABLE daybell.secret (
   PRIMARY KEY (tenant, name)
 );
 -- A sealed value opens only at the version that it was sealed for. So that an older row cannot be put
--- back whole, versions of a name only rise: a deleted secret is a row with an empty value. A value that
--- is bound to its version (the id of its key begins with v2.) is not replaced by one that is not.
+-- back whole, versions of a name only rise: a deleted secret is a row with an empty value.
 CREATE FUNCTION daybell.keep_secret() RETURNS trigger LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF TG_OP = 'UPDATE' AND NEW.version > OLD.version AND (NEW.tenant, NEW.name) = (OLD.tenant, OLD.name)
-    AND (NEW.key_id LIKE 'v2.%' OR OLD.key_id NOT LIKE 'v2.%')
-  THEN
+  IF TG_OP = 'UPDATE' AND NEW.version > OLD.version AND (NEW.tenant, NEW.name) = (OLD.tenant, OLD.name) THEN
     RETURN NEW;
   END IF;
   RAISE EXCEPTION 'a secret is only replaced, by a later version' USING
     ERRCODE = 'insufficient_privilege',
-    HINT = 'Use daybell secrets, of the same release everywhere.';
+    HINT = 'Use daybell secrets.';
 END $$;
 CREATE TRIGGER keep_secret BEFORE UPDATE OR DELETE ON daybell.secret
   FOR EACH ROW EXECUTE FUNCTION daybell.keep_secret();
@@ -578,10 +573,10 @@ CREATE TRIGGER keep_all_secrets BEFORE TRUNCATE ON daybell.secret
 -- The audit log is a chain per tenant: see `core.audit`.
 CREATE TABLE daybell.audit (
   at      float8 NOT NULL DEFAULT daybell.now(),
-  number  bigint,
+  number  bigint NOT NULL,
   tenant  int NOT NULL REFERENCES daybell.tenant,
   id      uuid NOT NULL,
-  hash    bytea,
+  hash    bytea NOT NULL,
   actor   text NOT NULL,
   action  text NOT NULL,
   target  text NOT NULL,
@@ -590,12 +585,11 @@ CREATE TABLE daybell.audit (
   source  text NOT NULL,
   PRIMARY KEY (id, tenant)
 );
-CREATE UNIQUE INDEX audit_chain ON daybell.audit (tenant, number NULLS FIRST);
+CREATE UNIQUE INDEX audit_chain ON daybell.audit (tenant, number);
 CREATE INDEX audit_order ON daybell.audit (tenant, at, id);
 CREATE INDEX audit_at ON daybell.audit USING brin (at);  -- for retention
 
 CREATE TABLE daybell.audit_head (
-  since    float8 NOT NULL DEFAULT daybell.now(),
   number   bigint NOT NULL,            -- of the last entry
   removed  bigint NOT NULL DEFAULT 0,  -- the number of the last entry that retention has removed
   tenant   int PRIMARY KEY REFERENCES daybell.tenant,
@@ -665,17 +659,6 @@ BEGIN
    WHERE h.tenant = for_tenant;
 END $$;
 
-CREATE FUNCTION daybell.chain_audit() RETURNS trigger LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM daybell.record_audit(NEW.tenant, ARRAY[NEW.id], ARRAY[NEW.actor], ARRAY[NEW.action],
-                               ARRAY[NEW.target], ARRAY[NEW.before], ARRAY[NEW.after],
-                               ARRAY[NEW.source]);
-  RETURN NULL;
-END $$;
-CREATE TRIGGER chain_audit BEFORE INSERT ON daybell.audit
-  FOR EACH ROW WHEN (NEW.hash IS NULL) EXECUTE FUNCTION daybell.chain_audit();
-
 -- No role can change or remove an entry, the owner neither. Entries that are older than a year are removed
 -- by `drop_audit`, from the beginning of each chain, whose head keeps the hash of the last removed entry.
 CREATE FUNCTION daybell.keep_audit() RETURNS trigger LANGUAGE plpgsql
@@ -706,18 +689,15 @@ BEGIN
   LOOP
     WITH first AS MATERIALIZED (
       SELECT a.ctid AS place, a.at, a.number FROM daybell.audit a WHERE a.tenant = owner
-       ORDER BY a.number NULLS FIRST LIMIT most - removed),
+       ORDER BY a.number LIMIT most - removed),
     old AS MATERIALIZED (
-      SELECT f.place, bool_and(f.at < bound) OVER (PARTITION BY f.number IS NULL
-                                                    ORDER BY f.number, f.at) AS is_old
-        FROM first f),
+      SELECT f.place, bool_and(f.at < bound) OVER (ORDER BY f.number) AS is_old FROM first f),
     gone AS (
       DELETE FROM daybell.audit a WHERE a.ctid = ANY(ARRAY(SELECT o.place FROM old o WHERE o.is_old))
       RETURNING a.number, a.hash),
     moved AS (
       UPDATE daybell.audit_head h SET removed = g.number, anchor = g.hash
-        FROM (SELECT g.number, g.hash FROM gone g WHERE g.number IS NOT NULL
-               ORDER BY g.number DESC LIMIT 1) g
+        FROM (SELECT g.number, g.hash FROM gone g ORDER BY g.number DESC LIMIT 1) g
        WHERE h.tenant = owner AND h.removed < g.number)
     SELECT count(*) INTO dropped FROM gone;
     removed := removed + dropped;

@@ -27,7 +27,7 @@
 CREATE TABLE tenant (
     n              INTEGER PRIMARY KEY,
     name           TEXT NOT NULL UNIQUE,
-    created_at     REAL NOT NULL DEFAULT 0,
+    created_at     REAL NOT NULL,
     jobs_max       INTEGER,
     queued_max     INTEGER,
     per_minute_max INTEGER,
@@ -91,8 +91,6 @@ CREATE TABLE lane (
     kind   TEXT NOT NULL,
     UNIQUE (tenant, queue, kind)
 ) STRICT;
--- Executions in lanes of the kind `sql`, which no worker asks for, are moved.
-CREATE INDEX lane_of_kind ON lane (tenant, queue) WHERE kind = 'sql';
 
 CREATE TABLE paused_queue (
     tenant INTEGER NOT NULL,
@@ -475,11 +473,9 @@ CREATE TABLE secret (
     PRIMARY KEY (tenant, name)
 ) STRICT;
 -- A sealed value opens only at the version that it was sealed for. So that an older row cannot be put
--- back whole, versions of a name only rise: a deleted secret is a row with an empty value. A value that
--- is bound to its version (the id of its key begins with v2.) is not replaced by one that is not.
+-- back whole, versions of a name only rise: a deleted secret is a row with an empty value.
 CREATE TRIGGER secret_version_rises BEFORE UPDATE ON secret
 WHEN NEW.version <= OLD.version OR NEW.tenant <> OLD.tenant OR NEW.name <> OLD.name
-  OR (OLD.key_id GLOB 'v2.*' AND NEW.key_id NOT GLOB 'v2.*')
 BEGIN
     SELECT raise(ABORT, 'a secret is only replaced, by a later version');
 END;
@@ -492,8 +488,8 @@ END;
 CREATE TABLE audit (
     id     BLOB NOT NULL,
     tenant INTEGER NOT NULL,
-    number INTEGER,
-    hash   BLOB,
+    number INTEGER NOT NULL,
+    hash   BLOB NOT NULL,
     at     REAL NOT NULL,
     actor  TEXT NOT NULL,
     action TEXT NOT NULL,
@@ -508,7 +504,6 @@ CREATE UNIQUE INDEX audit_chain ON audit (tenant, number);
 
 CREATE TABLE audit_head (
     tenant  INTEGER PRIMARY KEY,
-    since   REAL NOT NULL,
     number  INTEGER NOT NULL,  -- of the last entry
     hash    BLOB NOT NULL,
     removed INTEGER NOT NULL,  -- the number of the last entry that retention has removed
@@ -519,10 +514,6 @@ CREATE TABLE audit_head (
 -- entries.
 CREATE TABLE audit_bound (since REAL NOT NULL) STRICT;
 INSERT INTO audit_bound (since) VALUES (0);
-CREATE TRIGGER audit_is_chained BEFORE INSERT ON audit WHEN NEW.hash IS NULL
-BEGIN
-    SELECT raise(ABORT, 'the audit log takes entries with a hash only; upgrade daybell in this process');
-END;
 CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
 BEGIN
     SELECT raise(ABORT, 'the audit log is append-only');
