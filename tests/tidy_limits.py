@@ -12,7 +12,6 @@ LONG_FILES: dict[str, str] = {
     "store/postgres/progress.py": "one transaction: the progress of runs under their locks",
     "store/postgres/queue.py": "claim and apply, with the SQL of the hot path",
     "store/postgres/schedules.py": "the schedules room, with the SQL of firing",
-    "store/postgres/upkeep.py": "the sweeps, with their SQL",
     "store/postgres/views.py": "the reading views, with their SQL",
     "store/protocol.py": "the contract of all operations, most of it docstrings",
 }

@@ -131,7 +131,11 @@ TAMPERED = {
     "altered": (["UPDATE {} SET actor = 'eve' WHERE number = 3"], 3, "altered"),
     "emptied": (["UPDATE {} SET after = '' WHERE number = 3"], 3, "altered"),
     "given another time": (["UPDATE {} SET at = at - 1 WHERE number = 3"], 3, "altered"),
-    "without its hash": (["UPDATE {} SET hash = NULL WHERE number = 3"], 3, "altered"),
+    "with the hash of another": (
+        ["UPDATE {0} SET hash = (SELECT hash FROM {0} WHERE number = 2) WHERE number = 3"],
+        3,
+        "altered",
+    ),
     "the first removed": (["DELETE FROM {} WHERE number = 1"], 1, "missing"),
     "some in the middle removed": (["DELETE FROM {} WHERE number IN (3, 4)"], 3, "missing"),
     "the last removed": (["DELETE FROM {} WHERE number = 6"], 6, "missing"),

@@ -192,8 +192,8 @@ class Executions(Protocol):
 
     async def expire(self, *, limit: int = 1000) -> int:
         """End, as skipped, what has expired and was not started: also what no worker ever asks for.
-        For all tenants, at most so many a call; answers how many. Waits
-        whose time is over end, as by `time_out_waits`, and are counted, too.
+        For all tenants, at most so many a call; answers how many. Waits whose time is over end,
+        as by `time_out_waits`, and are counted, too.
         """
         ...
 

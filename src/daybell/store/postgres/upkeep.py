@@ -388,7 +388,7 @@ LOOK_AT_JOBS: Final = """
        WHERE j.deleted_at IS NULL
          AND j.tenant = ANY(ARRAY(
                SELECT o.tenant FROM o WHERE NOT o.is_used AND NOT o.is_deleted))
-         AND (v.definition LIKE '%"dependencies":%' OR v.definition LIKE '%"kind":"workflow"%'
+         AND (v.definition LIKE '%"dependencies":["%' OR v.definition LIKE '%"kind":"workflow"%'
               OR v.definition LIKE '%"after%'))
     SELECT o.key, o.tenant, o.name, o.is_deleted, o.is_unused,
            o.is_used OR (NOT o.is_deleted AND EXISTS (

@@ -297,7 +297,7 @@ _WITH_NODES: Final = f"WITH j (n) AS (SELECT value FROM json_each(?)) {_JOBS_OF_
 _IS_NAMED: Final = """
 SELECT 1 FROM job j JOIN job_version v ON v.n = j.version
  WHERE j.tenant = ? AND j.n <> ? AND j.is_deleted = 0 AND instr(v.definition, '"' || ?) > 0
-   AND (v.definition LIKE '%"dependencies":%' OR v.definition LIKE '%"kind":"workflow"%'
+   AND (v.definition LIKE '%"dependencies":["%' OR v.definition LIKE '%"kind":"workflow"%'
         OR v.definition LIKE '%"after%')
  LIMIT 1
 """
