@@ -121,7 +121,6 @@ TESTED_IN: dict[str, str] = {
     "store/memory/progress.py": "store/test_runs.py",
     "store/memory/tables.py": "store/test_store_model.py",
     "store/memory/waits.py": "store/test_steps_events.py",
-    "store/migrate.py": "store/sqlite/test_store_migrations.py",
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",
