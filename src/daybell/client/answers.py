@@ -641,7 +641,6 @@ def audit_check(of: AuditCheck) -> wire.AuditCheck:
     broken = of.broken
     return wire.AuditCheck(
         entries=of.entries,
-        unchained=of.unchained,
         head=of.head,
         broken=None
         if broken is None

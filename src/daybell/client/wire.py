@@ -435,7 +435,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     truncated: Annotated[
         bool,
         Meta(
-            description="The list leaves its large `args` out. `GET /jobs/{job}/schedules` has them."
+            description="The list leaves its large `args` out. `GET /jobs/{job}/schedules` has"
+            " them."
         ),
     ]
 
@@ -863,11 +864,10 @@ class AuditBreak(msgspec.Struct, frozen=True, kw_only=True):
 
 class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of checking a part of the audit log. `head` is the last entry that was checked,
-    `NUMBER:HASH`; `unchained` entries are older than the chain.
+    `NUMBER:HASH`.
     """
 
     entries: int
-    unchained: int
     head: str
     broken: AuditBreak | None
     next_cursor: str | None
