@@ -43,7 +43,6 @@ NAMED_TWICE: dict[str, str] = {
     "Driver": "of a database connection, and of a bench: to be BenchDriver",
     "Ended": "of a dependency, and a fact of the engine: to be AttemptEnded",
     "ExecutionFilter": "the public logging filter has it, too",
-    "Line": "of a log, and to a child process: to be ChildLine",
     "Link": "a connection in chaos, and in postgres",
     "Listener": "to a command's output, and to notifications",
     "LockedRun": "the same thing in both stores",
