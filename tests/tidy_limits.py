@@ -12,7 +12,6 @@ LONG_FILES: dict[str, str] = {
     "store/postgres/progress.py": "one transaction: the progress of runs under their locks",
     "store/postgres/queue.py": "claim and apply, with the SQL of the hot path",
     "store/postgres/schedules.py": "the schedules room, with the SQL of firing",
-    "store/postgres/upkeep.py": "the sweeps, with their SQL",
     "store/postgres/views.py": "the reading views, with their SQL",
     "store/protocol.py": "the contract of all operations, most of it docstrings",
 }
@@ -29,7 +28,7 @@ CYCLES: dict[tuple[str, ...], int] = {}
 # Ceilings; the target of each is behind it.
 SINGLE_IMPORTERS: Final = 65  # under 60: a module with one importer is a part of that module
 IMPORTS_IN_FUNCTIONS: Final = 41  # under 40
-WORD_RATES: Final = {"what": 19.3, "who": 4.5, "nobody": 2.7}  # per 1,000 words; 3.0, 0.5, 0.3
+WORD_RATES: Final = {"what": 14.0, "who": 3.5, "nobody": 2.0}  # per 1,000 words; 3.0, 0.5, 0.3
 
 # The API describes each noun as JSON, under its own name.
 SHAPES: Final = {
@@ -121,7 +120,6 @@ TESTED_IN: dict[str, str] = {
     "store/memory/progress.py": "store/test_runs.py",
     "store/memory/tables.py": "store/test_store_model.py",
     "store/memory/waits.py": "store/test_steps_events.py",
-    "store/migrate.py": "store/sqlite/test_store_migrations.py",
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",
@@ -132,7 +130,8 @@ TESTED_IN: dict[str, str] = {
 # Files that documents and docstrings mention and that belong to a user.
 USER_FILES: Final = set(
     """
-    app.py email.py generate_report.py jobs.py mail.py manage.py report.py tasks.py x.py
-    0001_initial.sql path/to/file.py shop/jobs.py shop/mail.py
+    app.py billing.py email.py generate_report.py jobs.py mail.py manage.py report.py tasks.py
+    web.py x.py
+    0001_initial.sql path/to/file.py shop/jobs.py shop/mail.py shop/web.py test_mail.py
     """.split()  # noqa: SIM905
 )

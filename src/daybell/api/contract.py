@@ -149,6 +149,8 @@ VERSION: Final[Example] = {
 }
 SCHEDULE: Final[Example] = {
     "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
+    "tenant": "default",
+    "job": "daily-report",
     "name": "",
     "rule": {"cron": "0 0 * * *"},
     "description": "At 00:00, UTC",
@@ -175,6 +177,7 @@ JOB: Final[Example] = {
     "started_at": None,
     "next_run_at": _LATER,
     "schedules": [SCHEDULE],
+    "has_more_schedules": False,
     "last_execution": None,
     "waits_for": [],
 }
@@ -286,6 +289,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "JobPage": _page(JOB),
     "ListedVersion": LISTED_VERSION,
     "JobVersions": _page(LISTED_VERSION),
+    "SchedulePage": _page(SCHEDULE),
     "AppliedJob": {
         "action": "changed",
         "before": {"name": "daily-report", "command": "python generate_report.py"},
@@ -398,7 +402,6 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Entries": _page(ENTRY),
     "AuditCheck": {
         "entries": 128,
-        "unchained": 0,
         "head": "128:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
         "broken": None,
         "next_cursor": None,

@@ -135,34 +135,17 @@ def check_scope(scope: Scope, role: Role) -> Scope:
     return scope
 
 
-class _Limits(Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A scope as it is stored, with the role of its key."""
-
-    role: Role
+_SCOPE: Final = msgspec.json.Decoder(Scope)
 
 
-_LIMITS: Final = msgspec.json.Decoder(_Limits)
+def write_scope(scope: Scope | None) -> str | None:
+    """Return the stored form of a scope."""
+    return None if scope is None else msgspec.json.encode(scope).decode()
 
 
-def write_limits(role: Role, scope: Scope | None) -> tuple[str, str | None]:
-    """Return the stored forms of a role and a scope. A reader of the role alone takes a scoped key
-    for a worker's, without access.
-    """
-    if scope is None:
-        return str(role), None
-    limits = _Limits(role=role, **msgspec.structs.asdict(scope))
-    return str(Role.WORKER), msgspec.json.encode(limits).decode()
-
-
-def read_limits(role: str, limits: str | None) -> tuple[Role, Scope | None]:
-    """Read the output of `write_limits`. A key with an unreadable scope has no access."""
-    if limits is None:
-        return Role(role), None
-    try:
-        found = _LIMITS.decode(limits)
-    except msgspec.MsgspecError:
-        return Role.WORKER, Scope(jobs=("",))
-    return found.role, Scope(jobs=found.jobs, queues=found.queues, actions=found.actions)
+def read_scope(text: str | None) -> Scope | None:
+    """Parse a stored scope. Invalid text raises, so that it never widens the access of a key."""
+    return None if text is None else _SCOPE.decode(text)
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,15 +213,6 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Secrets: values that are stored sealed, and opened by the worker that runs a job.
-
-# Prefix of the id of a key in seals that are bound to a version. A worker that does not know this
-# form leaves the secret to others. The migrations contain it, too.
-BOUND: Final = "v2."
-
-
-def bound_id(key_id: str) -> str:
-    """Return the id of the key with the prefix of version-bound seals."""
-    return key_id if key_id.startswith(BOUND) else BOUND + key_id
 
 
 class NewSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -366,9 +340,6 @@ class ChainSegment(msgspec.Struct, frozen=True, kw_only=True):
 
     head: ChainHead
     links: tuple[ChainLink, ...]
-    # In the first segment only: entries without a hash, which are older than the chain.
-    unchained: int = 0
-    stray: UUID | None = None  # the first entry without a hash that is not older
 
 
 class ChainPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -405,7 +376,6 @@ class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of checking a part of a chain."""
 
     entries: int  # number of checked entries
-    unchained: int  # entries that are older than the chain and cannot be checked
     head: str  # the last checked position
     broken: ChainBreak | None = None
     next_cursor: str | None = None  # None at the end of the chain, or after a break
@@ -448,8 +418,6 @@ def follow_chain(
     chain continues from the anchor.
     """
     head, at = stretch.head, since
-    if stretch.stray is not None:
-        return at, ChainBreak(number=0, id=stretch.stray, problem="was added without a hash")
     if head.removed > at.number:
         at = ChainPosition(number=head.removed, hash=head.anchor)
     for link in stretch.links:

@@ -47,6 +47,8 @@ MINUTE_KEPT_SECONDS: Final = 3600.0
 AUDIT_KEPT_SECONDS: Final = 365 * 86400.0
 KEY_KEPT_SECONDS: Final = 90 * 86400.0  # after it expired or was revoked
 SEAL_BYTES_MAX: Final = 1024  # added by a seal
+NO_ID: Final = UUID(int=0)
+ID_CHARS: Final = len(NO_ID.hex)
 ATTEMPT_MAX: Final = 2**31 - 1  # the largest value of an `integer` column
 
 
@@ -86,6 +88,20 @@ def check_version(cursor: str | None) -> int:
             f"{shown(cursor)} is not a cursor; pass next_cursor of the page before", field="cursor"
         )
     return int(cursor)
+
+
+def check_schedule_cursor(cursor: str | None) -> tuple[str, UUID]:
+    """Return the last schedule of the page before, by name and id; see `schedule_cursor`."""
+    if cursor is None:
+        return "", NO_ID
+    id = check_cursor(cursor[:ID_CHARS])
+    assert id is not None
+    return check_name_cursor(cursor[ID_CHARS:]), id
+
+
+def schedule_cursor(name: str, id: UUID) -> str:
+    """Return the cursor of a page of schedules that ends with this one."""
+    return f"{id.hex}{name}"
 
 
 def check_definition(definition: JobDefinition) -> str:

@@ -74,6 +74,7 @@ EXECUTIONS_MAX: Final = 1_000_000_000  # max_executions
 MISFIRE_LIMIT_MAX: Final = 1_000  # missed ticks fired at once
 SCHEDULE_BATCH_MAX: Final = 10_000  # created at run time in one call
 SCHEDULES_MAX: Final = 100  # of one definition
+NEXT_SCHEDULES_MAX: Final = 20  # made at run time, shown of a job
 BACKFILL_TICKS_MAX: Final = 10_000  # read in one call
 BACKFILL_CONCURRENCY_MAX: Final = 1_000
 PAUSE_NOTE_CHARS_MAX: Final = 500
