@@ -352,7 +352,7 @@ async def _restore_definitions(app: App) -> list[Job]:
     before = {job.name: job.version for job in found}
     after = {"author": app.author}
     with audit_entry(client, "job.declare", MANY, before=before, after=after):
-        return await app.declaring.go_back(client, author=app.author)
+        return await app.declaring.promote(client, author=app.author)
 
 
 # `daybell templates`: job definitions with parameters.
