@@ -311,11 +311,11 @@ async def test_the_short_way_is_taken_by_good_requests(worlds):
     assert json.loads(text) == {"execution_id": "<0>", "status": "queued", "created": True}
     assert (b"location", "/api/v1/executions/<0>") in headers
     (kept,) = (await worlds[0].client.executions()).items
-    assert (kept.job, kept.args) == ("resize", '{"width":2}')
+    assert (kept.job, kept.args) == ("resize", {"width": 2})
     (entry,) = (await worlds[0].client.audit(action="job.trigger")).items
     assert (entry.target, json.loads(entry.after or "")) == (
         "resize",
-        {"execution_id": str(kept.id)},
+        {"execution_id": str(kept.execution_id)},
     )
 
 

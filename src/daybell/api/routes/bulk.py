@@ -18,6 +18,7 @@ from daybell.api.caller import (
     Operator,
     Viewer,
     answer_json,
+    answer_page,
 )
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.idempotency import IdempotentRequest, perform_once
@@ -34,7 +35,7 @@ from daybell.api.requests import (
     validate_body,
     yield_to_loop,
 )
-from daybell.api.routes.executions import answer_executions, read_selection
+from daybell.api.routes.executions import read_selection
 from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection, SelectionFields
 from daybell.client import answers, wire
 from daybell.client.executions import Sweep, read_execution, read_executions
@@ -449,7 +450,7 @@ async def list_dead_letters(
 ) -> Response:
     """List dead executions that no person has decided on. Filters are those of `/executions`."""
     page = await caller.client.dead_letters(limit=limit, cursor=cursor, **selected)
-    return await answer_executions(caller, page)
+    return answer_page(page, page.items, cursor=lambda one: str(one.execution_id))
 
 
 @dead_letters_router.post(

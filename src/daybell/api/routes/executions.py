@@ -40,19 +40,14 @@ from daybell.client.executions import (
     read_execution,
     read_executions,
 )
+from daybell.client.executions import execution as find_execution
 from daybell.client.requests import Filters, id_in, read_id
 from daybell.core import payload
 from daybell.core.access import NewAuditEntry
-from daybell.core.execution import Enqueued, Execution, LogPart, NewExecution, State
+from daybell.core.execution import Enqueued, LogPart, NewExecution, State
 from daybell.core.limits import PAGE_BYTES_MAX, PAGE_ITEMS_DEFAULT, PAYLOAD_DEPTH_MAX
 from daybell.core.views import Counts, Page
 from daybell.errors import UsageError
-
-
-async def answer_executions(caller: Caller, page: Page[Execution]) -> Response:
-    """The answer with a page of executions."""
-    ids = await caller.client.job_ids(one.job for one in page.items)
-    return answer_page(page, answers.executions(page.items, ids), cursor=lambda one: str(one.id))
 
 
 async def find_job_name(caller: Caller, job: str | None) -> str | None:
@@ -100,7 +95,7 @@ async def list_executions(
     """
     filters: Filters = {**selected, "status": status, "parent": workflow_id, "nodes": nodes}
     page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
-    return await answer_executions(caller, page)
+    return answer_page(page, page.items, cursor=lambda one: str(one.execution_id))
 
 
 _LIST: dict[str, Any] = {
@@ -166,10 +161,7 @@ async def count_executions(
 )
 async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
     """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
-    found = await caller.client.story(id)
-    job = found.detail.execution.job
-    ids = await caller.client.job_ids([job])
-    return answer_json(answers.detail(found, ids[job]))
+    return answer_json(await caller.client.execution(id))
 
 
 _LOGS = operation(
@@ -193,7 +185,7 @@ async def get_logs(
     known = read_id(id)
     if wants_stream(request):
         return await follow_log(request, caller, known)
-    await caller.client.execution(known)
+    await find_execution(caller.client, known)
     after = _read_log_cursor(cursor)
     if attempt is not None:
         after = max(after, (attempt - 1, 2**31 - 1))
@@ -247,7 +239,7 @@ async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator
     is_asked = outcome == "requested"
     state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
     if outcome == "finished":
-        state = (await caller.client.execution(id)).execution.state
+        state = (await find_execution(caller.client, id)).execution.state
     said = wire.Cancelled(execution_id=read_id(id), status=state, cancel_requested=is_asked)
     return answer_json(said, status=202 if is_asked else 200)
 
@@ -311,7 +303,7 @@ async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UU
 
 
 async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
-    state = (await caller.client.execution(made)).execution.state
+    state = (await find_execution(caller.client, made)).execution.state
     return answer_json(
         wire.Enqueued(execution_id=made, status=state, created=made != old),
         status=202,
@@ -325,7 +317,7 @@ async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
 )
 async def explain_execution(id: ExecutionPath, caller: Viewer) -> Response:
     """Say why an execution has not run, or has not ended."""
-    return answer_json(answers.why(await caller.client.why(id)))
+    return answer_json(await caller.client.why(id))
 
 
 def read_selection(said: dict[str, Any]) -> Filters:
@@ -447,4 +439,4 @@ async def _read_execution(
 
 
 async def _state_of(caller: Caller, made: Enqueued) -> State:
-    return (await caller.client.execution(made.id)).execution.state
+    return (await find_execution(caller.client, made.id)).execution.state
