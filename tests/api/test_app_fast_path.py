@@ -110,7 +110,7 @@ class World:
             for entry in (await self.client.audit(limit=1000)).items
         ]
         found = [
-            (one.job, one.state, one.args, one.queue, one.priority, one.unique_key)
+            (one.job, one.status, one.args, one.queue, one.priority, one.unique_key)
             for one in (await self.client.executions(limit=1000)).items
         ]
         # Those of the same moment come in the order of their ids.
