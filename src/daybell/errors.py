@@ -4,6 +4,7 @@
       ├─ UsageError       the caller's input is wrong
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
+      │    ├─ InvalidFields      several fields; the error of each
       │    ├─ InvalidItems       some of many; the error of each by index
       │    ├─ InvalidName        of a job, queue, tenant or worker, or a unique key
       │    ├─ InvalidPriority
@@ -75,6 +76,20 @@ class InvalidArguments(UsageError):
 
 class InvalidDuration(UsageError):
     """Not a length of time that can be waited for."""
+
+
+class InvalidFields(UsageError):
+    """Several fields of one request were refused, so nothing was done. `errors` has the error of
+    each.
+    """
+
+    def __init__(self, errors: Iterable[UsageError]) -> None:
+        self.errors = tuple(errors)
+        lines = (f"{one.field}: {one}" if one.field else str(one) for one in self.errors)
+        said = listed(lines, most=ITEMS_SHOWN_MAX, between="\n")
+        super().__init__(
+            f"{len(self.errors):,} fields were refused:\n{said}", field=self.errors[0].field
+        )
 
 
 class InvalidItems(UsageError):
@@ -279,6 +294,11 @@ class RetryLater(Exception):
         self.at = at
         when = f"at {at}" if delay is None else f"in {delay}"
         super().__init__(f"retry {when}: {reason}" if reason else f"retry {when}")
+
+
+def faults_of(error: UsageError) -> tuple[UsageError, ...]:
+    """Return the errors of all fields that were refused together; else the error itself."""
+    return error.errors if isinstance(error, InvalidFields) else (error,)
 
 
 @contextmanager

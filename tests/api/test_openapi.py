@@ -15,9 +15,7 @@ from daybell.api.contract import ALWAYS, EXAMPLES, WITH_BODY
 from daybell.api.schema import (
     BackfillRequest,
     Items,
-    JobChange,
     LetterSelection,
-    NewJob,
     NewKey,
     NewTenant,
     Retrial,
@@ -172,9 +170,7 @@ BODIES = {
     for model in (
         BackfillRequest,
         Items,
-        JobChange,
         LetterSelection,
-        NewJob,
         NewKey,
         NewTenant,
         Retrial,

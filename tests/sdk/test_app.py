@@ -43,7 +43,7 @@ async def test_what_cannot_be_a_task_is_refused(app: App):
     ("options", "message"),
     [
         ({"user_id": 5}, "user_id=5 must be text"),
-        ({"store_result": "x"}, "store_result='x' must be True or False"),
+        ({"store_result": "x"}, "store_result='x' must be true or false"),
         ({"description": 5}, "description=5 must be text"),
         ({"settings": {}}, r"task\(\) has no 'settings'"),
         ({"kind": "command"}, r"task\(\) has no 'kind'"),

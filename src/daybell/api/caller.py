@@ -534,7 +534,7 @@ def answer_error(error: DaybellError) -> Response:
     if isinstance(error, Invalid):
         found = error.found
     elif isinstance(error, UsageError) and error.field is not None:
-        found = [(error.field, str(error))]
+        found = [(one.field or "body", str(one)) for one in errors.faults_of(error)][:ERRORS_MAX]
     return problem(
         status,
         kind_of(error),
@@ -619,6 +619,9 @@ def _error_detail(error: DaybellError) -> str:
         # Where the store is, and what it says of itself, is not for everybody.
         logger.warning("a request was refused: %s", error)
         return "the store cannot be used now; nothing is wrong with the request, send it again"
+    if isinstance(error, errors.InvalidFields):
+        first, *more = error.errors
+        return f"{first.field}: {first}; and {len(more)} more, see errors"
     return str(error)
 
 

@@ -473,7 +473,7 @@ def operation(
     answers: type[BaseModel],
     status: int = 200,
     says: str = "Done.",
-    body: type[BaseModel] | None = None,
+    body: type[BaseModel] | str | None = None,
     is_optional: bool = False,
     examples: Mapping[str, Any] | None = None,
     errors: tuple[int, ...] = (),
@@ -481,7 +481,8 @@ def operation(
     also: Mapping[int, str] | None = None,
     parameters: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The arguments of a route's decorator. `examples` are bodies; `also` are other good answers,
+    """The arguments of a route's decorator. A `body` is a model, or the name of a schema in
+    `core/options.py`. `examples` are bodies; `also` are other good answers,
     which look the same; `parameters` are those that the framework has no type for.
     """
     content = {"application/json": {"example": protect_nulls(EXAMPLES[answers.__name__])}}
@@ -503,11 +504,13 @@ def operation(
 
 
 def request_body(
-    body: type[BaseModel], is_optional: bool, examples: Mapping[str, Any] | None
+    body: type[BaseModel] | str, is_optional: bool, examples: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What the document says of a body."""
-    bodies.add(body)
-    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
+    name = body if isinstance(body, str) else body.__name__
+    if not isinstance(body, str):
+        bodies.add(body)
+    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
     if examples:
         content["examples"] = {
             name: {"value": protect_nulls(value)} for name, value in examples.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from html import escape
 from typing import Any, Final, cast
 
@@ -17,6 +18,7 @@ from daybell.api.caller import Viewer, answer_json, role_of
 from daybell.api.contract import EXPLAINED, bodies, restore_nulls
 from daybell.api.responses import Problem
 from daybell.core.access import Role
+from daybell.core.options import BODIES
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
 
@@ -202,6 +204,8 @@ def _add_components(made: dict[str, Any]) -> None:
     answers = components.setdefault("schemas", {})
     assert not answers.keys() & schema["$defs"].keys(), "a body and an answer have the same name"
     answers.update(schema["$defs"])
+    assert not answers.keys() & BODIES.keys(), "two schemas have the same name"
+    answers.update(deepcopy(dict(BODIES)))
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
     }

@@ -14,7 +14,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
 
-from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError
+from daybell.errors import (
+    AccessDenied,
+    DaybellError,
+    SchemaError,
+    Unavailable,
+    UsageError,
+    faults_of,
+)
 from daybell.settings import Settings, masked_url
 
 Command = Callable[[Settings], Awaitable[int]]
@@ -169,7 +176,8 @@ def guard(program: Callable[[], object]) -> NoReturn:
         code = FAILED
     except DaybellError as error:
         code = MISUSED if isinstance(error, UsageError) else FAILED
-        print_stderr(f"error: {_typed(error)}")
+        for one in faults_of(error) if isinstance(error, UsageError) else (error,):
+            print_stderr(f"error: {_typed(one)}")
     except Exception as error:
         code = FAILED
         if isinstance(error, OSError) and close_output():

@@ -14,7 +14,6 @@ import msgspec
 
 from daybell.client.declarations import Change, diff_versions
 from daybell.client.explain import Reason
-from daybell.client.job_fields import OF_COMMAND, kind_fields
 from daybell.client.runs import WorkflowRun, short_name
 from daybell.client.schedules import Backfill
 from daybell.core import payload
@@ -32,6 +31,7 @@ from daybell.core.execution import (
 from daybell.core.job import Job, JobDefinition, JobStatus, Template
 from daybell.core.kinds import SETTINGS
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
+from daybell.core.options import OF_COMMAND, write_kind
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, from_iso, to_iso
 from daybell.core.views import Counts, Page, Queue, is_large
@@ -472,7 +472,7 @@ def value(text: str | None) -> Any:
 def _run_fields(of: JobDefinition) -> dict[str, Any]:
     """What a job runs, as far as it can be read."""
     try:
-        return kind_fields(of)
+        return write_kind(of)
     except PayloadError:
         return {}
 

@@ -24,6 +24,7 @@ from daybell.core.limits import (
     SECRET_BYTES_MAX,
     check_key,
     check_name,
+    text_fault,
 )
 from daybell.core.references import check_secret_name
 from daybell.core.schedule import Overlap
@@ -342,15 +343,6 @@ def size_fault(text: str, most: int) -> str | None:
         return None
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return f"has {size:,} bytes; the limit is {most:,}" if size > most else None
-
-
-def text_fault(text: str) -> str | None:
-    """Say why a text cannot be kept; None if it can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "contains half a surrogate pair, which is not a character"
-    return "contains a NUL character" if "\0" in text else None
 
 
 def no_transactions(product: str) -> UsageError:

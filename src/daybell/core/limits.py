@@ -36,6 +36,7 @@ UNIQUE_KEY_BYTES_MAX: Final = 500  # well under a PostgreSQL index entry's 2,704
 LABELS_MAX: Final = 32
 LABEL_CHARS_MAX: Final = 100
 DESCRIPTION_CHARS_MAX: Final = 2000
+USER_CHARS_MAX: Final = 200
 
 # Batches. One transaction each: large enough to be cheap, small enough to hold locks briefly.
 ENQUEUE_BATCH_MAX: Final = 10_000
@@ -250,3 +251,12 @@ def _check_characters(value: str, *, what: str) -> None:
             f"{what} name {shown(value)} is not in composed form (NFC); write {shown(composed)}",
             field=what,
         )
+
+
+def text_fault(text: str) -> str | None:
+    """Say why a text cannot be kept; None if it can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "contains half a surrogate pair, which is not a character"
+    return "contains a NUL character" if "\0" in text else None

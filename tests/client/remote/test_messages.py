@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from daybell.client import wire
 from daybell.client.remote import messages
 from daybell.client.schedules import Backfill, BackfilledTick
-from daybell.client.when import read_misfire
 from daybell.core.access import Action, AuditEntry, Key, Scope, Tenant
 from daybell.core.execution import AttemptRecord, Execution, ExecutionDetail
 from daybell.core.job import Job, JobDefinition, JobStatus, NewTemplate, Template
@@ -25,6 +24,7 @@ from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.views import Page, Queue
 from daybell.core.when import cron, every
+from daybell.core.when.declared import read_misfire
 from daybell.core.worker import Leadership, Worker
 
 NONE = UUID(int=0)

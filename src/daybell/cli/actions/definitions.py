@@ -33,7 +33,7 @@ from daybell.cli.runtime import DONE, print_stderr, require_store
 from daybell.cli.terminal import confirm
 from daybell.cli.views.jobs import describe_schedule, echo_versions, next_run, required_args
 from daybell.client import wire
-from daybell.client.declarations import build_request, diff_versions, read_template
+from daybell.client.declarations import diff_versions, read_template
 from daybell.client.job_checks import (
     add_versions,
     check_definitions,
@@ -44,8 +44,9 @@ from daybell.client.job_checks import (
 from daybell.client.remote.client import AnyClient
 from daybell.core.job import Job, Parameter, Template
 from daybell.core.limits import check_name
+from daybell.core.options import build_request
 from daybell.core.views import Check
-from daybell.errors import DuplicateKey, JobNotFound, UsageError, VersionConflict
+from daybell.errors import DuplicateKey, InvalidFields, JobNotFound, UsageError, VersionConflict
 from daybell.sdk.app import App, superseded_warning
 from daybell.settings import Settings
 from daybell.store.protocol import Store
@@ -126,7 +127,7 @@ def _placing(found: Declaration | None, options: Mapping[str, Any]) -> Generator
         field = None if found is None else next(iter(found.blamed(error)), None)
         if found is None or field not in found.fields or field in options:
             raise
-        raise UsageError(found.told(error), field=error.field) from None
+        raise InvalidFields([UsageError(line) for line in found.told(error)]) from None
 
 
 async def print_job_file(
@@ -434,7 +435,7 @@ def _read_template(file: str) -> dict[str, Any]:
     try:
         read_template(declared.fields)
     except UsageError as error:
-        raise UsageError(declared.told(error), field=error.field) from None
+        raise InvalidFields([UsageError(line) for line in declared.told(error)]) from None
     return declared.fields
 
 

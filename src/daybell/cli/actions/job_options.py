@@ -20,7 +20,14 @@ from daybell.cli.references import (
 from daybell.client.remote.client import AnyClient
 from daybell.core import payload
 from daybell.core.job import JobDefinition, NewTemplate
-from daybell.errors import DaybellError, PayloadError, TemplateNotFound, suggested
+from daybell.errors import (
+    DaybellError,
+    PayloadError,
+    TemplateNotFound,
+    UsageError,
+    faults_of,
+    suggested,
+)
 
 
 def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,7 +334,8 @@ def rephrase_errors(words: Callable[[str], str]) -> Generator[None]:
     try:
         yield
     except DaybellError as error:
-        error.args = (words(str(error)), *error.args[1:])
+        for one in faults_of(error) if isinstance(error, UsageError) else (error,):
+            one.args = (words(str(one)), *one.args[1:])
         raise
 
 

@@ -32,8 +32,9 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.ids import LATE_SECONDS, first_id_at
-from daybell.core.job import Job, JobActivity, JobDefinition, NewJob, fold_case, version_conflict
+from daybell.core.job import Job, JobActivity, JobDefinition, NewJob, version_conflict
 from daybell.core.limits import check_name
+from daybell.core.options import fold_case
 from daybell.core.schedule import Overlap, Schedule
 from daybell.core.units import Instant
 from daybell.core.views import (
