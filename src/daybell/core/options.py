@@ -9,7 +9,7 @@ request bodies of the API, the files of `daybell apply`, the flags of `daybell j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypedDict, TypeVar, cast
 
@@ -1107,26 +1107,34 @@ def _merge_schedules(
     | empty | none; a job with dependencies runs after these |
     | given | the new one, with the options of the old one that it does not name |
     """
+    dst = given.get("dst")
+    apart = {"dst"} if isinstance(dst, Mapping) else set[str]()  # it may name one of two rules
+    named = [name for name in OF_EACH if name in given]
     if "schedule" not in given:
-        named = [name for name in OF_EACH if name in given]
         if named and not before:
             raise UsageError(
                 f"job {old.name} has no schedule that {named[0]} could be for", field=named[0]
             )
-        kept = [_without(one, named) for one in before]
-        fields["schedule"] = kept or None
+        names = {*named} - apart
+        fields["schedule"] = [_without(one, names) for one in before] or None
     elif not given["schedule"]:
         is_said = "dependencies" in given
         fields["schedule"] = without_times(
             old.name, fields["dependencies"] or (), fires_after=is_said or old.fires_after
         )
     else:
-        fields["schedule"] = keep_options(given["schedule"], before, named=given)
-        if "dependencies" not in given and is_after(given["schedule"]):
+        names = given.keys() - apart
+        fields["schedule"] = keep_options(given["schedule"], before, named=names)
+        if "dependencies" not in given and any(map(is_after, as_list(given["schedule"]))):
             fields["dependencies"] = ()  # it runs after others now
+    if isinstance(dst, Mapping) and isinstance(fields["schedule"], list):
+        del fields["dst"]
+        for one in cast("list[Any]", fields["schedule"]):
+            if isinstance(one, dict) and ("cron" in one or "rrule" in one):
+                one["dst"] = {**(one.get("dst") or {}), **dst}
 
 
-def _without(schedule: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _without(schedule: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in schedule.items() if name not in names}
 
 

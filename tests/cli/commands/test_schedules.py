@@ -165,7 +165,7 @@ async def test_another_time_keeps_calendar_and_jitter_unless_they_are_reset(clie
 
     said = command("jobs", "update", "report", "--cron", "0 3 * * *").out
     kept = json.loads((await client.job("report")).definition.schedules[0])
-    words = ["--cron", "0 4 * * *", "--calendar", "none", "--jitter", "none", "--fold", "both"]
+    words = ["--cron", "0 4 * * *", "--no-calendar", "--no-jitter", "--fold", "both"]
     assert command("jobs", "update", "report", *words).code == 0
     reset = json.loads((await client.job("report")).definition.schedules[0])
 
@@ -176,7 +176,7 @@ async def test_another_time_keeps_calendar_and_jitter_unless_they_are_reset(clie
         "jitter": 5.0,
         "dst": {"gap": "skip", "fold": "first"},
     }
-    assert reset == {"cron": "0 4 * * *", "dst": {"gap": "shift", "fold": "both"}}
+    assert reset == {"cron": "0 4 * * *", "dst": {"gap": "skip", "fold": "both"}}
 
 
 async def test_a_job_after_any_is_made_and_shown(client, command):
