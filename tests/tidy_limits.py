@@ -133,7 +133,8 @@ TESTED_IN: dict[str, str] = {
 # Files that documents and docstrings mention and that belong to a user.
 USER_FILES: Final = set(
     """
-    app.py email.py generate_report.py jobs.py mail.py manage.py report.py tasks.py x.py
-    0001_initial.sql path/to/file.py shop/jobs.py shop/mail.py
+    app.py billing.py email.py generate_report.py jobs.py mail.py manage.py report.py tasks.py
+    web.py x.py
+    0001_initial.sql path/to/file.py shop/jobs.py shop/mail.py shop/web.py test_mail.py
     """.split()  # noqa: SIM905
 )
