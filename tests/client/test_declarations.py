@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daybell.client import Client
 from daybell.client.declarations import Change, diff_requests
 from daybell.core.job import JobDefinition
-from daybell.core.options import build_request
+from daybell.core.job_request import build_request
 from daybell.core.retry import Retry
 from daybell.errors import DuplicateKey, InvalidSchedule, JobNotFound, UsageError, VersionConflict
 

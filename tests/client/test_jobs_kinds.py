@@ -7,7 +7,8 @@ from daybell.client import Client
 from daybell.core.access import NewSecret
 from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
-from daybell.core.options import CHOICES, read_kind, write_kind
+from daybell.core.job_request import read_kind, write_kind
+from daybell.core.options import CHOICES
 from daybell.core.worker import NewWorker
 from daybell.errors import DuplicateKey, UnknownJob, UsageError, VersionConflict
 

@@ -18,7 +18,7 @@ from daybell.api.caller import Viewer, answer_json, role_of
 from daybell.api.contract import EXPLAINED, bodies, restore_nulls
 from daybell.api.responses import Problem
 from daybell.core.access import Role
-from daybell.core.options import BODIES
+from daybell.core.job_request import BODIES
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
 

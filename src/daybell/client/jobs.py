@@ -36,18 +36,15 @@ from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import id_in, mint
 from daybell.core.job import Job, JobDefinition, NewJob, apply_template
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, WORKFLOW_BYTES_MAX, check_name
-from daybell.core.options import (
-    INHERITED,
-    JobFields,
-    JobOptions,
+from daybell.core.job_request import (
     JobRequest,
     merge_kind,
     merge_options,
     read_choice,
     read_request,
-    task_of,
 )
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, WORKFLOW_BYTES_MAX, check_name
+from daybell.core.options import INHERITED, JobFields, JobOptions, task_of
 from daybell.core.schedule import NewSchedule
 from daybell.core.views import ExecutionFilter, JobFilter, Page, read_pages
 from daybell.core.when import Schedule
@@ -343,6 +340,13 @@ async def definition_of(
         for rule in request.values.get("schedules", ()):
             request.note("schedule", check_future, Schedule.from_json(rule), now)
     more = await _read_by_store(client, request, inherits=True, is_dry=is_dry)
+    if request.faults:  # all of them are reported together
+        times = {name: request.values.get(name, ()) for name in ("dependencies", "schedules")}
+        job = JobDefinition(name=str(request.name), **times)
+        try:
+            await check_dependencies(client.store, client.tenant, job, is_dry=is_dry)
+        except UsageError as error:
+            request.faults.append(error)
     return check_call(request.definition(**more))
 
 

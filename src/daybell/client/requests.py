@@ -16,6 +16,7 @@ from daybell.core import payload
 from daybell.core.execution import PENDING, NewExecution, Priority, State
 from daybell.core.ids import mint, mint_many
 from daybell.core.job import DELETED, MANUAL, PAUSED
+from daybell.core.job_request import read_request
 from daybell.core.kinds import KINDS, SETTINGS, settings_json
 from daybell.core.kinds import read_settings as read_settings_of
 from daybell.core.limits import (
@@ -37,7 +38,6 @@ from daybell.core.options import (
     read_flag,
     read_limit,
     read_mapping,
-    read_request,
     read_whole,
     read_word,
 )

@@ -29,9 +29,10 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.job import Job, JobDefinition, JobStatus, Template
+from daybell.core.job_request import write_kind
 from daybell.core.kinds import SETTINGS
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
-from daybell.core.options import OF_COMMAND, write_kind
+from daybell.core.options import OF_COMMAND
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, from_iso, to_iso
 from daybell.core.views import Counts, Page, Queue, is_large

@@ -10,15 +10,9 @@ import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.job_request import check_fields, require_choice
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, PARAMETERS_MAX, check_name
-from daybell.core.options import (
-    KIND_FIELDS,
-    OF_TEMPLATE,
-    JobDefinition,
-    check_fields,
-    read_mapping,
-    require_choice,
-)
+from daybell.core.options import KIND_FIELDS, OF_TEMPLATE, JobDefinition, read_mapping
 from daybell.core.references import fill_references, is_reference, names_in, read_fields, reference
 from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.units import Instant

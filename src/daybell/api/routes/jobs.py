@@ -66,8 +66,8 @@ from daybell.client.jobs import definition_of
 from daybell.core.execution import Enqueued
 from daybell.core.ids import id_in
 from daybell.core.job import Job, Template
+from daybell.core.job_request import JobRequest, read_request
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_key, check_name
-from daybell.core.options import JobRequest, read_request
 from daybell.core.when import Schedule
 from daybell.core.when.zone import just_before, parse_moment
 from daybell.errors import JobNotFound, TemplateNotFound, UsageError, VersionConflict, shown

@@ -43,8 +43,8 @@ from daybell.client.job_checks import (
 )
 from daybell.client.remote.client import AnyClient
 from daybell.core.job import Job, Parameter, Template
+from daybell.core.job_request import build_request
 from daybell.core.limits import check_name
-from daybell.core.options import build_request
 from daybell.core.views import Check
 from daybell.errors import DuplicateKey, InvalidFields, JobNotFound, UsageError, VersionConflict
 from daybell.sdk.app import App, superseded_warning

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, Final, Literal, cast
 
 from daybell.cli.apply.files import Document, Path
+from daybell.core.job_request import check_fields, unknown_field
 from daybell.core.limits import check_name
+from daybell.core.options import OPTIONS
 from daybell.core.workflow.graph import describe_cycle
 from daybell.errors import InvalidName, UsageError, faults_of, shown
 
@@ -33,6 +35,7 @@ class Declaration:
     fields: dict[str, Any]
     document: Document
     path: Path = ()
+    is_whole: bool = True  # without unknown fields, one of which may be its kind misspelt
 
     def place(self, field: str | None = None) -> str:
         """Where it is said, or one of its fields."""
@@ -173,8 +176,12 @@ class Declarations:
                 yield noun, one, (field, number)
 
     def _add(self, noun: Noun, value: Any, document: Document, path: Path) -> None:
+        fields, is_whole = value, True
+        if noun == "job" and isinstance(value, Mapping):
+            fields = self._without_unknown(cast("Mapping[str, Any]", value), document, path)
+            is_whole = len(fields) == len(cast("Mapping[str, Any]", value))
         try:
-            one = read_declaration(noun, value, document, path)
+            one = replace(read_declaration(noun, fields, document, path), is_whole=is_whole)
         except UsageError as error:
             self._blame(document, str(error), *path, *steps_to(error.field))
             self.is_whole = False
@@ -186,6 +193,17 @@ class Declarations:
             self._blame(document, text, *path)
             return
         known[one.name] = one
+
+    def _without_unknown(
+        self, fields: Mapping[str, Any], document: Document, path: Path
+    ) -> dict[str, Any]:
+        """Return a job without the fields that do not exist. Each of them is a fault."""
+        what = f"job {shown(fields['name'])}" if "name" in fields else "a job"
+        known = {*OPTIONS, "name", *_NOT_IN_A_FILE}
+        for name in [one for one in fields if one not in known]:
+            for error in unknown_field(name, "", fields, what):
+                self._blame(document, str(error), *path, str(error.field))
+        return {name: value for name, value in fields.items() if name in known}
 
     def _blame(self, document: Document, fault: str, *path: str | int) -> None:
         self.faults.append(f"{document.place(path)}: {fault}")
@@ -216,4 +234,5 @@ def read_declaration(
             raise UsageError(
                 f"{field} cannot be said in a file; {_NOT_IN_A_FILE[field]}", field=field
             )
+        check_fields(fields, f"job {shown(called)}")
     return Declaration(noun=noun, name=called, fields=fields, document=document, path=path)

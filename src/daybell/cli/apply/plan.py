@@ -29,6 +29,7 @@ from daybell.client.declarations import (
 from daybell.client.remote.client import AnyClient
 from daybell.core.job import Job, NewTemplate, Template, apply_template
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.options import CHOICES
 from daybell.errors import (
     DuplicateKey,
     JobNotFound,
@@ -97,7 +98,8 @@ async def make_plan(
             plan.faults += [
                 line
                 for one in faults
-                if found.is_whole or getattr(one, "field", None) not in ELSEWHERE
+                if (found.is_whole or getattr(one, "field", None) not in ELSEWHERE)
+                and (job.is_whole or getattr(one, "field", None) != CHOICES[0])
                 for line in job.told(one)
             ]
         else:

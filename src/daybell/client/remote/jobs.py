@@ -26,6 +26,7 @@ from daybell.client.schedules import Backfill
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import mint
 from daybell.core.job import DELETED, Job, JobStatus, Template
+from daybell.core.job_request import encode_fields
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     PAGE_ITEMS_DEFAULT,
@@ -33,14 +34,7 @@ from daybell.core.limits import (
     PAUSE_NOTE_CHARS_MAX,
     check_name,
 )
-from daybell.core.options import (
-    Arguments,
-    JobFields,
-    encode_fields,
-    read_text,
-    read_whole,
-    read_word,
-)
+from daybell.core.options import Arguments, JobFields, read_text, read_whole, read_word
 from daybell.core.schedule import Schedule
 from daybell.core.units import to_iso
 from daybell.core.views import Page, read_pages
