@@ -1,6 +1,4 @@
-"""Readers of the options that decide when a job runs: schedules, misfire and overlap rules, and
-dependencies on other jobs.
-"""
+"""Schedules of a job as they are stored, and its dependencies on other jobs."""
 
 from __future__ import annotations
 

@@ -156,12 +156,16 @@ def read_request(
     if "made_from" in read:
         request.values["template"] = request.values.pop("made_from")
     request.choice = request.note("task", require_choice if needs_kind else read_choice, fields)
-    if request.choice in SETTINGS and not any(one.field == "env" for one in request.faults):
+    if request.choice in SETTINGS and not any(
+        str(one.field).startswith("env") for one in request.faults
+    ):
         settings = _read_settings(request, request.choice)
         request.values |= {"kind": request.choice, "settings": settings}
     _read_retries(request, read)
     _read_misfire(request, read)
     _read_times(request, read, now, is_draft=is_draft)
+    order = {key: place for place, key in enumerate(("name", *fields))}
+    request.faults.sort(key=lambda one: order.get(str(one.field).partition(".")[0], len(order)))
     return request
 
 
@@ -462,8 +466,8 @@ def _merge_schedules(
             fields["dependencies"] = ()  # it runs after others now
     if isinstance(dst, Mapping) and isinstance(fields["schedule"], list):
         del fields["dst"]
-        rules = [one for one in cast("list[Any]", fields["schedule"]) if isinstance(one, dict)]
-        for rule in cast("list[dict[str, Any]]", rules):
+        for one in cast("list[Any]", fields["schedule"]):
+            rule = cast("dict[str, Any]", one if isinstance(one, dict) else {})
             if "cron" in rule or "rrule" in rule:
                 rule["dst"] = {**(rule.get("dst") or {}), **dst}
 

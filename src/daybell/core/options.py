@@ -551,7 +551,7 @@ _ROWS: Final = (
                            "fold": {"enum": ["first", "second", "both"]}},
             "additionalProperties": False,
         },
-        read=lambda value, what: read_dst(value), part="schedule",
+        read=lambda value, what: read_dst(value), merge="keep", part="schedule",
     ),
     Option(
         name="start_at", meaning="It does not fire before this time, or date in its zone.",

@@ -35,7 +35,7 @@ from daybell.errors import (
 
 def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were typed, as the fields of a request."""
-    given = {
+    given: dict[str, Any] = {
         key: value
         for key, value in said.items()
         if value is not None and value != [] and (value is not False or key in OPTIONS)

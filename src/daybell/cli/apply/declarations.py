@@ -55,7 +55,7 @@ class Declaration:
         steps = steps_to(error.field) if isinstance(error, UsageError) else ()
         if steps[:1] == ("schedule",) and isinstance(self.fields.get("schedule"), Mapping):
             inner = cast("Mapping[str, Any]", self.fields["schedule"])
-            if len(steps) == 1 and "cron" in inner:
+            if "cron" in inner and not {*steps[1:]} & {*inner}:
                 return ("schedule", "cron")
         return steps
 
