@@ -1,6 +1,6 @@
 """Pages that restate the code are compared with it.
 
-`python -m tests.test_reference` writes the options page and the generated part of the lifecycle page.
+`python -m tests.test_reference` writes the options page, and a part of the lifecycle page.
 """
 
 import re
@@ -47,18 +47,19 @@ PAGE_OF_OPTIONS = DOCS / "reference" / "options.md"
 INTRODUCTION = """\
 # Job options
 
-<!-- Written by `python -m tests.test_reference` from the table in `src/daybell/core/options.py`. -->
+<!-- Written by `python -m tests.test_reference` from `OPTIONS` in `core/options.py`. -->
 
-The same options are keyword arguments in Python (`@app.task`, `app.workflow`, `client.create`), fields of `POST`, `PUT` and
-`PATCH /jobs`, fields of [files](../guide/files.md), and flags of `daybell jobs create` and `update`.
+The same options are keyword arguments in Python (`@app.task`, `app.workflow`, `client.create`),
+fields of `POST`, `PUT` and `PATCH /jobs`, fields of [files](../guide/files.md), and flags of
+`daybell jobs create` and `update`.
 
 ```sh
 daybell jobs create report --command "df -h" --cron "0 2 * * *" --timeout 5m
 daybell jobs update report --no-timeout
 ```
 
-A change names some options; all others stay. null, `None` and `--no-OPTION` return an option to its default. The last column
-says how a named value is merged:
+A change names some options; all others stay. null, `None` and `--no-OPTION` return an option to its
+default. The last column says how a named value is merged:
 
 """
 TYPES = {

@@ -113,7 +113,7 @@ async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None
     return await perform_once(request, about, key, raw, perform)
 
 
-class NewJob(msgspec.Struct, frozen=True):
+class NewJobBody(msgspec.Struct, frozen=True):
     """The body of a request to create a job, as it was read."""
 
     body: dict[str, Any]
@@ -122,7 +122,7 @@ class NewJob(msgspec.Struct, frozen=True):
     tenant: str | None
 
 
-def read_new_job(value: Any) -> NewJob:
+def read_new_job(value: Any) -> NewJobBody:
     """Read the body of a request to create a job. Its faults are in its `request`."""
     body = {name: one for name, one in read_object(value).items() if one is not None}
     beside = ("name", "unique_key", "tenant")
@@ -137,10 +137,10 @@ def read_new_job(value: Any) -> NewJob:
         request.note("unique_key", check_key, key)
     if any(one.field == "tenant" for one in request.faults):
         tenant = None
-    return NewJob(body, request, key, tenant)
+    return NewJobBody(body, request, key, tenant)
 
 
-async def _create_job(caller: Caller, wanted: NewJob, this: IdempotentRequest) -> Response:
+async def _create_job(caller: Caller, wanted: NewJobBody, this: IdempotentRequest) -> Response:
     job, made = await _create_or_launch(caller, wanted, this)
     said = {} if made is None else {"execution_id": str(made.id)}
     # Of the definition that was made: by now the job may be deleted.
@@ -154,7 +154,7 @@ async def _create_job(caller: Caller, wanted: NewJob, this: IdempotentRequest) -
 
 
 async def _create_or_launch(
-    caller: Caller, wanted: NewJob, this: IdempotentRequest
+    caller: Caller, wanted: NewJobBody, this: IdempotentRequest
 ) -> tuple[Job, Enqueued | None]:
     """Return the job, and its execution if it has no schedule; of an earlier try, perhaps."""
     run, entry = None, this.made("entry")
