@@ -12,9 +12,9 @@ from fastapi.routing import APIRoute
 from daybell.api import caller, openapi, stream
 from daybell.api.auth import CALLER, authenticate
 from daybell.api.caller import Api, ApiOptions, Authenticate, Caller
-from daybell.api.routes import admin, bulk, events, executions, jobs, workers
+from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, workers
 from daybell.api.routes.bulk import enqueue
-from daybell.api.routes.executions import JobIds, trigger_execution
+from daybell.api.routes.executions import trigger_execution
 from daybell.api.routes.workers import Readiness
 from daybell.client import Client
 from daybell.core.access import Role
@@ -70,6 +70,7 @@ ROUTERS: Final = (
     workers.queues_router,
     workers.router,
     jobs.schedules_router,
+    schedules.router,
     workers.status_router,
     stream.router,
     jobs.templates_router,
@@ -104,7 +105,6 @@ def create_api(
         client=client,
         options=options or ApiOptions(),
         authenticate=authenticated_by,
-        job_ids=JobIds(),
     )
     caller.install(app)
     app.add_middleware(HeadMiddleware)

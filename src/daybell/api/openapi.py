@@ -15,8 +15,7 @@ from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
 from daybell.api.caller import Viewer, answer_json, role_of
-from daybell.api.contract import EXPLAINED, bodies, restore_nulls
-from daybell.api.responses import Problem
+from daybell.api.contract import EXPLAINED, answer_schemas, bodies, restore_nulls
 from daybell.core.access import Role
 from daybell.core.job_request import BODIES
 
@@ -197,15 +196,15 @@ def document(app: FastAPI) -> dict[str, Any]:
 def _add_components(made: dict[str, Any]) -> None:
     ordered = sorted(bodies, key=lambda one: one.__name__)
     _, schema = models_json_schema(
-        [(Problem, "serialization"), *((one, "validation") for one in ordered)],
+        [(one, "validation") for one in ordered],
         ref_template="#/components/schemas/{model}",
     )
     components = made.setdefault("components", {})
-    answers = components.setdefault("schemas", {})
-    assert not answers.keys() & schema["$defs"].keys(), "a body and an answer have the same name"
-    answers.update(schema["$defs"])
-    assert not answers.keys() & BODIES.keys(), "two schemas have the same name"
-    answers.update(deepcopy(dict(BODIES)))
+    answers = answer_schemas()
+    requests = {**schema["$defs"], **deepcopy(dict(BODIES))}
+    both = answers.keys() & requests.keys()
+    assert all("enum" in answers[name] for name in both), f"a body is named as an answer: {both}"
+    components["schemas"] = {**requests, **answers}
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
     }
@@ -228,12 +227,13 @@ def _add_links(made: dict[str, Any]) -> None:
 def _links_of(given: Mapping[str, Any], own: str, made: Mapping[str, Any]) -> dict[str, Any]:
     schema = given.get("content", {}).get("application/json", {}).get("schema", {})
     name = schema.get("$ref", "").rpartition("/")[2]
-    fields = made["components"]["schemas"].get(name, {}).get("properties", {})
+    answer = made["components"]["schemas"].get(name, {})
+    fields, needed = answer.get("properties", {}), answer.get("required", ())
     return {
         id: {"operationId": id, "parameters": {parameter: f"$response.body#/{field}"}}
         for field, operations in LINKS.items()
         for id, parameter in operations
-        if id != own and fields.get(field, {}).get("format") == "uuid"
+        if id != own and field in needed and fields.get(field, {}).get("format") == "uuid"
     }
 
 

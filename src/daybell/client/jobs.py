@@ -260,7 +260,8 @@ async def change_job(
     is_new = given.get("schedule") is not None or any(key in given for key in OF_EACH)
     now = (await client.store.health()).now if is_new else None
     request = read_request(name, {**kind, **options}, what="update()", now=now, needs_kind=False)
-    request.faults += [one for one in found if one.field not in {f.field for f in request.faults}]
+    merged = {one.field for one in found}
+    request.faults = found + [one for one in request.faults if one.field not in merged]
     same = {"kind": old.kind, "settings": old.settings}
     more = await _read_by_store(client, request) if request.choice else same
     definition = check_call(request.definition(**more))

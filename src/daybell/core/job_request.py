@@ -156,11 +156,11 @@ def read_request(
     if "made_from" in read:
         request.values["template"] = request.values.pop("made_from")
     request.choice = request.note("task", require_choice if needs_kind else read_choice, fields)
-    if request.choice in SETTINGS and not any(
-        str(one.field).startswith("env") for one in request.faults
-    ):
-        settings = _read_settings(request, request.choice)
-        request.values |= {"kind": request.choice, "settings": settings}
+    for kind in SETTINGS:
+        if fields.get(kind) is not None:
+            settings = _read_settings(request, kind)
+            if kind == request.choice:
+                request.values |= {"kind": kind, "settings": settings}
     _read_retries(request, read)
     _read_misfire(request, read)
     _read_times(request, read, now, is_draft=is_draft)
@@ -170,6 +170,8 @@ def read_request(
 
 
 def _read_settings(request: JobRequest, kind: str) -> str:
+    if kind == "command" and any(str(one.field).startswith("env") for one in request.faults):
+        return "{}"  # read together with its environment
     try:
         return payload.encode(
             read_kind(kind, request.fields), what="settings", bytes_max=ARGS_BYTES_MAX

@@ -134,17 +134,13 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         """Return the definition as a store keeps it. Equal definitions give equal text."""
         retry = msgspec.Raw(self.retry.to_json().encode())
         fields = msgspec.structs.asdict(self) | {"retry": retry}
-        # Fields with their defaults are left out, except for those that every definition has had.
-        for name in LATER_FIELDS:
-            if fields[name] == _DEFAULTS[name]:
-                del fields[name]
         if self.needs != self.kind:
             fields["needs"] = self.needs  # for statements that read definitions in SQL
         return msgspec.json.encode(fields).decode()
 
     @classmethod
     def from_json(cls, text: str) -> JobDefinition:
-        """Read a kept definition. Unknown fields, of a newer version, are skipped."""
+        """Read a kept definition. Unknown fields are ignored."""
         fields = msgspec.json.decode(text)
         retry = Retry.from_json(msgspec.json.encode(fields.pop("retry")).decode())
         return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
@@ -166,13 +162,6 @@ def task_of(definition: JobDefinition) -> str | None:
 def is_by_code(definition: JobDefinition) -> bool:
     """Return True if code defines a job: a task under its own name."""
     return definition.kind == "task" and task_of(definition) is None
-
-
-LATER_FIELDS: Final = (
-    "args", "schedules", "overlap", "misfire", "pause_after_failures", "dependencies",
-    "on_dependency_failure", "template", "source", "once",
-)  # fmt: skip
-_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 
 
 # The same options as typed dictionaries, for editors and type checkers.

@@ -46,7 +46,7 @@ from daybell.core.access import (
     Scope,
     Tenant,
 )
-from daybell.core.event import NodeWait
+from daybell.core.event import Event, NodeWait, Step, StepKind
 from daybell.core.execution import (
     AttemptRecord,
     AttemptSpan,
@@ -59,10 +59,7 @@ from daybell.core.execution import (
 )
 from daybell.core.job import Job, JobDefinition, JobStatus, NewTemplate, Template, WaitsFor
 from daybell.core.limits import PAGE_ITEMS_MAX, check_key
-from daybell.core.options import (
-    Arguments,
-    read_args,
-)
+from daybell.core.options import Arguments, read_args
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, format_duration, from_iso, to_iso
@@ -173,10 +170,9 @@ def standing(of: Wire) -> JobStatus:
         job=job(of),
         status=of["status"],
         next_run_at=time(of["next_run_at"]),
-        schedules=tuple(
-            schedule(one, tenant=of["tenant"], job=of["name"]) for one in of["schedules"]
-        ),
+        schedules=tuple(map(schedule, of["schedules"])),
         last_execution=None if last is None else execution(last),
+        has_more_schedules=of["has_more_schedules"],
         waits_for=tuple(WaitsFor(**one) for one in of.get("waits_for", ())),
     )
 
@@ -197,12 +193,12 @@ def applied(of: Wire) -> ApplyOutcome:
     )
 
 
-def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
+def schedule(of: Wire) -> Schedule:
     """A schedule as people see it."""
     return Schedule(
         id=UUID(of["schedule_id"]),
-        tenant=tenant,
-        job=job,
+        tenant=of["tenant"],
+        job=of["job"],
         rule=rule_text(of["rule"]),
         next_at=time(of["next_run_at"]),
         name=of["name"],
@@ -453,7 +449,6 @@ def audit_check(of: Wire) -> AuditCheck:
         broken = ChainBreak(number=found["number"], id=id, problem=found["problem"])
     return AuditCheck(
         entries=of["entries"],
-        unchained=of["unchained"],
         head=of["head"],
         broken=broken,
         next_cursor=of["next_cursor"],
@@ -590,3 +585,36 @@ def _bound(value: Time | None, what: str) -> str | None:
 def encode_time(value: datetime | str | Instant) -> str:
     """A moment, or where a range begins or ends."""
     return value if isinstance(value, str) else to_iso(read_time(value, "time"))
+
+
+def decode_step(of: Mapping[str, Any]) -> Step:
+    """A step as a server has told it."""
+    finished, wake_at, result = of["finished_at"], of["wake_at"], of["result"]
+    # A wait without a result has timed out; one whose result was left out has not.
+    has_result = result is not None or (of["kind"] == "wait" and of["is_result_left_out"])
+    return Step(
+        n=int(of["n"]),
+        name=str(of["name"]),
+        kind=StepKind(of["kind"]),
+        result=payload.encode(result) if has_result else None,
+        error=None if of["error"] is None else payload.encode(of["error"]),
+        failures=int(of["failures"]),
+        wake_at=None if wake_at is None else from_iso(wake_at),
+        started_at=from_iso(of["started_at"]),
+        finished_at=None if finished is None else from_iso(finished),
+        is_done=of["status"] not in ("waiting", "failed"),
+    )
+
+
+def decode_event(of: Mapping[str, Any]) -> Event:
+    """An event as a server has told it."""
+    time, execution = of["time"], of["execution_id"]
+    return Event(
+        id=str(of["event_id"]),
+        source=str(of["source"]),
+        name=str(of["type"]),
+        data=payload.encode(of["data"]),
+        time=None if time is None else from_iso(time),
+        received_at=from_iso(of["received_at"]),
+        execution=None if execution is None else UUID(execution),
+    )
