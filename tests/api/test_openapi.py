@@ -65,6 +65,7 @@ def test_the_paths_are_those_of_the_contract(document):
         ("POST", "/jobs/{job}/rollback"),
         ("POST", "/jobs/{job}/backfill"),
         ("GET", "/jobs/{job}/versions"),
+        ("GET", "/jobs/{job}/schedules"),
         ("POST", "/executions"),
         ("GET", "/executions"),
         ("GET", "/job/executions"),

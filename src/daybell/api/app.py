@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from daybell.api import caller, openapi, stream
 from daybell.api.auth import CALLER, authenticate
 from daybell.api.caller import Api, ApiOptions, Authenticate, Caller
-from daybell.api.routes import admin, bulk, events, executions, jobs, workers
+from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, workers
 from daybell.api.routes.bulk import enqueue
 from daybell.api.routes.executions import JobIds, trigger_execution
 from daybell.api.routes.workers import Readiness
@@ -70,6 +70,7 @@ ROUTERS: Final = (
     workers.queues_router,
     workers.router,
     jobs.schedules_router,
+    schedules.router,
     workers.status_router,
     stream.router,
     jobs.templates_router,

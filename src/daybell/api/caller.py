@@ -102,6 +102,7 @@ LIMITED: Final[dict[Action, frozenset[str]]] = {
             "list_dead_letters",
             "list_executions",
             "list_job_executions",
+            "list_job_schedules",
             "list_job_versions",
             "list_job_warnings",
             "list_jobs",

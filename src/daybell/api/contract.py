@@ -149,6 +149,8 @@ VERSION: Final[Example] = {
 }
 SCHEDULE: Final[Example] = {
     "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
+    "tenant": "default",
+    "job": "daily-report",
     "name": "",
     "rule": {"cron": "0 0 * * *"},
     "description": "At 00:00, UTC",
@@ -175,6 +177,7 @@ JOB: Final[Example] = {
     "started_at": None,
     "next_run_at": _LATER,
     "schedules": [SCHEDULE],
+    "has_more_schedules": False,
     "last_execution": None,
     "waits_for": [],
 }
@@ -286,6 +289,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "JobPage": _page(JOB),
     "ListedVersion": LISTED_VERSION,
     "JobVersions": _page(LISTED_VERSION),
+    "SchedulePage": _page(SCHEDULE),
     "AppliedJob": {
         "action": "changed",
         "before": {"name": "daily-report", "command": "python generate_report.py"},

@@ -423,6 +423,8 @@ class Schedule(BaseModel):
     """A schedule of a job."""
 
     schedule_id: Id
+    tenant: str
+    job: str
     name: str
     rule: Any
     description: str | None
@@ -444,7 +446,7 @@ class Schedule(BaseModel):
     missed: int
     failures: int
     truncated: bool = Field(
-        description="The list leaves its large `args` out. `GET /jobs/{job}` has them."
+        description="The list leaves its large `args` out. `GET /jobs/{job}/schedules` has them."
     )
 
 
@@ -515,7 +517,11 @@ class JobState(BaseModel):
     progress: float | None
     started_at: Time | None
     next_run_at: Time | None
-    schedules: list[Schedule]
+    schedules: list[Schedule] = Field(
+        description="Those that the job declares, and the next 20 of those made at run time."
+        " `GET /jobs/{job}/schedules` lists all."
+    )
+    has_more_schedules: bool = Field(description="True if not all schedules are shown here.")
     last_execution: LastExecution | None
     waits_for: list[WaitsFor] = Field(
         description="How its dependencies stand. Empty in lists of jobs: ask for the job alone."
@@ -553,6 +559,13 @@ class JobWarnings(BaseModel):
     """What looks wrong with a job."""
 
     items: list[str]
+    next_cursor: str | None
+
+
+class SchedulePage(BaseModel):
+    """A page of a job's schedules, by name."""
+
+    items: list[Schedule]
     next_cursor: str | None
 
 

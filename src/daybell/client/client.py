@@ -179,6 +179,7 @@ class Client(ClientContext):
     schedule_many = schedule_room.schedule_many
     unschedule = schedule_room.unschedule
     schedules = schedule_room.schedules
+    schedules_page = schedule_room.schedules_page
     pause = schedule_room.pause
     resume = schedule_room.resume
     trigger = schedule_room.trigger

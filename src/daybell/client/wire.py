@@ -140,6 +140,7 @@ def standing(of: JobStatus, *, listed: bool = False) -> dict[str, Any]:
         "started_at": None if last is None else time(last.started_at),
         "next_run_at": time(of.next_run_at),
         "schedules": [schedule(one) for one in of.schedules],
+        "has_more_schedules": of.has_more_schedules,
         "last_execution": None if last is None else execution(last),
         "waits_for": [msgspec.structs.asdict(one) for one in of.waits_for],
     }
@@ -153,6 +154,8 @@ def schedule(of: Schedule) -> dict[str, Any]:
         described = None
     return {
         "schedule_id": str(of.id),
+        "tenant": of.tenant,
+        "job": of.job,
         "name": of.name,
         "rule": value(of.rule),
         "description": described,

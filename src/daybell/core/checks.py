@@ -45,6 +45,8 @@ MINUTE_KEPT_SECONDS: Final = 3600.0
 AUDIT_KEPT_SECONDS: Final = 365 * 86400.0
 KEY_KEPT_SECONDS: Final = 90 * 86400.0  # after it has opened nothing any more
 SEAL_BYTES_MAX: Final = 1024  # what sealing may add
+NO_ID: Final = UUID(int=0)
+ID_CHARS: Final = len(NO_ID.hex)
 ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
 
 
@@ -84,6 +86,20 @@ def check_version(cursor: str | None) -> int:
             f"{shown(cursor)} is not a cursor; pass next_cursor of the page before", field="cursor"
         )
     return int(cursor)
+
+
+def check_schedule_cursor(cursor: str | None) -> tuple[str, UUID]:
+    """Return the name and the id of the schedule that a page ended with; see `schedule_cursor`."""
+    if cursor is None:
+        return "", NO_ID
+    id = check_cursor(cursor[:ID_CHARS])
+    assert id is not None
+    return check_name_cursor(cursor[ID_CHARS:]), id
+
+
+def schedule_cursor(name: str, id: UUID) -> str:
+    """The cursor of a page of schedules that ended with this one."""
+    return f"{id.hex}{name}"
 
 
 def check_definition(definition: JobDefinition) -> str:

@@ -75,6 +75,7 @@ EXECUTIONS_MAX: Final = 1_000_000_000  # max_executions
 MISFIRE_LIMIT_MAX: Final = 1_000  # ticks made up for at once
 SCHEDULE_BATCH_MAX: Final = 10_000  # made at run time in one call
 SCHEDULES_MAX: Final = 100  # that one definition declares
+NEXT_SCHEDULES_MAX: Final = 20  # of those made at run time that a job is shown with
 BACKFILL_TICKS_MAX: Final = 10_000  # looked at in one call
 BACKFILL_CONCURRENCY_MAX: Final = 1_000
 PAUSE_NOTE_CHARS_MAX: Final = 500

@@ -394,6 +394,15 @@ class Schedules(Protocol):
         """
         ...
 
+    async def list_job_schedules(
+        self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Schedule]:
+        """A page of the schedules of one job, by name. The cost does not depend on how many
+        there are. A page ends at PAGE_BYTES_MAX bytes, with one
+        schedule at least. Raises JobNotFound, and UsageError for a cursor that is none of ours.
+        """
+        ...
+
     async def due_schedules(
         self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
     ) -> Due:
@@ -784,7 +793,8 @@ class Views(Protocol):
 
         The cost is that of the jobs asked for, not of what they have ever run. So of a job with
         very many unfinished executions only the newest thousand are looked at, and all that run.
-        Large values of the last execution and of schedules are left out, as in lists.
+        Large values of the last execution and of schedules are left out, as in lists. Of schedules
+        made at run time, only the next NEXT_SCHEDULES_MAX are read, the earliest first.
         """
         ...
 

@@ -148,8 +148,8 @@ ROUND_TRIPS: list[tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = [
     (AuditEntry, wire.entry, messages.entry),
     (
         Schedule,
-        lambda one: wire.schedule(one) | {"tenant": one.tenant, "job": one.job},
-        lambda of: messages.schedule(of, tenant=of["tenant"], job=of["job"]),
+        wire.schedule,
+        messages.schedule,
     ),
 ]
 

@@ -31,7 +31,13 @@ from daybell.cli.output import Column
 from daybell.cli.references import format_references
 from daybell.cli.runtime import DONE, print_stderr, require_store
 from daybell.cli.terminal import confirm
-from daybell.cli.views.jobs import describe_schedule, echo_versions, next_run, required_args
+from daybell.cli.views.jobs import (
+    describe_schedule,
+    echo_schedules,
+    echo_versions,
+    next_run,
+    required_args,
+)
 from daybell.client import wire
 from daybell.client.declarations import build_request, diff_versions, read_template
 from daybell.client.job_checks import (
@@ -196,6 +202,21 @@ async def list_versions(
         output.echo_json(wire.page(page, partial(wire.job, listed=True)))
     else:
         echo_versions(page.items)
+        output.echo_more(page.next_cursor)
+    return DONE
+
+
+async def list_schedules(
+    settings: Settings, *, name: str, asked: dict[str, Any], tenant: str | None, as_json: bool
+) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        job = await client.job_named(name)
+        page = await client.schedules_page(job.name, **asked)
+        now = (await client.health()).now
+    if as_json:
+        output.echo_json(wire.page(page, wire.schedule))
+    else:
+        echo_schedules(page.items, now=now)
         output.echo_more(page.next_cursor)
     return DONE
 

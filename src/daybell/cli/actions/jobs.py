@@ -78,12 +78,13 @@ async def pause_job(settings: Settings, *, name: str, note: str, tenant: str | N
         async with explain_missing_job(client, name):
             before = await none_if_denied(client.job(name))
             await client.pause(name, note)
-        found = await none_if_denied(client.schedules(name))
+        found = await none_if_denied(client.schedules_page(name, limit=1))
     if before is not None and before.paused_at is not None and not note:
         kept = f" ({output.printable(before.pause_note)})" if before.pause_note else ""
         typer.echo(f"{name} was paused already{kept}; daybell jobs resume {name}")
         return DONE
-    then = "it has no schedules" if found == [] else "its schedules do not fire"
+    has_none = found is not None and not found.items
+    then = "it has no schedules" if has_none else "its schedules do not fire"
     typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
     return DONE
 

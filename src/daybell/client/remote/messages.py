@@ -185,10 +185,9 @@ def standing(of: Wire) -> JobStatus:
         job=job(of),
         status=of["status"],
         next_run_at=time(of["next_run_at"]),
-        schedules=tuple(
-            schedule(one, tenant=of["tenant"], job=of["name"]) for one in of["schedules"]
-        ),
+        schedules=tuple(map(schedule, of["schedules"])),
         last_execution=None if last is None else execution(last),
+        has_more_schedules=of["has_more_schedules"],
         waits_for=tuple(WaitsFor(**one) for one in of.get("waits_for", ())),
     )
 
@@ -209,12 +208,12 @@ def applied(of: Wire) -> ApplyOutcome:
     )
 
 
-def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
+def schedule(of: Wire) -> Schedule:
     """A schedule as people see it."""
     return Schedule(
         id=UUID(of["schedule_id"]),
-        tenant=tenant,
-        job=job,
+        tenant=of["tenant"],
+        job=of["job"],
         rule=rule_text(of["rule"]),
         next_at=time(of["next_run_at"]),
         name=of["name"],
