@@ -12,7 +12,6 @@ LONG_FILES: dict[str, str] = {
     "store/postgres/progress.py": "one transaction: the progress of runs under their locks",
     "store/postgres/queue.py": "claim and apply, with the SQL of the hot path",
     "store/postgres/schedules.py": "the schedules room, with the SQL of firing",
-    "store/postgres/upkeep.py": "the sweeps, with their SQL",
     "store/postgres/views.py": "the reading views, with their SQL",
     "store/protocol.py": "the contract of all operations, most of it docstrings",
 }
@@ -122,7 +121,6 @@ TESTED_IN: dict[str, str] = {
     "store/memory/progress.py": "store/test_runs.py",
     "store/memory/tables.py": "store/test_store_model.py",
     "store/memory/waits.py": "store/test_steps_events.py",
-    "store/migrate.py": "store/sqlite/test_store_migrations.py",
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",

@@ -402,7 +402,6 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Entries": _page(ENTRY),
     "AuditCheck": {
         "entries": 128,
-        "unchained": 0,
         "head": "128:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
         "broken": None,
         "next_cursor": None,

@@ -873,11 +873,10 @@ class AuditBreak(BaseModel):
 
 class AuditCheck(BaseModel):
     """The result of checking a part of the audit log. `head` is the last entry that was checked,
-    `NUMBER:HASH`; `unchained` entries are older than the chain.
+    `NUMBER:HASH`.
     """
 
     entries: int
-    unchained: int
     head: str
     broken: AuditBreak | None
     next_cursor: str | None

@@ -437,7 +437,6 @@ def audit_check(of: AuditCheck) -> dict[str, Any]:
         }
     return {
         "entries": of.entries,
-        "unchained": of.unchained,
         "head": of.head,
         "broken": broken,
         "next_cursor": of.next_cursor,

@@ -137,36 +137,17 @@ def check_scope(scope: Scope, role: Role) -> Scope:
     return scope
 
 
-class _Limits(Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A scope as it is stored, with the role of its key."""
-
-    role: Role
+_SCOPE: Final = msgspec.json.Decoder(Scope)
 
 
-_LIMITS: Final = msgspec.json.Decoder(_Limits)
+def write_scope(scope: Scope | None) -> str | None:
+    """Return a scope as it is stored."""
+    return None if scope is None else msgspec.json.encode(scope).decode()
 
 
-def write_limits(role: Role, scope: Scope | None) -> tuple[str, str | None]:
-    """What is stored of a role and a scope. A program that does not know scopes takes the key for
-    a worker's, which opens nothing.
-    """
-    if scope is None:
-        return str(role), None
-    limits = _Limits(role=role, **msgspec.structs.asdict(scope))
-    return str(Role.WORKER), msgspec.json.encode(limits).decode()
-
-
-def read_limits(role: str, limits: str | None) -> tuple[Role, Scope | None]:
-    """The role and scope that `write_limits` stored. A scope that cannot be read, since a later
-    release wrote it, leaves a key that opens nothing.
-    """
-    if limits is None:
-        return Role(role), None
-    try:
-        found = _LIMITS.decode(limits)
-    except msgspec.MsgspecError:
-        return Role.WORKER, Scope(jobs=("",))
-    return found.role, Scope(jobs=found.jobs, queues=found.queues, actions=found.actions)
+def read_scope(text: str | None) -> Scope | None:
+    """Read a stored scope. Raises an error for any other text, so that no key opens more by it."""
+    return None if text is None else _SCOPE.decode(text)
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,15 +215,6 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Secrets: values that are kept sealed, and opened only where a job runs.
-
-# Begins the id of a key in seals that are bound to a version. Workers of earlier releases do not
-# know such an id, so they leave the secret to other workers. The migrations name it, too.
-BOUND: Final = "v2."
-
-
-def bound_id(key_id: str) -> str:
-    """Return the id under which no seal without a version can replace a row."""
-    return key_id if key_id.startswith(BOUND) else BOUND + key_id
 
 
 class NewSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -370,9 +342,6 @@ class ChainSegment(msgspec.Struct, frozen=True, kw_only=True):
 
     head: ChainHead
     links: tuple[ChainLink, ...]
-    # Only of the first stretch. Entries without a hash are older than the chain:
-    unchained: int = 0
-    stray: UUID | None = None  # the first of them that is not
 
 
 class ChainPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,7 +378,6 @@ class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of checking a part of a chain."""
 
     entries: int  # that were checked
-    unchained: int  # that are older than the chain and cannot be checked
     head: str  # the position that was reached
     broken: ChainBreak | None = None
     next_cursor: str | None = None  # None: the end of the chain is reached, or it is broken
@@ -452,8 +420,6 @@ def follow_chain(
     are skipped: the chain continues from the anchor.
     """
     head, at = stretch.head, since
-    if stretch.stray is not None:
-        return at, ChainBreak(number=0, id=stretch.stray, problem="was added without a hash")
     if head.removed > at.number:
         at = ChainPosition(number=head.removed, hash=head.anchor)
     for link in stretch.links:

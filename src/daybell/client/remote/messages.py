@@ -464,7 +464,6 @@ def audit_check(of: Wire) -> AuditCheck:
         broken = ChainBreak(number=found["number"], id=id, problem=found["problem"])
     return AuditCheck(
         entries=of["entries"],
-        unchained=of["unchained"],
         head=of["head"],
         broken=broken,
         next_cursor=of["next_cursor"],
