@@ -82,7 +82,7 @@ class WorkflowHandler:
 def _run_arguments(claimed: Claimed) -> dict[str, Any]:
     """Return the arguments of a run, all of them as data."""
     given = decode_args(claimed.args)
-    # Values of an outer run contain references that were meant; those from outside are data.
+    # Values of an outer run are quoted against the search for references, unlike others.
     return given if claimed.node is None else plain_by_name(given)
 
 
