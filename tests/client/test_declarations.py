@@ -245,7 +245,7 @@ async def test_a_time_that_has_passed_since_is_left_alone(client):
     past = {"at": "2001-01-01T00:00:00Z"}
     definition = JobDefinition(
         name="once", kind="command", settings='{"run":"df"}',
-        schedules=('{"at":"2001-01-01T00:00:00+00:00"}',),
+        schedules=('{"at":"2001-01-01T00:00:00Z"}',),
     )  # fmt: skip
     await client.define_jobs([definition])
 
