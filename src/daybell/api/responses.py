@@ -222,6 +222,9 @@ class Problem(BaseModel):
     """What went wrong (RFC 9457)."""
 
     type: str = Field(examples=["urn:daybell:problem:job-not-found"])
+    code: str = Field(
+        examples=["job-not-found"], description="Stable, for programs; the end of `type`."
+    )
     title: str
     status: int
     detail: str

@@ -19,6 +19,9 @@ LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another mod
 class AppImportError(UsageError):
     """The user's module raised while it was imported; its own error is the cause."""
 
+    code = "app-import-error"
+    remedy = "Correct the module; its own error is the cause."
+
 
 def module_name(home: Mapping[str, Any]) -> str:
     """A module's name; of a program, the one that it has when it is imported."""

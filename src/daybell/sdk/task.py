@@ -54,7 +54,10 @@ POLL_MAX_SECONDS: Final = 0.5
 
 
 class ExecutionFailed(DaybellError):
-    """The execution ended, but not well; `state` says how, `failure` why, where that is known."""
+    """The execution ended without success. `state` says how, `failure` why, where that is known."""
+
+    code = "execution-failed"
+    remedy = "Read `failure` and the log of the execution; correct the cause, then retry."
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
