@@ -1,6 +1,6 @@
 """Breaks the code on purpose, one promise at a time, and demands that the simulation notices.
 
-python -m tests.simulation.mutants [--seeds 200] [name …]
+python -m tests.simulation.mutants [--seeds 500] [name …]
 
 A simulation that stays green whatever the code does proves nothing. Each mutant is made in a copy
 of the source; none of them is ever in the checkout.
@@ -391,7 +391,7 @@ def runs_until_red(mutant: Mutant, seeds: int) -> tuple[int | None, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants")
     parser.add_argument("names", nargs="*", help="only those whose name has one of these in it")
-    parser.add_argument("--seeds", type=int, default=200, help="how many to try on each")
+    parser.add_argument("--seeds", type=int, default=500, help="how many to try on each")
     options = parser.parse_args()
     chosen = [
         mutant

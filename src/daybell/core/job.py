@@ -93,17 +93,13 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         """The definition as a store keeps it. Equal definitions give equal text."""
         retry = msgspec.Raw(self.retry.to_json().encode())
         fields = msgspec.structs.asdict(self) | {"retry": retry}
-        # Left out where nothing is said: what was stored before they existed is still equal.
-        for name in LATER_FIELDS:
-            if fields[name] == _DEFAULTS[name]:
-                del fields[name]
         if self.needs != self.kind:
             fields["needs"] = self.needs  # for what reads definitions in SQL
         return msgspec.json.encode(fields).decode()
 
     @classmethod
     def from_json(cls, text: str) -> JobDefinition:
-        """Read a kept definition. Fields that a newer version wrote are passed over."""
+        """Read a kept definition. Unknown fields are ignored."""
         fields = msgspec.json.decode(text)
         retry = Retry.from_json(msgspec.json.encode(fields.pop("retry")).decode())
         return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
@@ -120,21 +116,6 @@ def task_of(definition: JobDefinition) -> str | None:
 def fold_case(text: str) -> str:
     """A text without a difference between capital and small letters, as stores can keep it."""
     return text.casefold().replace("\0", " ")
-
-
-LATER_FIELDS: Final = (
-    "args",
-    "schedules",
-    "overlap",
-    "misfire",
-    "pause_after_failures",
-    "dependencies",
-    "on_dependency_failure",
-    "template",
-    "source",
-    "once",
-)
-_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

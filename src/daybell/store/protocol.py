@@ -192,9 +192,8 @@ class Executions(Protocol):
 
     async def expire(self, *, limit: int = 1000) -> int:
         """End, as skipped, what has expired and was not started: also what no worker ever asks for.
-        For all tenants, at most so many a call; answers how many. What an earlier program has put
-        where no worker asks for it is put in its place; and waits whose time is over end, as by
-        `time_out_waits`, and are counted, too.
+        For all tenants, at most so many a call; answers how many. Waits whose time is over end,
+        as by `time_out_waits`, and are counted, too.
         """
         ...
 
@@ -1049,8 +1048,7 @@ class Upkeep(Protocol):
         execution. One that no execution and no schedule to come belongs to is deleted, unless
         the definition of another job names it. When it was so for as long as executions are kept,
         and two days, it is removed with its versions. One that is in use is checked again a day
-        later. Fills what jobs are
-        found by, where an earlier program has left it empty.
+        later.
         """
         ...
 
