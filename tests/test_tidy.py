@@ -55,7 +55,7 @@ LAYERS: dict[str, set[str]] = {
     "demo": {"sdk", "engine", "core"},  # a user's app that comes with the package
     # Its own load, processes and judge, for `daybell chaos` and the tests.
     "chaos": {"sdk", "client", "engine", "store", "core"},
-    # For users' tests: turns the engine by hand, on the memory store.
+    # For users' tests: turns the engine by hand, on a store in memory.
     "testing": {"sdk", "client", "engine", "runners", "store", "core"},
     "errors": set(),
     "version": set(),
@@ -82,7 +82,6 @@ BANNED = {
 }
 # The ports: where the world is let in, what exactly, and why there.
 ALLOWED: dict[str, tuple[set[str], str]] = {
-    "store/memory/store.py": ({"time.time"}, "the clock of a store that has no server to ask"),
     "store/sqlite/*": ({"time.time"}, "the store's clock; SQLite has no server to ask"),
     "chaos/faults.py": ({"random", "random.Random"}, "faults drawn from a seed"),
     "chaos/load.py": ({"random", "random.Random"}, "a load drawn from a seed"),
@@ -551,7 +550,12 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * FUNCTION_LINES
     [
         (layers, "core/job.py", "from daybell.store import memory", "core must not import store"),
         (layers, "core/job.py", "from daybell import store", "core must not import store"),
-        (layers, "core/job.py", "from ..store.memory import Memory", "core must not import store"),
+        (
+            layers,
+            "core/job.py",
+            "from ..store.sqlite import SqliteStore",
+            "core must not import store",
+        ),
         (layers, "core/job.py", "import daybell", "core must not import __init__"),
         (layers, "engine/loop.py", "def f():\n    import daybell.sdk.app", "must not import sdk"),
         (layers, "runners/http.py", "from daybell import store", "runners must not import store"),
@@ -598,7 +602,7 @@ def test_a_rule_notices(rule, path, text, problem):
         (layers, "core/job.py", "from daybell.core.retry import Retry\nfrom daybell import errors"),
         (
             layers,
-            "store/memory.py",
+            "store/sqlite.py",
             "from ..core import job\nfrom . import protocol\nimport os",
         ),
         (layers, "api/schema.py", "from daybell import __version__"),
