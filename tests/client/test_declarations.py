@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.client import Client
-from daybell.client.declarations import Change, build_request, diff_requests
+from daybell.client.declarations import Change, diff_requests
 from daybell.core.job import JobDefinition
+from daybell.core.job_request import build_request
 from daybell.core.retry import Retry
 from daybell.errors import DuplicateKey, InvalidSchedule, JobNotFound, UsageError, VersionConflict
 

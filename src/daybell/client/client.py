@@ -32,7 +32,6 @@ from daybell.client import schedules as schedule_room
 from daybell.client import workers as worker_room
 from daybell.client.context import ClientContext
 from daybell.client.requests import EnqueueOptions, Filters, Id, copies, read_pattern
-from daybell.client.when import Arguments
 from daybell.core.access import Scope
 from daybell.core.execution import Enqueued, Execution, NewExecution
 from daybell.core.job import DEFAULT_TENANT
@@ -43,6 +42,7 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
+from daybell.core.options import Arguments
 from daybell.core.units import Seconds
 from daybell.core.views import Page
 from daybell.core.worker import LEASE_SECONDS
@@ -207,10 +207,13 @@ class Client(ClientContext):
     jobs = job_room.jobs
     versions = job_room.versions
     versions_page = job_room.versions_page
-    definition_of = job_room.definition_of
-    filled_in = job_room.filled_in
+    make_job = job_room.make_job
+    change_job = job_room.change_job
+    resolve = job_room.resolve
 
     apply_job = declarations.apply_job
+    plan_job = declarations.plan_job
+    make_planned = declarations.make_planned
     warnings = declarations.warnings
     set_template = declarations.set_template
     template = declarations.template

@@ -18,7 +18,7 @@ from daybell.cli.references import format_references
 from daybell.client import Client, wire
 from daybell.client.remote.client import AnyClient
 from daybell.core import payload
-from daybell.core.job import Job, JobDefinition, JobStatus, task_of
+from daybell.core.job import Job, JobDefinition, JobStatus
 from daybell.core.kinds import (
     SETTINGS,
     CommandSettings,
@@ -28,6 +28,7 @@ from daybell.core.kinds import (
     read_settings,
 )
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.options import task_of
 from daybell.core.schedule import Schedule, any_jobs
 from daybell.core.units import Instant
 from daybell.core.views import Counts
