@@ -36,15 +36,6 @@ def pytest_collection():
         gc.enable()
 
 
-def pytest_collection_finish() -> None:
-    """Let tests of the API share the routes, if any test was collected that imports it."""
-    if "fastapi" in sys.modules:
-        # Not imported before: the tests of other floors start without it.
-        from tests.shared_routes import share_routes
-
-        share_routes()
-
-
 @pytest.fixture(scope="session")
 def servers():
     """PostgreSQL servers; none is started before a test needs it."""

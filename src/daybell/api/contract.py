@@ -1,16 +1,9 @@
-"""Operations in the OpenAPI document: parameters, bodies, responses and examples."""
+"""Texts of the OpenAPI document: examples, errors and headers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from http import HTTPStatus
-from typing import Annotated, Any, Final, cast
-
-from fastapi import Header
-from pydantic import BaseModel
-
-from daybell.api.caller import MEDIA_TYPE, URN
-from daybell.core.limits import REQUEST_KEY_CHARS_MAX
+from collections.abc import Mapping
+from typing import Any, Final
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
 
@@ -407,10 +400,6 @@ EXAMPLES: Final[dict[str, Example]] = {
 }
 
 
-# FastAPI leaves out what is null, also in examples. There, this stands for it on the way.
-_NULL: Final = "\0null"
-PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
-
 # What may go wrong with any request, and with any that has a body.
 ALWAYS: Final = (400, 401, 403, 404, 408, 421, 422, 429, 431, 500, 503)
 WITH_BODY: Final = (413, 415)
@@ -443,116 +432,6 @@ REPLAYED: Final = {
         "schema": {"type": "string"},
     }
 }
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="Made by the sender. The same request with the same key is done once, and"
-        " answered as it was the first time, for a day.",
-        min_length=1,
-        max_length=REQUEST_KEY_CHARS_MAX,
-        pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$",
-    ),
-]
-IfMatch = Annotated[
-    str | None,
-    Header(
-        alias="If-Match",
-        description="The version that the change is meant for, as the ETag has it.",
-        max_length=100,
-    ),
-]
-
-bodies: set[type[BaseModel]] = set()  # of all operations, for the document's components
-
-
-def operation(
-    id: str,
-    *,
-    answers: type[BaseModel],
-    status: int = 200,
-    says: str = "Done.",
-    body: type[BaseModel] | None = None,
-    is_optional: bool = False,
-    examples: Mapping[str, Any] | None = None,
-    errors: tuple[int, ...] = (),
-    headers: Mapping[str, Any] | None = None,
-    also: Mapping[int, str] | None = None,
-    parameters: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """The arguments of a route's decorator. `examples` are bodies; `also` are other good answers,
-    which look the same; `parameters` are those that the framework has no type for.
-    """
-    content = {"application/json": {"example": protect_nulls(EXAMPLES[answers.__name__])}}
-    good: dict[str, Any] = {"model": answers, "description": says, "content": content}
-    if headers:
-        good["headers"] = dict(headers)
-    others = {code: {**good, "description": about} for code, about in (also or {}).items()}
-    found = sorted({*ALWAYS, *errors, *(WITH_BODY if body else ())})
-    return {
-        "operation_id": id,
-        "status_code": status,
-        "response_model": None,
-        "responses": {status: good, **others, **{code: error_response(code) for code in found}},
-        "openapi_extra": {
-            **({} if body is None else {"requestBody": request_body(body, is_optional, examples)}),
-            **({"parameters": list(parameters)} if parameters else {}),
-        },
-    }
-
-
-def request_body(
-    body: type[BaseModel], is_optional: bool, examples: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """What the document says of a body."""
-    bodies.add(body)
-    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
-    if examples:
-        content["examples"] = {
-            name: {"value": protect_nulls(value)} for name, value in examples.items()
-        }
-    return {"required": not is_optional, "content": {"application/json": content}}
-
-
-def protect_nulls(example: Any) -> Any:
-    """An example with a mark in place of each null, which `restore_nulls` puts back."""
-    return _replace_values(example, None, _NULL)
-
-
-def restore_nulls(made: Any) -> Any:
-    """A document with nulls where they were protected."""
-    return _replace_values(made, _NULL, None)
-
-
-def _replace_values(value: Any, old: str | None, new: str | None) -> Any:
-    if isinstance(value, Mapping):
-        given = cast("Mapping[str, Any]", value)
-        return {name: _replace_values(one, old, new) for name, one in given.items()}
-    if isinstance(value, list):
-        return [_replace_values(one, old, new) for one in cast("list[Any]", value)]
-    return new if value == old else value
-
-
-def error_response(code: int) -> dict[str, Any]:
-    """What the document says of an error."""
-    kind, description = EXPLAINED[code]
-    example: dict[str, Any] = {
-        "type": URN + kind,
-        "title": kind.replace("-", " ").capitalize(),
-        "status": code,
-        "detail": description,
-    }
-    if code == HTTPStatus.UNPROCESSABLE_ENTITY:
-        example["errors"] = [{"field": "timeout", "message": "'soon' is not a duration"}]
-    answer: dict[str, Any] = {
-        "description": description,
-        "content": {MEDIA_TYPE: {"schema": PROBLEM_REF, "example": example}},
-    }
-    if code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        answer["headers"] = RETRY_AFTER
-    return answer
-
 
 # Jobs to begin with: one of each kind, as requests that the OpenAPI document shows.
 

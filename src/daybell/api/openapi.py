@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Final, cast
+from http import HTTPStatus
+from typing import Any, Final, TypeGuard, cast
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
+import msgspec
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api.caller import Viewer, answer_json, role_of
-from daybell.api.contract import EXPLAINED, bodies, restore_nulls
+from daybell import version
+from daybell.api.bodies import MENTIONED
+from daybell.api.caller import MEDIA_TYPE, URN, Caller, answer_json
+from daybell.api.contract import ALWAYS, EXAMPLES, EXPLAINED, RETRY_AFTER, WITH_BODY
 from daybell.api.responses import Problem
-from daybell.core.access import Role
+from daybell.api.router import HEADERS, Reach, Route, Routes, TenantQuery
+from daybell.core.access import Action, Role
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
 
@@ -136,6 +142,8 @@ def _text(text: str) -> str:
 
 
 VERSION: Final = "3.1.0"
+REFERENCE: Final = "#/components/schemas/{name}"
+JSON: Final = "application/json"
 ABOUT: Final = (
     "Jobs, schedules, executions, queues and workers. Send a key as `Authorization: Bearer dbk_…`;"
     " it decides the tenant and what you may do. Errors are `application/problem+json`: `type` is"
@@ -169,45 +177,156 @@ LINKS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "key_id": (("revoke_key", "id"), ("delete_key", "id")),
 }
 
-router = APIRouter()
+router = Routes("", base="")
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """The document of an application, made once."""
-    if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title,
-            version=app.version,
-            openapi_version=VERSION,
-            description=ABOUT,
-            routes=app.routes,
-            tags=[{"name": name, "description": about} for name, about in TAGS],
-            servers=[{"url": "/", "description": "The server that this document comes from."}],
-        )
-        _add_components(made)
-        _add_roles(made, app.state.roles)
-        _add_links(made)
-        _drop_null_defaults(made)
-        app.openapi_schema = cast("dict[str, Any]", restore_nulls(made))
-    return app.openapi_schema
-
-
-def _add_components(made: dict[str, Any]) -> None:
-    ordered = sorted(bodies, key=lambda one: one.__name__)
-    _, schema = models_json_schema(
-        [(Problem, "serialization"), *((one, "validation") for one in ordered)],
-        ref_template="#/components/schemas/{model}",
-    )
-    components = made.setdefault("components", {})
-    answers = components.setdefault("schemas", {})
-    assert not answers.keys() & schema["$defs"].keys(), "a body and an answer have the same name"
-    answers.update(schema["$defs"])
-    components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
+def document(routes: Iterable[Route]) -> dict[str, Any]:
+    """The document of these routes."""
+    shown = [route for route in routes if not route.is_hidden]
+    made: dict[str, Any] = {
+        "openapi": VERSION,
+        "info": {"title": "Daybell", "version": version.VERSION, "description": ABOUT},
+        "servers": [{"url": "/", "description": "The server that this document comes from."}],
+        "tags": [{"name": name, "description": about} for name, about in TAGS],
+        "security": [{"key": []}],
+        "paths": {},
+        "components": {
+            "schemas": _components(shown),
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
+            },
+        },
     }
-    made["security"] = [{"key": []}]
-    for path in ("/healthz", "/readyz"):
-        made["paths"][path]["get"]["security"] = []
+    for route in shown:
+        made["paths"].setdefault(route.path, {})[route.method.lower()] = _describe(route)
+    _add_links(made)
+    _drop_null_defaults(made)
+    return made
+
+
+def _components(routes: Sequence[Route]) -> dict[str, Any]:
+    """The schemas of bodies and answers, by name."""
+    models = [one for route in routes for one in (route.body, route.answers) if one is not None]
+    classes = {one: None for one in (Problem, *models) if _is_model(one)}
+    answers = {route.answers for route in routes} | {Problem}
+    _, found = models_json_schema(
+        [(one, "serialization" if one in answers else "validation") for one in classes],
+        ref_template=REFERENCE.format(name="{model}"),
+    )
+    structs = [one for one in (*models, *MENTIONED) if one not in classes]
+    _, more = msgspec.json.schema_components(structs, ref_template=REFERENCE)
+    assert not more.keys() & found["$defs"].keys(), "two models have the same name"
+    return {**found["$defs"], **more}
+
+
+def _is_model(one: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(one, type) and issubclass(one, BaseModel)
+
+
+def _schema_of(one: Any) -> dict[str, Any]:
+    if _is_model(one):
+        return {"$ref": REFERENCE.format(name=one.__name__)}
+    (schema,), _ = msgspec.json.schema_components([one], ref_template=REFERENCE)
+    return schema
+
+
+def _describe(route: Route) -> dict[str, Any]:
+    """An operation of the document."""
+    said: dict[str, Any] = {
+        "tags": [route.tag],
+        "summary": route.id.replace("_", " ").capitalize(),
+        "description": inspect.cleandoc(route.handler.__doc__ or ""),
+        "operationId": route.id,
+        "responses": _responses(route),
+    }
+    if parameters := list(_parameters(route)):
+        said["parameters"] = parameters
+    if route.body is not None:
+        said["requestBody"] = _request_body(route)
+    if route.role is None:
+        said["security"] = []
+    else:
+        said["x-role"] = str(route.role)
+    return said
+
+
+def _parameters(route: Route) -> Iterator[dict[str, Any]]:
+    yield from _fields_of(route.values, "path")
+    if route.query is not None:
+        yield from _fields_of(route.query, "query")
+    if route.role is not None:
+        yield from _fields_of(TenantQuery, "query")
+    for name, model in HEADERS.items():
+        if name in route.takes:
+            yield from _fields_of(model, "header")
+    yield from map(dict, route.parameters)
+
+
+def _fields_of(model: type[msgspec.Struct], place: str) -> Iterator[dict[str, Any]]:
+    """The fields of a struct as parameters. None of them can be null: it is left out instead."""
+    _, components = msgspec.json.schema_components([model], ref_template=REFERENCE)
+    (schema,) = (one for one in components.values() if "properties" in one)
+    for name, field in schema["properties"].items():
+        kinds = [one for one in field.get("anyOf", ()) if one != {"type": "null"}]
+        own = {key: one for key, one in field.items() if key != "anyOf"}
+        inner = {**kinds[0], **own} if len(kinds) == 1 else field
+        about = inner.pop("description", None)
+        yield {
+            "name": name,
+            "in": place,
+            "required": name in schema["required"],
+            **({} if about is None else {"description": about}),
+            "schema": inner,
+        }
+
+
+def _request_body(route: Route) -> dict[str, Any]:
+    schema = {"schema": _schema_of(route.body)}
+    examples = {name: {"value": value} for name, value in route.examples.items()}
+    content = {JSON: {**schema, "examples": examples} if examples else schema}
+    content |= {kind: schema for kind in route.body_types}
+    return {"required": not route.is_body_optional, "content": content}
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if route.answers is not None:
+        schema = _schema_of(route.answers)
+        name = schema["$ref"].rpartition("/")[2]
+        content[JSON] = {"schema": schema, "example": EXAMPLES[name]}
+    content |= {kind: {"schema": {"type": "string"}} for kind in route.media_types}
+    good: dict[str, Any] = {"content": content}
+    if route.headers:
+        good["headers"] = dict(route.headers)
+    found = {route.status: route.says, **route.also}
+    codes: set[int] = set(route.errors)
+    if route.role is not None:
+        codes.update((*ALWAYS, *(WITH_BODY if route.body is not None else ())))
+    return {
+        **{str(code): {"description": about, **good} for code, about in found.items()},
+        **{str(code): _problem(code) for code in sorted(codes)},
+    }
+
+
+def _problem(code: int) -> dict[str, Any]:
+    """An error of the document."""
+    kind, description = EXPLAINED[code]
+    example: dict[str, Any] = {
+        "type": URN + kind,
+        "title": kind.replace("-", " ").capitalize(),
+        "status": code,
+        "detail": description,
+    }
+    if code == HTTPStatus.UNPROCESSABLE_ENTITY:
+        example["errors"] = [{"field": "timeout", "message": "'soon' is not a duration"}]
+    schema = {"$ref": REFERENCE.format(name="Problem")}
+    answer: dict[str, Any] = {
+        "description": description,
+        "content": {MEDIA_TYPE: {"schema": schema, "example": example}},
+    }
+    if code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        answer["headers"] = RETRY_AFTER
+    return answer
 
 
 def _add_links(made: dict[str, Any]) -> None:
@@ -247,27 +366,27 @@ def _drop_null_defaults(schema: Any) -> None:
                 _drop_null_defaults(one)
 
 
-def roles_of(routers: Iterable[APIRouter]) -> dict[str, Role]:
-    """Which role each operation takes."""
-    routes = (route for one in routers for route in one.routes if isinstance(route, APIRoute))
-    found = {route.operation_id or "": role_of(route.dependant) for route in routes}
-    return {id: role for id, role in found.items() if role is not None}
-
-
-def _add_roles(made: dict[str, Any], roles: Mapping[str, Role]) -> None:
-    for methods in made["paths"].values():
-        for said in methods.values():
-            if said["operationId"] in roles:
-                said["x-role"] = str(roles[said["operationId"]])
-
-
-@router.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request, caller: Viewer) -> Response:
+@router.get(
+    "/openapi.json",
+    id="openapi",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    is_hidden=True,
+)
+async def show_document(request: Request, caller: Caller) -> Response:
     """The document."""
-    return answer_json(document(request.app))
+    return answer_json(request.app.openapi())
 
 
-@router.get("/docs", include_in_schema=False)
-async def docs(request: Request, caller: Viewer) -> Response:
+@router.get(
+    "/docs",
+    id="docs",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    is_hidden=True,
+)
+async def show_page(request: Request, caller: Caller) -> Response:
     """The document as a page."""
-    return Response("".join(render_page(document(request.app))), media_type="text/html")
+    return Response("".join(render_page(request.app.openapi())), media_type="text/html")

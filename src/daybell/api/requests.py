@@ -8,9 +8,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, TypeVar, cast, get_args
 
 import msgspec
-from fastapi import Depends, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from daybell.api.caller import (
     ERRORS_MAX,
@@ -21,16 +22,15 @@ from daybell.api.caller import (
     join_findings,
 )
 from daybell.api.guard import is_json, is_text
-from daybell.client.requests import ARGS_PREFIX, Filters, read_bound, read_id, read_time
+from daybell.api.validation import Findings, read_struct
+from daybell.client.requests import read_bound, read_id, read_time
 from daybell.client.when import read_schedules
 from daybell.core import payload
 from daybell.core.execution import Priority, State
 from daybell.core.job import MANUAL, PAUSED
 from daybell.core.limits import (
-    PAGE_ITEMS_MAX,
     PAYLOAD_DEPTH_MAX,
     REQUEST_BYTES_MAX,
-    SEARCH_ARGS_MAX,
     SEARCH_CHARS_MAX,
     check_key,
     check_name,
@@ -59,13 +59,8 @@ class Body(BaseModel):
         """Raise UsageError for what is wrong with the fields together, whatever is in each."""
 
 
-M = TypeVar("M", bound=Body)
-
-
-async def read_body(request: Request, model: type[M], *, optional: bool = False) -> M:
-    """The body as a model. All that is wrong with it is told at once."""
-    raw = await read_bytes(request)
-    return model() if optional and not raw else validate_body(read_json(raw), model)
+M = TypeVar("M")
+B = TypeVar("B", bound=Body)
 
 
 async def read_bytes(
@@ -76,14 +71,33 @@ async def read_bytes(
     With `takes_text`, text is accepted too, and a body without a type, which the caller reads as
     JSON.
     """
-    raw = await request.body()
+    raw = await _receive(request)
     if len(raw) > bytes_max:
         raise PayloadTooLarge(f"the body has {len(raw):,} bytes; the limit is {bytes_max:,}")
-    kind = request.headers.get("content-type", "")
+    kind = read_header(request, b"content-type") or ""
     if raw and not is_json(kind) and not (takes_text and (not kind or is_text(kind))):
         and_text = " and text in UTF-8" if takes_text else ""
         raise Unsupported(f"Content-Type is {shown(kind)}; this takes application/json{and_text}")
     return raw
+
+
+async def _receive(request: Request) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_header(request: Request, name: bytes) -> str | None:
+    """A header, the first if it comes twice; `name` is in lower case."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return value.decode("latin-1")
+    return None
 
 
 @types.coroutine
@@ -126,13 +140,23 @@ _KINDS: Final[Mapping[type, str]] = {
 
 
 def validate_body(value: Any, model: type[M]) -> M:
-    """A value as a model."""
+    """A value as a model. All that is wrong with it is told at once."""
     if not isinstance(value, dict):
         kind = _KINDS.get(cast("type[object]", type(value)), "no object")
         raise PayloadError(f"the body is {kind}; send a JSON object, such as {{}}", field="body")
     given = cast("dict[str, Any]", value)
     if len(given) > FIELDS_MAX:
         raise PayloadError(f"the body has {len(given):,} fields; no body has so many", field="body")
+    if issubclass(model, Body):
+        return _validate_model(given, model)
+    wrong: Findings = []
+    read = read_struct(model, given, wrong)
+    if read is None:
+        raise Invalid(wrong)
+    return read
+
+
+def _validate_model(given: dict[str, Any], model: type[B]) -> B:
     later = [
         (field, f"{NOT_YET}: {model.later[field]}")
         for field in given
@@ -339,109 +363,9 @@ When = Annotated[
 ]
 
 
-# What lists take in their addresses, and pages of those that a store answers as a whole.
+# Pages of lists that a store answers as a whole.
 
 T = TypeVar("T")
-
-Limit = Annotated[int, Query(ge=1, le=PAGE_ITEMS_MAX, description="How many at most.")]
-Cursor = Annotated[
-    str | None, Query(max_length=1000, description="The next_cursor of the page before.")
-]
-TextFilter = Annotated[
-    Annotated[str, checked_by(check_plain_text), Field(max_length=500)] | None, Query()
-]
-StatusFilter = Annotated[
-    list[StatusWord] | None,
-    Query(max_length=20, description="A state, or pending; may be repeated."),
-]
-JobStatusFilter = Annotated[
-    list[JobStatusWord] | None,
-    Query(max_length=20, description="What jobs do, or pending; may be repeated."),
-]
-BoundFilter = Annotated[AgoBound | None, Query()]
-JobFilter = Annotated[
-    Annotated[str, checked_by(check_plain_text), Field(max_length=500)] | None,
-    Query(description="A job's name or id.", examples=["resize"]),
-]
-WorkerFilter = Annotated[
-    Annotated[str, checked_by(check_plain_text), Field(max_length=500)] | None,
-    Query(description="A worker's id or name.", examples=["web-1"]),
-]
-KeyFilter = Annotated[UniqueKey | None, Query(description="Its unique key.", examples=["order-42"])]
-ErrorFilter = Annotated[
-    Searched | None,
-    Query(
-        description="The class of its error, also a base class, or a part of its text in any case"
-        " of letters. The traceback is not searched.",
-        examples=["TimeoutError"],
-    ),
-]
-# Parameters with names of the caller's choice, which the framework has no type for.
-ARGS_PARAMETER: Final[dict[str, Any]] = {
-    "name": "arg",
-    "in": "query",
-    "style": "form",
-    "explode": True,
-    "description": "`arg.NAME=VALUE`: an argument, by its name or a dotted path; may be repeated"
-    " with other names. `42` is the number and the text, `true`, `false` and `null` are both, too.",
-    "schema": {
-        "type": "object",
-        "patternProperties": {
-            r"^arg\.[a-z_]+(\.[a-z0-9_]+)*$": {"type": "string", "maxLength": SEARCH_CHARS_MAX}
-        },
-        "additionalProperties": False,
-        "maxProperties": SEARCH_ARGS_MAX,
-    },
-    "example": {"arg.order_id": "42"},
-}
-
-
-def read_filters(
-    request: Request,
-    job_id: JobFilter = None,
-    job: JobFilter = None,
-    worker_id: WorkerFilter = None,
-    queue: TextFilter = None,
-    since: BoundFilter = None,
-    until: BoundFilter = None,
-    unique_key: KeyFilter = None,
-    error: ErrorFilter = None,
-    ended_since: BoundFilter = None,
-    ended_until: BoundFilter = None,
-) -> Filters:
-    """Read the filters that lists of executions share."""
-    return {
-        "job": choose_job(job, job_id),
-        "worker": worker_id,
-        "queue": queue,
-        "since": since,
-        "until": until,
-        "unique_key": unique_key,
-        "error": error,
-        "ended_since": ended_since,
-        "ended_until": ended_until,
-        "args": _read_args(request),
-    }
-
-
-ListFilters = Annotated[Filters, Depends(read_filters)]
-
-
-def choose_job(job: str | None, job_id: str | None) -> str | None:
-    """Return the job that is given under one of two names."""
-    if job is not None and job_id is not None and job != job_id:
-        raise UsageError("job and job_id are two names for the same; give one", field="job")
-    return job_id if job is None else job
-
-
-def _read_args(request: Request) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name.startswith(ARGS_PREFIX):
-            if name in given:
-                raise UsageError(f"{shown(name)} is given twice; give it once", field=name)
-            given[name] = check_plain_text(value)
-    return {name.removeprefix(ARGS_PREFIX): value for name, value in given.items()}
 
 
 def answer_list(

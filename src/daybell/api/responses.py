@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from daybell.api.contract import protect_nulls
 from daybell.api.requests import Id
 from daybell.api.schema import Step
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
@@ -162,7 +161,7 @@ class RunProgress(BaseModel):
 class WorkflowRun(BaseModel):
     """A run's nodes, those that come first before the others, and its edges."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [protect_nulls(_RUN_EXAMPLE)]})
+    model_config = ConfigDict(json_schema_extra={"examples": [_RUN_EXAMPLE]})
 
     nodes: list[RunNode]
     edges: list[RunEdge]

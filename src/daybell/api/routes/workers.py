@@ -10,56 +10,60 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
 
 from daybell.api import responses
-from daybell.api.caller import Caller, Operator, Viewer, answer_json
-from daybell.api.contract import operation
-from daybell.api.requests import Cursor, Limit, answer_list, read_body
-from daybell.api.responses import Health
-from daybell.api.schema import Nothing
+from daybell.api.bodies import Nothing
+from daybell.api.caller import Caller, answer_json
+from daybell.api.fields import UUID_FORMAT, Paged
+from daybell.api.requests import answer_list
+from daybell.api.router import Reach, Routes
 from daybell.api.stream import overview_payload
 from daybell.client import wire
 from daybell.client.requests import read_id
 from daybell.client.workers import Overview
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.access import Action, Role
+from daybell.core.limits import check_name
 from daybell.core.units import Instant, to_iso
 from daybell.core.views import Queue
 from daybell.core.worker import WorkerState
 from daybell.errors import DaybellError, Unavailable
 
-router = APIRouter(prefix="/workers", tags=["workers"])
+router = Routes("/workers", tag="workers")
 
-WorkerPath = Annotated[
-    str,
-    Path(
-        alias="id",
-        description="A worker's id.",
-        max_length=100,
-        json_schema_extra={"format": "uuid"},
-    ),
-]
+WorkerPath = Annotated[str, Meta(description="A worker's id.", max_length=100), UUID_FORMAT]
+
+
+class WorkersQuery(Paged):
+    """The workers to list."""
+
+    include_dead: Annotated[bool, Meta(description="Also those that are gone.")] = False
 
 
 @router.get(
-    "", **operation("list_workers", answers=responses.Workers, says="Workers, oldest first.")
+    "",
+    id="list_workers",
+    role=Role.VIEWER,
+    action=Action.READ,
+    answers=responses.Workers,
+    says="Workers, oldest first.",
 )
 async def list_workers(
-    caller: Viewer,
-    include_dead: Annotated[bool, Query(description="Also those that are gone.")] = False,
-    limit: Limit = PAGE_ITEMS_DEFAULT,
-    cursor: Cursor = None,
+    caller: Caller,
+    query: WorkersQuery,
 ) -> Response:
     """List workers."""
-    found = await caller.client.workers(include_dead=include_dead)
+    found = await caller.client.workers(include_dead=query.include_dead)
     return answer_list(
         found,
         wire.worker,
         key=lambda one: (one.started_at, one.id),
         read=_read_cursor,
         write=_write_cursor,
-        limit=limit,
-        cursor=cursor,
+        limit=query.limit,
+        cursor=query.cursor,
     )
 
 
@@ -74,19 +78,18 @@ def _read_cursor(cursor: str) -> tuple[Instant, UUID]:
 
 @router.post(
     "/{id}/drain",
-    **operation(
-        "drain_worker",
-        answers=responses.Drained,
-        status=202,
-        says="It finishes what it has, and claims nothing more.",
-        body=Nothing,
-        is_optional=True,
-        errors=(404,),
-    ),
+    id="drain_worker",
+    role=Role.OPERATOR,
+    action=Action.DRAIN,
+    answers=responses.Drained,
+    status=202,
+    says="It finishes what it has, and claims nothing more.",
+    body=Nothing,
+    is_body_optional=True,
+    errors=(404,),
 )
-async def drain_worker(request: Request, id: WorkerPath, caller: Operator) -> Response:
+async def drain_worker(id: WorkerPath, caller: Caller) -> Response:
     """Ask a worker to finish what it has, and to claim nothing more."""
-    await read_body(request, Nothing, optional=True)
     known = read_id(id)
     with caller.auditing("worker.drain", known):
         await caller.client.drain_worker(known)
@@ -95,35 +98,41 @@ async def drain_worker(request: Request, id: WorkerPath, caller: Operator) -> Re
 
 # `/queues`: lanes that workers take work from.
 
-queues_router = APIRouter(prefix="/queues", tags=["queues"])
+queues_router = Routes("/queues", tag="queues")
 
-QueuePath = Annotated[str, Path(alias="name", description="A queue's name.", max_length=200)]
+QueuePath = Annotated[str, Meta(description="A queue's name.", max_length=200)]
 
 
 @queues_router.get(
-    "", **operation("list_queues", answers=responses.Queues, says="Queues, by name.")
+    "",
+    id="list_queues",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.QUEUES,
+    answers=responses.Queues,
+    says="Queues, by name.",
 )
-async def list_queues(
-    caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
+async def list_queues(caller: Caller, query: Paged) -> Response:
     """List queues with their numbers."""
     found = await caller.client.queues()
-    return answer_list(found, wire.queue, key=lambda one: one.name, limit=limit, cursor=cursor)
+    return answer_list(
+        found, wire.queue, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
+    )
 
 
 @queues_router.post(
     "/{name}/pause",
-    **operation(
-        "pause_queue",
-        answers=responses.QueueState,
-        says="Nothing is given out from it.",
-        body=Nothing,
-        is_optional=True,
-    ),
+    id="pause_queue",
+    role=Role.OPERATOR,
+    action=Action.PAUSE,
+    reach=Reach.NAMES,
+    answers=responses.QueueState,
+    says="Nothing is given out from it.",
+    body=Nothing,
+    is_body_optional=True,
 )
-async def pause_queue(request: Request, name: QueuePath, caller: Operator) -> Response:
+async def pause_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out nothing from a queue until it is resumed. What runs goes on."""
-    await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.pause", name):
         await caller.client.pause_queue(name)
     return answer_json({"name": name, "is_paused": True})
@@ -131,17 +140,17 @@ async def pause_queue(request: Request, name: QueuePath, caller: Operator) -> Re
 
 @queues_router.post(
     "/{name}/resume",
-    **operation(
-        "resume_queue",
-        answers=responses.QueueState,
-        says="Work is given out from it.",
-        body=Nothing,
-        is_optional=True,
-    ),
+    id="resume_queue",
+    role=Role.OPERATOR,
+    action=Action.PAUSE,
+    reach=Reach.NAMES,
+    answers=responses.QueueState,
+    says="Work is given out from it.",
+    body=Nothing,
+    is_body_optional=True,
 )
-async def resume_queue(request: Request, name: QueuePath, caller: Operator) -> Response:
+async def resume_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out work from a queue again."""
-    await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.resume", name):
         await caller.client.resume_queue(name)
     return answer_json({"name": name, "is_paused": False})
@@ -149,17 +158,17 @@ async def resume_queue(request: Request, name: QueuePath, caller: Operator) -> R
 
 @queues_router.post(
     "/{name}/purge",
-    **operation(
-        "purge_queue",
-        answers=responses.Purged,
-        says="All that waited in it is cancelled.",
-        body=Nothing,
-        is_optional=True,
-    ),
+    id="purge_queue",
+    role=Role.OPERATOR,
+    action=Action.CANCEL,
+    reach=Reach.NAMES,
+    answers=responses.Purged,
+    says="All that waited in it is cancelled.",
+    body=Nothing,
+    is_body_optional=True,
 )
-async def purge_queue(request: Request, name: QueuePath, caller: Operator) -> Response:
+async def purge_queue(name: QueuePath, caller: Caller) -> Response:
     """Cancel all that waits in a queue. What runs goes on."""
-    await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.purge", name):
         cancelled = await caller.client.purge_queue(name)
     return answer_json({"name": name, "cancelled": cancelled})
@@ -167,9 +176,14 @@ async def purge_queue(request: Request, name: QueuePath, caller: Operator) -> Re
 
 @queues_router.get(
     "/{name}/scaling",
-    **operation("get_queue_scaling", answers=responses.Scaling, says="How much work it has."),
+    id="get_queue_scaling",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.QUEUES,
+    answers=responses.Scaling,
+    says="How much work it has.",
 )
-async def get_scaling(name: QueuePath, caller: Viewer) -> Response:
+async def get_scaling(name: QueuePath, caller: Caller) -> Response:
     """Say how much work a queue has, for those who start workers by it.
 
     `value` is what is due or runs. A queue that nobody has used is empty, not unknown: whoever
@@ -205,7 +219,7 @@ async def _scaling(caller: Caller, name: str) -> dict[str, Any]:
 TENANTS_MAX: Final = 1_000  # whose last look is remembered
 LOOK_SECONDS: Final = (1.0, 60.0)  # looks that are so far apart are compared
 
-status_router = APIRouter(tags=["stats"])
+status_router = Routes("", tag="stats")
 
 
 class RecentOverviews:
@@ -229,9 +243,14 @@ class RecentOverviews:
 
 
 @status_router.get(
-    "/stats", **operation("get_stats", answers=responses.Stats, says="What goes on.")
+    "/stats",
+    id="get_stats",
+    role=Role.VIEWER,
+    action=Action.READ,
+    answers=responses.Stats,
+    says="What goes on.",
 )
-async def get_stats(request: Request, caller: Viewer) -> Response:
+async def get_stats(request: Request, caller: Caller) -> Response:
     """Show queues, workers, rates and the last dead letters.
 
     Rates are those since this process was last asked; null when it was not.
@@ -243,9 +262,15 @@ async def get_stats(request: Request, caller: Viewer) -> Response:
 
 
 @status_router.get(
-    "/status", **operation("get_status", answers=responses.Status, says="The store's time.")
+    "/status",
+    id="get_status",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    answers=responses.Status,
+    says="The store's time.",
 )
-async def get_status(caller: Viewer) -> Response:
+async def get_status(caller: Caller) -> Response:
     """Say what time it is by the store's clock, and which process does the upkeep."""
     health = await caller.client.health()
     leaders = await caller.client.leaders()
@@ -301,14 +326,17 @@ class Readiness:
         return None
 
 
-def make_health_router(readiness: Readiness) -> APIRouter:
-    """The two routes."""
-    routes = APIRouter(tags=["health"])
+def health_routes(readiness: Readiness) -> Routes:
+    """The routes of the probes of one process."""
+    routes = Routes("", tag="health", base="")
 
     @routes.get(
         "/healthz",
-        operation_id="healthz",
-        responses={200: {"model": Health, "description": "It answers."}},
+        id="healthz",
+        role=None,
+        action=None,
+        answers=responses.Health,
+        says="It answers.",
     )
     async def healthz() -> Response:
         """Whether this process answers."""
@@ -316,11 +344,12 @@ def make_health_router(readiness: Readiness) -> APIRouter:
 
     @routes.get(
         "/readyz",
-        operation_id="readyz",
-        responses={
-            200: {"model": Health, "description": "It can work."},
-            503: {"model": Health, "description": "Its store cannot be read or written."},
-        },
+        id="readyz",
+        role=None,
+        action=None,
+        answers=responses.Health,
+        says="It can work.",
+        also={503: "Its store cannot be read or written."},
     )
     async def readyz() -> Response:
         """Check that the store can be read and written, too."""
