@@ -204,7 +204,8 @@ def _read_checked(
 ) -> Any:
     before = len(wrong)
     read = _read(info.type, value, path, wrong, is_text=is_text)
-    check = (info.extra or {}).get(_CHECK)
+    extra = cast("Mapping[str, Any]", info.extra or {})
+    check = extra.get(_CHECK)
     if check is not None and len(wrong) == before:
         try:
             check(read)
