@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -26,7 +26,7 @@ from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.core.worker import NewWorker, Report
-from daybell.store.migrate import known_migrations
+from daybell.store.migrate import Migration, known_migrations, parse
 from daybell.store.protocol import Store
 
 TENANT = "default"
@@ -127,7 +127,7 @@ def a_request(key: str = "k", **options: Any) -> NewRequest:
 
 
 def a_secret(name: str = "TOKEN", **options: Any) -> NewSecret:
-    options.setdefault("key_id", "v2.k1")
+    options.setdefault("key_id", "k1")
     options.setdefault("sealed", b"\x00sealed\xff")
     return NewSecret(name=name, **options)
 
@@ -317,6 +317,17 @@ async def states(store: Store, ids: Sequence[UUID], *, tenant: str = TENANT) -> 
 async def count(store: Store, *, tenant: str = TENANT) -> int:
     """How many executions there are, however they stand."""
     return sum((await store.count_executions(tenant, ExecutionFilter())).values())
+
+
+def brings(package: str, *sql: str) -> Callable[[str], list[Migration]]:
+    """Stand in for `known_migrations`: the steps of a store, and those of a later release."""
+    known = known_migrations(package)
+    first = known[-1].version + 1
+    later = [
+        parse(f"{number:04}_later.sql", f"-- breaking\n{text}")
+        for number, text in enumerate(sql, first)
+    ]
+    return lambda _: [*known, *later]
 
 
 def steps(product: str) -> tuple[str, ...]:

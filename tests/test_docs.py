@@ -104,13 +104,22 @@ def is_as_expected(output: str, expected: str) -> bool:
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    prose = FENCE.sub("", text)
-    targets = [link.partition("#")[0] for link in LINK.findall(prose) if "://" not in link]
-    return [
-        target
-        for target in targets
-        if target and not target.startswith("mailto:") and not (page.parent / target).exists()
-    ]
+    """Return the links to files that do not exist, and to headings that a page does not have."""
+    broken: list[str] = []
+    for link in LINK.findall(FENCE.sub("", text)):
+        path, _, anchor = link.partition("#")
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of all headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.M)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
 def loaded(group: Any) -> Any:
@@ -229,10 +238,16 @@ def test_an_example_must_say_what_it_prints():
 
 
 def test_a_broken_link_is_noticed(tmp_path):
-    (tmp_path / "there.md").touch()
-    text = (
-        "[a](there.md#part) [b](gone.md) [c](https://example.org/x) [d](#here)\n"
-        "```text\n[e](not-a-link.md)\n```\n"
+    (tmp_path / "there.md").write_text(
+        "# A part\n\n## `daybell` and more\n```sh\n# no heading\n```\n"
     )
+    page = tmp_path / "page.md"
+    text = (
+        "# Here\n"
+        "[a](there.md#a-part) [b](gone.md) [c](https://example.org/x) [d](#here)"
+        " [e](there.md#part) [f](there.md#daybell-and-more) [g](#there) [h](there.md#no-heading)\n"
+        "```text\n[i](not-a-link.md)\n```\n"
+    )
+    page.write_text(text)
 
-    assert broken_links(tmp_path / "page.md", text) == ["gone.md"]
+    assert broken_links(page, text) == ["gone.md", "there.md#part", "#there", "there.md#no-heading"]

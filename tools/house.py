@@ -186,10 +186,7 @@ class House:
     @cached_property
     def word_rates(self) -> dict[str, float]:
         """How often docstrings and comments use each word, per 1,000 words."""
-        text = " ".join(part for one in self.modules.values() for part in one.prose())
-        counts = Counter(re.findall(r"[a-z']+", text.lower()))
-        total = max(1, counts.total()) / 1000
-        return {name: sum(counts[w] for w in words) / total for name, (words, _) in WORDS.items()}
+        return rates(" ".join(part for one in self.modules.values() for part in one.prose()))
 
     def figures(self) -> dict[str, object]:
         deepest = max(self.depths, key=lambda key: self.depths[key])
@@ -202,6 +199,20 @@ class House:
             "imports in functions": len(set(self.imports_in_functions)),
             **{f"'{name}' per 1,000 words": round(r, 1) for name, r in self.word_rates.items()},
         }
+
+
+def rates(text: str) -> dict[str, float]:
+    """Count each of `WORDS` in a text, per 1,000 words."""
+    counts = Counter(re.findall(r"[a-z']+", text.lower()))
+    total = max(1, counts.total()) / 1000
+    return {name: sum(counts[w] for w in words) / total for name, (words, _) in WORDS.items()}
+
+
+def page_prose(page: str) -> str:
+    """Return the text of a page without its blocks of code and its addresses."""
+    return re.sub(
+        r"\]\([^)]*\)", "]", re.sub(r"^ *(`{3,}).*?^ *\1 *$", "", page, flags=re.M | re.S)
+    )
 
 
 def layer_of(name: str) -> str:

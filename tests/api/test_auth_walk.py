@@ -13,7 +13,7 @@ from tests.api.worlds import World, world
 NEEDED = {
     Role.VIEWER: {
         "list_jobs", "get_job", "list_job_versions", "get_job_version", "list_executions",
-        "list_job_executions",
+        "list_job_executions", "list_job_schedules",
         "count_executions", "get_execution", "get_execution_logs", "explain_execution",
         "list_dead_letters", "list_queues", "get_queue_scaling", "list_workers",
         "preview_schedule", "get_stats", "get_status", "stream", "list_job_warnings",

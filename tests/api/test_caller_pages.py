@@ -6,7 +6,9 @@ import pytest
 
 from daybell.api.caller import answer_page
 from daybell.core.access import Role
+from daybell.core.limits import NEXT_SCHEDULES_MAX
 from daybell.core.views import Page
+from daybell.core.when import at, every
 from tests.builders import a_worker
 
 
@@ -35,12 +37,21 @@ async def versions(client):
         await client.define("resize", queue="images", retries=n + 3)
 
 
+async def schedules(client):
+    await client.define("report", schedule="@daily")
+    items = [
+        {"job": "report", "when": "@hourly", "name": f"s{n}"} for n in range(NEXT_SCHEDULES_MAX)
+    ]
+    await client.schedule_many(items)
+
+
 LISTS = {
     "/queues": (queues, "name", 5),
     "/workers": (workers, "worker_id", 5),
     "/tenants": (tenants, "name", 5),
     "/keys": (keys, "key_id", 5),
     "/jobs/resize/versions": (versions, "version", 12),
+    "/jobs/report/schedules": (schedules, "schedule_id", NEXT_SCHEDULES_MAX + 1),
 }
 
 
@@ -63,6 +74,26 @@ async def test_pages_together_are_the_list(http, client, path):
     assert whole["next_cursor"] is None
     assert seen == whole["items"]
     assert len({one[name] for one in seen}) == len(seen) == count
+
+
+async def test_a_job_is_shown_with_its_next_schedules_and_says_that_there_are_more(http, client):
+    await schedules(client)
+    few = (await http.get("/jobs/report")).json()
+    await client.schedule("report", at("2099-01-01T00:00:00Z"), name="late")
+    await client.schedule("report", every("1s"), name="soon")
+
+    shown = (await http.get("/jobs/report")).json()
+    (listed,) = (await http.get("/jobs", params={"prefix": "report"})).json()["items"]
+
+    assert len(few["schedules"]) == NEXT_SCHEDULES_MAX + 1
+    assert not few["has_more_schedules"]
+    for job in (shown, listed):
+        names = [one["name"] for one in job["schedules"]]
+        assert job["has_more_schedules"]
+        assert names[:2] == ["", "soon"]
+        assert len(names) == NEXT_SCHEDULES_MAX + 1
+        assert "late" not in names
+        assert job["next_run_at"] == job["schedules"][1]["next_run_at"]
 
 
 async def test_a_page_goes_on_where_one_that_is_gone_was(http, client):

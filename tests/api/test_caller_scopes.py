@@ -203,6 +203,7 @@ async def test_such_a_key_does_its_work(scoped):
     for method, path, body, status in (
         ("GET", f"/jobs/{OURS}", None, 200),
         ("GET", f"/jobs/{scoped.jobs[OURS]}/versions", None, 200),
+        ("GET", f"/jobs/{OURS}/schedules", None, 200),
         ("GET", f"/executions/{id}", None, 200),
         ("GET", f"/executions/{id}/why", None, 200),
         ("GET", f"/executions/{id}/logs", None, 200),

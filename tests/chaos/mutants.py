@@ -315,9 +315,9 @@ MUTANTS: Final = (
         "marks are looked for in the snapshot of the statement",
         (
             (
-                "store/postgres/migrations/0013_repeated.sql",
-                "LANGUAGE plpgsql VOLATILE",
-                "LANGUAGE plpgsql STABLE",
+                "store/postgres/migrations/0001_initial.sql",
+                "inserted bigint) RETURNS boolean\n  LANGUAGE plpgsql VOLATILE",
+                "inserted bigint) RETURNS boolean\n  LANGUAGE plpgsql STABLE",
             ),
         ),
         OF_REPEATS,
@@ -359,7 +359,7 @@ MUTANTS: Final = (
         "the search for marks ends while a repeat is under way",
         (
             (
-                "store/postgres/migrations/0013_repeated.sql",
+                "store/postgres/migrations/0001_initial.sql",
                 "LOCK TABLE daybell.repeated IN SHARE ROW EXCLUSIVE MODE NOWAIT;",
                 "",
             ),

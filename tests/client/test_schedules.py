@@ -134,7 +134,7 @@ async def test_a_time_of_the_job_is_read_by_the_clock_of_each_schedule(client):
         start_at="2040-01-01T00:00:00",
     )
 
-    assert json.loads((await only_schedule(client)).rule)["start_at"] == "2039-12-31T23:00:00+00:00"
+    assert json.loads((await only_schedule(client)).rule)["start_at"] == "2039-12-31T23:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ class Counted:
 
     def __init__(self, store):
         self._store = store
-        self.read = self.puts = 0
+        self.read = self.puts = self.looks = 0
 
     def __getattr__(self, name):
         return getattr(self._store, name)
@@ -435,9 +435,46 @@ class Counted:
         self.read += len(found)
         return found
 
+    async def list_job_schedules(self, *args, **options):
+        page = await self._store.list_job_schedules(*args, **options)
+        self.read += len(page.items)
+        return page
+
+    async def list_ticks(self, *args, **options):
+        self.looks += 1
+        return await self._store.list_ticks(*args, **options)
+
     async def put_schedules(self, *args):
         self.puts += 1
         await self._store.put_schedules(*args)
+
+
+async def test_schedules_are_read_page_by_page(client):
+    await client.define("report", schedule=["@daily", "@weekly"])
+    items = [{"job": "report", "when": "@hourly", "name": f"n{n}"} for n in range(1_010)]
+    await client.schedule_many(items)
+
+    first = await client.schedules_page("report", limit=3)
+    second = await client.schedules_page("report", limit=1, cursor=first.next_cursor)
+    found = await client.schedules("report")
+
+    assert [one.name for one in (*first.items, *second.items)] == ["0", "1", "n0", "n1"]
+    assert [one.name for one in found] == ["0", "1", *sorted(one["name"] for one in items)]
+
+
+async def test_a_resume_reads_the_ticks_of_what_came_due_only(client, store, place):
+    await client.define("report")
+    items = [{"job": "report", "when": "@yearly", "name": f"n{n}"} for n in range(50)]
+    await client.schedule_many([*items, {"job": "report", "when": every("1m"), "name": "due"}])
+    await client.pause("report")
+    await place.clock.advance(3_600)
+    counted = Counted(store)
+
+    await Client(cast("Store", counted)).resume("report")
+
+    assert counted.looks == 1
+    (due,) = [one for one in await client.schedules("report") if one.name == "due"]
+    assert (due.missed, due.is_paused) == (60, False)
 
 
 async def test_a_schedule_costs_the_same_however_many_the_job_has(client, store):

@@ -82,23 +82,6 @@ def test_an_older_version_does_not_open_after_a_newer_one():
     assert sealer.open("acme", new) == "a value"
 
 
-# Sealed by release 0.1.0 with this key, for TOKEN of tenant acme: not bound to a version.
-UNBOUND_KEY = base64.b64encode(bytes(range(32))).decode()
-UNBOUND = bytes.fromhex(
-    "92de2260b7c97cd88dd9a60320cebff1205ff7acbe9fc67bc5418a044bf42a49a3adc8bf68363bcb"
-)
-
-
-def test_a_value_that_was_sealed_without_a_version_opens_under_its_old_key_id():
-    secret = SealedSecret(name="TOKEN", key_id="0d3bd7f54d83", version=7, sealed=UNBOUND)
-
-    assert Sealer(UNBOUND_KEY).open("acme", secret) == "an old value"
-    with pytest.raises(Unopenable):
-        Sealer(UNBOUND_KEY).open("acme", replace(secret, key_id=f"v2.{secret.key_id}"))
-    with pytest.raises(KeyMissing):
-        SEALER.open("acme", secret)
-
-
 def test_the_same_value_never_looks_the_same():
     sealed = {sealed_by(SEALER).sealed for _ in range(100)}
 

@@ -27,7 +27,7 @@ def a_run(mask: Callable[[str], str] = str) -> Attempt:
 
 
 def said(run: Attempt) -> list[tuple[str, str]]:
-    lines = lines_of(run.last_words() or "")
+    lines = lines_of(run.take_log() or "")
     return [(line.level, line.message) for line in lines]
 
 
@@ -86,7 +86,7 @@ async def test_no_half_of_a_secret_is_kept_of_a_text_that_is_cut():
             run = a_run(lambda text: re.sub("k{100,}", "…", text.replace(secret, "***")))
             way(run)
 
-            kept = f"{run.note}{run.last_words()}"
+            kept = f"{run.note}{run.take_log()}"
             assert "hunter" not in kept
 
 
@@ -229,7 +229,7 @@ async def test_a_log_that_cannot_be_kept_holds_up_no_end(caplog):
     await asyncio.sleep(3)
 
     assert await gone(store, id)
-    assert "cannot be kept" in caplog.text
+    assert "cannot be stored" in caplog.text
     await worker.stop()
 
 

@@ -188,7 +188,7 @@ async def test_what_the_store_cannot_keep_ends_as_a_failed_attempt(caplog):
     assert (dead.state, dead.reason, dead.failures) == (State.DEAD, "permanent", 1)
     assert "NUL" in error["message"] and error["type"] == "PayloadError"
     assert await states(bench.store, bench.ids[1:]) == [State.SUCCEEDED] * 2
-    assert bench.leases.known() == [] and "cannot be kept" in caplog.text
+    assert bench.leases.known() == [] and "cannot be stored" in caplog.text
     assert [event.claimed.id for event in bench.events] == [*bench.ids[1:], bad.id]
 
 

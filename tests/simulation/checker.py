@@ -50,6 +50,8 @@ class Checker:
         self.given: dict[tuple[UUID, int], tuple[UUID, UUID]] = {}  # each start: worker and lease
         self.started: set[tuple[UUID, int]] = set()
         self.company: set[tuple[UUID, int]] = set()  # suspects that ran beside another one
+        self._begun: set[tuple[UUID, int]] = set()  # suspects that are on record as begun
+        self._recorded_beside: set[tuple[UUID, int]] = set()  # and were so beside another one
         self.renewals: dict[UUID, float] = {}  # of workers: when the last good one was sent
         self.draining: set[Process] = set()
         self.clock_steps: list[tuple[float, float]] = []  # of the store's clock: when, how far
@@ -284,7 +286,8 @@ class Checker:
         """
         self.seen["spared"] += 1
         start = before.id, before.attempt
-        is_begun = start in self.started and start not in self.company
+        has_company = start in self.company or start in self._recorded_beside
+        is_begun = start in self.started and not has_company
         if before.crashes < SUSPECT_CRASHES or is_begun:
             self.fail(f"the loss of its worker was not counted: {before}")
 
@@ -309,6 +312,21 @@ class Checker:
         if stale != answer:
             self.fail(f"progress that is stale: {stale}; the store says {answer}")
         self.seen["stale progress"] += bool(stale)
+        self._note_begun(worker, old, {(one.id, one.attempt) for one in call.kwargs["reports"]})
+
+    def _note_begun(self, worker: UUID, old: Any, reported: set[tuple[UUID, int]]) -> None:
+        """Remember which suspects of a worker are on record as begun, side by side. A worker that
+        stops between the record and the start has them in company, too.
+        """
+        running = {
+            (row.id, row.attempt)
+            for row in old.values()
+            if row.worker == worker and row.crashes >= SUSPECT_CRASHES
+        }
+        self._begun |= reported & running
+        beside = self._begun & running
+        if len(beside) > 1:
+            self._recorded_beside |= beside
 
     def _check_write_log(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
         parts = self._place.logs()

@@ -13,7 +13,7 @@ from daybell.core.schedule import Schedule
 from tests.simulation.checker import Checker
 from tests.simulation.places import Seen
 from tests.simulation.rules import ADMITTING
-from tests.simulation.ticks import Ticks
+from tests.simulation.ticks import TURNING, Ticks
 
 if TYPE_CHECKING:
     from tests.simulation.world import Call
@@ -34,9 +34,18 @@ class Cursors(Ticks):
             return False
         if call.operation == "fire":
             self._check_cursors(call, old, answer)
+        elif call.operation == TURNING:
+            self._check_turned(call, changes)
         elif changes:
             self._fail(f"{call.operation} by {call.process} fires nothing, and yet: {changes}")
         return any(one.next_at is not None for _, one in changes)
+
+    def _check_turned(self, call: Call, changes: list[tuple[Schedule, Schedule]]) -> None:
+        """A schedule that is too far ahead of a clock that was set back goes back, to some time."""
+        for before, after in changes:
+            self._seen["schedule turned back"] += 1
+            if after.next_at is None or before.next_at is None or after.next_at >= before.next_at:
+                self._fail(f"{call.process} turned {before} back to {after.next_at}")
 
     def _check_cursors(self, call: Call, old: dict[UUID, Schedule], answer: Any) -> None:
         for firing, is_ours in zip(call.args[0], answer, strict=True):
@@ -48,7 +57,7 @@ class Cursors(Ticks):
             if stands and after.cursor != firing.next_at:
                 self._fail(f"{before} was fired by {firing}, and is {after}")
             if stands and before.since is not None:
-                self._seen["round fired" if firing.ticks[0].execution else "round passed"] += 1
+                self._seen["round passed" if firing.ticks[0].ruled_out else "round fired"] += 1
 
 
 class DependentChecker(Checker):

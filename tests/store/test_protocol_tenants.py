@@ -145,6 +145,7 @@ OPERATIONS = {
     "list_jobs": lambda s, t, k: s.list_jobs(t, JobFilter(prefix=k.job)),
     "find_job": lambda s, t, k: s.find_job(t, k.job_id),
     "list_versions": lambda s, t, k: s.list_versions(t, k.job),
+    "list_job_schedules": lambda s, t, k: s.list_job_schedules(t, k.job),
     "delete_job": lambda s, t, k: s.delete_job(t, k.job),
     "pause_queue": lambda s, t, k: s.pause_queue(t, k.queue, paused=True),
     "enqueue": lambda s, t, k: s.enqueue(t, [an_execution(k.job)]),

@@ -2,18 +2,11 @@
 from and however often they come back.
 """
 
-from contextlib import contextmanager
-
-import msgspec
 import pytest
 
-from daybell.core.execution import Cancellation, Priority
+from daybell.core.execution import Priority
 from daybell.core.ids import mint
-from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_loss
-from daybell.core.schedule import Overlap
-from daybell.store.postgres import names as postgres_names
-from daybell.store.sqlite import transaction as sqlite_names
 from tests.builders import (
     TENANT,
     a_firing,
@@ -26,7 +19,6 @@ from tests.builders import (
     defined,
     enqueued,
     retry,
-    success,
 )
 
 OTHERS = ("task", "sql", "sql:other", "sql:pg2", "sql:", "http")
@@ -155,83 +147,3 @@ async def test_what_is_urgent_in_a_lane_that_somebody_else_has_just_made_comes_f
     (id,) = await enqueued(there, job="call", priority=Priority.CRITICAL)
 
     assert (await claim(here, 1, worker=worker, kinds=kinds)).one.id == id
-
-
-@contextmanager
-def an_earlier_program(monkeypatch):
-    """One that knows of jobs only which kind they are."""
-
-    def reading(decode):
-        return lambda text: msgspec.structs.replace(decode(text), needs=None)
-
-    class Decoder:
-        decode = staticmethod(reading(sqlite_names._READ.decode))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(postgres_names, "_read", reading(postgres_names._read))
-        patch.setattr(sqlite_names, "_READ", Decoder)
-        yield
-
-
-async def test_what_an_earlier_program_puts_where_nobody_asks_for_it_is_moved(crowd, monkeypatch):
-    here, there = crowd[0], crowd[1]
-    kinds, queues = ["task", "sql:pg", "sql:lite"], ["default", "mail"]
-    await defined(here, kind="sql", settings=PG)
-    await defined(here, "single", kind="sql", settings=LITE, overlap=Overlap.QUEUE, queue="mail")
-    with an_earlier_program(monkeypatch):
-        loose = await enqueued(there, 2)
-        single = await enqueued(there, 2, job="single")
-    is_memory = here is there  # its executions are in no lanes
-    if not is_memory:
-        assert (await claim(here, kinds=kinds, queues=queues)).executions == []
-
-    assert await here.expire() == 0
-
-    hands = await claim(here, kinds=kinds, queues=queues)
-    found = {(one.id, one.kind) for one in hands.executions}
-    assert found == {(loose[0], "sql:pg"), (loose[1], "sql:pg"), (single[0], "sql:lite")}
-    await apply(here, hands, *(success(one) for one in hands.executions))
-    # It was moved with the others, while it waited for the one before it.
-    hands = await claim(here, kinds=kinds, queues=queues)
-    assert (hands.one.id, hands.one.kind) == (single[1], "sql:lite")
-
-
-async def test_one_that_was_moved_can_be_cancelled_and_comes_back_to_its_new_place(
-    crowd, clock, monkeypatch
-):
-    here, there = crowd[0], crowd[1]
-    await defined(here, kind="sql", settings=PG)
-    with an_earlier_program(monkeypatch):
-        first, second = await enqueued(there, 2, delay=5.0)
-    await here.expire()
-
-    assert await here.cancel(TENANT, [first]) == [Cancellation.CANCELLED]
-    await clock.advance(5)
-    hands = await claim(here, kinds=["sql:pg"])
-    await apply(here, hands, retry(hands.one, delay=1.0))
-    await clock.advance(2)
-
-    assert (await claim(here, kinds=["sql:pg"])).one.id == second
-
-
-async def test_a_definition_that_an_earlier_program_has_left_in_disorder_disturbs_nobody(
-    crowd, monkeypatch
-):
-    here, there = crowd[0], crowd[1]
-    await defined(here, kind="sql", settings=PG)
-    await defined(here, "other", kind="sql", settings=LITE)
-    with an_earlier_program(monkeypatch):
-        await enqueued(there)
-        (id,) = await enqueued(there, job="other")
-    whole = JobDefinition.from_json
-
-    def torn(text):
-        return (
-            msgspec.structs.replace(whole(text), settings="{}") if "resize" in text else whole(text)
-        )
-
-    monkeypatch.setattr(JobDefinition, "from_json", torn)
-    await here.expire()
-    monkeypatch.undo()
-
-    assert [one.id for one in (await claim(here, kinds=["sql:lite"])).executions] == [id]

@@ -4,7 +4,10 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.job import JobActivity
-from daybell.errors import UsageError
+from daybell.core.limits import NEXT_SCHEDULES_MAX, PAGE_BYTES_MAX
+from daybell.core.schedule import Schedule
+from daybell.core.views import Page
+from daybell.errors import JobNotFound, UsageError
 from tests.builders import (
     TENANT,
     a_job,
@@ -85,8 +88,76 @@ async def test_each_job_is_seen_with_its_own_schedules(store):
     looks = await store.job_activity(TENANT, ["a", "b", "c"])
 
     for name, one in looks.items():
-        assert list(one.schedules) == await store.list_schedules(TENANT, job=name)
+        assert set(one.schedules) == set(await store.list_schedules(TENANT, job=name))
     assert [len(one.schedules) for one in looks.values()] == [2, 1, 0]
+    assert not any(one.has_more_schedules for one in looks.values())
+
+
+async def test_of_schedules_made_at_run_time_the_next_ones_are_seen(store):
+    count = NEXT_SCHEDULES_MAX + 1
+    made = [a_schedule("a", name=f"s{n}", next_at=1e9 - n) for n in range(count)]
+    idle = a_schedule("a", name="idle", next_at=None)
+    own = [a_schedule("a", name=f"{n}", next_at=2e9, is_declared=True) for n in range(count)]
+    other = a_schedule("b", name="s", next_at=1e9 - count)
+    await put(store, *made, idle, *own, other)
+
+    looks = await store.job_activity(TENANT, ["a", "b"])
+    await store.delete_schedules(TENANT, [made[0].id, idle.id])
+    then = await store.job_activity(TENANT, ["a"])
+
+    names = [one.name for one in looks["a"].schedules if not one.is_declared]
+    assert names == [f"s{n}" for n in reversed(range(1, count))]
+    assert {one.id for one in looks["a"].schedules if one.is_declared} == {one.id for one in own}
+    assert looks["a"].has_more_schedules
+    assert not looks["b"].has_more_schedules
+    assert not then["a"].has_more_schedules
+    assert len(then["a"].schedules) == 2 * count - 1
+
+
+async def test_schedules_are_listed_by_name_page_by_page(store):
+    made = [a_schedule("a", name=name, next_at=n) for n, name in enumerate("dbacé")]
+    twins = [a_schedule("a", name="b") for _ in range(3)]
+    await put(store, *made, *twins, a_schedule("b", name="a"))
+    await store.define_jobs(TENANT, [a_job("c")])
+
+    pages: list[Page[Schedule]] = []
+    cursor = None
+    while not pages or cursor is not None:
+        pages.append(await store.list_job_schedules(TENANT, "a", limit=3, cursor=cursor))
+        cursor = pages[-1].next_cursor
+
+    found = [one for page in pages for one in page.items]
+    assert [len(page.items) for page in pages] == [3, 3, 2]
+    assert [one.name for one in found] == ["a", "b", "b", "b", "b", "c", "d", "é"]
+    assert found == sorted(
+        await store.list_schedules(TENANT, job="a"), key=lambda one: (one.name, one.id)
+    )
+    assert (await store.list_job_schedules(TENANT, "c")).items == ()
+
+
+async def test_a_page_of_schedules_ends_at_its_bytes(store):
+    large = '{"text": "%s"}' % ("x" * 200_000)
+    await put(store, *(a_schedule("a", name=f"s{n:02}", args=large) for n in range(60)))
+
+    first = await store.list_job_schedules(TENANT, "a")
+    rest = await store.list_job_schedules(TENANT, "a", cursor=first.next_cursor)
+
+    assert 30 <= len(first.items) <= PAGE_BYTES_MAX // len(large)
+    assert len(first.items) + len(rest.items) == 60
+    assert {one.args for one in (*first.items, *rest.items)} == {large}
+
+
+async def test_schedules_of_jobs_that_are_not_there_and_bad_cursors_are_refused(store):
+    await put(store, a_schedule("a"))
+    await store.delete_job(TENANT, "a")
+
+    for name in ("a", "nothing"):
+        with pytest.raises(JobNotFound):
+            await store.list_job_schedules(TENANT, name)
+    for options in ({"cursor": "s1"}, {"limit": 0}):
+        with pytest.raises(UsageError) as caught:
+            await store.list_job_schedules(TENANT, "a", **options)
+        assert caught.value.field in options
 
 
 async def test_a_deleted_job_is_seen_too(store):

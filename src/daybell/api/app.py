@@ -14,8 +14,7 @@ from daybell.api import openapi, stream
 from daybell.api.auth import PATTERN, authenticate
 from daybell.api.caller import Api, ApiOptions, Authenticate, answer_error, answer_unexpected
 from daybell.api.router import Route, Router
-from daybell.api.routes import admin, bulk, events, executions, jobs, workers
-from daybell.api.routes.executions import JobIds
+from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, workers
 from daybell.api.routes.workers import Readiness
 from daybell.client import Client
 from daybell.errors import DaybellError
@@ -37,6 +36,7 @@ ROUTES: Final = (
     workers.queues_router,
     workers.router,
     jobs.schedules_router,
+    schedules.router,
     workers.status_router,
     stream.router,
     jobs.templates_router,
@@ -138,6 +138,5 @@ def create_api(
         client=client,
         options=options or ApiOptions(),
         authenticate=authenticated_by,
-        job_ids=JobIds(),
     )
     return app

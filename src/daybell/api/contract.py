@@ -1,9 +1,15 @@
-"""Texts of the OpenAPI document: examples, errors and headers."""
+"""Texts of the OpenAPI document: examples, errors and headers; and the schemas of answers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
+
+import msgspec
+
+from daybell.client import wire
+from daybell.core.views import Page
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
 
@@ -11,13 +17,14 @@ _JOB_ID: Final = "019a8c1e-6c00-7a3b-8f21-5b1f0c9d4e11"
 _ID: Final = "019a8c20-1f40-7c55-9d02-3c7e8a1b2f66"
 _WORKER_ID: Final = "019a8c11-0a80-7b10-a4e3-90d1f2c3b4a5"
 _KEY_ID: Final = "019a8c30-7d00-7e11-8a5c-1d2e3f405162"
-_AT: Final = "2026-11-16T09:00:00+00:00"
-_LATER: Final = "2026-11-17T00:00:00+00:00"
+_AT: Final = "2026-11-16T09:00:00Z"
+_LATER: Final = "2026-11-17T00:00:00Z"
 
 Example = dict[str, Any]
 
 EXECUTION: Final[Example] = {
     "execution_id": _ID,
+    "job_id": _JOB_ID,
     "job": "daily-report",
     "version": 1,
     "tenant": "default",
@@ -49,13 +56,13 @@ EXECUTION: Final[Example] = {
     "outcome": "succeeded",
     "result": {"pages": 12},
     "error": None,
+    "checkpoint": None,
     "is_discarded": False,
     "truncated": False,
     "link": None,
 }
-LISTED: Final[Example] = {**EXECUTION, "job_id": _JOB_ID}
 DETAIL: Final[Example] = {
-    **LISTED,
+    **EXECUTION,
     "attempts": [
         {
             "attempt": 1,
@@ -88,8 +95,66 @@ DETAIL: Final[Example] = {
         }
     ],
 }
+RUN: Final[Example] = {
+    "nodes": [
+        {
+            "name": "extract",
+            "status": "succeeded",
+            "reason": None,
+            "execution_id": "019a8c20-1f40-7c55-9d02-3c7e8a1b2f67",
+            "kind": "task",
+            "task": "extract",
+            "job": None,
+            "rule": "all_success",
+            "ready_at": "2026-11-16T08:59:58Z",
+            "started_at": "2026-11-16T09:00:00Z",
+            "finished_at": "2026-11-16T09:00:04Z",
+            "items": None,
+            "run_at": None,
+            "waits": [],
+            "attempts": [
+                {
+                    "attempt": 1,
+                    "outcome": "failed",
+                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    "started_at": "2026-11-16T09:00:00Z",
+                    "ended_at": "2026-11-16T09:00:01Z",
+                },
+                {
+                    "attempt": 2,
+                    "outcome": "succeeded",
+                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    "started_at": "2026-11-16T09:00:03Z",
+                    "ended_at": "2026-11-16T09:00:04Z",
+                },
+            ],
+        },
+        {
+            "name": "transform",
+            "status": "running",
+            "reason": None,
+            "execution_id": None,
+            "kind": "command",
+            "task": None,
+            "job": None,
+            "rule": "all_success",
+            "ready_at": "2026-11-16T09:00:04Z",
+            "started_at": "2026-11-16T09:00:04Z",
+            "finished_at": None,
+            "items": {"total": 40, "ended": 12, "failed": 0},
+            "run_at": None,
+            "waits": [],
+            "attempts": [],
+        },
+    ],
+    "edges": [{"from": "extract", "to": "transform", "when": "result.rows > 0"}],
+    "progress": {"ended": 1, "total": 2},
+    "failed": [],
+    "fail_fast": False,
+    "max_running": 4,
+}
 EVENT: Final[Example] = {
-    "id": "A-1047",
+    "event_id": "A-1047",
     "source": "/shop",
     "type": "order.approved",
     "data": {"order_id": 42, "by": "ada"},
@@ -142,6 +207,8 @@ VERSION: Final[Example] = {
 }
 SCHEDULE: Final[Example] = {
     "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
+    "tenant": "default",
+    "job": "daily-report",
     "name": "",
     "rule": {"cron": "0 0 * * *"},
     "description": "At 00:00, UTC",
@@ -168,6 +235,7 @@ JOB: Final[Example] = {
     "started_at": None,
     "next_run_at": _LATER,
     "schedules": [SCHEDULE],
+    "has_more_schedules": False,
     "last_execution": None,
     "waits_for": [],
 }
@@ -192,6 +260,7 @@ WORKER: Final[Example] = {
     "version": "0.1.0",
     "queues": ["default"],
     "kinds": ["task"],
+    "tasks": {"daily-report": "5f70bf18a086"},
     "labels": {},
     "capacity": 8,
     "running": 4,
@@ -257,7 +326,6 @@ def _page(item: Example) -> Example:
     return {"items": [item], "next_cursor": None}
 
 
-# By the names of the models in `api/responses.py`.
 SECRET: Final[Example] = {
     "name": "API_TOKEN",
     "tenant": "default",
@@ -274,11 +342,10 @@ LISTED_VERSION: Final[Example] = {
 }
 EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
-    "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
-    "ChangedJob": {**JOB, "warnings": []},
     "JobPage": _page(JOB),
     "ListedVersion": LISTED_VERSION,
-    "JobVersions": _page(LISTED_VERSION),
+    "ListedVersionPage": _page(LISTED_VERSION),
+    "SchedulePage": _page(SCHEDULE),
     "AppliedJob": {
         "action": "changed",
         "before": {"name": "daily-report", "command": "python generate_report.py"},
@@ -290,13 +357,13 @@ EXAMPLES: Final[dict[str, Example]] = {
         "job": JOB,
         "warnings": [],
     },
-    "JobWarnings": {
+    "StrPage": {
         "items": ["secret API_TOKEN is not set, so it fails until `daybell secrets set` was run"],
         "next_cursor": None,
     },
     "Template": TEMPLATE,
     "TemplatePage": _page(TEMPLATE),
-    "DeletedTemplate": {"name": "backup", "status": "deleted"},
+    "DeletedName": {"name": "backup", "status": "deleted"},
     "Deleted": {
         "job_id": _JOB_ID,
         "name": "daily-report",
@@ -320,8 +387,9 @@ EXAMPLES: Final[dict[str, Example]] = {
         "created": 1,
         "items": [{"execution_id": _ID, "created": True}],
     },
-    "ExecutionPage": _page(LISTED),
+    "ExecutionPage": _page(EXECUTION),
     "ExecutionDetail": DETAIL,
+    "WorkflowRun": RUN,
     "Published": {
         "event_id": "A-1047",
         "created": True,
@@ -349,9 +417,8 @@ EXAMPLES: Final[dict[str, Example]] = {
         "next_at": None,
     },
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
-    "Retried": {"execution_id": _ID, "status": "queued", "created": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
-    "Queues": {"items": [QUEUE], "next_cursor": None},
+    "QueuePage": {"items": [QUEUE], "next_cursor": None},
     "QueueState": {"name": "mail", "is_paused": True},
     "Purged": {"name": "mail", "cancelled": 12},
     "Scaling": {
@@ -364,7 +431,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "is_paused": False,
         "at_least": [],
     },
-    "Workers": {"items": [WORKER], "next_cursor": None},
+    "WorkerPage": {"items": [WORKER], "next_cursor": None},
     "Drained": {"worker_id": _WORKER_ID, "state": "draining"},
     "Preview": {
         "description": "At 09:00 on Monday to Friday, Europe/Berlin",
@@ -381,17 +448,15 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "Status": {"now": _AT, "leaders": []},
     "Tenant": TENANT,
-    "Tenants": {"items": [TENANT], "next_cursor": None},
+    "TenantPage": {"items": [TENANT], "next_cursor": None},
     "Key": KEY,
-    "Keys": {"items": [KEY], "next_cursor": None},
+    "KeyPage": {"items": [KEY], "next_cursor": None},
     "NewKeyAnswer": {**KEY, "token": "dbk_…"},
     "Secret": SECRET,
     "SecretPage": _page(SECRET),
-    "DeletedSecret": {"name": "API_TOKEN", "status": "deleted"},
-    "Entries": _page(ENTRY),
+    "AuditEntryPage": _page(ENTRY),
     "AuditCheck": {
         "entries": 128,
-        "unchained": 0,
         "head": "128:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
         "broken": None,
         "next_cursor": None,
@@ -432,6 +497,50 @@ REPLAYED: Final = {
         "schema": {"type": "string"},
     }
 }
+
+REF: Final = "#/components/schemas/{name}"
+_PAGE: Final = re.compile(r"Page_(\w+?)_(?=\")")
+
+
+def schema_name(answers: Any) -> str:
+    """The name of the schema of an answer. That of a page of jobs is JobPage."""
+    parts = get_args(answers)
+    return _page_name(parts[0].__name__) if parts else answers.__name__
+
+
+def _page_name(item: str) -> str:
+    return f"{item[0].upper()}{item[1:]}Page"
+
+
+def answer_schemas(answer_types: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas of answers, by name, with those that they refer to."""
+    types = [wire.Problem, *answer_types.values()]
+    _, found = msgspec.json.schema_components(types, ref_template=REF)
+    text = _PAGE.sub(lambda page: _page_name(page[1]), msgspec.json.encode(found).decode())
+    schemas: dict[str, Any] = msgspec.json.decode(text)
+    for name, schema in schemas.items():
+        fields = schema.get("properties", {})
+        for field in fields.values():
+            field.pop("default", None)
+        if name.endswith("Page") and not hasattr(wire, name):
+            schema |= {"title": name, "description": "A page of a list."}
+        if fields:
+            schema["required"] = _required_fields(getattr(wire, name, Page))
+        if name in EXAMPLES and name not in answer_types:
+            schema["examples"] = [EXAMPLES[name]]
+    return schemas
+
+
+def _required_fields(answer: type[msgspec.Struct]) -> list[str]:
+    """The fields that are in each answer of a type."""
+    is_short = answer.__struct_config__.omit_defaults
+    return [
+        field.encode_name
+        for field in msgspec.structs.fields(answer)
+        if field.default is not msgspec.UNSET
+        and not (is_short and field.default is not msgspec.NODEFAULT)
+    ]
+
 
 # Jobs to begin with: one of each kind, as requests that the OpenAPI document shows.
 

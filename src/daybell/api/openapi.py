@@ -19,8 +19,15 @@ from starlette.responses import Response
 from daybell import version
 from daybell.api.bodies import MENTIONED
 from daybell.api.caller import MEDIA_TYPE, URN, Caller, answer_json
-from daybell.api.contract import ALWAYS, EXAMPLES, EXPLAINED, RETRY_AFTER, WITH_BODY
-from daybell.api.responses import Problem
+from daybell.api.contract import (
+    ALWAYS,
+    EXAMPLES,
+    EXPLAINED,
+    RETRY_AFTER,
+    WITH_BODY,
+    answer_schemas,
+    schema_name,
+)
 from daybell.api.router import HEADERS, Reach, Route, Routes, TenantQuery
 from daybell.core.access import Action, Role
 
@@ -206,27 +213,29 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 def _components(routes: Sequence[Route]) -> dict[str, Any]:
     """The schemas of bodies and answers, by name."""
-    models = [one for route in routes for one in (route.body, route.answers) if one is not None]
-    classes = {one: None for one in (Problem, *models) if _is_model(one)}
-    answers = {route.answers for route in routes} | {Problem}
-    _, found = models_json_schema(
-        [(one, "serialization" if one in answers else "validation") for one in classes],
+    given = [route.answers for route in routes if route.answers is not None]
+    answers = answer_schemas({schema_name(one): one for one in given})
+    bodies = {id(route.body): route.body for route in routes if route.body is not None}.values()
+    _, jobs = models_json_schema(
+        [(one, "validation") for one in bodies if _is_model(one)],
         ref_template=REFERENCE.format(name="{model}"),
     )
-    structs = [one for one in (*models, *MENTIONED) if one not in classes]
-    _, more = msgspec.json.schema_components(structs, ref_template=REFERENCE)
-    assert not more.keys() & found["$defs"].keys(), "two models have the same name"
-    return {**found["$defs"], **more}
+    structs = [one for one in (*bodies, *MENTIONED) if not _is_model(one)]
+    _, others = msgspec.json.schema_components(structs, ref_template=REFERENCE)
+    found = {**jobs["$defs"], **others}
+    both = answers.keys() & found.keys()
+    assert all("enum" in answers[name] for name in both), f"a body is named as an answer: {both}"
+    return {**found, **answers}
 
 
 def _is_model(one: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(one, type) and issubclass(one, BaseModel)
 
 
-def _schema_of(one: Any) -> dict[str, Any]:
-    if _is_model(one):
-        return {"$ref": REFERENCE.format(name=one.__name__)}
-    (schema,), _ = msgspec.json.schema_components([one], ref_template=REFERENCE)
+def _schema_of(body: Any) -> dict[str, Any]:
+    if _is_model(body):
+        return {"$ref": REFERENCE.format(name=body.__name__)}
+    (schema,), _ = msgspec.json.schema_components([body], ref_template=REFERENCE)
     return schema
 
 
@@ -291,9 +300,10 @@ def _request_body(route: Route) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if route.answers is not None:
-        schema = _schema_of(route.answers)
-        name = schema["$ref"].rpartition("/")[2]
-        content[JSON] = {"schema": schema, "example": EXAMPLES[name]}
+        name = schema_name(route.answers)
+        content[JSON] = {"schema": {"$ref": REFERENCE.format(name=name)}}
+        if name in EXAMPLES:
+            content[JSON]["example"] = EXAMPLES[name]
     content |= {kind: {"schema": {"type": "string"}} for kind in route.media_types}
     good: dict[str, Any] = {"content": content}
     if route.headers:
@@ -343,12 +353,13 @@ def _add_links(made: dict[str, Any]) -> None:
 def _links_of(given: Mapping[str, Any], own: str, made: Mapping[str, Any]) -> dict[str, Any]:
     schema = given.get("content", {}).get("application/json", {}).get("schema", {})
     name = schema.get("$ref", "").rpartition("/")[2]
-    fields = made["components"]["schemas"].get(name, {}).get("properties", {})
+    answer = made["components"]["schemas"].get(name, {})
+    fields, needed = answer.get("properties", {}), answer.get("required", ())
     return {
         id: {"operationId": id, "parameters": {parameter: f"$response.body#/{field}"}}
         for field, operations in LINKS.items()
         for id, parameter in operations
-        if id != own and fields.get(field, {}).get("format") == "uuid"
+        if id != own and field in needed and fields.get(field, {}).get("format") == "uuid"
     }
 
 

@@ -370,7 +370,7 @@ T = TypeVar("T")
 
 def answer_list(
     found: Iterable[T],
-    told: Callable[[T], dict[str, Any]],
+    told: Callable[[T], msgspec.Struct],
     *,
     key: Callable[[T], Any],
     limit: int,

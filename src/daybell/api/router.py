@@ -174,7 +174,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             sent.setdefault(name, []).append(value)
         if self.role is None:
             return None  # probes come with parameters of all kinds
-        known = sorted((*(self.query.__struct_encode_fields__ if self.query is not None else ()), TENANT))
+        known = sorted(
+            (*(self.query.__struct_encode_fields__ if self.query is not None else ()), TENANT)
+        )
         for name in sent:
             if name not in known and not (self.parameters and name.startswith(ARGS_PREFIX)):
                 hint = self._hint(name, known)

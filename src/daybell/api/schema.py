@@ -23,7 +23,6 @@ from daybell.api.requests import (
     Args,
     Body,
     Duration,
-    Id,
     Name,
     PriorityWord,
     QueueName,
@@ -636,50 +635,3 @@ class JobChange(JobFields, Body):
                         " or say what it runs instead",
                         field=name,
                     )
-
-
-class Published(BaseModel):
-    """The answer to an event."""
-
-    event_id: str
-    created: bool = Field(description="False: it was on record already, and nothing was done.")
-    resumed: int = Field(description="How many executions waited for it.")
-    execution_id: Id | None = Field(description="Who it is for, if for one alone.")
-    node: str | None = Field(
-        description="The node of a workflow's run that it was passed on to, if sent to the run."
-    )
-
-
-class KeptEvent(BaseModel):
-    """An event on record."""
-
-    id: str
-    source: str
-    type: str
-    data: Any
-    time: str | None
-    received_at: str
-    execution_id: Id | None = Field(description="Only for this one: a signal.")
-
-
-class EventPage(BaseModel):
-    """A page of events, those that came last first."""
-
-    items: list[KeptEvent]
-    next_cursor: str | None
-
-
-class Step(BaseModel):
-    """What a durable function has done at one place in the order of its calls."""
-
-    n: int
-    name: str
-    kind: Literal["step", "sleep", "wait", "now"]
-    status: Literal["done", "failed", "sleeping", "waiting", "timed_out"]
-    failures: int
-    started_at: str
-    finished_at: str | None
-    wake_at: str | None = Field(description="When a sleep, or the time for an event, is over.")
-    result: Any
-    is_result_left_out: bool
-    error: Any

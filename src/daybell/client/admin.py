@@ -267,19 +267,16 @@ async def verify_audit(
     """
     checks.check_limit(limit)
     at = ChainPosition() if cursor is None else ChainPosition.parse(cursor)
-    first, entries, unchained, broken, is_last = at, 0, 0, None, False
+    entries, broken, is_last = 0, None, False
     while entries < limit and broken is None and not is_last:
         most = min(STRETCH_MAX, limit - entries)
         stretch = await client.store.read_audit_chain(client.tenant, after=at.number, limit=most)
         is_last = len(stretch.links) < most
-        if at is first:
-            unchained = stretch.unchained
         start = max(at.number, stretch.head.removed)
         at, broken = follow_chain(at, stretch, is_last=is_last)
         entries += max(at.number - start, 0)
     return AuditCheck(
         entries=entries,
-        unchained=unchained,
         head=str(at),
         broken=broken,
         next_cursor=None if broken or is_last else str(at),

@@ -72,8 +72,8 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
     if definition.kind == "workflow":
         graph = Graph.from_settings(definition.settings)
         found += _about_nodes(graph)
-        schedules = await store.list_schedules(tenant, job=definition.name)
-        found += find_mismatched_schedules(definition, schedules)
+        page = await store.list_job_schedules(tenant, definition.name, limit=PAGE_ITEMS_MAX)
+        found += find_mismatched_schedules(definition, page.items)
     return [
         *found,
         *await _unset_secrets(store, tenant, definition),

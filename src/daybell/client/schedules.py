@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from math import inf, nextafter
 from typing import Any, Final, Literal, NamedTuple, Unpack, cast
 from uuid import UUID
@@ -73,10 +74,11 @@ from daybell.core.schedule import (
     Occurrence,
     OverlapBy,
     Schedule,
+    TickRecord,
     backfill_gate,
 )
 from daybell.core.units import Instant, to_iso
-from daybell.core.views import ITEM_BYTES, Page, bytes_of, execution_bytes
+from daybell.core.views import ITEM_BYTES, Page, bytes_of, execution_bytes, read_pages
 from daybell.core.when import After, Manual
 from daybell.core.when import Schedule as Rule
 from daybell.core.when.cursor import (
@@ -284,10 +286,18 @@ async def unschedule(client: ClientContext, job: str, name: str) -> None:
 
 async def schedules(client: ClientContext, job: str | None = None) -> list[Schedule]:
     """The schedules of a job, or of all, by job and name."""
-    found = await client.store.list_schedules(client.tenant, job=job)
-    if job is not None and not found:
-        await client.store.get_job(client.tenant, job)  # raises for one that is not there
+    if job is None:
+        return sorted(await client.store.list_schedules(client.tenant), key=by_name)
+    read = partial(schedules_page, client, job, limit=PAGE_ITEMS_MAX)
+    found = [one async for page in read_pages(lambda at: read(cursor=at)) for one in page]
     return sorted(found, key=by_name)
+
+
+async def schedules_page(
+    client: ClientContext, job: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+) -> Page[Schedule]:
+    """A page of the schedules of a job, by name."""
+    return await client.store.list_job_schedules(client.tenant, job, limit=limit, cursor=cursor)
 
 
 async def pause(client: ClientContext, job: str, note: str = "") -> None:
@@ -315,11 +325,13 @@ async def resume(client: ClientContext, job: str) -> None:
     now = (await client.store.health()).now
     firings: list[Firing] = []
     for one in found:
-        # A new definition may have set it back to what is on record. Ticks of later times were
-        # fired while the clock was ahead.
-        records = await client.store.list_ticks(
-            client.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
-        )
+        records: list[TickRecord] = []
+        if one.next_at is not None and one.next_at <= now:  # else nothing is looked for in them
+            # A new definition may have set it back to what is on record. Ticks of later times were
+            # fired while the clock was ahead.
+            records = await client.store.list_ticks(
+                client.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
+            )
         firing = resume_schedule(one, now, records) if one.is_paused else None
         firings += [] if firing is None else [firing]
     await client.store.resume_job(client.tenant, job, firings)
@@ -371,8 +383,11 @@ async def _complete_standing(client: ClientContext, of: JobStatus) -> JobStatus:
         with suppress(ExecutionNotFound):  # it was removed since
             last = (await client.store.get_execution(client.tenant, last.id)).execution
     schedules = of.schedules
-    if any(one.truncated for one in schedules):
-        schedules = tuple(await client.store.list_schedules(client.tenant, job=of.job.name))
+    cut = [one.id for one in schedules if one.truncated]
+    if cut:
+        whole = await client.store.list_schedules(client.tenant, job=of.job.name, ids=cut)
+        by_id = {one.id: one for one in whole}
+        schedules = tuple(by_id.get(one.id, one) for one in schedules)
     return replace(of, last_execution=last, schedules=schedules)
 
 
@@ -425,11 +440,7 @@ async def standings_page(
 
 async def job_ids(client: ClientContext, names: Iterable[str]) -> dict[str, UUID]:
     """The ids of the jobs of these names, deleted ones too."""
-    wanted, found = sorted(set(names)), dict[str, UUID]()
-    for start in range(0, len(wanted), PAGE_ITEMS_MAX):
-        some = wanted[start : start + PAGE_ITEMS_MAX]
-        found |= await client.store.job_ids(client.tenant, some)
-    return found
+    return await client.known_job_ids.find(client.store, client.tenant, names)
 
 
 async def abandoned(client: ClientContext, author: str, names: Iterable[str]) -> list[str]:
@@ -477,12 +488,14 @@ async def find_schedule(client: ClientContext, job: str, name: str) -> Schedule:
     added = await client.store.list_schedules(client.tenant, job=job, ids=ids)
     if added:
         return added[0]
-    found = await schedules(client, job)
-    for one in found:
+    declared = (await client.store.job_activity(client.tenant, [job])).get(job, NOTHING).schedules
+    for one in declared:
         if one.name == name:
             return one
-    known = listed(shown(one.name) for one in found) or "none"
-    raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
+    page = await schedules_page(client, job)  # raises for a job that is not there
+    known = listed(shown(one.name) for one in sorted(page.items, key=by_name)) or "none"
+    more = " and more" if page.next_cursor is not None else ""
+    raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}{more}")
 
 
 def standing_bytes(of: JobStatus) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from daybell.core.access import BOUND, SealedSecret, bound_id
+from daybell.core.access import SealedSecret
 from daybell.core.limits import SECRET_BYTES_MAX, SECRET_CHARS_MIN
 from daybell.errors import UsageError
 
@@ -43,7 +43,7 @@ class Sealer:
     """Seals with the first of its keys and opens with any: `Sealer("new,old")`."""
 
     def __init__(self, text: str) -> None:
-        self._keys = {BOUND + _id_of(key): key for key in _read_keys(text)}
+        self._keys = {_id_of(key): key for key in _read_keys(text)}
         self._key_id = next(iter(self._keys))
         self._seen: dict[tuple[str, str], int] = {}  # the last version of each that was opened
 
@@ -65,12 +65,10 @@ class Sealer:
     def open(self, tenant: str, secret: SealedSecret) -> str:
         """Open a sealed value. Raises KeyMissing and Unopenable.
 
-        A value that was sealed before versions were bound opens as well. A version that is older
-        than one that was opened here before does not.
+        A version that is older than one that was opened here before does not open.
         """
         name, key_id, version = secret.name, secret.key_id, secret.version
-        is_bound = key_id.startswith(BOUND)
-        key = self._keys.get(bound_id(key_id))
+        key = self._keys.get(key_id)
         if key is None:
             raise KeyMissing(
                 f"secret {name} is sealed with key {key_id}, which is not among the keys here"
@@ -88,7 +86,7 @@ class Sealer:
         from cryptography.exceptions import InvalidTag
 
         nonce, rest = secret.sealed[:NONCE_BYTES], secret.sealed[NONCE_BYTES:]
-        belongs = _belonging(tenant, name, key_id, version if is_bound else None)
+        belongs = _belonging(tenant, name, key_id, version)
         try:
             opened = cipher.decrypt(nonce, rest, belongs)
         except (InvalidTag, ValueError):  # the latter: it is too short to be anything
@@ -160,10 +158,9 @@ def _id_of(key: bytes) -> str:
     return hashlib.sha256(b"daybell secrets key\0" + key).hexdigest()[:KEY_ID_CHARS]
 
 
-def _belonging(tenant: str, name: str, key_id: str, version: int | None) -> bytes:
+def _belonging(tenant: str, name: str, key_id: str, version: int) -> bytes:
     """What a sealed value is bound to; as JSON, so that no two of these have the same bytes."""
-    bound = () if version is None else (version,)
-    return msgspec.json.encode(("daybell secret", tenant, name, key_id, *bound))
+    return msgspec.json.encode(("daybell secret", tenant, name, key_id, version))
 
 
 def _cipher() -> Callable[[bytes], AESGCM]:

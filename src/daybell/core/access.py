@@ -1,6 +1,4 @@
-"""Access control: roles, API keys with scopes, tenants with quotas, stored secrets, idempotent
-requests, and the audit log.
-"""
+"""Access control: roles, API keys, tenants, stored secrets, idempotent requests, the audit log."""
 
 from __future__ import annotations
 
@@ -19,16 +17,16 @@ from daybell.errors import UsageError, shown
 
 
 class Role(StrEnum):
-    """What a key may do. Each of the first four may do all that those before it may."""
+    """The permissions of a key. Each of the first four includes those before it."""
 
-    VIEWER = "viewer"  # look
+    VIEWER = "viewer"  # read
     OPERATOR = "operator"  # trigger, retry, cancel, pause
     ADMIN = "admin"  # define jobs, make keys
-    SUPERADMIN = "superadmin"  # tenants, and any tenant's affairs
-    WORKER = "worker"  # leases, and nothing else
+    SUPERADMIN = "superadmin"  # manage tenants, and act in any of them
+    WORKER = "worker"  # leases only
 
     def may(self, needed: Role) -> bool:
-        """Whether one with this role may do what needs that one."""
+        """Return True if this role includes the permissions of another one."""
         if Role.WORKER in (self, needed):
             return self is needed
         return _RANKS[self] >= _RANKS[needed]
@@ -38,7 +36,7 @@ _RANKS: Final = {role: rank for rank, role in enumerate(Role)}
 
 
 class Action(StrEnum):
-    """A group of operations that a key can be limited to. Each takes one role at least."""
+    """A group of operations that a key can be limited to. Each requires a role."""
 
     READ = "read"
     TRIGGER = "trigger"
@@ -54,21 +52,21 @@ class Action(StrEnum):
 
 
 _ADMIN_ACTIONS: Final = frozenset({Action.DEFINE, Action.BACKFILL, Action.SECRETS})
-PATTERNS_MAX: Final = 50  # of jobs, and of queues, that a key is limited to
+PATTERNS_MAX: Final = 50  # for jobs, and for queues, of a scope
 WILDCARD: Final = "*"
 
 
 def role_for(action: Action) -> Role:
-    """The least role that an action takes."""
+    """Return the lowest role that may do an action."""
     if action is Action.READ:
         return Role.VIEWER
     return Role.ADMIN if action in _ADMIN_ACTIONS else Role.OPERATOR
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a key is limited to, within its role. An empty part does not limit.
+    """The limits of a key within its role. An empty part does not limit.
 
-    A pattern is a name, or the beginning of names with a * after it.
+    A pattern is a name, or a prefix of names followed by *.
     """
 
     jobs: tuple[str, ...] = ()
@@ -77,34 +75,34 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def limits_names(self) -> bool:
-        """Whether jobs or queues are limited."""
+        """True if it limits jobs or queues."""
         return bool(self.jobs or self.queues)
 
     def allows(self, action: Action) -> bool:
-        """Whether the scope includes an action."""
+        """Return True if the scope includes an action."""
         return not self.actions or action in self.actions
 
     def covers(self, job: str, queue: str | None = None) -> bool:
-        """Whether a job, or an execution of it in this queue, is in the scope. Without a queue
-        only the job's name counts.
+        """Return True if a job, or its execution in a queue, is in the scope. Without a queue, only
+        the name of the job counts.
         """
         return matches(job, self.jobs) and (queue is None or matches(queue, self.queues))
 
     def describe(self) -> str:
-        """Describe the limits for a person."""
+        """Describe the limits for users."""
         parts = {"jobs": self.jobs, "queues": self.queues, "actions": self.actions}
         return "; ".join(f"{name} {', '.join(limits)}" for name, limits in parts.items() if limits)
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a name fits one of these patterns; every name fits none at all."""
+    """Return True if a name matches one of the patterns, or there are none."""
     return not patterns or any(
         name.startswith(one[:-1]) if one.endswith(WILDCARD) else name == one for one in patterns
     )
 
 
 def check_scope(scope: Scope, role: Role) -> Scope:
-    """Return a scope that a key of this role can have."""
+    """Return a scope that is valid for a key of this role."""
     if role in (Role.SUPERADMIN, Role.WORKER):
         raise UsageError(
             f"a key with the role {role} cannot be limited to jobs, queues or actions; the roles"
@@ -137,46 +135,27 @@ def check_scope(scope: Scope, role: Role) -> Scope:
     return scope
 
 
-class _Limits(Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A scope as it is stored, with the role of its key."""
-
-    role: Role
+_SCOPE: Final = msgspec.json.Decoder(Scope)
 
 
-_LIMITS: Final = msgspec.json.Decoder(_Limits)
+def write_scope(scope: Scope | None) -> str | None:
+    """Return the stored form of a scope."""
+    return None if scope is None else msgspec.json.encode(scope).decode()
 
 
-def write_limits(role: Role, scope: Scope | None) -> tuple[str, str | None]:
-    """What is stored of a role and a scope. A program that does not know scopes takes the key for
-    a worker's, which opens nothing.
-    """
-    if scope is None:
-        return str(role), None
-    limits = _Limits(role=role, **msgspec.structs.asdict(scope))
-    return str(Role.WORKER), msgspec.json.encode(limits).decode()
-
-
-def read_limits(role: str, limits: str | None) -> tuple[Role, Scope | None]:
-    """The role and scope that `write_limits` stored. A scope that cannot be read, since a later
-    release wrote it, leaves a key that opens nothing.
-    """
-    if limits is None:
-        return Role(role), None
-    try:
-        found = _LIMITS.decode(limits)
-    except msgspec.MsgspecError:
-        return Role.WORKER, Scope(jobs=("",))
-    return found.role, Scope(jobs=found.jobs, queues=found.queues, actions=found.actions)
+def read_scope(text: str | None) -> Scope | None:
+    """Parse a stored scope. Invalid text raises, so that it never widens the access of a key."""
+    return None if text is None else _SCOPE.decode(text)
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key to be stored. Of the secret itself, only a digest ever gets here."""
+    """A key to store: a digest instead of the token."""
 
     id: UUID
-    name: str  # what people know it by
+    name: str  # for people
     role: Role
-    digest: bytes  # SHA-256 of the whole token, which has more bits than anybody can try
-    hint: str  # how the token begins, to tell keys apart
+    digest: bytes  # SHA-256 of the token, which is too long to guess
+    hint: str  # the start of the token, to recognize it
     expires_in: Seconds | None = None
     scope: Scope | None = None
     created_by: str = ""
@@ -193,25 +172,25 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Instant
     created_by: str = ""
     expires_at: Instant | None = None
-    used_at: Instant | None = None  # to the minute or so
+    used_at: Instant | None = None  # accurate to about a minute
     revoked_at: Instant | None = None
     scope: Scope | None = None
 
     def is_valid(self, now: Instant) -> bool:
-        """Whether it opens anything at this time of the store."""
+        """Return True if the key gives access at this time of the store."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-# Tenants: isolated spaces, and how much each may use.
+# Tenants: isolated spaces with quotas.
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a tenant may use; None: as much as it likes."""
+    """Limits of a tenant; None: no limit."""
 
-    jobs: int | None = None  # defined and not deleted
-    queued: int | None = None  # executions that have not ended, whatever they wait for
-    per_minute: int | None = None  # executions enqueued in a minute of the store's clock
-    running: int | None = None  # at the same time, on all workers together
+    jobs: int | None = None  # defined jobs, without deleted ones
+    queued: int | None = None  # unfinished executions
+    per_minute: int | None = None  # executions enqueued per minute of the store's clock
+    running: int | None = None  # concurrent executions on all workers
 
     @property
     def has_any(self) -> bool:
@@ -233,30 +212,21 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Quotas = NO_QUOTAS
 
 
-# Secrets: values that are kept sealed, and opened only where a job runs.
-
-# Begins the id of a key in seals that are bound to a version. Workers of earlier releases do not
-# know such an id, so they leave the secret to other workers. The migrations name it, too.
-BOUND: Final = "v2."
-
-
-def bound_id(key_id: str) -> str:
-    """Return the id under which no seal without a version can replace a row."""
-    return key_id if key_id.startswith(BOUND) else BOUND + key_id
+# Secrets: values that are stored sealed, and opened by the worker that runs a job.
 
 
 class NewSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret to be kept. What it is, nobody here can tell."""
+    """A secret to store, sealed."""
 
     name: str
-    key_id: str  # of the key that opens it
+    key_id: str  # the key that opens it
     sealed: bytes
-    version: int | None = None  # that the seal is bound to; None: the next one, whichever it is
+    version: int | None = None  # the version that the seal is bound to; None: any
     author: str = ""
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret as people see it: everything but its value."""
+    """A secret without its value."""
 
     name: str
     tenant: str
@@ -268,7 +238,7 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret as a worker fetches it."""
+    """A secret for a worker."""
 
     name: str
     key_id: str
@@ -276,14 +246,14 @@ class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bytes
 
 
-# Requests that may be sent twice: what is remembered of them.
+# Requests with an idempotency key, which may be repeated.
 
 
 class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request under a key that its sender made.
+    """A request with an idempotency key of the client.
 
-    `id` counts only if the key is new: whatever the request creates gets ids that follow from it,
-    so that doing the same again, after a crash between the change and the answer, creates nothing.
+    `id` is used if the key is new. Ids of created rows derive from it, so that a repeated request
+    creates nothing after a crash between the change and the answer.
     """
 
     key: str
@@ -292,32 +262,32 @@ class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of it."""
+    """A recorded request."""
 
     key: str
     digest: bytes
     id: UUID
-    is_new: bool  # nobody has sent it before
-    status: int | None = None  # of the answer; None: there is none yet
+    is_new: bool  # first use of the key
+    status: int | None = None  # of the answer; None: no answer yet
     answer: str | None = None  # its body
 
 
-# The audit log: who changed what, from where.
+# The audit log: changes with their authors.
 #
-# The entries of a tenant form a chain. Each has a number and a hash, which covers the entry and
-# the hash of the entry before it. The head of the chain keeps the number and the hash of the last
-# entry, and those of the last entry that retention has removed (the anchor).
+# The entries of a tenant form a chain. Each has a number and a hash over the entry and the hash of
+# the entry before it. The head of the chain stores the number and hash of the last entry, and those
+# of the last entry that retention removed (the anchor).
 
 
 class NewAuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry to be added. Entries are never changed."""
+    """An entry to add. Entries are never changed."""
 
     id: UUID
     actor: str  # such as "key deploy (dbk_Zk3v, 0193…)", its id last, or "cli ana@host"
     action: str  # a noun and a verb: "job.update", "key.revoke", "queue.pause"
-    target: str  # the name or id of what was changed
-    before: str | None = None  # JSON, where there was something
-    after: str | None = None  # JSON: what it became, or what was asked for
+    target: str  # the name or id of the changed object
+    before: str | None = None  # its state before, as JSON
+    after: str | None = None  # its new state, or the request, as JSON
     source: str = ""  # an address, or the host of a terminal
 
 
@@ -336,10 +306,10 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries to show; what is left out does not restrict."""
+    """Conditions on audit entries; all must hold."""
 
     actor: str | None = None
-    action: str | None = None  # all of it, or only its noun
+    action: str | None = None  # "job.update", or the noun alone
     target: str | None = None
     since: Instant | None = None
     until: Instant | None = None
@@ -349,7 +319,7 @@ ALL_ENTRIES: Final = AuditFilter()
 
 
 class ChainLink(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry with its place in the chain."""
+    """An entry with its position in the chain."""
 
     number: int  # from 1, without gaps
     hash: bytes
@@ -357,7 +327,7 @@ class ChainLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a chain, and its beginning as far as retention has removed entries."""
+    """The end of a chain, and its start after retention has removed entries."""
 
     number: int = 0
     hash: bytes = b""
@@ -366,17 +336,14 @@ class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive entries of a chain and its head, read in one snapshot."""
+    """Consecutive entries of a chain and its head, from one snapshot."""
 
     head: ChainHead
     links: tuple[ChainLink, ...]
-    # Only of the first stretch. Entries without a hash are older than the chain:
-    unchained: int = 0
-    stray: UUID | None = None  # the first of them that is not
 
 
 class ChainPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry up to which a chain was checked. People see `NUMBER:HASH`."""
+    """The last checked entry. The text form is `NUMBER:HASH`."""
 
     number: int = 0
     hash: bytes = b""
@@ -386,7 +353,7 @@ class ChainPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> ChainPosition:
-        """Read the text of a position. Raises UsageError."""
+        """Parse the text form. Raises UsageError."""
         found = re.fullmatch(r"([0-9]{1,18}):((?:[0-9a-f]{64})?)", text)
         if found is None:
             raise UsageError(
@@ -398,29 +365,28 @@ class ChainPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainBreak(msgspec.Struct, frozen=True, kw_only=True):
-    """The first place where a chain does not hold."""
+    """The first inconsistency of a chain."""
 
     number: int
-    id: UUID | None  # None: the entry is not there
+    id: UUID | None  # None: the entry is missing
     problem: str
 
 
 class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of checking a part of a chain."""
 
-    entries: int  # that were checked
-    unchained: int  # that are older than the chain and cannot be checked
-    head: str  # the position that was reached
+    entries: int  # number of checked entries
+    head: str  # the last checked position
     broken: ChainBreak | None = None
-    next_cursor: str | None = None  # None: the end of the chain is reached, or it is broken
+    next_cursor: str | None = None  # None at the end of the chain, or after a break
 
 
 def link_hash(previous: bytes, number: int, entry: AuditEntry) -> bytes:
     """Return the hash of an entry that follows one with the hash `previous`.
 
     It is the SHA-256 of the previous hash and a text: number, time in microseconds and id, the
-    lengths of the other fields in characters (-1: none), and then these fields without anything
-    between them. `daybell.record_audit` in PostgreSQL computes the same.
+    lengths of the other fields in characters (-1: none), and these fields without separators.
+    `daybell.record_audit` in PostgreSQL computes the same.
     """
     e = entry
     fields = (e.tenant, e.actor, e.action, e.target, e.before, e.after, e.source)
@@ -446,14 +412,12 @@ def extend_chain(
 def follow_chain(
     since: ChainPosition, stretch: ChainSegment, *, is_last: bool
 ) -> tuple[ChainPosition, ChainBreak | None]:
-    """Check the stretch that follows a position; return the position reached and the first break.
+    """Check the segment after a position; return the new position and the first break.
 
-    A stretch that is the last must lead to the head. Entries that retention has removed meanwhile
-    are skipped: the chain continues from the anchor.
+    The last segment must lead to the head. Entries that retention has removed are skipped: the
+    chain continues from the anchor.
     """
     head, at = stretch.head, since
-    if stretch.stray is not None:
-        return at, ChainBreak(number=0, id=stretch.stray, problem="was added without a hash")
     if head.removed > at.number:
         at = ChainPosition(number=head.removed, hash=head.anchor)
     for link in stretch.links:

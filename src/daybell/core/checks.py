@@ -1,4 +1,4 @@
-"""Checks of rows before they are written; every store refuses them with the same message."""
+"""Validation of rows before they are written, the same for every store."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from daybell.core.limits import (
     SECRET_BYTES_MAX,
     check_key,
     check_name,
+    size_fault,
+    text_fault,
 )
 from daybell.core.references import check_secret_name
 from daybell.core.schedule import Overlap
@@ -39,24 +41,26 @@ from daybell.errors import (
 )
 
 CAPACITY_MAX: Final = 1_000_000
-OCCURRENCES_MAX: Final = 10_000  # of a schedule, looked through at once
-# How long is kept what is only kept for a while.
+OCCURRENCES_MAX: Final = 10_000  # of a schedule, read at a time
+# Retention of short-lived records.
 MINUTE_KEPT_SECONDS: Final = 3600.0
 AUDIT_KEPT_SECONDS: Final = 365 * 86400.0
-KEY_KEPT_SECONDS: Final = 90 * 86400.0  # after it has opened nothing any more
-SEAL_BYTES_MAX: Final = 1024  # what sealing may add
-ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
+KEY_KEPT_SECONDS: Final = 90 * 86400.0  # after it expired or was revoked
+SEAL_BYTES_MAX: Final = 1024  # added by a seal
+NO_ID: Final = UUID(int=0)
+ID_CHARS: Final = len(NO_ID.hex)
+ATTEMPT_MAX: Final = 2**31 - 1  # the largest value of an `integer` column
 
 
 def check_limit(limit: int, *, most: int = PAGE_ITEMS_MAX) -> int:
-    """Return how many may be asked for at once."""
+    """Return a valid page size."""
     if not 1 <= limit <= most:
         raise UsageError(f"limit={limit} must be from 1 to {most:,}", field="limit")
     return limit
 
 
 def check_cursor(cursor: str | None) -> UUID | None:
-    """Return the id that a page of executions ended with."""
+    """Return the last id of the page before."""
     if cursor is None:
         return None
     try:
@@ -68,7 +72,7 @@ def check_cursor(cursor: str | None) -> UUID | None:
 
 
 def check_countable(where: ExecutionFilter) -> None:
-    """Refuse to count by content: that would read every execution in one statement."""
+    """Refuse to count by content, which would read every execution in one statement."""
     if where.content is not None:
         raise UsageError(
             "executions cannot be counted by their content in one request; list them, page by page"
@@ -76,7 +80,7 @@ def check_countable(where: ExecutionFilter) -> None:
 
 
 def check_version(cursor: str | None) -> int:
-    """Return the version that a page of versions ended with; without one, more than any."""
+    """Return the last version of the page before; without a cursor, a number above any version."""
     if cursor is None:
         return ATTEMPT_MAX
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
@@ -86,8 +90,22 @@ def check_version(cursor: str | None) -> int:
     return int(cursor)
 
 
+def check_schedule_cursor(cursor: str | None) -> tuple[str, UUID]:
+    """Return the last schedule of the page before, by name and id; see `schedule_cursor`."""
+    if cursor is None:
+        return "", NO_ID
+    id = check_cursor(cursor[:ID_CHARS])
+    assert id is not None
+    return check_name_cursor(cursor[ID_CHARS:]), id
+
+
+def schedule_cursor(name: str, id: UUID) -> str:
+    """Return the cursor of a page of schedules that ends with this one."""
+    return f"{id.hex}{name}"
+
+
 def check_definition(definition: JobDefinition) -> str:
-    """Return the text that a definition is kept as; refuse what cannot be kept or is senseless."""
+    """Return the stored text of a definition; raise if it is invalid."""
     check_name(definition.name, what="job")
     check_name(definition.queue, what="queue")
     if definition.user_id is not None:
@@ -106,7 +124,7 @@ def check_definition(definition: JobDefinition) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a question about more jobs than a page has, or with a name that none can have."""
+    """Check the number and characters of names to look up."""
     if len(names) > PAGE_ITEMS_MAX:
         raise UsageError(
             f"{len(names):,} names at once; the limit is {PAGE_ITEMS_MAX:,}", field="names"
@@ -117,14 +135,14 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def check_name_cursor(cursor: str | None) -> str:
-    """Return the name that a page of a list by name ended with; no name is empty."""
+    """Return the last name of the page before; empty without a cursor."""
     if cursor is not None and (fault := text_fault(cursor)):
         raise UsageError(f"cursor {shown(cursor)} {fault}", field="cursor")
     return cursor or ""
 
 
 def check_job_filter(where: JobFilter, cursor: str | None) -> None:
-    """Refuse a question about jobs that no database could be asked."""
+    """Check the texts of a filter for jobs."""
     asked = {
         "prefix": where.prefix,
         "text": where.text,
@@ -140,7 +158,7 @@ def check_job_filter(where: JobFilter, cursor: str | None) -> None:
 
 
 def check_batch(executions: Sequence[NewExecution]) -> None:
-    """Refuse a batch that is too long, or has a row that cannot be kept, naming its position."""
+    """Check a batch; errors name the position of the row."""
     if len(executions) > ENQUEUE_BATCH_MAX:
         raise UsageError(
             f"{len(executions):,} executions at once; the limit is {ENQUEUE_BATCH_MAX:,}."
@@ -154,7 +172,7 @@ def check_batch(executions: Sequence[NewExecution]) -> None:
 def check_loadable(
     execution: NewExecution, position: int, *, overlap: Overlap = Overlap.ALLOW
 ) -> None:
-    """Refuse a row of a load that needs more than the fast lane has."""
+    """Check a row of a load, which supports no gates and unique keys."""
     if execution.unique_key is not None or execution.gate is not None or execution.force:
         raise _at(position, "load takes no unique keys, no gates and no force; use enqueue")
     if overlap is not Overlap.ALLOW:
@@ -167,7 +185,7 @@ def check_loadable(
 
 
 def check_execution(execution: NewExecution, position: int) -> None:
-    """Refuse an execution that cannot be kept, naming its position in the batch."""
+    """Check a new execution; errors name its position."""
     args = execution.args
     if (not args.isascii() or "\0" in args) and (fault := text_fault(args)):
         raise _at(position, f"its args {fault}")
@@ -192,7 +210,7 @@ def check_execution(execution: NewExecution, position: int) -> None:
 
 
 def transition_fault(transition: Transition) -> str | None:
-    """Say why a move cannot be kept; None if it can."""
+    """Describe the reason why a transition cannot be stored; None if it can."""
     if transition.target is State.RUNNING:
         return "no move leads from running to running"
     for number in (transition.attempt, transition.failures, transition.crashes):
@@ -213,7 +231,7 @@ def transition_fault(transition: Transition) -> str | None:
 
 
 def check_report(report: Report, position: int) -> None:
-    """Refuse a report that cannot be kept, naming its position."""
+    """Check a report; errors name its position."""
     for text in (report.note, report.checkpoint):
         if text is None:
             continue
@@ -222,7 +240,7 @@ def check_report(report: Report, position: int) -> None:
 
 
 def check_capacity(gate: str, capacity: int) -> None:
-    """Refuse a gate that nothing could be counted at."""
+    """Check the capacity of a gate."""
     if not 0 <= capacity <= CAPACITY_MAX:
         raise UsageError(
             f"gate {shown(gate)}: capacity {capacity} must be from 0 (closed) to {CAPACITY_MAX:,}",
@@ -231,7 +249,7 @@ def check_capacity(gate: str, capacity: int) -> None:
 
 
 def check_new_key(key: NewKey) -> NewKey:
-    """Return a key that can be kept."""
+    """Return a valid key."""
     check_name(key.name, what="key")
     if key.expires_in is not None and not 0 < key.expires_in <= DURATION_SECONDS_MAX:
         raise UsageError(
@@ -247,7 +265,7 @@ def check_new_key(key: NewKey) -> NewKey:
 
 
 def check_secret(secret: NewSecret) -> NewSecret:
-    """Return a secret that can be kept."""
+    """Return a valid secret."""
     check_secret_name(secret.name)
     for what, text in (("key_id", secret.key_id), ("author", secret.author)):
         _check_line(what, text)
@@ -261,19 +279,19 @@ def check_secret(secret: NewSecret) -> NewSecret:
 
 
 def secret_names(names: Collection[str]) -> list[str]:
-    """Those of these that a secret may have."""
+    """List the names that are valid for secrets."""
     return sorted({name for name in names if name.isascii() and name.isidentifier()})
 
 
 def check_template(template: NewTemplate, author: str) -> str:
-    """Return a template that can be kept, as JSON."""
+    """Return a valid template as JSON."""
     check_name(template.name, what="template")
     _check_line("author", author)
     return template.to_json()
 
 
 def check_quotas(quotas: Mapping[str, int | None]) -> None:
-    """Refuse quotas that do not exist or cannot be counted."""
+    """Check the names and values of quotas."""
     for name, most in quotas.items():
         if name not in Quotas.__struct_fields__:
             known = ", ".join(Quotas.__struct_fields__)
@@ -286,12 +304,12 @@ def check_quotas(quotas: Mapping[str, int | None]) -> None:
 
 
 def duplicate_tenant(name: str) -> DuplicateKey:
-    """What a caller hears who creates a tenant that exists."""
+    """Return the error for a tenant that exists."""
     return DuplicateKey(f"there is a tenant named {shown(name)} already")
 
 
 def check_entry(entry: NewAuditEntry) -> NewAuditEntry:
-    """Return an entry of the audit log that can be kept."""
+    """Return a valid entry of the audit log."""
     for what in ("actor", "action", "target", "source"):
         _check_line(what, getattr(entry, what))
     for what, text in (("before", entry.before), ("after", entry.after)):
@@ -301,13 +319,13 @@ def check_entry(entry: NewAuditEntry) -> NewAuditEntry:
 
 
 def check_request(request: NewRequest) -> NewRequest:
-    """Return a request whose key can be kept and compared."""
+    """Return a request with a valid key."""
     check_request_key(request.key)
     return request
 
 
 def check_request_key(key: str) -> str:
-    """Return the key of a request that may come twice."""
+    """Return a valid idempotency key."""
     if not 1 <= len(key) <= REQUEST_KEY_CHARS_MAX or not (key.isascii() and key.isprintable()):
         raise InvalidName(
             f"idempotency key {shown(key)} must be 1 to {REQUEST_KEY_CHARS_MAX} printable ASCII"
@@ -326,7 +344,7 @@ def _check_line(what: str, text: str) -> None:
 
 
 def overlap_error(job: str, rule: Overlap, other: UUID | None) -> ExecutionInTheWay:
-    """What a person hears whose execution is not let in."""
+    """Return the error for an execution that the overlap rule refuses."""
     what = "one before it" if other is None else f"execution {other}"
     return ExecutionInTheWay(
         f"job {shown(job)} has not finished {what}, and its overlap rule is {rule}; wait for it,"
@@ -335,26 +353,8 @@ def overlap_error(job: str, rule: Overlap, other: UUID | None) -> ExecutionInThe
     )
 
 
-def size_fault(text: str, most: int) -> str | None:
-    """Say that a text has too many bytes; None if it has not."""
-    # A character is a byte at least and four at most, so most texts need no counting.
-    if len(text) * 4 <= most:
-        return None
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return f"has {size:,} bytes; the limit is {most:,}" if size > most else None
-
-
-def text_fault(text: str) -> str | None:
-    """Say why a text cannot be kept; None if it can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "contains half a surrogate pair, which is not a character"
-    return "contains a NUL character" if "\0" in text else None
-
-
 def no_transactions(product: str) -> UsageError:
-    """What a task hears that wants to write in a transaction where there is none to give."""
+    """Return the error for a transaction on a store without them."""
     return UsageError(
         f"ctx.transaction() needs a PostgreSQL store, and this one is {product}; write with a"
         " connection of your own, and so that writing twice does no harm"
@@ -369,13 +369,13 @@ def _named(position: int, check: Callable[[], object]) -> None:
 
 
 def _check_number(position: int, what: str, value: float | None, most: float) -> None:
-    # NaN compares as false with everything, and so is refused too.
+    # Comparisons with NaN are false, so it is refused, too.
     if value is not None and not 0 <= value <= most:
         raise _at(position, f"{what}={value} must be from 0 to {most:,}", field=what)
 
 
 def _limit_fault(what: str, limit: float | None) -> str | None:
-    """Say what is wrong with a length of time that something may take."""
+    """Describe the fault of a time limit; None if it is valid."""
     if limit is None or 0 < limit <= DURATION_SECONDS_MAX:
         return None
     if limit == 0:

@@ -26,29 +26,31 @@ from daybell.core.limits import (
     RECORD_BATCH_MAX,
     RESULT_BYTES_MAX,
     STEPS_MAX,
+    size_fault,
+    text_fault,
 )
 from daybell.core.units import Instant, Seconds, to_iso
 from daybell.errors import InvalidName, PayloadError, PayloadTooLarge, UsageError, shown
 
-ANY: Final = ""  # the key of a wait that asks for no values
-MANY: Final = "*"  # what an event with too many pairs is filed under
-_KEYS_MAX: Final = 100  # that one event is filed under
-_KEY_CHARS_MAX: Final = 100  # what is longer is replaced by its digest
+ANY: Final = ""  # the key of a wait without values
+MANY: Final = "*"  # the key of an event with too many pairs
+_KEYS_MAX: Final = 100  # of one event
+_KEY_CHARS_MAX: Final = 100  # a longer key is replaced by its digest
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event as it is sent."""
+    """An event to publish."""
 
     id: str
     source: str
-    name: str  # what CloudEvents calls its type
+    name: str  # the type of a CloudEvent
     data: str = "null"  # JSON
-    execution: UUID | None = None  # only for this one: a signal
-    time: Instant | None = None  # when it happened, as its sender says; nothing is decided by it
+    execution: UUID | None = None  # the only recipient: a signal
+    time: Instant | None = None  # as specified by the sender; no decision depends on it
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event on record."""
+    """A recorded event."""
 
     id: str
     source: str
@@ -60,60 +62,60 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """The answer to an event that was sent."""
+    """The answer to a published event."""
 
-    created: bool  # False: it is on record already, and nothing was done
+    created: bool  # False: it was recorded before, and nothing was done
     resumed: int = 0  # executions that waited for it
-    execution: UUID | None = None  # who it was for, if for one alone
-    node: str | None = None  # of the run that was named: the one that it was passed on to
+    execution: UUID | None = None  # its only recipient
+    node: str | None = None  # the node of the named run that received it
 
 
 class Facts:
-    """What an event's data says, for comparison with many matches."""
+    """The values of an event's data, for comparison with many matches."""
 
     def __init__(self, data: str) -> None:
         self._pairs = _pairs(payload.decode(data, what="data"))
 
     @property
     def keys(self) -> list[str]:
-        """The keys of all waits that may want this event are among these."""
+        """The keys of all waits that may match this event."""
         return [ANY, *sorted({_short(pair) for pair in self._pairs})]
 
     def filed(self, execution: UUID | None) -> list[str]:
-        """What the event is filed under, for waits that are still to come."""
+        """Return the keys under which later waits find the event."""
         if execution is not None:
             return [_own(execution)]
         keys = self.keys
         return keys if len(keys) <= _KEYS_MAX else [ANY, MANY]
 
     def meet(self, match: str) -> bool:
-        """Whether these facts are what a wait asks for."""
+        """Return True if the data has all values of a match."""
         return _pairs(payload.decode(match, what="match")) <= self._pairs
 
 
 def matches(match: str, data: str) -> bool:
-    """Whether an event's data has all that a match asks for, at its top level.
+    """Return True if the top level of an event's data has all values of a match.
 
-    Numbers are equal if their values are: 1 is 1.0, but neither true nor "1". Lists and objects in
-    the data fit nothing.
+    Numbers are compared by value: 1 equals 1.0, but neither true nor "1". Lists and objects in the
+    data match nothing.
     """
     return Facts(data).meet(match)
 
 
 def wait_key(match: str) -> str:
-    """What a wait is filed under: its first pair, or ANY if it has none."""
+    """Return the key of a wait: its first pair, or ANY."""
     pairs = _pairs(payload.decode(match, what="match"))
     return _short(min(pairs)) if pairs else ANY
 
 
 def places(match: str, execution: UUID) -> tuple[str, ...]:
-    """Under which keys a wait of this execution finds the events that came before it."""
+    """Return the keys under which a wait finds earlier events."""
     key = wait_key(match)
     return (key, _own(execution)) if key == ANY else (key, MANY, _own(execution))
 
 
 def result_of(event: Event) -> str:
-    """An event as the result of the wait that it ends."""
+    """Return an event as the result of a wait."""
     fields = {
         "id": event.id,
         "source": event.source,
@@ -126,7 +128,7 @@ def result_of(event: Event) -> str:
 
 
 def check_event(event: NewEvent) -> NewEvent:
-    """Return an event that can be kept."""
+    """Return a valid event."""
     for field, text, chars_max in (
         ("id", event.id, EVENT_ID_CHARS_MAX),
         ("source", event.source, EVENT_SOURCE_CHARS_MAX),
@@ -148,7 +150,7 @@ def check_event(event: NewEvent) -> NewEvent:
 
 
 def check_match(match: str) -> str:
-    """Return a match that can be kept: a flat JSON object of a few plain values."""
+    """Return a valid match: a flat JSON object of a few plain values."""
     if len(match) > MATCH_CHARS_MAX:
         raise PayloadTooLarge(
             f"match has {len(match):,} characters; the limit is {MATCH_CHARS_MAX:,}", field="match"
@@ -176,7 +178,7 @@ def check_match(match: str) -> str:
 
 
 def check_cursor(cursor: str | None) -> int | None:
-    """Return the number of the event that a page ended with."""
+    """Return the number of the last event of the page before."""
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
@@ -187,7 +189,7 @@ def check_cursor(cursor: str | None) -> int | None:
 
 
 def check_words(value: object, *, what: str, field: str, chars_max: int) -> str:
-    """Return a text that all stores can keep."""
+    """Return a non-empty text of limited length without characters that a store cannot hold."""
     if not isinstance(value, str):
         raise InvalidName(f"{what} must be text, not {type(value).__name__}", field=field)
     if not value:
@@ -197,20 +199,13 @@ def check_words(value: object, *, what: str, field: str, chars_max: int) -> str:
             f"{what} {shown(value)} has {len(value):,} characters; the limit is {chars_max}",
             field=field,
         )
-    if "\0" in value:
-        raise InvalidName(f"{what} {shown(value)} contains a NUL character", field=field)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidName(
-            f"{what} {shown(value)} contains half a surrogate pair, which is not a character",
-            field=field,
-        ) from None
+    if fault := text_fault(value):
+        raise InvalidName(f"{what} {shown(value)} {fault}", field=field)
     return value
 
 
 def _pairs(value: object) -> frozenset[str]:
-    """The canonical texts of an object's keys with plain values."""
+    """Return canonical texts of an object's plain values with their keys."""
     if not isinstance(value, dict):
         return frozenset()
     return frozenset(
@@ -221,7 +216,7 @@ def _pairs(value: object) -> frozenset[str]:
 
 
 def _canonical(value: str | float | None) -> str:
-    """One text for values that are the same, whichever way they were written."""
+    """Return the same text for equal values."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     return json.dumps(value)
@@ -237,43 +232,43 @@ def _short(pair: str) -> str:
     return hashlib.sha256(pair.encode()).hexdigest()
 
 
-# Steps: what a durable function has done so far, so that its next attempt need not do it again.
+# Steps: the record of a durable function, so that its next attempt repeats nothing.
 #
-# A step is named by its execution and its place `n` in the order of calls. `NewStep` is one as
-# its worker records it, `Step` as it is read back. Results and errors are JSON text.
+# A step is identified by its execution and its position `n` in the order of calls. A worker
+# records a `NewStep`; reading returns a `Step`. Results and errors are JSON text.
 
 FAILURES_MAX: Final = 2**31 - 1
 
 
 class StepKind(StrEnum):
-    """What a step is."""
+    """The kind of a step."""
 
-    STEP = "step"  # a function was called
+    STEP = "step"  # a function call
     SLEEP = "sleep"  # until `wake_at`
     WAIT = "wait"  # for an event, at most until `wake_at`
-    NOW = "now"  # a value that has to be the same again: the time, a random number
+    NOW = "now"  # a time that a replay repeats
 
 
-TIMED: Final = frozenset({StepKind.SLEEP, StepKind.WAIT})  # those that have a `wake_at`
+TIMED: Final = frozenset({StepKind.SLEEP, StepKind.WAIT})  # kinds with a `wake_at`
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A step as it is on record."""
+    """A recorded step."""
 
     n: int
     name: str
     kind: StepKind
-    result: str | None = None  # of a wait: the event; None if none came in time
+    result: str | None = None  # of a wait: the event, None after the timeout
     error: str | None = None
     failures: int = 0
-    wake_at: Instant | None = None  # when a sleep ends, or the time for an event is over
+    wake_at: Instant | None = None  # the end of a sleep, or of the wait for an event
     started_at: Instant
-    finished_at: Instant | None = None  # of a sleep: its `wake_at`, which may be still to come
-    is_done: bool = True  # False: it failed and is to be run again, or waits for its event
+    finished_at: Instant | None = None  # of a sleep: its `wake_at`, possibly in the future
+    is_done: bool = True  # False: a failed step to retry, or a wait
 
 
 class NewStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A step as a worker records it, under the fence of what it holds."""
+    """A step to record, with the fence of its attempt."""
 
     id: UUID  # the execution
     attempt: int
@@ -284,27 +279,27 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: str | None = None
     error: str | None = None
     failures: int = 0
-    is_done: bool = True  # of a wait, the store decides
-    ran: Seconds | None = None  # how long it took
-    delay: Seconds | None = None  # of a sleep: how long, by the store's clock
-    event: str | None = None  # of a wait: the event's name
-    match: str = "{}"  # of a wait: what the event's data must say, see `core.event.matches`
-    timeout: Seconds | None = None  # of a wait; None: for as long as it takes
+    is_done: bool = True  # ignored for a wait
+    ran: Seconds | None = None  # duration
+    delay: Seconds | None = None  # of a sleep, by the store's clock
+    event: str | None = None  # of a wait: the name of the event
+    match: str = "{}"  # of a wait: required values, see `core.event.matches`
+    timeout: Seconds | None = None  # of a wait; None: no limit
 
 
 class NodeWait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event that a node of a run waits for."""
+    """A wait of a node for an event."""
 
-    execution: UUID  # the node's
-    label: str  # its own, such as `ask` or `ask[3]`
-    node: str  # of the run that was looked at: that one, or the one that it is inside of
-    name: str  # the event's
-    match: str = "{}"  # what its data must say
+    execution: UUID  # of the node
+    label: str  # of the waiting node, such as `ask` or `ask[3]`
+    node: str  # of the requested run: this node, or the one that contains it
+    name: str  # of the event
+    match: str = "{}"  # required values
     until: Instant | None = None
 
 
 def record_step(new: NewStep, before: Step | None, *, now: Instant) -> Step:
-    """What is on record after this, if no event is there that ends it. What is done stays."""
+    """Return the record after a write, without regard to events. A finished step stays."""
     if before is not None and before.is_done:
         return before
     length = new.delay if new.kind is StepKind.SLEEP else new.timeout
@@ -333,12 +328,12 @@ def record_step(new: NewStep, before: Step | None, *, now: Instant) -> Step:
 
 
 def close_wait(wait: Step, result: str | None, *, now: Instant) -> Step:
-    """A wait whose event has come, or whose time is over."""
+    """End a wait with an event, or without one after its timeout."""
     return replace(wait, result=result, finished_at=now, is_done=True)
 
 
 def check_step(step: NewStep) -> NewStep:
-    """Return a step that can be kept. What a wait is for is checked, too."""
+    """Return a valid step."""
     if not 0 <= step.n <= STEPS_MAX:
         raise UsageError(
             f"step {step.n:,}: an execution may have at most {STEPS_MAX:,} steps; do more in each,"
@@ -355,7 +350,7 @@ def check_step(step: NewStep) -> NewStep:
         if text is not None:
             _check_text(text, field=field, what=f"the {field} of step {step.name!r}", most=most)
     for field, length in (("ran", step.ran), ("delay", step.delay), ("timeout", step.timeout)):
-        # NaN compares as false with everything, and so is refused too.
+        # Comparisons with NaN are false, so it is refused, too.
         if length is not None and not 0 <= length <= DURATION_SECONDS_MAX:
             raise UsageError(
                 f"{field}={length} must be from 0 to {DURATION_SECONDS_MAX:,} seconds", field=field
@@ -370,7 +365,7 @@ def check_step(step: NewStep) -> NewStep:
 
 
 def check_steps(steps: Sequence[NewStep]) -> None:
-    """Refuse steps that cannot be kept, and more of them than one transaction should write."""
+    """Check steps, and their number in one transaction."""
     if len(steps) > RECORD_BATCH_MAX:
         raise UsageError(
             f"{len(steps):,} steps at once; the limit is {RECORD_BATCH_MAX:,}", field="steps"
@@ -380,17 +375,9 @@ def check_steps(steps: Sequence[NewStep]) -> None:
 
 
 def _check_text(text: str, *, field: str, what: str, most: int) -> None:
-    if "\0" in text:
-        raise UsageError(f"{what} contains a NUL character", field=field)
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"{what} contains half a surrogate pair, which is not a character", field=field
-        ) from None
-    if size > most:
+    if fault := text_fault(text):
+        raise UsageError(f"{what} {fault}", field=field)
+    if fault := size_fault(text, most):
         raise PayloadTooLarge(
-            f"{what} has {size:,} bytes; the limit is {most:,}. Store it elsewhere and return its"
-            " address",
-            field=field,
+            f"{what} {fault}. Store it elsewhere and return its address", field=field
         )

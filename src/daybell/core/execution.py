@@ -1,6 +1,4 @@
-"""Executions: states, priority, attempts, log lines, failures, and the outcomes of cancellation,
-revival and loss.
-"""
+"""Executions: states, priority, attempts, log lines, failures; results of cancels and revivals."""
 
 from __future__ import annotations
 
@@ -24,11 +22,9 @@ from daybell.core.limits import (
 from daybell.core.units import Instant, Seconds
 from daybell.errors import InvalidPriority, PayloadError, shown
 
-# Which work goes first.
-
 
 class Priority(IntEnum):
-    """Lower goes first; the numbers are stored, so they never change their meaning."""
+    """The order of claims, lowest first. The numbers are stored and never change."""
 
     CRITICAL = 0
     HIGH = 1
@@ -37,12 +33,12 @@ class Priority(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name as users write it and see it: "high"."""
+        """The name: "high"."""
         return self.name.lower()
 
     @classmethod
     def parse(cls, value: object) -> Priority:
-        """Read a name in any case ("medium" means normal) or one of the numbers 0 to 3."""
+        """Parse a name in any case ("medium" means normal) or a number from 0 to 3."""
         if isinstance(value, str):
             name = value.strip().upper()
             found = cls.__members__.get("NORMAL" if name == "MEDIUM" else name)
@@ -57,78 +53,76 @@ class Priority(IntEnum):
 
 
 class State(StrEnum):
-    """What an execution is doing; CONTRACT words, seen by everybody."""
+    """The state of an execution."""
 
-    WAITING = "waiting"  # not ready: a slot, a dependency or an event is missing
-    SCHEDULED = "scheduled"  # its time is in the future: delayed, asleep, or put off
-    QUEUED = "queued"  # may be claimed now
-    RETRYING = "retrying"  # failed; the wait before the next try is not over
-    RUNNING = "running"  # in the hands of one worker, under its lease
+    WAITING = "waiting"  # for a slot, a dependency or an event
+    SCHEDULED = "scheduled"  # for a time: delayed, asleep, or retried later by its task
+    QUEUED = "queued"  # can be claimed
+    RETRYING = "retrying"  # failed, and waits for the next attempt
+    RUNNING = "running"  # claimed by one worker, under its lease
     SUCCEEDED = "succeeded"
-    DEAD = "dead"  # out of tries, or not to be retried; a person decides
+    DEAD = "dead"  # no attempts left, or not retried; a person decides
     CANCELLED = "cancelled"
-    SKIPPED = "skipped"  # a rule said no: overlap, a missed time, expiry, an upstream failure
+    SKIPPED = "skipped"  # by a rule: overlap, misfire, expiry, failed dependency
 
 
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED})
-# In lists, in place of arguments that are too large for them: arguments are an object otherwise.
+# Replaces large arguments in lists; arguments are an object otherwise.
 LEFT_OUT: Final = "null"
-# Not started and not finished: what the filter `status=pending` means.
+# Not started and not finished: the filter `status=pending`.
 PENDING: Final = frozenset({State.WAITING, State.SCHEDULED, State.QUEUED, State.RETRYING})
-# Where a way back keeps its reason: what it waits for, or why it has put itself off.
+# States with a reason for the wait.
 AWAY: Final = frozenset({State.WAITING, State.SCHEDULED})
 
 
 def reason_in(state: State, reason: str | None) -> str | None:
-    """The reason as people see it: why it was away is over when it is due. The row keeps it until
-    its next move, so that a claim need not write it.
+    """Return the reason for a wait; None after the wait. The row keeps the reason until its next
+    transition, so that a claim need not write it.
     """
     return None if state in (State.QUEUED, State.RUNNING) else reason
 
 
 class Outcome(StrEnum):
-    """How one attempt ended."""
+    """The end of one attempt."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     LOST = "lost"  # its worker's lease ended
     CANCELLED = "cancelled"
-    RELEASED = "released"  # given back, not charged: a drain, a sleep, a lost answer, an expiry
+    RELEASED = "released"  # returned without a charge: drain, sleep, lost answer, expiry
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An execution as it is asked for. The id is made by the caller, so that asking twice
-    creates one.
-    """
+    """An execution to enqueue. The caller makes the id, so that a repeated request creates one."""
 
     id: UUID
     job: str
     args: str = "{}"
-    queue: str | None = None  # None here and below: what the job says
+    queue: str | None = None  # None here and below: the option of the job
     priority: Priority | None = None
-    delay: Seconds | None = None  # counted by the store's clock; neither delay nor at: now
+    delay: Seconds | None = None  # by the store's clock; without delay and at: now
     at: Instant | None = None
-    expires_in: Seconds | None = None  # not started this long after its time: skipped
+    expires_in: Seconds | None = None  # skipped if not started this long after its time
     unique_key: str | None = None  # one unfinished execution of a job per key
     retries: int | None = None
     timeout: Seconds | None = None
     gate: str | None = None  # waits for a slot of this gate
-    scheduled_for: Instant | None = None  # the tick's nominal time
+    scheduled_for: Instant | None = None  # the nominal time of the tick
     schedule: UUID | None = None
-    own_gate: bool = False  # its schedule has an overlap gate of its own, beside the job's
+    own_gate: bool = False  # its schedule has its own overlap gate
     parent: UUID | None = None  # the execution whose task enqueued this one
-    force: bool = False  # whatever the job's overlap rule says
-    wait_for_dependencies: bool = False  # begins when the job's dependencies let it, if it has any
+    force: bool = False  # ignores the overlap rule
+    wait_for_dependencies: bool = False  # starts after the job's dependencies, if it has any
 
     @property
     def is_plain(self) -> bool:
-        """Whether it uses none of the rarer fields; stores take a shorter way for such rows."""
+        """True without the rarer fields; stores insert such rows faster."""
         return self.scheduled_for is None and self.schedule is None and self._has_no_wishes
 
     @property
     def is_plain_tick(self) -> bool:
-        """The same of what a schedule has fired."""
+        """True without the rarer fields other than those of a tick."""
         return self.queue is None and self.priority is None and self._has_no_wishes
 
     @property
@@ -147,73 +141,71 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The answer to an enqueue: the new execution, or the one that already holds the unique
-    key.
-    """
+    """The answer to an enqueue: the new execution, or the one that holds the unique key."""
 
     id: UUID
     created: bool = True
-    skipped: bool = False  # by its job's overlap rule; only a tick's execution is recorded so
-    at_gate: bool = False  # new, and its job's overlap rule was asked: it may have to wait
-    state: State | None = None  # as the answer of a server tells it
+    skipped: bool = False  # by the overlap rule; only executions of ticks are recorded as skipped
+    at_gate: bool = False  # new, with an overlap rule: it may have to wait
+    state: State | None = None  # in answers of a server
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """An execution in the hands of a worker. `(id, attempt)` names this one start; `lease` the
-    claim it came with.
+    """An execution claimed by a worker. `(id, attempt)` identifies this start; `lease` is that of
+    its claim.
     """
 
     id: UUID
-    # Starts at 1, rises whenever the execution goes back to be claimed again: the fencing token.
+    # The fencing token: starts at 1, and rises with every return to the queue.
     attempt: int
     lease: UUID
     tenant: str
     job: str
     version: int
-    kind: str  # what its lane says: the job's needs
+    kind: str  # the job's needs
     queue: str
     priority: Priority
     args: str
-    failures: int  # what the retry policy counts; a release or a deploy adds nothing
-    crashes: int  # attempts whose worker was lost
+    failures: int  # counted by the retry policy; releases add none
+    crashes: int  # attempts with a lost worker
     created_at: Instant
     run_at: Instant
     expires_at: Instant | None = None
     scheduled_for: Instant | None = None
     retries: int | None = None  # overrides the job's policy
     timeout: Seconds | None = None
-    checkpoint: str | None = None  # what an earlier attempt left behind
-    gate: str | None = None  # a slot to hand on when it ends
+    checkpoint: str | None = None  # of an earlier attempt
+    gate: str | None = None  # holds a slot of this gate
     cancel_requested: bool = False
-    schedule: UUID | None = None  # to be told when it ends
-    previous_success: Instant | None = None  # the last tick of that schedule that succeeded
-    node: str | None = None  # of the run that is its parent: the label
+    schedule: UUID | None = None  # of a fixed delay, or with failures to count
+    previous_success: Instant | None = None  # the last successful tick of that schedule
+    node: str | None = None  # the label in the run `parent`
     parent: UUID | None = None
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One ended try."""
+    """One ended attempt."""
 
     attempt: int
     outcome: Outcome
     worker: UUID | None
-    started_at: Instant | None  # None: it was claimed but never started
+    started_at: Instant | None  # None: claimed but not started
     ended_at: Instant
     error: str | None = None
 
 
 class AttemptSpan(msgspec.Struct, frozen=True, gc=False):
-    """An attempt as a chart shows it: ended or not, and without its error."""
+    """An attempt for charts, ended or not, without its error."""
 
     attempt: int
-    outcome: Outcome | None  # None here and as its end: it goes on
+    outcome: Outcome | None  # None while it runs
     worker: UUID | None
     started_at: Instant | None
     ended_at: Instant | None
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An execution as a person sees it."""
+    """An execution in answers."""
 
     id: UUID
     tenant: str
@@ -239,67 +231,66 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gate: str | None = None
     schedule: UUID | None = None
     parent: UUID | None = None
-    node: str | None = None  # which node of a workflow it is; the run is its parent
+    node: str | None = None  # the node of the workflow run `parent`
     outcome: Outcome | None = None  # of the last attempt, once finished
     result: str | None = None
-    error: str | None = None  # of the last attempt that failed
-    reason: str | None = None  # why it is dead, skipped or waiting, as one word
+    error: str | None = None  # of the last failed attempt
+    reason: str | None = None  # one word: why it is dead, skipped or waiting
     progress: float | None = None  # 0 to 100
-    note: str | None = None  # what the task said with its progress
+    note: str | None = None  # the task's message with its progress
     checkpoint: str | None = None
     cancel_requested_at: Instant | None = None
-    is_discarded: bool = False  # dead, and a person has decided to leave it so
-    # Of a list: large values are left out. Arguments are then "null", the others None.
+    is_discarded: bool = False  # a dead letter that a person discarded
+    # In lists, large values are left out: arguments are "null", others None.
     truncated: bool = False
 
 
 class ExecutionDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution with the attempts that have ended, oldest first; the final one included."""
+    """An execution with its ended attempts, oldest first."""
 
     execution: Execution
     attempts: tuple[AttemptRecord, ...]
 
 
-# What a task said while it ran: lines, and the text in which stores keep them.
+# Log lines.
 #
-# Lines gather while a task runs and are written in parts: one whenever the worker looks round,
-# and the last one together with the end, which costs next to nothing. Nearly every task is over
-# before the worker looks round.
+# Lines gather while a task runs and are written in parts: at the worker's reports, and the last
+# part with the end, at nearly no cost. Most tasks end before the first report.
 
-# What a mask is given of a line. It finds only what is there as a whole, so it sees more than is
-# kept; and of what it could not see to the end, so much is dropped that no half of a secret shows.
+# The length of a line that masks see. A mask recognizes only a complete secret, so it sees more
+# than is stored; the uncertain end of a cut line is dropped.
 MASKED_CHARS_MAX: Final = 2 * LOG_LINE_CHARS_MAX
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One line that a task said."""
+    """One log line."""
 
-    at: Instant  # by the clock of its worker: for people, nothing is decided by it
-    level: str  # as `logging` calls it, in small letters; "stdout" and "stderr" for what is printed
-    source: str  # the logger's name; empty for what is printed
+    at: Instant  # by the worker's clock; no decision depends on it
+    level: str  # of `logging`, in lower case; "stdout" and "stderr" for output
+    source: str  # the name of the logger; empty for output
     message: str
 
 
 _decoder: Final = msgspec.json.Decoder(Line)
 
 
-LAST: Final = 2**31 - 1  # the number of the part that came with the end
+LAST: Final = 2**31 - 1  # the number of the part that is stored with the end
 
 
 class NewLogPart(msgspec.Struct, frozen=True, gc=False):
-    """A part of a running execution's log, as its worker writes it."""
+    """A part of a running execution's log, to write."""
 
     id: UUID
     attempt: int
     lease: UUID
-    number: int  # of the part within the attempt, from 1; written twice, it is kept once
+    number: int  # within the attempt, from 1; a repeated part is stored once
     text: str
 
 
 class LogPart(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A part of an execution's log, as it is kept."""
+    """A stored part of an execution's log."""
 
     attempt: int
     number: int
@@ -313,9 +304,9 @@ class LogPart(msgspec.Struct, frozen=True, order=True, gc=False):
 def line_text(
     at: Instant, level: str, source: str, message: str, *, cut_from: int | None = None
 ) -> str:
-    """A `Line` as it is kept: JSON, so that whatever was said, it stays one line.
+    """Format a stored line: JSON, so that every message is one line.
 
-    `cut_from` is how long the message was, if it is not all there.
+    `cut_from` is the full length of a cut message.
     """
     if cut_from is None and len(message) > LOG_LINE_CHARS_MAX:
         cut_from = len(message)
@@ -323,46 +314,46 @@ def line_text(
         message = f"{message[:LOG_LINE_CHARS_MAX]}… ({cut_from:,} characters)"
     try:
         return _encode((at, level, source, message)).decode()
-    except UnicodeEncodeError:  # halves of surrogate pairs, which no text in a store can have
+    except UnicodeEncodeError:  # lone surrogates, which stores cannot hold
         sound = (text.encode("utf-8", "replace").decode() for text in (level, source, message))
         return _encode((at, *sound)).decode()
 
 
 def join_lines(lines: Iterable[str]) -> str:
-    """The text of a part."""
+    """Join the lines of a part."""
     return "\n".join(lines)
 
 
 def lines_of(text: str) -> Iterator[Line]:
-    """The lines of a part."""
+    """Parse the lines of a part."""
     return (_decoder.decode(line) for line in text.split("\n"))
 
 
-# What is kept of an exception: enough for a person to act on and for a retry rule to match.
+# Failures: a summary of an exception for people and retry rules.
 #
-# An exception is the least trustworthy object in a worker, so nothing here lets one do harm: not
-# by raising when it is shown, not by its size, not by characters that a store cannot hold.
+# Exceptions are untrusted objects: their methods may raise, their texts may be huge or contain
+# characters that a store cannot hold.
 
 Mask = Callable[[str], str]
 
-_FRAMES_MAX: Final = 100  # of one exception; a runaway recursion repeats itself anyway
+_FRAMES_MAX: Final = 100  # of one exception
 _PLAIN_FRAMES_MAX: Final = 30
 _PLAIN_CAUSES_MAX: Final = 5
 _CAUSE: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
-_FRAME_TEXTS_MAX: Final = 1_000  # that are kept
+_FRAME_TEXTS_MAX: Final = 1_000  # cached texts
 _frame_texts: Final[dict[tuple[int, int], tuple[CodeType, str]]] = {}
-# Exceptions of which the library shows more: suggestions, source, other exceptions.
+# Exceptions with more details: suggestions, source, other exceptions.
 _ELABORATE: Final = (SyntaxError, NameError, AttributeError, ImportError, BaseExceptionGroup)
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_DEMO: Final = f"{_PACKAGE}demo.py"  # a user's app that comes with the package
+_DEMO: Final = f"{_PACKAGE}demo.py"  # counts as a user's app
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an attempt failed. Its texts are cut and cleaned however it is made.
+    """The failure of an attempt, with cut and cleaned texts.
 
     `names` are the dotted names of the exception's class and its ancestors, nearest first. A
-    failure that was no exception (a timeout, an exit code) has its type as its only name.
+    failure without an exception (a timeout, an exit code) has its type as the only name.
     """
 
     type: str
@@ -380,7 +371,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_exception(cls, error: BaseException, *, mask: Mask = str) -> Failure:
-        """Describe `error`, whatever it does when it is asked. Source lines are read from disk."""
+        """Describe an exception, even if its methods raise. Source lines are read from disk."""
         account = Account.of(error)
         return cls(
             type=account.type,
@@ -395,7 +386,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str) -> Failure:
-        """Read what to_json wrote; fields that a later version added are ignored."""
+        """Parse the output of to_json; unknown fields are ignored."""
         try:
             return msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -403,7 +394,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_kept(cls, text: str) -> Failure:
-        """A kept error. One that another program wrote in its own way is taken as it is."""
+        """Parse a stored error; text of another program becomes the type."""
         try:
             return cls.from_json(text)
         except PayloadError:
@@ -411,13 +402,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Excerpt(msgspec.Struct, frozen=True, array_like=True):
-    """A text that may be cut for good only when masks have seen it: they find what is there as a
-    whole. Of one without end, both ends, each with as much to spare as is kept in all.
+    """A text to be masked before its final cut, as masks recognize only complete secrets. A long
+    text has two ends, each with enough to spare for the cut.
     """
 
     head: str
     tail: str = ""
-    length: int | None = None  # of the whole; None: head is all of it
+    length: int | None = None  # of the whole; None: head is complete
 
     @classmethod
     def of(cls, text: str, bytes_max: int) -> Excerpt:
@@ -428,16 +419,16 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
         return cls(head, tail, len(text))
 
     def kept(self, bytes_max: int, mask: Mask) -> str:
-        """The text in at most so many bytes of UTF-8, without what a mask takes out."""
+        """Return the masked text in at most so many bytes of UTF-8."""
         if self.length is None:
             return _clean(mask(self.head), bytes_max)
-        # Either may have half a secret at the cut, which the mask may have moved.
+        # Drop half a secret at each cut, which the mask may have moved.
         head, tail = mask(self.head)[:-bytes_max], mask(self.tail)[bytes_max:]
         return _without_middle(head, tail, self.length, bytes_max)
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception as one process tells another of it."""
+    """A description of an exception for another process."""
 
     type: str
     message: Excerpt
@@ -459,8 +450,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DescribedError(Exception):
-    """Stands for an exception of another process, where it was described already; or for what
-    went wrong without one. `retry_after` is how long not to try again, if somebody has said so.
+    """An exception of another process, or a failure without an exception. `retry_after` is the
+    requested time until the next attempt.
     """
 
     def __init__(self, account: Account, *, retry_after: Seconds | None = None) -> None:
@@ -472,7 +463,7 @@ class DescribedError(Exception):
     def as_text(
         cls, type: str, message: str, *, retry_after: Seconds | None = None
     ) -> DescribedError:
-        """What went wrong, in words: an exit code, an answer's status."""
+        """Describe a failure without an exception, such as an exit code or a status."""
         excerpt = Excerpt.of(message, ERROR_MESSAGE_BYTES_MAX)
         return cls(Account(type=type, message=excerpt, names=(type,)), retry_after=retry_after)
 
@@ -488,21 +479,23 @@ class DescribedError(Exception):
 
     @property
     def message(self) -> str:
-        """The exception's message; of a very long one, its beginning."""
+        """The exception's message, or its beginning."""
         return self.account.message.head
 
     def __str__(self) -> str:
-        """What shows in a traceback that this is the cause of. Nobody has masked it yet."""
+        """Return the text for a traceback in which this is the cause; it is not masked yet."""
         account = self.account
-        told = account.traceback if account.traceback.head else account.message
-        text = told.head if told.length is None else f"{told.head}\n…\n{told.tail}"
+        excerpt = account.traceback if account.traceback.head else account.message
+        text = excerpt.head
+        if excerpt.length is not None:
+            text = f"{text}\n…\n{excerpt.tail}"
         return text if account.traceback.head else f"{account.type}: {text}"
 
 
 def dotted_name(of: type) -> str:
-    """Return the name that retry rules use for a class: `builtins.ValueError`, `httpx.ReadError`.
+    """Return the name of a class for retry rules: `builtins.ValueError`, `httpx.ReadError`.
 
-    It is where the class says that it was defined, which may not be where it is imported from.
+    It names the module that defines the class, not the one that it is imported from.
     """
     module, name = getattr(of, "__module__", None), getattr(of, "__qualname__", None)
     return f"{module}.{name}" if isinstance(module, str) else str(name)
@@ -525,15 +518,15 @@ def _traceback(error: BaseException) -> str:
         if (text := _plain_traceback(error, own)) is not None:
             return text
         return "".join(traceback.format_exception(type(error), error, own, limit=-_FRAMES_MAX))
-    except BaseException as broken:  # as above
+    except BaseException as broken:
         return f"<formatting the traceback raised {type(broken).__name__}>"
 
 
 def _plain_traceback(
     error: BaseException, trace: TracebackType | None, causes: int = 0
 ) -> str | None:
-    """Format as the standard library does, at a fraction of its price: a job that fails does so at
-    the same lines again and again. None: there is more to show than lines and messages.
+    """Format as the standard library does, but with cached frames, because a failing job fails at
+    the same lines. None: the library would show more than lines and messages.
     """
     kind = type(error)
     name, module = kind.__qualname__, kind.__module__
@@ -542,7 +535,7 @@ def _plain_traceback(
     parts: list[str] = []
     while trace is not None:
         part = _frame_text(trace)
-        # The library shows what repeats itself only three times, and says how often.
+        # The library abbreviates frames that repeat more than three times.
         if len(parts) == _PLAIN_FRAMES_MAX or parts[-3:].count(part) == 3:
             return None
         parts.append(part)
@@ -551,7 +544,7 @@ def _plain_traceback(
         parts.insert(0, "Traceback (most recent call last):\n")
     try:
         message = str(error)
-    except BaseException:  # which the library has words for
+    except BaseException:  # the library reports it
         return None
     name = name if module in ("__main__", "builtins") else f"{module}.{name}"
     parts.append(f"{name}: {message}\n" if message else f"{name}\n")
@@ -561,16 +554,14 @@ def _plain_traceback(
         cause, link = error.__context__, _CONTEXT
     else:
         return "".join(parts)
-    if causes == _PLAIN_CAUSES_MAX:  # there may be no end of them
+    if causes == _PLAIN_CAUSES_MAX:
         return None
     before = _plain_traceback(cause, cause.__traceback__, causes + 1)
     return None if before is None else "".join([before, link, *parts])
 
 
 def _frame_text(trace: TracebackType) -> str:
-    """The lines that a traceback has of one frame, which are the same for the same place of the
-    same code.
-    """
+    """Format one frame of a traceback; cached by code and position."""
     code = trace.tb_frame.f_code
     key = id(code), trace.tb_lasti
     known = _frame_texts.get(key)
@@ -579,12 +570,12 @@ def _frame_text(trace: TracebackType) -> str:
     text = "".join(traceback.extract_tb(trace, limit=1).format())
     if len(_frame_texts) >= _FRAME_TEXTS_MAX:
         _frame_texts.clear()
-    _frame_texts[key] = code, text  # the code is kept, and so its id is not given to another
+    _frame_texts[key] = code, text  # keeps the code alive, so that its id stays unique
     return text
 
 
 def _own(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins with the user's code; all of it if none is in it."""
+    """Return the traceback from the user's code on; all of it without user code."""
     part = trace
     while part is not None:
         file = part.tb_frame.f_code.co_filename
@@ -595,9 +586,9 @@ def _own(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _clean(text: str, bytes_max: int) -> str:
-    """Return `text` in at most `bytes_max` bytes of UTF-8, escaped where it is not storable.
+    """Return `text` in at most `bytes_max` bytes of UTF-8, with unstorable characters escaped.
 
-    Too long a text loses its middle: it begins with what happened and ends with where.
+    A longer text loses its middle.
     """
     if len(text) <= bytes_max:
         kept = _storable(text)
@@ -607,8 +598,8 @@ def _clean(text: str, bytes_max: int) -> str:
 
 
 def _without_middle(head: str, tail: str, length: int, bytes_max: int) -> str:
-    """The beginning of `head` and the end of `tail`, of a text that was so long."""
-    # A character is one byte at least, so bytes_max of them at either end are enough to cut from.
+    """Join the start of `head` and the end of `tail`, of a text of this length."""
+    # A character has at least one byte, so bytes_max characters at either end are enough.
     mark = f"\n… cut: {length:,} characters in all …\n".encode()
     half = max(0, (bytes_max - len(mark)) // 2)
     start, end = _storable(head[:bytes_max])[:half], _storable(tail[-bytes_max:])[-half:]
@@ -620,15 +611,15 @@ def _storable(text: str) -> bytes:
     return text.replace("\0", "\\x00").encode(errors="backslashreplace")
 
 
-# Small answers of store operations.
+# Answers of store operations.
 
 
 class Cancellation(StrEnum):
-    """The answer to a cancellation. True if it came in time."""
+    """The answer to a cancel; true if it was in time."""
 
-    CANCELLED = "cancelled"  # it had not started, and is over now
-    REQUESTED = "requested"  # it runs; it will end as cancelled
-    FINISHED = "finished"  # too late
+    CANCELLED = "cancelled"  # it had not started
+    REQUESTED = "requested"  # it runs, and will end as cancelled
+    FINISHED = "finished"  # it had ended
     UNKNOWN = "unknown"
 
     def __bool__(self) -> bool:
@@ -637,32 +628,30 @@ class Cancellation(StrEnum):
 
 class Revival(StrEnum):
     REVIVED = "revived"
-    NOT_LISTED = "not_listed"  # it is not dead, or was discarded
-    KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
-    OVER_QUOTA = "over_quota"  # the tenant has as many unfinished executions as it may have
+    NOT_LISTED = "not_listed"  # not dead, or discarded
+    KEY_HELD = "key_held"  # an unfinished execution holds its unique key
+    OVER_QUOTA = "over_quota"  # the tenant has too many unfinished executions
     UNKNOWN = "unknown"
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution in the hands of a dead worker, with what its job says about that."""
+    """An execution of a dead worker, with the options of its job for that case."""
 
     worker: UUID
     claimed: Claimed
     max_crashes: int
-    retry: bool  # the job's `on_lost` is not "dead"
-    # How long it has run, at least, when its worker was last heard of; None: it had not begun, by
-    # its worker's reports.
+    retry: bool  # False for `on_lost="dead"`
+    # Minimum run time at the last report; None: not started, by the worker's reports.
     ran: Seconds | None
-    is_sole: bool  # its worker has recorded it as the only suspect there
+    is_sole: bool  # recorded as the only suspect of its worker
     is_excused: bool = False  # its worker stopped because the store was late: see `register`
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """What the dead hold, and the store's time by which they were judged.
+    """The executions of dead workers, and the store's time of the decision.
 
-    `is_any_waiting` is whether anything waits at a gate, or a run for room in its tenant's quota;
-    `is_any_overdue` whether a wait for an event has lasted long enough, so that neither need be
-    asked for.
+    `is_any_waiting`: an execution waits at a gate, or a run for the tenant's quota.
+    `is_any_overdue`: a wait for an event has timed out. Both save a query of their own.
     """
 
     now: Instant

@@ -1,8 +1,7 @@
-"""Ids made by the caller: UUID version 7, rising within a process.
+"""Ids made by the caller: UUID version 7, ascending within a process.
 
-An id that its maker knows before anything is sent makes every write repeatable after a lost
-answer. The time inside is for reading order and index locality only; nothing is ever decided by
-it.
+Because the caller knows the id before it sends a row, it can repeat the write after a lost answer.
+The time in an id serves the order of lists and the locality of indexes; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -18,41 +17,41 @@ import msgspec
 
 from daybell.core.units import Instant, Seconds
 
-# Between the time in an id and the moment when others see its row: clocks that differ, and batches.
+# Maximum time between the time in an id and its commit, from clock differences and batches.
 LATE_SECONDS: Final[Seconds] = 10.0
 
-RANDOMS: Final = 256  # drawn at a time
+RANDOMS: Final = 256  # numbers drawn at a time
 
 _lock = threading.Lock()
 _last = 0
 _randoms: list[int] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_randoms.clear)  # or two processes would use the same
+    os.register_at_fork(after_in_child=_randoms.clear)  # both processes would use them
 
 
 def mint() -> UUID:
-    """A new id, greater than every earlier one of this process."""
-    # 48 bits of milliseconds and 12 of a fraction make one counter, so that a burst within a
-    # millisecond still rises; 62 random bits keep processes apart.
+    """Make an id that is greater than all earlier ones of this process."""
+    # 48 bits of milliseconds and 12 bits of a fraction are one counter, which ascends also within
+    # a millisecond; 62 random bits make ids of different processes distinct.
     stamp = _take(1)
     random = _random()
     return UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random)
 
 
 def mint_many(count: int) -> list[UUID]:
-    """So many new ids, rising, for less than as many single ones."""
+    """Make several ascending ids, at a lower cost than single ones."""
     first = _take(count)
     randoms = struct.unpack(f">{count}Q", os.urandom(8 * count))
     numbers = (
         (stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random >> 2
         for stamp, random in zip(range(first, first + count), randoms, strict=True)
     )
-    # The constructor alone would take longer than all of this.
+    # Calling the constructor would take longer than all of this.
     return msgspec.convert([number.to_bytes(16) for number in numbers], list[UUID])
 
 
 def _random() -> int:
-    """62 random bits. The system is asked for many at a time: each time, other threads cut in."""
+    """Return 62 random bits. They are drawn in bulk, as each draw lets other threads run."""
     try:
         return _randoms.pop()
     except IndexError:
@@ -62,7 +61,7 @@ def _random() -> int:
 
 
 def _take(count: int) -> int:
-    """The first of so many stamps in a row that nobody else gets."""
+    """Reserve consecutive stamps; return the first."""
     global _last
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
     stamp = (milliseconds << 12) | (rest * 4096 // 1_000_000)
@@ -73,12 +72,12 @@ def _take(count: int) -> int:
 
 
 def first_id_at(instant: Instant) -> UUID:
-    """The least id that could be made at this moment or later."""
+    """Return the lowest id that can be made at this time or later."""
     return UUID(int=max(0, int(instant * 1000)) << 80)
 
 
 def first_id_since(instant: Instant) -> UUID:
-    """The least id of what is stored at this moment or later. A walk that has read so far, newest
-    first, may end: only ids of a wrong clock can follow.
+    """Return the lowest id of rows stored at this time or later. A scan, newest first, can stop
+    there: only ids of a wrong clock can follow.
     """
     return first_id_at(instant - LATE_SECONDS)

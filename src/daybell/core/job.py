@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Final, Literal, cast
 from uuid import UUID
 
@@ -11,7 +12,13 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import TERMINAL, Execution, Priority, State
 from daybell.core.kinds import needs_of
-from daybell.core.limits import DESCRIPTION_CHARS_MAX, PARAMETERS_MAX, check_name
+from daybell.core.limits import (
+    DESCRIPTION_CHARS_MAX,
+    NEXT_SCHEDULES_MAX,
+    PARAMETERS_MAX,
+    SCHEDULES_MAX,
+    check_name,
+)
 from daybell.core.references import fill_references, is_reference, names_in, read_fields, reference
 from daybell.core.retry import Retry
 from daybell.core.schedule import NewSchedule, OnFailure, Overlap, Schedule, any_jobs, rule_of
@@ -86,17 +93,13 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         """The definition as a store keeps it. Equal definitions give equal text."""
         retry = msgspec.Raw(self.retry.to_json().encode())
         fields = msgspec.structs.asdict(self) | {"retry": retry}
-        # Left out where nothing is said: what was stored before they existed is still equal.
-        for name in LATER_FIELDS:
-            if fields[name] == _DEFAULTS[name]:
-                del fields[name]
         if self.needs != self.kind:
             fields["needs"] = self.needs  # for what reads definitions in SQL
         return msgspec.json.encode(fields).decode()
 
     @classmethod
     def from_json(cls, text: str) -> JobDefinition:
-        """Read a kept definition. Fields that a newer version wrote are passed over."""
+        """Read a kept definition. Unknown fields are ignored."""
         fields = msgspec.json.decode(text)
         retry = Retry.from_json(msgspec.json.encode(fields.pop("retry")).decode())
         return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
@@ -113,21 +116,6 @@ def task_of(definition: JobDefinition) -> str | None:
 def fold_case(text: str) -> str:
     """A text without a difference between capital and small letters, as stores can keep it."""
     return text.casefold().replace("\0", " ")
-
-
-LATER_FIELDS: Final = (
-    "args",
-    "schedules",
-    "overlap",
-    "misfire",
-    "pause_after_failures",
-    "dependencies",
-    "on_dependency_failure",
-    "template",
-    "source",
-    "once",
-)
-_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +164,8 @@ assert set(_BUSY) == set(State) - TERMINAL
 
 # Of a job with more unfinished executions, so many of the newest are looked at.
 LOOKED_AT_MAX: Final = 1_000
+# Schedules that come with a definition: its own, and those that follow from its dependencies.
+DECLARED_MAX: Final = SCHEDULES_MAX + 2
 
 
 class JobActivity(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +173,9 @@ class JobActivity(msgspec.Struct, frozen=True, kw_only=True):
 
     unfinished: frozenset[State] = frozenset()
     last: Execution | None = None  # the newest
+    # Those of its definition, and of those made at run time NEXT_SCHEDULES_MAX, the next ones.
     schedules: tuple[Schedule, ...] = ()
+    has_more_schedules: bool = False
 
 
 class WaitsFor(msgspec.Struct, frozen=True):
@@ -200,9 +192,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     status: str
     next_run_at: Instant | None
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[Schedule, ...]  # declared ones, and the next of those made at run time
     last_execution: Execution | None  # the newest
     waits_for: tuple[WaitsFor, ...] = ()  # its dependencies, if it was asked for alone
+    has_more_schedules: bool = False  # made at run time, and not shown
 
 
 def status_of(
@@ -239,8 +232,9 @@ def build_job_status(job: Job, look: JobActivity, *, is_deleted: bool = False) -
             last=None if look.last is None else look.last.state,
         ),
         next_run_at=None if is_deleted else next_at,
-        schedules=tuple(sorted(look.schedules, key=by_name)),
+        schedules=tuple(sorted(look.schedules, key=_next_first)),
         last_execution=look.last,
+        has_more_schedules=look.has_more_schedules,
     )
 
 
@@ -248,6 +242,24 @@ def by_name(schedule: Schedule) -> tuple[str, bool, int, str]:
     """The order of schedules: by job, declared ones first, and those in the order of a list."""
     name = schedule.name
     return schedule.job, not schedule.is_declared, len(name) if name.isdigit() else 0, name
+
+
+def _next_first(schedule: Schedule) -> tuple[bool, float, tuple[str, bool, int, str]]:
+    """The order in which a job is shown: declared ones in the order of the definition, then the
+    others by their next time.
+    """
+    at = inf if schedule.next_at is None else schedule.next_at
+    return not schedule.is_declared, 0.0 if schedule.is_declared else at, by_name(schedule)
+
+
+def cut_next(schedules: Sequence[Schedule]) -> tuple[tuple[Schedule, ...], bool]:
+    """The schedules that a job is shown with, of those that were read, the next ones first; and
+    whether there are more.
+    """
+    declared = [one for one in schedules if one.is_declared]
+    others = [one for one in schedules if not one.is_declared]
+    shown = (*declared, *others[:NEXT_SCHEDULES_MAX])
+    return shown, len(others) > NEXT_SCHEDULES_MAX
 
 
 def next_run_at(schedules: Iterable[Schedule]) -> Instant | None:

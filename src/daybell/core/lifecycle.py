@@ -1,9 +1,8 @@
-"""The life of an execution: which moves exist, and what each event leads to.
+"""The life of an execution: its transitions, and the decision after each event.
 
-`TRANSITIONS` is the whole state machine. Below it, one function per event decides the move a
-worker or the reaper asks the store for; the store then makes the move if (execution, attempt,
-lease) still holds, and nothing else. Nobody here knows the time: a wait is a delay, and the
-store, whose clock is the only one that counts, adds it to its own now.
+`TRANSITIONS` is the whole state machine. For each event, a function decides the transition that a
+worker or the reaper requests. The store makes it if (execution, attempt, lease) still holds. The
+functions do not know the time: a wait is a delay, which the store adds to its own clock.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from daybell.errors import IllegalTransition
 
 
 class Occasion(StrEnum):
-    """What can happen to an execution."""
+    """An event in the life of an execution."""
 
     DUE = "due"
-    RELEASED = "released"  # what it waited for is there
-    RULED_OUT = "ruled_out"  # what it waited for will not come
+    RELEASED = "released"  # its slot, dependency or event has come
+    RULED_OUT = "ruled_out"  # its dependency has failed
     CLAIMED = "claimed"
     EXPIRED = "expired"
     SUCCEEDED = "succeeded"
@@ -40,17 +39,16 @@ class Occasion(StrEnum):
     REVIVED = "revived"
 
 
-# What has lost so many workers is suspected of killing them. Its start is on record before it
-# begins, so that of all suspects in a worker only those are counted as lost that had begun; and
-# whether it was the only one, because otherwise another may be to blame: see
-# `engine.execute.Suspects`.
+# After so many crashes an execution is suspected of crashing its workers. Its start is recorded
+# before it begins, and with it the fact that it is the only suspect: see `engine.execute.Suspects`.
 SUSPECT_CRASHES: Final = 2
-COMPANY_CRASHES_MAX: Final = 4  # beyond `max_crashes`, that other suspects may be to blame for
-FOR_SLEEP: Final = "sleep"  # why something is scheduled: a `sleep` step asked for it
-FOR_STEP: Final = "step_retry"  # the same: one of its steps failed, and is tried again
-FOR_EVENT: Final = "event"  # why something is waiting: for what a `wait` step asked for
-EXPIRED: Final = "expired"  # why something was skipped: nobody started it in time
-UNKNOWN_TASK: Final = "unknown_task"  # why something is put off: who took it has no such task
+COMPANY_CRASHES_MAX: Final = 4  # beyond `max_crashes`, for suspects that ran beside others
+# Reasons of states.
+FOR_SLEEP: Final = "sleep"  # scheduled by a `sleep` step
+FOR_STEP: Final = "step_retry"  # scheduled for the retry of a failed step
+FOR_EVENT: Final = "event"  # waiting for the event of a `wait` step
+EXPIRED: Final = "expired"  # skipped: not started in time
+UNKNOWN_TASK: Final = "unknown_task"  # scheduled: the worker has no such task
 
 _S = State
 _E = Occasion
@@ -63,9 +61,9 @@ TRANSITIONS: Final[Mapping[tuple[State, Occasion], State]] = {
     (_S.QUEUED, _E.CLAIMED): _S.RUNNING,
     (_S.QUEUED, _E.EXPIRED): _S.SKIPPED,
     (_S.WAITING, _E.EXPIRED): _S.SKIPPED,
-    (_S.SCHEDULED, _E.EXPIRED): _S.SKIPPED,  # it put itself off for longer than it has
+    (_S.SCHEDULED, _E.EXPIRED): _S.SKIPPED,  # retried later than it may start
     (_S.RETRYING, _E.EXPIRED): _S.SKIPPED,
-    (_S.RUNNING, _E.EXPIRED): _S.SKIPPED,  # claimed ahead, and found too old before it was started
+    (_S.RUNNING, _E.EXPIRED): _S.SKIPPED,  # claimed, but too old to start
     (_S.RUNNING, _E.SUCCEEDED): _S.SUCCEEDED,
     (_S.RUNNING, _E.RETRYING): _S.RETRYING,
     (_S.RUNNING, _E.EXHAUSTED): _S.DEAD,
@@ -83,7 +81,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Occasion], State]] = {
 
 
 def target(source: State, event: Occasion) -> State:
-    """Where an event leads. Raises IllegalTransition where the table has no such move."""
+    """Return the next state. Raises IllegalTransition for a move that is not in the table."""
     try:
         return TRANSITIONS[source, event]
     except KeyError:
@@ -91,7 +89,7 @@ def target(source: State, event: Occasion) -> State:
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
-    """A decided move of a running execution, for `Store.apply`. The first three fields are its
+    """A decided move of a running execution, for `Store.apply`; the first three fields are its
     guard.
     """
 
@@ -103,43 +101,43 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     failures: int
     crashes: int
     gate: str | None = None
-    delay: Seconds = 0.0  # for a way back: how long until it may be claimed again
-    at: Instant | None = None  # the same as a moment; wins over delay
+    delay: Seconds = 0.0  # until the next claim
+    at: Instant | None = None  # instead of delay
     result: str | None = None
     error: str | None = None
     reason: str | None = None
-    ran: Seconds | None = None  # how long the task ran; None: it was never started
-    checkpoint: str | None = None  # for the next attempt; None leaves what is there
-    log: str | None = None  # the last part of what the attempt said
+    ran: Seconds | None = None  # duration of the task; None: it was not started
+    checkpoint: str | None = None  # for the next attempt; None: unchanged
+    log: str | None = None  # the last part of the log
     schedule: UUID | None = None
-    run: UUID | None = None  # of a node: whom its end concerns
+    run: UUID | None = None  # the run of a node
     node: str | None = None
 
 
 class Ruling(StrEnum):
-    """What `Store.apply` says of a transition that was not simply made."""
+    """The reason why a transition was not simply made."""
 
-    STALE = "stale"  # somebody else moved it first; nothing was written
-    CANCELLED = "cancelled"  # it ended, but as cancelled, because that had been asked for
-    BUSY = "busy"  # locked by another transaction and the caller did not want to wait
-    REFUSED = "refused"  # the store cannot keep this row; its neighbours were not hurt
+    STALE = "stale"  # another process moved it first; nothing was written
+    CANCELLED = "cancelled"  # it ended as cancelled, as requested before
+    BUSY = "busy"  # locked by another transaction, and the caller did not wait
+    REFUSED = "refused"  # this row cannot be stored; others were
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """The answer for one transition that was not simply made."""
+    """The answer to one transition that was not simply made."""
 
     id: UUID
     attempt: int
     ruling: Ruling
     detail: str = ""
-    current: int | None = None  # of a stale one: the attempt that the execution is at; None: gone
+    current: int | None = None  # of a stale one: the current attempt; None: gone
 
 
 def after_success(
     claimed: Claimed, *, result: str | None, ran: Seconds, log: str | None = None
 ) -> Transition:
-    """The task returned."""
-    return Transition(  # by position: this is made for every execution that ends well
+    """Decide after the task returned."""
+    return Transition(  # positional for speed: this is the most frequent end
         claimed.id,
         claimed.attempt,
         claimed.lease,
@@ -172,11 +170,11 @@ def after_failure(
     exception: BaseException | None = None,
     report: Report | None = None,
 ) -> Transition:
-    """The task raised, or ran out of time. `kinds` are the exception's dotted class names, most
-    special first. Another try comes when the policy says, but not before `retry_after`. A policy
-    with a function of its own gets the `exception`, and a mistake in it goes to `report`.
+    """Decide after an error or a timeout. `kinds` are the dotted class names of the exception, most
+    specific first. The policy decides the next attempt, which is not before `retry_after`. A wait
+    function of the policy gets the `exception`; its own errors go to `report`.
 
-    A lost worker is another matter: see `after_loss`.
+    For a lost worker see `after_loss`.
     """
     failures = claimed.failures + 1
     outcome = Outcome.TIMED_OUT if timed_out else Outcome.FAILED
@@ -202,7 +200,7 @@ def after_retry_later(
     reason: str | None = None,
     checkpoint: str | None = None,
 ) -> Transition:
-    """The task asked to be run again later. That is no failure and is not counted as one."""
+    """Decide after the task asked for a later attempt, which is not a failure."""
     move = _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran, reason=reason)
     return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
 
@@ -210,22 +208,22 @@ def after_retry_later(
 def after_wait(
     claimed: Claimed, *, ran: Seconds, checkpoint: str | None = None, log: str | None = None
 ) -> Transition:
-    """The task waits for an event, which its `wait` step says; nothing is held meanwhile. That is
-    no failure. If the event has come since that was recorded, `apply` lets it go on at once.
+    """Decide after the task suspended itself until an event, which is not a failure. If the event
+    came after the `wait` step was recorded, `apply` releases the execution at once.
     """
     move = _move(claimed, State.WAITING, Outcome.RELEASED, ran=ran, reason=FOR_EVENT)
     return msgspec.structs.replace(move, checkpoint=checkpoint, log=log)
 
 
 def after_unknown(claimed: Claimed, *, delay: Seconds) -> Transition:
-    """The worker does not know the task: others may, a little later. Nothing is charged."""
+    """Return it uncharged, because the worker has no such task."""
     return _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, reason=UNKNOWN_TASK)
 
 
 def after_release(
     claimed: Claimed, *, delay: Seconds = 0.0, ran: Seconds | None = None
 ) -> Transition:
-    """The worker gives it back, started or not, because it drains. Nothing is charged."""
+    """Return it uncharged, started or not."""
     return _move(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)
 
 
@@ -239,15 +237,16 @@ def after_loss(
     is_sole: bool = True,
     is_proven: bool = False,
 ) -> Transition:
-    """The worker's lease ended while it held this execution.
+    """Decide after the worker's lease ended while it held this execution.
 
-    Such an end is counted apart from failures: after `max_crashes` of them the execution is
-    taken to be what kills its workers, and a person decides. `retry=False` (`on_lost="dead"`)
-    promises at most one start. A suspect that has not begun, by the record, had no part in it, and
-    one that had outlived its earlier losses beside others that had not (`is_proven`) had hardly
-    any. One that was not the only suspect there may be innocent: its crashes can exceed the limit,
-    but not without end.
-    No execution is charged if the worker is excused: it stopped because the store was late.
+    Crashes are counted apart from failures: after `max_crashes` the execution counts as the cause,
+    and a person decides. `retry=False` (`on_lost="dead"`) allows one start at most.
+
+    - An excused worker stopped because the store was late: no charge.
+    - A suspect that had not started, by the record, is not charged.
+    - A suspect that had outlived its earlier losses beside others that had not (`is_proven`) is not
+      charged.
+    - A suspect that was not alone may be innocent: its crashes can exceed the limit, up to a point.
     """
     if is_excused and retry:
         return after_release(claimed)
@@ -265,9 +264,7 @@ def after_loss(
 
 
 def after_interruption(claimed: Claimed, *, ran: Seconds | None = None) -> Transition:
-    """The worker had to stop it before its end, and it must not be started a second time
-    (`on_lost="dead"`).
-    """
+    """End an attempt that the worker stopped and that must not start again (`on_lost="dead"`)."""
     error = _loss_error(f"attempt {claimed.attempt} was cut short because its worker was stopped")
     return _move(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost", ran=ran)
 
@@ -275,22 +272,22 @@ def after_interruption(claimed: Claimed, *, ran: Seconds | None = None) -> Trans
 def after_cancel(
     claimed: Claimed, *, ran: Seconds | None = None, error: str | None = None
 ) -> Transition:
-    """The task stopped because it was asked to."""
+    """Decide after the task stopped on request."""
     return _move(claimed, State.CANCELLED, Outcome.CANCELLED, error=error, ran=ran)
 
 
 def after_expiry(claimed: Claimed) -> Transition:
-    """It was claimed too late to be worth starting."""
+    """Skip an execution that was claimed too late."""
     return _move(claimed, State.SKIPPED, Outcome.RELEASED, reason=EXPIRED)
 
 
 def is_expired(claimed: Claimed, *, now: Instant) -> bool:
-    """Whether it is too late to start it."""
+    """Return True if it is too late to start."""
     return claimed.expires_at is not None and claimed.expires_at <= now
 
 
 def _loss_error(message: str) -> str:
-    """The error that a lost worker leaves behind, in the form of `core.execution.Failure`."""
+    """Return the error of a lost worker, in the form of `core.execution.Failure`."""
     return msgspec.json.encode({"type": "WorkerLost", "message": message}).decode()
 
 

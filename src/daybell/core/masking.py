@@ -1,12 +1,12 @@
 """Masking of secrets in the output of an execution.
 
-A caller sees the output, and may have a part of it made from arguments of its own choice. So the
-output must not show which of them are right guesses of a secret. ADR 0022 has the rules:
+Callers see the output and can influence a part of it with arguments. So the output must not reveal
+if such a text is a secret. ADR 0022 has the rules:
 
 - An execution masks the values that it opened itself, and none of another execution.
-- A value is compared as a whole. A beginning or an end of one is compared nowhere. Whoever cuts a
-  text masks it first and then drops `CUT_CHARS` at the cut.
-- Text that the execution was given stays, whether it is a secret or not.
+- A value is compared as a whole, never its beginning or end. Code that cuts a text masks it first,
+  and then drops `CUT_CHARS` at the cut.
+- Text that the execution received as input stays, even if it equals a secret.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ import msgspec
 from daybell.core import payload
 
 MASK: Final = "***"
-WITHHELD: Final = "(withheld)"  # stands for a line with a setting of the worker
+WITHHELD: Final = "(withheld)"  # replaces a line with a setting of the worker
 
-FORM_CHARS_MIN: Final = 4  # shorter ones are in every other word
-WORD_CHARS_MIN: Final = 8  # a line of a longer value, and what base64 makes of one
-# A long value is looked for in pieces, each as a whole. They overlap, so that all of them together
-# are one place in a text.
+FORM_CHARS_MIN: Final = 4  # shorter forms occur in other words
+WORD_CHARS_MIN: Final = 8  # for a line of a longer value, and a base64 form
+# A long value is searched in overlapping pieces, each as a whole; their matches join to one.
 PIECE_CHARS: Final = 256
 PIECES_OVERLAP: Final = 8
 CUT_CHARS: Final = 4_096  # no form of a piece is longer
 VALUES_REMEMBERED: Final = 1_000
-FEW_FORMS: Final = 500  # each of which is compared with all others
+FEW_FORMS: Final = 500  # limit for comparing each form with all others
 GIVEN_CHARS_LARGE: Final = 4_096
-SEARCHED_CHARS_MAX: Final = 50_000_000  # by `in`: a few hundredths of a second
+SEARCHED_CHARS_MAX: Final = 50_000_000  # compared with `in`: a few hundredths of a second
 
 _HEX: Final = re.compile(r"%[0-9A-F]{2}")
 _HOST_CHARS_MAX: Final = 63
@@ -49,18 +48,17 @@ _KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"\s*:')
 
 
 class MaskPart(NamedTuple):
-    """A piece of a value, or a line of one, in the ways that programs write it."""
+    """A piece of a value, or a line of it, in all its written forms."""
 
     forms: tuple[str, ...]
-    letters: tuple[str, ...]  # of these forms
+    letters: tuple[str, ...]  # letters and digits of the forms
     bare: tuple[str, ...]  # forms with too few letters
 
 
 class Given:
-    """The text that an execution was given, as JSON: a caller may have chosen it.
+    """The input of an execution, as JSON: a caller may have chosen it.
 
-    A task may write it otherwise than it came. So neither case, nor blanks and punctuation, nor the
-    borders between values count.
+    A task may rewrite it. So case, blanks, punctuation and borders between values do not count.
     """
 
     def __init__(self, text: str) -> None:
@@ -68,7 +66,7 @@ class Given:
 
     @cached_property
     def plain(self) -> str:
-        """The text without the escapes of JSON."""
+        """The text without JSON escapes."""
         if "\\" not in self.text:
             return self.text
         plain = _ESCAPE.sub(_unescape, self.text)
@@ -76,12 +74,12 @@ class Given:
 
     @cached_property
     def letters(self) -> str:
-        # A key ends where its colon is; in the plain text, a quote may be part of it.
+        # Keys are removed in the JSON text: in the plain text a quote may be part of a key.
         values = Given(_KEY.sub("", self.text)).plain
         return f"{_letters(self.plain)}\0{_letters(values)}"
 
     def covers(self, parts: Sequence[MaskPart]) -> set[MaskPart]:
-        """Return the parts of values that may have come from it."""
+        """Return the parts of values that may come from the input."""
         letters = {one for part in parts for one in part.letters}
         letters = _search(letters, self.letters, WORD_CHARS_MIN)
         bare = {form for part in parts for form in part.bare}
@@ -98,9 +96,9 @@ def _unescape(found: re.Match[str]) -> str:
 
 
 def _search(wanted: set[str], text: str, size: int) -> set[str]:
-    """Return the words that are in a text. Each has `size` characters or more.
+    """Return the words that occur in a text. Each has at least `size` characters.
 
-    A caller chooses the text. So with many words, the text is read once for all of them.
+    A caller chooses the text, so with many words it is read once for all of them.
     """
     if len(wanted) * len(text) <= SEARCHED_CHARS_MAX:
         return {word for word in wanted if word in text}
@@ -115,12 +113,12 @@ def _search(wanted: set[str], text: str, size: int) -> set[str]:
 
 
 class Masks:
-    """Parts of values that must not be shown, each compared as a whole."""
+    """Parts of values to mask, each compared as a whole."""
 
     def __init__(self, parts: Sequence[MaskPart] = ()) -> None:
         self.parts: Final = parts
         self.forms: Final = frozenset(form for part in parts for form in part.forms)
-        self.probes = list(self.forms)  # one of which is in every text that has a form in it
+        self.probes = list(self.forms)  # a text with a form contains at least one of these
 
     @staticmethod
     @lru_cache(VALUES_REMEMBERED)
@@ -133,7 +131,7 @@ class Masks:
         return masks
 
     def without(self, given: Given) -> Masks:
-        """Return them without what was given."""
+        """Return the masks without parts of the input."""
         given_parts = given.covers(self.parts)
         if not given_parts:
             return self
@@ -143,19 +141,19 @@ class Masks:
         return bool(self.probes)
 
     def find(self, text: str) -> list[str]:
-        """Return the forms that are in a text."""
+        """Return the forms that occur in a text."""
         if any(probe in text for probe in self.probes):
             return [form for form in self.forms if form in text]
         return []
 
     def __call__(self, text: str) -> str:
-        """Return the text without them."""
+        """Return the text with masks."""
         found = self.find(text)
         return mask_forms(text, found) if found else text
 
 
 def _shortest(forms: Iterable[str]) -> list[str]:
-    """Return the forms without those that have another one in them."""
+    """Return the forms that contain no other form."""
     found: list[str] = []
     for one in sorted(forms, key=len):
         if not any(known in one for known in found):
@@ -164,7 +162,7 @@ def _shortest(forms: Iterable[str]) -> list[str]:
 
 
 def mask_forms(text: str, forms: Iterable[str]) -> str:
-    """Return the text with a mask for each place of a form, and one for places that overlap."""
+    """Replace each occurrence of a form with a mask, and overlapping ones with one mask."""
     shown: list[str] = []
     done = 0
     for start, end in sorted(place for form in forms for place in _places(text, form)):
@@ -178,7 +176,7 @@ def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
     start = text.find(form)
     while start >= 0:
         end = start + len(form)
-        # Of those that overlap, one place: there could be one for each character.
+        # Join overlapping occurrences: there could be one per character.
         following = text.find(form, start + 1)
         while 0 <= following < end:
             end = following + len(form)
@@ -192,7 +190,7 @@ NO_MASKS: Final = Masks()
 
 class ExecutionMask:
     """Removes from the output of one execution the secrets that it opened, and lines with settings
-    of its worker. `report` is called when a line was withheld.
+    of its worker. `report` is called when a line is withheld.
     """
 
     def __init__(self, settings: Masks, given: str, report: Callable[[], object]) -> None:
@@ -201,7 +199,7 @@ class ExecutionMask:
         self._given = Given(given)
         self._report = report
         self._opened: frozenset[str] = frozenset()
-        # A right guess must not take longer than a wrong one: with much text, the time would show.
+        # A right guess must not take longer than a wrong one, which a large input would reveal.
         if len(given) >= GIVEN_CHARS_LARGE:
             self._settings = settings.without(self._given)
         self._gather()
@@ -211,19 +209,19 @@ class ExecutionMask:
         self._chars_min = min(map(len, self._probes), default=0)
 
     def open(self, values: Iterable[str]) -> None:
-        """Mask these from now on."""
+        """Mask these values from now on."""
         self._opened |= frozenset(values)
         self.secrets = Masks.of(self._opened).without(self._given)
         self._gather()
 
     def give(self, text: str) -> None:
-        """Leave this text, too, as it is: the execution was given it while it ran."""
+        """Leave this text unmasked, too: the execution received it while it ran."""
         self._given = Given(f"{self._given.text}\n{text}")
         self.secrets = self.secrets.without(self._given)
         self._gather()
 
     def __call__(self, text: str) -> str:
-        """Return the text without secrets and settings. Nearly all texts have none of them."""
+        """Return the text without secrets and settings. Most texts contain none."""
         return self._masked(text) if self._may_be_in(text) else text
 
     def _may_be_in(self, text: str) -> bool:
@@ -244,8 +242,8 @@ class ExecutionMask:
         )
 
     def in_json(self, text: str) -> str:
-        """Return JSON without them: inside of texts and keys, and numbers that are one."""
-        # Without escapes, all that is in it can be seen from outside.
+        """Return JSON with masks in texts and keys, and for numbers that equal a value."""
+        # Without escapes, a search in the JSON text finds everything.
         if not self._probes or ("\\" not in text and not self._is_in(text)):
             return text
         masked = self._inside(payload.decode(text))
@@ -281,10 +279,10 @@ class ExecutionMask:
 
 
 def parts_of(value: str) -> Iterator[MaskPart]:
-    """Return a value in the ways that it may be written: as a whole, and each longer line."""
+    """Yield the parts of a value: the whole, and each longer line."""
     lines = [line.strip() for line in value.splitlines()]
     words = [line for line in lines if len(line) >= WORD_CHARS_MIN] if len(lines) > 1 else []
-    # As an environment or a form of a web page may have changed it.
+    # Environments and web forms change whitespace.
     whole = value.strip()
     unix = whole.replace("\r\n", "\n")
     for text in dict.fromkeys((whole, unix, unix.replace("\n", "\r\n"), *words)):
@@ -327,9 +325,7 @@ def _written(value: str) -> set[str]:
 
 
 def _in_json(value: str) -> set[str]:
-    """As it is in JSON, and in a text in JSON that is JSON itself: an answer that repeats a
-    request.
-    """
+    """Return the forms in JSON, and in JSON inside a JSON text, as in an echoed request."""
     once = {json.dumps(value)[1:-1], msgspec.json.encode(value).decode()[1:-1]}
     return once.union(
         *({json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1]} for one in once)
@@ -337,7 +333,7 @@ def _in_json(value: str) -> set[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """What base64 makes of it, wherever in a longer text it stands: of that, what is its own."""
+    """Yield base64 forms at any offset of a longer text, without characters shared with it."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for before in range(3):
             encoded = encode(bytes(before) + raw).decode()
@@ -349,7 +345,7 @@ def _in_base64(raw: bytes) -> Iterator[str]:
 
 
 def _in_html(value: str) -> Iterator[str]:
-    """As pages show it: programs do not agree on how to write quotes."""
+    """Yield HTML forms: programs write quotes differently."""
     yield html.escape(value, quote=False)
     escaped = html.escape(value)
     for single in ("&#x27;", "&#39;", "&apos;"):
@@ -358,11 +354,11 @@ def _in_html(value: str) -> Iterator[str]:
 
 
 def _as_host(value: str) -> Iterator[str]:
-    """As the name of a host comes back: in small letters, and in ASCII."""
+    """Yield forms of a host name: lower case and ASCII."""
     yield value.lower()
     yield value.casefold()
     if not value.isascii() and len(value) <= _HOST_CHARS_MAX:
         try:
             yield value.lower().encode("idna").decode()
         except UnicodeError:
-            return  # no host has such a name
+            return  # not a valid host name

@@ -1,7 +1,7 @@
 """Arguments and results as JSON text.
 
-Nothing is ever unpickled or imported by name: what comes back is plain JSON data, turned into
-richer types only by the annotations of the function that receives it.
+Nothing is unpickled or imported by name: stored data is plain JSON, converted to richer types only
+by the annotations of the function that receives it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ _PATH_CHARS_MAX: Final = 120
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_PLAIN: Final = frozenset({type(None), bool, int, float, str})  # types that contain nothing
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})  # types without children
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def encode(value: object, *, what: str = "args", bytes_max: int = ARGS_BYTES_MAX) -> str:
-    """Return `value` as JSON text; `what` begins the path in messages: `args.items[3].when: …`.
+    """Return `value` as JSON text; `what` starts the path in errors: `args.items[3].when: …`.
 
-    The text is always valid UTF-8 without a raw NUL. Everything that msgspec knows is taken
-    (dates, UUID, Decimal, enums, dataclasses, attrs, sets), and pydantic models. Types that JSON
-    lacks become text or lists and come back as such unless an annotation says otherwise: bytes
-    are base64, and a dict's number, date or enum keys are text, so {1: …, "1": …} keeps one. NaN
-    and infinity are refused, since JSON would make them null. Half a surrogate pair survives;
-    two halves in a row come back as the character they make.
+    The text is valid UTF-8 without NUL. Accepted are pydantic models and all types of msgspec
+    (dates, UUID, Decimal, enums, dataclasses, attrs, sets). Types that JSON lacks become text or
+    lists, unless an annotation restores them: bytes are base64, keys of a dict that are numbers,
+    dates or enums are text, so {1: …, "1": …} keeps one. NaN and infinity are refused, since JSON
+    would make them null. A lone surrogate survives; two halves become their character.
     """
     if value is None:
         return "null"
@@ -54,8 +53,8 @@ def encode(value: object, *, what: str = "args", bytes_max: int = ARGS_BYTES_MAX
             "and pass its address",
             field=what,
         )
-    # A walk in Python costs far more than the encoder, so only texts that may hide something get
-    # one: msgspec writes null for NaN, and only many brackets can nest deeply.
+    # A walk in Python costs far more than the encoder, so it is done only if necessary: msgspec
+    # writes null for NaN, and deep nesting needs many brackets.
     if b"null" in raw and _hides_nan(value):
         raise PayloadError(_problem(value, what, 0) or f"{what}: contains NaN", field=what)
     _check_depth(raw, what)
@@ -63,16 +62,16 @@ def encode(value: object, *, what: str = "args", bytes_max: int = ARGS_BYTES_MAX
 
 
 def encode_read(values: Sequence[dict[str, Any]]) -> list[str] | None:
-    """The same for many objects that JSON was read into, so that there is no NaN in them; None if
-    one of them has to be looked at more closely, by `encode`.
+    """Encode many objects that were parsed from JSON and so have no NaN; None if one of them needs
+    the checks of `encode`.
     """
     try:
         raw = _ENCODER.encode_lines(values)
     except Exception:
         return None
-    texts = raw.decode().split("\n")  # within a text they are escaped
-    texts.pop()  # what comes after the last line
-    # Only a text of some length can be too long, and each level takes two brackets.
+    texts = raw.decode().split("\n")  # inside a text, line breaks are escaped
+    texts.pop()  # after the last line
+    # Only a long text can be too large, and each level takes two brackets.
     is_fine = len(raw) <= 2 * PAYLOAD_DEPTH_MAX or all(map(_is_modest, texts))
     return texts if is_fine else None
 
@@ -86,7 +85,7 @@ def _is_modest(text: str) -> bool:
 
 
 def decode(text: str, *, what: str = "payload", depth_max: int = PAYLOAD_DEPTH_MAX) -> Any:
-    """Return what `encode` was given, as plain JSON data. Of duplicate keys the last one wins."""
+    """Return the plain JSON data of a text. The last of duplicate keys wins."""
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
@@ -97,7 +96,7 @@ def decode(text: str, *, what: str = "payload", depth_max: int = PAYLOAD_DEPTH_M
 
 
 def has_set(value: object) -> bool:
-    """True if there is a set in a value that JSON can hold: it becomes a list."""
+    """Return True if a value contains a set, which JSON turns into a list."""
     waiting: list[Any] = [value]
     while waiting:
         item = waiting.pop()
@@ -110,13 +109,13 @@ def has_set(value: object) -> bool:
             inside = cast("Sequence[Any]", item)
         else:
             inside = [child for _, child in _children(item)]
-        if not _PLAIN.issuperset(map(type, inside)):  # as of a long list of numbers
+        if not _PLAIN.issuperset(map(type, inside)):  # skips long lists of numbers
             waiting.extend(one for one in inside if type(one) not in _PLAIN)
     return False
 
 
 def path_of_set(value: object, path: str) -> str:
-    """Where the first set in a value is; `path` leads to the value."""
+    """Return the path of the first set in a value at `path`."""
     while not isinstance(value, set | frozenset):
         step, value = next(pair for pair in _children(value) if has_set(pair[1]))
         path += step
@@ -124,12 +123,12 @@ def path_of_set(value: object, path: str) -> str:
 
 
 def pairs_in(raw: bytes) -> int:
-    """How many keys the objects in a JSON text have, those that come twice counted twice."""
+    """Count the keys of all objects in a JSON text, with duplicates."""
     return _STRINGS.sub(b"", raw).count(b":")
 
 
 def _plain(value: Any) -> Any:
-    """Make something msgspec knows of what it does not, or raise TypeError."""
+    """Convert a type that msgspec does not know, or raise TypeError."""
     if hasattr(value, "model_dump") and not isinstance(value, type):
         return value.model_dump(mode="json", by_alias=True)
     for plain, exact in ((str, str.__str__), (int, int.__int__), (float, float.__float__)):
@@ -147,13 +146,13 @@ def _encode_slowly(value: object, what: str, error: Exception) -> bytes:
         raise PayloadError(problem, field=what) from None
     if not isinstance(error, UnicodeEncodeError):
         raise PayloadError(f"{what}: cannot be stored as JSON: {error}", field=what) from error
-    # Lone surrogates: only escapes can carry them, and only the standard library writes those.
+    # Only escapes can represent lone surrogates, and only the standard library writes those.
     data = msgspec.to_builtins(value, enc_hook=_plain, str_keys=True)
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _problem(value: object, path: str, depth: int) -> str | None:
-    """Name the first value below `path` that JSON cannot hold; None if there is none."""
+    """Describe the first value below `path` that JSON cannot hold; None if there is none."""
     kind = type(value).__name__
     if depth > PAYLOAD_DEPTH_MAX:
         return f"{path[:_PATH_CHARS_MAX]}…: nested deeper than {PAYLOAD_DEPTH_MAX} levels"
@@ -167,7 +166,7 @@ def _problem(value: object, path: str, depth: int) -> str | None:
         if not isinstance(value, list | tuple | set | frozenset | dict):
             _ENCODER.encode(value)
     except UnicodeEncodeError:
-        return None  # half a surrogate pair is fine
+        return None  # a lone surrogate is valid
     except TypeError:
         return (
             f"{path}: cannot be stored as JSON: {kind}; pass text, numbers, lists, "
@@ -192,7 +191,7 @@ def _key_problem(value: object, path: str) -> str | None:
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a value contains, with the step that leads there."""
+    """Yield the children of a value, each with its path element."""
     if isinstance(value, dict):
         for key, item in cast("dict[Any, Any]", value).items():
             is_word = isinstance(key, str) and key.isidentifier() and len(key) < _PATH_CHARS_MAX
@@ -242,7 +241,7 @@ def _check_depth(raw: bytes, what: str, depth_max: int = PAYLOAD_DEPTH_MAX) -> N
 
 
 def is_deeper(raw: bytes, depth_max: int) -> bool:
-    """True if JSON text is nested deeper than this."""
+    """Return True if JSON text is nested deeper than this."""
     if raw.count(b"[") + raw.count(b"{") <= depth_max:
         return False
     brackets = _STRINGS.sub(b"", raw).translate(None, _NOT_BRACKETS)
@@ -250,7 +249,7 @@ def is_deeper(raw: bytes, depth_max: int) -> bool:
 
 
 def _decode_slowly(text: str, what: str, error: Exception) -> Any:
-    # msgspec refuses lone surrogates, which the standard library reads.
+    # msgspec refuses lone surrogates; the standard library accepts them.
     if isinstance(error, RecursionError):
         raise PayloadError(f"{what}: nested deeper than {PAYLOAD_DEPTH_MAX} levels") from None
     if _HALF_PAIR.search(text):
@@ -277,25 +276,24 @@ def _finite(text: str) -> float:
     return number
 
 
-# Between a call and its stored arguments: names in, JSON data out, annotated types back.
+# Arguments of calls: bound to names, stored as JSON, converted by annotations.
 #
-# A call is checked where it is made, so that a typing error is an exception in the caller's hands
-# and not a dead letter at night.
+# A call is checked by the caller, so that a wrong type is an exception there and not a dead letter.
 
 
 class _Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    annotation: Any  # Any: pass through
+    annotation: Any  # Any: no conversion
     default: Any
 
 
 class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a function, found out once."""
+    """The analyzed signature of a function."""
 
     name: str
     parameters: dict[str, _Parameter]  # by name, without **kwargs
     required: tuple[str, ...]
     positional: tuple[str, ...]
-    positional_only: int  # how many of them, from the left
+    positional_only: int  # number of positional-only parameters
     var_positional: str | None
     extra: _Parameter | None  # **kwargs
 
@@ -307,10 +305,10 @@ def bind(
     *,
     skip: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Return the arguments of a call by name, as they are stored, or say why the call would fail.
+    """Return the arguments of a call by name, or raise as the call would.
 
-    Defaults are left to the moment of the run. `*args` is a list under its own name and `**kwargs`
-    are spread. Parameters in `skip` are the worker's to fill.
+    Defaults are applied when the function runs. `*args` is a list under its own name and `**kwargs`
+    are spread. The worker fills the parameters in `skip`.
     """
     plan = _plan(function)
     bound = _bind_positional(plan, args, skip) if args else {}
@@ -344,11 +342,10 @@ def convert(
     skip: frozenset[str] = frozenset(),
     unseen: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Turn stored arguments into what the annotations of `function` ask for.
+    """Convert stored arguments by the annotations of `function`.
 
-    Parameters without an annotation, or with one that means nothing here, get the JSON data.
-    What does not fit is refused by the name of its parameter. Those in `unseen` stand for something
-    else, and are left as they are.
+    Parameters without a usable annotation get the JSON data. Errors name the parameter. Parameters
+    in `unseen` are references and stay unchanged.
     """
     plan = _plan(function)
     if not isinstance(arguments, dict):
@@ -375,7 +372,7 @@ def convert(
 def check_sets(
     function: Callable[..., Any], given: Mapping[str, Any], converted: Mapping[str, Any]
 ) -> None:
-    """Refuse a set that the function would get as a list, since no annotation makes it a set."""
+    """Refuse a set that the function would get as a list for lack of an annotation."""
     plan = _plan(function)
     for name, value in given.items():
         parameter = plan.parameters.get(name, plan.extra)
@@ -390,10 +387,10 @@ def check_sets(
 
 
 def check_result_sets(function: Callable[..., Any], value: Any, text: str, *, what: str) -> None:
-    """The same for a result, which is `text` as JSON."""
+    """Refuse a set in a result, which is `text` as JSON."""
     try:
         annotation = _result_annotation(function)
-    except (ValueError, TypeError):  # some of what is written in C does not tell its signature
+    except (ValueError, TypeError):  # some C functions have no signature
         annotation = Any
     if not _is_open(annotation) or not has_set(value):
         return
@@ -411,10 +408,10 @@ def check_result_sets(function: Callable[..., Any], value: Any, text: str, *, wh
 
 
 def _is_open(annotation: Any) -> bool:
-    """True if an annotation lets some of the value be anything, so that a set stays a list."""
+    """Return True if an annotation leaves a part of the value open, so that a set stays a list."""
     try:
         return _holds_any(annotation)
-    except TypeError:  # one that cannot be hashed
+    except TypeError:  # not hashable
         return True
 
 
@@ -431,12 +428,12 @@ _ANY_INSIDE: Final = (Any, object, list, tuple, dict, Sequence, Mapping, Collect
 
 def _loses_set(value: Any, converted: Any, annotation: Any) -> bool:
     if annotation is not Any and isinstance(value, set | frozenset):
-        return False  # it becomes what the annotation says
+        return False  # the annotation restores it
     return has_set(value) and not has_set(converted)
 
 
 def check_value(function: Callable[..., Any], name: str, value: Any) -> None:
-    """Refuse a stored value that does not fit this parameter, whatever the others are given."""
+    """Check one stored value against its parameter, independent of the others."""
     plan = _plan(function)
     parameter = plan.parameters.get(name, plan.extra)
     if parameter is None or parameter.annotation is Any or _is_default(value, parameter):
@@ -445,10 +442,9 @@ def check_value(function: Callable[..., Any], name: str, value: Any) -> None:
 
 
 def convert_result(function: Callable[..., Any], value: Any) -> Any:
-    """Turn a stored result into what `function` says that it returns.
+    """Convert a stored result by the return annotation of `function`.
 
-    What does not fit is left as the JSON data that it is: the function has run, and calling it
-    would not have checked its result either.
+    A result that does not fit stays JSON data: Python does not check it, either.
     """
     annotation = _result_annotation(function)
     if value is None or annotation is Any:
@@ -460,7 +456,7 @@ def convert_result(function: Callable[..., Any], value: Any) -> Any:
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Each parameter's annotation as it is written, and resolved: Any where that failed."""
+    """Return each parameter's annotation, as written and resolved; Any if that fails."""
     written = _signature(function).parameters
     resolved = _plan(function).parameters
     return {
@@ -472,7 +468,7 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 def spread(
     function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Split arguments by name into the positional and the keyword ones that a call needs."""
+    """Split arguments by name into positional and keyword arguments of a call."""
     plan = _plan(function)
     by_name = dict(arguments)
     rest: list[Any] = by_name.pop(plan.var_positional, []) if plan.var_positional else []
@@ -520,13 +516,13 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
-        # A name that exists only for the type checker must not make the function unusable.
+        # Names that exist only for type checkers must not make a function unusable.
         return inspect.signature(function, annotation_format=Format.FORWARDREF)
     return inspect.signature(function)
 
 
 def _annotation(parameter: inspect.Parameter, names: dict[str, Any]) -> Any:
-    """Return what to convert to, or Any where that cannot be told."""
+    """Return the type to convert to, or Any if there is none."""
     if parameter.annotation is inspect.Parameter.empty:
         return Any
     holder = type("holder", (), {"__annotations__": {"it": parameter.annotation}})
@@ -537,7 +533,7 @@ def _annotation(parameter: inspect.Parameter, names: dict[str, Any]) -> Any:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             annotation = list[annotation]
         msgspec.json.Decoder(annotation, dec_hook=_made_of)
-    except Exception:  # evaluating a stranger's annotation can raise anything
+    except Exception:  # evaluating an annotation can raise anything
         return Any
     return annotation
 
@@ -562,7 +558,7 @@ def _refuse_unknown(plan: _Plan, name: str, skip: frozenset[str]) -> NoReturn:
 
 
 def _is_default(value: Any, parameter: _Parameter) -> bool:
-    # `limit: int = None` is wrong but common, and None is then meant to be allowed.
+    # Accept None for `limit: int = None`, which is wrong but common.
     return value is None and parameter.default is None
 
 
@@ -585,7 +581,7 @@ def _is_enum(annotation: object) -> TypeGuard[type[Enum]]:
 
 
 def _member(annotation: type[Enum], value: Any) -> Enum:
-    # msgspec knows enums of only text or only integers; these may hold anything JSON does.
+    # msgspec knows enums of text or of integers; these may have any JSON value.
     for member in annotation:
         stored = _listed(member.value)
         if stored == value and isinstance(stored, bool) == isinstance(value, bool):
@@ -601,7 +597,7 @@ def _listed(value: Any) -> Any:
 
 
 def _made_of(annotation: Any, value: Any) -> Any:
-    """Build what msgspec does not know; it checks the type of what comes back."""
+    """Convert to a type that msgspec does not know; msgspec checks the result's type."""
     if type(value) is annotation:
         return value
     if hasattr(annotation, "model_validate_json"):

@@ -1,8 +1,8 @@
-"""URLs of PostgreSQL: their hosts, and whether a connection must be encrypted.
+"""URLs of PostgreSQL: their hosts, and the requirement of encryption.
 
-The driver's own default is to ask for TLS and to go on without it if the server refuses. Whoever
-sits between client and server can refuse in its name, and gets the password. So over a network TLS
-is demanded, unless `sslmode` says otherwise.
+By default the driver asks for TLS and continues without it if the server refuses. An attacker on
+the network could refuse for the server and get the password. So connections over a network require
+TLS, unless `sslmode` specifies otherwise.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from daybell.errors import UsageError
 
 PORT: Final = 5432
-# Options of other drivers. PostgreSQL would take them for settings of its own.
+# Options of other drivers. PostgreSQL would treat them as its own settings.
 _FOREIGN_OPTIONS: Final = frozenset({"ssl", "tls", "ssl_mode", "ssl-mode", "use_ssl", "usessl"})
-# With these, a server that refuses TLS gets the password all the same.
+# Modes in which a server that refuses TLS gets the password.
 WEAK_MODES: Final = frozenset({"allow", "prefer"})
-_REFUSED: Final = "rejected SSL upgrade"  # the driver's words
+_REFUSED: Final = "rejected SSL upgrade"  # part of the driver's message
 
 
 def read_hosts(url: str) -> list[tuple[str, int]]:
-    """The hosts of a URL with their ports."""
+    """Return the hosts of a URL with their ports."""
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
     named = parts.netloc.partition("@")[2] if "@" in parts.netloc else parts.netloc
-    hosts = (named or ",".join(asked.get("host", []))).split(",")  # as the driver takes it apart
+    hosts = (named or ",".join(asked.get("host", []))).split(",")  # as the driver does
     ports = ",".join(asked.get("port", [str(PORT)])).split(",")
     found: list[tuple[str, int]] = []
     for place, host in enumerate(hosts):
@@ -41,7 +41,7 @@ def read_hosts(url: str) -> list[tuple[str, int]]:
 
 
 def check_options(url: str) -> None:
-    """Refuse options of other drivers. Raises UsageError, without the URL in it."""
+    """Reject options of other drivers. Raises UsageError, without the URL in it."""
     for name in parse_qs(urlsplit(url).query, keep_blank_values=True):
         if name.lower() in _FOREIGN_OPTIONS:
             raise UsageError(
@@ -51,19 +51,19 @@ def check_options(url: str) -> None:
 
 
 def ssl_mode(url: str, environ: Mapping[str, str]) -> str | None:
-    """The mode that the URL, its service or the environment specifies, in the driver's order.
-    Raises UsageError for an unusable service file.
+    """Return the mode of the URL, its service or the environment, in the driver's order. Raises
+    UsageError for an unusable service file.
     """
     [mode] = parse_qs(urlsplit(url).query).get("sslmode", [""])[-1:]
     return mode or _service_mode(url, environ) or environ.get("PGSSLMODE") or None
 
 
 def is_local(url: str, environ: Mapping[str, str]) -> bool:
-    """True if every host is this machine, by the URL alone: a name that is looked up may be
-    answered differently the next time.
+    """Return True if every host is this machine, by the URL alone: the result of a name lookup may
+    change.
     """
     if _service(url):
-        return False  # its file may name any host
+        return False  # the service file may name any host
     names = [name for name, _ in read_hosts(url)]
     if names == [""]:  # as the driver: PGHOST, else a socket or localhost
         names = environ.get("PGHOST", "localhost").split(",")
@@ -71,8 +71,8 @@ def is_local(url: str, environ: Mapping[str, str]) -> bool:
 
 
 def tls_options(url: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments for the driver that demand TLS where it is needed. They win over all that the
-    driver reads itself, so they never differ from a mode that is specified.
+    """Return arguments for the driver that require TLS where it is needed. They override settings
+    that the driver reads itself, so they never contradict a specified mode.
     """
     mode = ssl_mode(url, environ)
     if mode is None:
@@ -82,7 +82,7 @@ def tls_options(url: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def explain_refusal(url: str, environ: Mapping[str, str], said: str) -> str | None:
-    """Say what to do about a server that refuses TLS; None: `said` is about something else."""
+    """Explain a refusal of TLS; None if the message `said` is another error."""
     if _REFUSED not in said:
         return None
     mode = ssl_mode(url, environ)
@@ -96,25 +96,23 @@ def explain_refusal(url: str, environ: Mapping[str, str], said: str) -> str | No
 
 
 def is_same_login(one: str, other: str) -> bool:
-    """True if two URLs name the same user and database on the same server, as far as they show
-    it.
-    """
+    """Return True if two URLs name the same user and database on the same server, by their text."""
     return _login(one) == _login(other) and bool(_servers(one) & _servers(other))
 
 
 def _service(url: str) -> str:
-    """The service that the URL names. The driver ignores PGSERVICE."""
+    """Return the service of the URL. The driver ignores PGSERVICE."""
     return parse_qs(urlsplit(url).query).get("service", [""])[-1]
 
 
 def _service_mode(url: str, environ: Mapping[str, str]) -> str | None:
-    """The mode in the file of services, which is found and read as the driver does."""
+    """Return the mode in the service file, which is found and read as the driver does."""
     if not (service := _service(url)):
         return None
     named = environ.get("PGSERVICEFILE")
     try:
         path = Path.home() / ".pg_service.conf" if named is None else Path(named)
-    except RuntimeError:  # there is no home
+    except RuntimeError:  # no home directory
         return None
     parser = configparser.ConfigParser()
     try:
@@ -123,7 +121,7 @@ def _service_mode(url: str, environ: Mapping[str, str]) -> str | None:
             parser.get(service, "sslmode", fallback=None) if parser.has_section(service) else None
         )
     except (configparser.Error, UnicodeDecodeError) as error:
-        # Its message may have a line with a password in it.
+        # The error's message may contain a line with a password.
         raise UsageError(
             f"the PostgreSQL service file {path} cannot be read ({type(error).__name__}); correct"
             " it, or write the options into the URL"

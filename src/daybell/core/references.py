@@ -1,6 +1,4 @@
-"""References to secrets and parameters in the settings and arguments of a job, and reading of
-settings by field.
-"""
+"""References to secrets and parameters in settings and arguments, and reading of settings."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ Noun = Literal["secret", "parameter"]
 NOUNS: Final[tuple[Noun, ...]] = ("secret", "parameter")
 JOIN: Final = "join"
 LITERAL: Final = "as_is"
-# What a text has in it if a value that it was made of refers to a secret: quick to look for.
+# The text of a value with a reference to a secret contains this.
 SECRET_MARK: Final = '"secret"'
 _LITERAL_MARK: Final = f'"{LITERAL}"'
-# Objects that stand for a text, also in workflows (see `core.workflow.expressions`), and the keys
-# that may stand beside them.
+# References, also those of workflows (see `core.workflow.expressions`), with the keys that are
+# valid beside them.
 _BESIDE: Final = {
     **{noun: () for noun in (*NOUNS, JOIN)},
     **{noun: ("path",) for noun in ("output", "param", "item")},
@@ -29,12 +27,12 @@ _BESIDE: Final = {
 
 
 def may_refer(args: str) -> bool:
-    """Whether a worker has to look at arguments, as text, before they can be used."""
+    """Return False if the text of arguments has neither secrets nor literals to resolve."""
     return SECRET_MARK in args or _LITERAL_MARK in args
 
 
 def reference(value: Any, noun: Noun) -> str | None:
-    """The name that a value refers to; None: it is something else."""
+    """Return the name that a value refers to; None if it is no reference."""
     if not isinstance(value, dict):
         return None
     given = cast("dict[str, Any]", value)
@@ -43,7 +41,7 @@ def reference(value: Any, noun: Noun) -> str | None:
 
 
 def is_reference(value: Any) -> bool:
-    """Whether it stands for something else: by itself, or joined with others."""
+    """Return True for a reference, or a join that contains one."""
     if not isinstance(value, dict):
         return False
     if any(reference(value, noun) is not None for noun in NOUNS):
@@ -52,41 +50,39 @@ def is_reference(value: Any) -> bool:
 
 
 def literal(value: Any) -> Any:
-    """A value that stands for this one, whatever it looks like: plain data stands for itself."""
+    """Return a value that stands for this data; plain data stands for itself."""
     if isinstance(value, str | int | float | None):
-        return value  # most items are that simple
+        return value  # most values
     is_plain = not any(is_reference(one) or is_literal(one) for one in _walk(value))
     return value if is_plain else {LITERAL: value}
 
 
 def is_literal(value: Any) -> bool:
-    """Whether it stands for what is in it, as it is."""
+    """Return True for {"as_is": …}."""
     return isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1 and LITERAL in value
 
 
 def as_data(value: Any) -> Any:
-    """What a literal stands for; anything else as it is."""
+    """Unwrap a literal."""
     return value[LITERAL] if is_literal(value) else value
 
 
 def names_in(value: Any, noun: Noun = "secret") -> set[str]:
-    """The secrets, or parameters, that a value refers to, however deep."""
+    """Return the names of all secrets, or parameters, that a value refers to."""
     return {named for one in _walk(value) if (named := reference(one, noun)) is not None}
 
 
 def names_in_args(args: Mapping[str, Any]) -> set[str]:
-    """The secrets that arguments, or other values by name, refer to."""
+    """Return the names of all secrets in arguments."""
     return set[str]().union(*(names_in(value) for value in args.values()))
 
 
 def fill_references(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
-    """The value with what its references stand for. What is joined becomes a text as soon as
-    nothing in it refers to anything.
-    """
+    """Resolve references of one kind. A join becomes text when its parts have no references."""
     if (named := reference(value, noun)) is not None:
         return look_up(named)
     if is_literal(value):
-        return value[LITERAL] if noun == "secret" else value  # the last that is put in
+        return value[LITERAL] if noun == "secret" else value  # secrets are resolved last
     if (parts := joined_parts(value, is_reference)) is not None:
         put_in = [fill_references(part, noun, look_up) for part in parts]
         if noun != "secret" and any(map(is_reference, put_in)):
@@ -101,17 +97,17 @@ def fill_references(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> An
 
 
 def fill_args(args: Mapping[str, Any], look_up: Callable[[str], Any]) -> dict[str, Any]:
-    """Arguments with the secrets that they refer to."""
+    """Resolve the secrets in arguments."""
     return {name: fill_references(value, "secret", look_up) for name, value in args.items()}
 
 
 def joined_text(parts: Iterable[Any]) -> str:
-    """What is joined, as one text."""
+    """Join parts to one text."""
     return "".join(map(_as_text, parts))
 
 
 def check_text(value: Any, what: str, *, field: str | None = None) -> Any:
-    """Return what is a text, or stands for one."""
+    """Return a text, or a reference to one."""
     if isinstance(value, str):
         if "\0" in value:
             raise UsageError(f"{what} {shown(value)} contains a NUL character", field=field or what)
@@ -124,7 +120,7 @@ def check_text(value: Any, what: str, *, field: str | None = None) -> Any:
 
 
 def _fault(value: Any) -> str:
-    """What is wrong with a value that neither is a text nor stands for one."""
+    """Describe a value that is neither a text nor a reference."""
     given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     for noun, beside in _BESIDE.items():
         unknown = [key for key in given if key != noun and key not in beside]
@@ -135,7 +131,7 @@ def _fault(value: Any) -> str:
 
 
 def check_secret_name(value: object) -> str:
-    """Return what can name a secret: as variables of an environment are named."""
+    """Return a valid name of a secret, which is that of an environment variable."""
     name = value if isinstance(value, str) else ""
     if not name.isascii() or not name.isidentifier() or len(name) > SECRET_NAME_CHARS_MAX:
         raise InvalidName(
@@ -147,7 +143,7 @@ def check_secret_name(value: object) -> str:
 
 
 def joined_parts(value: Any, refers: Callable[[Any], bool]) -> list[Any] | None:
-    """What is joined; None: it is something else. Without a part that refers to something, it is
+    """Return the parts of a join; None for other values. Without a reference in its parts, it is
     plain data.
     """
     if not isinstance(value, dict):
@@ -176,11 +172,11 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-# What the settings of every kind have in common: fields by name, and none that do not exist.
+# Settings of all kinds: objects with known fields.
 
 
 def read_fields(value: Any, kind: type[msgspec.Struct], what: str) -> dict[str, Any]:
-    """Return what is given of a kind's settings; null says the same as nothing."""
+    """Return the given settings of a kind without nulls."""
     if not isinstance(value, Mapping):
         raise UsageError(f"{what}={shown(value)} must be given by name, as an object", field=what)
     known = [field.name for field in msgspec.structs.fields(kind)]

@@ -1,4 +1,4 @@
-"""How often a failed execution is tried again, after how long, and after which errors."""
+"""Retry policies: the number of attempts, the waits between them, and the errors to retry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CAP_SECONDS: Final = 3600.0
 JITTER: Final = 0.1
 
 Backoff = Literal["exponential", "fixed", "delays", "function"]
-# The error is Any, so that a function may name the class that it expects.
+# Any allows a function to name its exception class.
 WaitFunction = Callable[[int], Duration | None] | Callable[[int, Any], Duration | None]
 Report = Callable[[Exception], None]
 ErrorRule = type[BaseException] | str  # a class, or its dotted name
@@ -50,30 +50,29 @@ _PERMANENT: Final = dotted_name(PermanentError)
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """A retry policy; by default 3 retries after 1 s, 2 s and 4 s.
 
-    Make one with `Retry.exponential`, `fixed`, `delays` or `function`. `jitter` is the part of
-    each wait that is left to chance, so that what failed together does not come back together:
-    0.1 waits between 90 % and 100 % of the nominal time, never more than it.
+    Created by `Retry.exponential`, `fixed`, `delays` or `function`. `jitter` is the random part of
+    each wait, so that executions that failed together do not return together: with 0.1, a wait is
+    90 % to 100 % of the nominal time.
 
-    `retry_on` limits retries to these errors, `never_on` excludes some and wins. Classes match
-    with their subclasses. Names match too, because a stored policy knows nothing else: a dotted
-    name exactly (`builtins.OSError`), a name without a dot in any module.
+    `retry_on` limits retries to these errors; `never_on` excludes errors and wins. Classes match
+    with their subclasses, names as stored in a policy: a dotted name exactly (`builtins.OSError`),
+    a name without a dot in any module.
     """
 
-    retries: int = RETRIES  # after the first try
+    retries: int = RETRIES  # after the first attempt
     backoff: Backoff = "exponential"
     base: float = BASE_SECONDS
     factor: float = FACTOR
     cap: float = CAP_SECONDS
     jitter: float = JITTER
     waits: tuple[float, ...] = ()  # of "delays"; the last one repeats
-    wait_function: Callable[..., Duration | None] | None = (
-        None  # of "function"; None where it was read from a store
-    )
+    # Of "function"; None if the policy comes from a store.
+    wait_function: Callable[..., Duration | None] | None = None
     retry_on: tuple[str, ...] = ()
     never_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no helper would make: the numbers may come from a file or a request."""
+        """Validate the numbers, which may come from a file or a request."""
         _check_integer(self.retries, "retries", most=RETRIES_MAX)
         _check_number(self.factor, "factor", least=1, most=BACKOFF_FACTOR_MAX)
         _check_number(self.jitter, "jitter", least=0, most=1)
@@ -102,7 +101,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         retry_on: ErrorRules = (),
         never_on: ErrorRules = (),
     ) -> Retry:
-        """Wait `base`, then `factor` times longer each time, never longer than `cap` (1 h)."""
+        """Wait `base`, then `factor` times longer each time, at most `cap` (1 h)."""
         first = parse_duration(base, what="base")
         return cls(
             retries=retries,
@@ -172,11 +171,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Retry:
         """Call `function(failures)` or `function(failures, error)` for each wait; None gives up.
 
-        `error` is the exception that the task raised, or TimeoutError. A function with another
-        signature is refused here. If it raises, or returns no duration, the worker logs that and
-        uses the default wait: a mistake there must not lose the execution. A store keeps only
-        `retries` and that there was a function, so a process without the code uses the default
-        wait, too.
+        `error` is the exception of the task, or TimeoutError. If the function raises or returns no
+        duration, the worker logs that and uses the default wait, so that a bug in it does not lose
+        the execution. A store keeps only `retries` and the fact that there is a function: a process
+        without the code uses the default wait, too.
         """
         if not callable(function):
             raise InvalidRetry(f"{shown(function)} is not a function", field="backoff")
@@ -197,10 +195,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         error: BaseException | None = None,
         report: Report | None = None,
     ) -> float | None:
-        """Return how long to wait after the `failures`-th failure; None: the tries are used up.
+        """Return the wait after the `failures`-th failure; None: no attempts are left.
 
-        `jitter` is a roll of the dice in [0, 1). The wait is never longer than `cap`. A wait
-        function gets `error`; if it fails, `report` is called with the exception.
+        `jitter` is a random number in [0, 1). The wait is at most `cap`. A wait function gets
+        `error`; its own error is passed to `report`.
         """
         assert failures >= 1, failures
         assert 0 <= jitter <= 1, jitter
@@ -210,26 +208,26 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         return None if nominal is None else nominal * (1 - self.jitter * jitter)
 
     def has_given_up(self, failures: int) -> bool:
-        """Return True if there was no try after the `failures`-th failure. With a function that
-        takes the error, only the number of tries is known.
+        """Return True if the `failures`-th failure was final. With a function that takes the error,
+        only the number of attempts is known.
         """
         if failures <= self.retries and self.wait_function is not None:
             return not _takes_error(self.wait_function) and self.delay(failures, jitter=0) is None
         return failures > self.retries
 
     def allows(self, error_type_names: Sequence[str]) -> bool:
-        """Say whether an error with this ancestry, as in `Failure.names`, may be retried at all."""
+        """Return True if an error with these class names, as in `Failure.names`, may be retried."""
         if _PERMANENT in error_type_names or _matches(self.never_on, error_type_names):
             return False
         return not self.retry_on or _matches(self.retry_on, error_type_names)
 
     @classmethod
     def parse(cls, value: object) -> Retry:
-        """Read what a user may write: nothing, a number of retries, a policy, or an object.
+        """Parse nothing, a number of retries, a policy, or an object.
 
-        Objects look like {"retries": 5, "backoff": "exponential", "base": "1s", "factor": 2,
+        Objects are {"retries": 5, "backoff": "exponential", "base": "1s", "factor": 2,
         "cap": "1h"}, {"backoff": "fixed", "delay": "30s"} or {"delays": ["1s", "10s"]}, each with
-        "jitter", "retry_on" and "never_on" if wanted.
+        optional "jitter", "retry_on" and "never_on".
         """
         if value is None:
             return cls()
@@ -246,7 +244,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_json(self) -> str:
-        """Return JSON text with every number in it, so that new defaults do not change old jobs."""
+        """Return JSON text with every number, so that new defaults do not change stored jobs."""
         fields: dict[str, Any] = {"retries": self.retries, "backoff": self.backoff}
         if self.backoff == "delays":
             fields["delays"] = self.waits
@@ -260,7 +258,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str) -> Retry:
-        """Read what to_json wrote."""
+        """Parse the output of to_json."""
         return cls.parse(payload.decode(text, what="retry"))
 
     def _nominal(
@@ -273,7 +271,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
                 given = (failures, error) if _takes_error(self.wait_function) else (failures,)
                 wait = self.wait_function(*given)
                 return None if wait is None else parse_duration(wait, what="its wait")
-            except Exception as mistake:  # no reason to lose the execution: see `function`
+            except Exception as mistake:
                 if report is not None:
                     report(mistake)
         try:
@@ -283,10 +281,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _takes_error(function: Callable[..., object]) -> bool:
-    """Return True if a wait function takes the error as its second argument, False if it takes
-    only the number of failures. Refuse one that can be called neither way.
+    """Return True if a wait function takes the error as its second argument; raise if it cannot be
+    called.
 
-    A second parameter with a default is the function's own, unless it is called `error`.
+    A second parameter with a default counts only if it is called `error`.
     """
     called = f"function {shown(getattr(function, '__name__', function))}"
     takes = "it takes (failures) or (failures, error)"
@@ -294,7 +292,7 @@ def _takes_error(function: Callable[..., object]) -> bool:
         raise InvalidRetry(f"{called} is async; a wait is computed at once", field="backoff")
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # of some that are written in C nothing is known
+    except (ValueError, TypeError):  # some C functions have no signature
         return False
     positional = [
         one
@@ -314,9 +312,9 @@ def _takes_error(function: Callable[..., object]) -> bool:
 
 
 def read_retry_time(asked: RetryLater) -> tuple[Seconds, Instant | None]:
-    """Return the delay and the moment that a task asked for, one of them 0 or None.
+    """Return the delay and the time that a task asked for, one of them 0 or None.
 
-    Raises a UsageError for what is neither; the attempt then failed.
+    Raises UsageError for invalid values; the attempt has failed then.
     """
     if asked.delay is not None:
         return parse_duration(asked.delay, what="delay"), None
@@ -361,7 +359,7 @@ def _from_mapping(fields: Mapping[str, Any]) -> Retry:
 def _make(
     form: Callable[..., Retry], fields: Mapping[str, Any], own: str, /, *args: Any, **kwargs: Any
 ) -> Retry:
-    """Call `form`, but refuse fields of another form: ignored, they would seem to work."""
+    """Call `form`; reject fields of another form, which would have no effect."""
     foreign = _KEYS - {*_SHARED_KEYS, "backoff", *own.split()}
     for key in fields:
         if key in foreign:

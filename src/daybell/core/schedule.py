@@ -1,6 +1,4 @@
-"""Schedules as stored: cursors and ticks; overlap rules with their gates; dependencies between
-jobs.
-"""
+"""Stored schedules: cursors and ticks, overlap rules with gates, dependencies between jobs."""
 
 from __future__ import annotations
 
@@ -14,28 +12,27 @@ import msgspec
 from daybell.core.execution import LEFT_OUT, TERMINAL, NewExecution, State
 from daybell.core.units import Instant, Seconds
 
-# Overlap: what happens to an execution whose predecessor has not finished.
+# Overlap: the decision about an execution while an earlier one is unfinished.
 #
-# A job that minds has a gate with one slot, named after it. A schedule made at run time has a
-# gate of its own beside that, unless `overlap_by="job"` joins it to the job's. Whoever creates an
-# execution looks at its gate under the gate's lock, asks `enter`, and does what it says; so two
-# schedulers, or a scheduler and a person, cannot both find the gate free.
+# A job with an overlap rule has a gate with one slot. A schedule made at run time has its own gate,
+# unless `overlap_by="job"` joins it to the job's. Creating an execution locks the gate and calls
+# `decide_entry`, so that two callers cannot both find the gate free.
 
 OverlapBy = Literal["schedule", "job"]
 
 
 class Overlap(StrEnum):
-    """The rules there are."""
+    """The overlap rules."""
 
-    SKIP = "skip"  # the new one does not run, and is recorded as skipped
-    QUEUE = "queue"  # it waits; a second one that would wait is skipped
+    SKIP = "skip"  # the new one is recorded as skipped
+    QUEUE = "queue"  # one waits; further ones are skipped
     QUEUE_ALL = "queue_all"  # all wait, and run one after the other
-    REPLACE = "replace"  # those before it are cancelled, and it starts when they have ended
-    ALLOW = "allow"  # both run
+    REPLACE = "replace"  # earlier ones are cancelled; it starts after them
+    ALLOW = "allow"  # all run
 
 
 class GateDecision(Enum):
-    """What becomes of a new execution at the gate."""
+    """The decision about a new execution at a gate."""
 
     IN = "takes the slot"
     WAIT = "waits for the slot"
@@ -43,20 +40,20 @@ class GateDecision(Enum):
 
 
 class Miscount(msgspec.Struct, frozen=True, kw_only=True):
-    """A gate that does not know how many it has let in."""
+    """A gate with a wrong count."""
 
     tenant: str
     gate: str
     counted: int
-    inside: int  # in truth
+    inside: int  # the correct number
 
 
-OVERLAP = "overlap"  # why something was skipped, or waits: one before it has not finished
+OVERLAP = "overlap"  # the reason of a skip or a wait
 
 
 def rule_of(overlap: Overlap | None, *, is_scheduled: bool, is_dependent: bool = False) -> Overlap:
-    """The rule that counts. Left open, one job never runs twice at a time by a schedule. One that
-    is fired by what it depends on waits for its turn: no other time would come for it.
+    """Return the effective rule. By default, scheduled executions skip, those fired by dependencies
+    queue, because no other time would come for them, and others run.
     """
     if overlap is not None:
         return overlap
@@ -66,45 +63,43 @@ def rule_of(overlap: Overlap | None, *, is_scheduled: bool, is_dependent: bool =
 
 
 def gate_of(job: str, schedule: UUID | None = None) -> str:
-    """The gate that a job's executions pass one at a time, or those of one of its schedules. No
-    name of a job has a "/".
-    """
+    """Return the gate of a job, or of one of its schedules. Names of jobs contain no "/"."""
     return f"job:{job}" if schedule is None else f"job:{job}/{schedule.hex}"
 
 
 def gate_for(new: NewExecution) -> str:
-    """The gate at which the overlap rule is asked about an execution that names none itself."""
+    """Return the gate of the overlap rule for a new execution."""
     return gate_of(new.job, new.schedule if new.own_gate else None)
 
 
 def is_job_gate(gate: str) -> bool:
-    """True for the gate of a job, or of one of its schedules: there, the overlap rule holds."""
+    """Return True for the gate of a job or a schedule, which have an overlap rule."""
     return gate.startswith("job:")
 
 
 def is_schedule_gate(gate: str | None) -> bool:
-    """True for the gate of a single schedule."""
+    """Return True for the gate of a single schedule."""
     return gate is not None and is_job_gate(gate) and "/" in gate
 
 
 def job_of_gate(gate: str) -> str:
-    """The job whose gate it is, or the gate of one of its schedules."""
+    """Return the job of a gate, or of its schedule."""
     return gate.removeprefix("job:").partition("/")[0]
 
 
 def backfill_gate(id: object, room: int = 1) -> str:
-    """The gate that the executions of one backfill pass, so many at a time."""
+    """Return the gate of a backfill with so many slots."""
     return f"backfill:{id}:{room}"
 
 
 def is_backfill(gate: str | None) -> bool:
-    """Whether an execution repeats the past. Then its end says nothing about its schedule."""
+    """Return True for an execution of a backfill; its end does not count for its schedule."""
     return gate is not None and gate.startswith("backfill:")
 
 
 def room_of(gate: str) -> int | None:
-    """How many a gate takes that is made when it is first needed, and removed when it is needed no
-    more. None for others: somebody has to say so beforehand.
+    """Return the slots of a gate that is created and removed on demand; None for other gates, which
+    must be created.
     """
     if is_job_gate(gate):
         return 1
@@ -115,9 +110,9 @@ def room_of(gate: str) -> int | None:
 
 
 def decide_entry(rule: Overlap, *, inside: int, waiting: int) -> GateDecision:
-    """Decide, given how many of the job have the slot, and how many are due and wait for it.
+    """Decide, given the executions that hold a slot, and those that are due and wait for one.
 
-    For `replace` the caller has cancelled before what could be cancelled.
+    For `replace` the caller has cancelled earlier executions.
     """
     if rule is Overlap.ALLOW or inside + waiting == 0:
         return GateDecision.IN
@@ -127,25 +122,25 @@ def decide_entry(rule: Overlap, *, inside: int, waiting: int) -> GateDecision:
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule to be stored; one with the same id is replaced, its cursor included."""
+    """A schedule to store; it replaces one with the same id, including the cursor."""
 
     id: UUID
     job: str
     rule: str  # JSON of `core.when.Schedule`
-    next_at: Instant | None  # None: it will not fire again by itself
-    name: str = ""  # among the job's schedules
-    args: str = "{}"  # what its executions are called with
+    next_at: Instant | None  # None: time does not fire it
+    name: str = ""  # unique in the job
+    args: str = "{}"  # of its executions
     misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
     delay: Seconds | None = None  # a fixed delay: each end sets the next time
-    is_reboot: bool = False  # its time comes when the first scheduler starts
-    pause_after: int | None = None  # so many failures in a row pause the job
-    is_declared: bool = False  # comes with the job's definition, and goes with it
-    since: Instant | None = None  # fires after others: the cursor is this, and not next_at
-    own_gate: bool = False  # the overlap rule compares its executions with each other only
+    is_reboot: bool = False  # fires when the first scheduler starts
+    pause_after: int | None = None  # consecutive failures that pause the job
+    is_declared: bool = False  # part of the job's definition
+    since: Instant | None = None  # follows other jobs: the cursor instead of next_at
+    own_gate: bool = False  # the overlap rule compares only its own executions
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A stored schedule. `next_at` is its cursor: whoever advances it fires the tick."""
+    """A stored schedule. `next_at` is its cursor: advancing it fires the tick."""
 
     id: UUID
     tenant: str
@@ -159,64 +154,63 @@ class Schedule(msgspec.Struct, frozen=True):
     is_reboot: bool = False
     is_declared: bool = False
     is_paused: bool = False  # with its job
-    last_at: Instant | None = None  # the last tick that was fired
-    succeeded_for: Instant | None = None  # the last tick whose execution succeeded
+    last_at: Instant | None = None  # the last fired tick
+    succeeded_for: Instant | None = None  # the last tick with a successful execution
     fired: int = 0
     skipped: int = 0
     missed: int = 0
-    failures: int = 0  # executions that ended dead since one succeeded
-    # Fires when the job's dependencies have succeeded since then. Its cursor: `next_at` is None.
+    failures: int = 0  # dead executions since the last success
+    # The cursor of a schedule that follows other jobs; `next_at` is None.
     since: Instant | None = None
     own_gate: bool = False  # see `NewSchedule`
 
     @property
     def overlap_by(self) -> OverlapBy:
-        """Whose unfinished execution its overlap rule looks at: one of its own, or of its job."""
+        """The scope of its overlap rule: its own executions, or those of its job."""
         return "schedule" if self.own_gate else "job"
 
     @property
     def truncated(self) -> bool:
-        """True in a list that leaves its arguments out because they are large."""
+        """True if a list leaves its large arguments out."""
         return self.args == LEFT_OUT
 
     @property
     def cursor(self) -> Instant | None:
-        """What whoever fires it has to advance; None: it will not fire by itself."""
+        """The position to advance when it fires; None: nothing fires it."""
         return self.next_at if self.since is None else self.since
 
     @property
     def is_to_fire(self) -> bool:
-        """Whether there is a time at which it will fire, unless it is paused."""
+        """True if it will fire, unless it is paused."""
         return self.cursor is not None or self.delay is not None or self.is_reboot
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the schedules found, and when it is worth looking again."""
+    """Due schedules, and the time of the next one."""
 
-    now: Instant  # by the store's clock, like everything here
+    now: Instant  # the store's time
     schedules: tuple[Schedule, ...]
-    next_at: Instant | None = None  # of the first that is not among them
+    next_at: Instant | None = None  # of the first schedule that is not included
 
 
 class Decision(StrEnum):
-    """What became of a tick."""
+    """The decision about a tick."""
 
     FIRED = "fired"
-    SKIPPED = "skipped"  # a rule said no; the reason says which
-    MISSED = "missed"  # nobody was there in time; one row for a whole range, `at` to `until`
+    SKIPPED = "skipped"  # by a rule, which the reason names
+    MISSED = "missed"  # no scheduler fired it in time; one row for a range, `at` to `until`
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """One decided tick of a schedule, with the execution it fired. If a rule said no, that is not
-    to run: it waits for dependencies (`awaits`), is skipped at once for the reason of the tick, and
-    tells people that there was one.
+    """One decided tick of a schedule, with its execution. If a rule skips the tick, the execution
+    is recorded as skipped with the same reason.
     """
 
     at: Instant
     decision: Decision = Decision.FIRED
     reason: str | None = None
-    until: Instant | None = None  # for a missed range: its last tick
-    count: int = 1  # of the ticks that it stands for
+    until: Instant | None = None  # of a missed range: its last tick
+    count: int = 1  # ticks of a range
     execution: NewExecution | None = None
 
     @property
@@ -228,7 +222,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick as it was recorded."""
+    """A recorded tick."""
 
     schedule: UUID
     at: Instant
@@ -240,8 +234,8 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """Advance one schedule from `expect` to `next_at`, and record the ticks in between. Of one that
-    fires after others, both are its `since`.
+    """An advance of one schedule from `expect` to `next_at`, with the ticks between. For a schedule
+    that follows other jobs, both are its `since`.
     """
 
     tenant: str
@@ -249,28 +243,26 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     expect: Instant
     next_at: Instant | None
     ticks: tuple[Tick, ...]
-    is_over: bool = False  # a fixed delay is not to be set again when its execution ends
-    # A schedule that ends with these ticks has not ended if one of them is not fired after all:
-    # max_executions is not reached then. `is_over` does not hold, and it goes on here.
+    is_over: bool = False  # the end of its execution does not set the next time
+    # The position of a schedule that would end with these ticks, if one of them is not fired:
+    # max_executions is not reached then, and `is_over` does not apply.
     if_refused_at: Instant | None = None
 
     @property
     def planned_at(self) -> Instant:
-        """A time that had come by the store's clock when this was planned. The clock may have been
-        set back since.
-        """
+        """A time that had come by the store's clock at planning, even if it was set back since."""
         return max(self.expect, *(tick.until or tick.at for tick in self.ticks), 0.0)
 
     @property
     def missed(self) -> list[Tick]:
-        """Those of its ticks that nobody was there for."""
+        """The missed ticks."""
         return [tick for tick in self.ticks if tick.decision is Decision.MISSED]
 
 
 class ScheduleRewind(msgspec.Struct, frozen=True, kw_only=True):
-    """Set the cursor of one schedule back from `expect` to `next_at`, because the store's clock was
-    set back to `now`. Missed ticks after `now` come off the record: they can still be fired. Of a
-    missed range that began earlier, `until` is the last tick that is left of `count`.
+    """A move of the cursor from `expect` back to `next_at`, because the store's clock was set back
+    to `now`. Recorded missed ticks after `now` are removed, as they can still fire. A missed range
+    that began earlier keeps `count` ticks up to `until`.
     """
 
     tenant: str
@@ -283,58 +275,57 @@ class ScheduleRewind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution of a schedule, by the tick it stands for."""
+    """An execution of a schedule, with its tick."""
 
     scheduled_for: Instant
     id: UUID
     state: State
 
 
-# Jobs that depend on jobs: when one may begin, given how the others stand.
+# Dependencies between jobs.
 #
-# Two questions, each answered from what stores know of the dependencies' latest executions. A job
-# without a schedule is fired once each dependency has ended well since it was fired last
-# (`next_round`). An execution of a schedule begins once, of each dependency, the latest execution
-# that was due at its time has succeeded (`may_begin`). Nobody is told when a dependency ends:
-# whoever looks, and however often, finds the same.
+# A job without a schedule fires when all its dependencies have succeeded since it fired last
+# (`next_round`). An execution of a schedule starts when the latest execution of each dependency
+# that was due at its time has succeeded (`may_begin`). Both are decided from the recorded
+# executions, without notifications, so a repeated check gives the same answer.
 
-DEPENDENCIES: Final = "dependencies"  # why an execution waits
-UPSTREAM_FAILED: Final = "upstream_failed"  # why it was skipped
+DEPENDENCIES: Final = "dependencies"  # the reason of a wait
+UPSTREAM_FAILED: Final = "upstream_failed"  # the reason of a skip
 
-# A success is looked for among so many of the newest that have ended, and in all now and then: an
-# execution that took long may succeed when thousands that were created later have ended.
+# A success is searched among the newest ended executions, and periodically among all: a long
+# execution may succeed after thousands that were created later.
 LOOKED_AT_MAX: Final = 200
 
 
 class OnFailure(StrEnum):
-    """What becomes of a job when the latest execution of a dependency has failed for good."""
+    """The decision after the latest execution of a dependency failed for good."""
 
-    WAIT = "wait"  # it waits on: for a retry of the dead letter, or for a newer success
-    SKIP = "skip"  # it does not run this time
-    RUN = "run"  # a failure is as good as a success
+    WAIT = "wait"  # for a retry of the dead letter, or a newer success
+    SKIP = "skip"  # this round
+    RUN = "run"  # treats a failure as a success
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """What has ended of one dependency since some moment."""
+    """The ends of one dependency since some time."""
 
-    succeeded_at: Instant | None = None  # when the last did that succeeded
-    ended_at: Instant | None = None  # when the last did, however
-    state: State | None = None  # of that one
+    succeeded_at: Instant | None = None  # the last success
+    ended_at: Instant | None = None  # the last end
+    state: State | None = None  # of the last end
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """All dependencies have ended: the job is fired, or passes this time."""
+    """The end of a round of dependencies: the job fires, or skips this round."""
 
-    at: Instant  # when the deciding one ended: the tick's name, and where the next round begins
+    at: Instant  # the deciding end: the time of the tick, and the start of the next round
     fires: bool
 
 
 def next_round(policy: OnFailure, ended: Sequence[Ended], *, is_any: bool = False) -> Round | None:
-    """Decide about a job without a schedule, by what has ended of each dependency since the round
-    before. None: the round is not over.
+    """Decide about a job without a schedule, by the ends of its dependencies since the last round.
+    None: the round is not complete.
 
-    With `is_any`, one success is enough, or one end if failures count as successes. All that have
-    ended so far belong to the same round.
+    With `is_any`, one success is enough, or one end if failures count as successes. All ends so far
+    belong to the round.
     """
     if is_any:
         ends = [one.ended_at if policy is OnFailure.RUN else one.succeeded_at for one in ended]
@@ -352,16 +343,16 @@ def next_round(policy: OnFailure, ended: Sequence[Ended], *, is_any: bool = Fals
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """How one dependency stood at some moment, as is known by now."""
+    """The state of one dependency at the time of a tick."""
 
-    state: State | None = None  # of the latest execution that was due by then; None: there is none
-    has_newer_success: bool = False  # of one that was due later, if that has not succeeded
-    has_newer_failure: bool = False  # the same, if there is none that was due by then
-    is_behind: bool = False  # a schedule of it has still to fire for a time until then
+    state: State | None = None  # of the latest execution due by then; None: there is none
+    has_newer_success: bool = False  # of an execution due later
+    has_newer_failure: bool = False  # of an execution due later
+    is_behind: bool = False  # one of its schedules has not fired yet up to that time
 
 
 class Begin(Enum):
-    """What becomes of an execution that waits for dependencies."""
+    """The decision about an execution that waits for dependencies."""
 
     NOW = "begins"
     WAIT = "waits"
@@ -369,7 +360,7 @@ class Begin(Enum):
 
 
 def may_begin(policy: OnFailure, upstream: Sequence[Upstream]) -> Begin:
-    """Decide about an execution of a schedule, by how each dependency stands at its time."""
+    """Decide about an execution of a schedule, by the state of each dependency at its time."""
     entries = [_entry(policy, one) for one in upstream]
     if Begin.SKIP in entries:
         return Begin.SKIP
@@ -394,26 +385,26 @@ def _entry(policy: OnFailure, one: Upstream) -> Begin:
 
 
 def is_held_up(policy: OnFailure, one: Upstream) -> bool:
-    """Whether an execution does not begin because of this dependency."""
+    """Return True if this dependency keeps an execution from starting."""
     return _entry(policy, one) is not Begin.NOW
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that waits for the dependencies of its job, which are those that the job has
-    now: whoever takes one away lets go what waits for it.
+    """An execution that waits for the current dependencies of its job. Removing a dependency may
+    release it.
     """
 
     tenant: str
     id: UUID
     job: str
-    at: Instant  # the time that counts: of its tick
+    at: Instant  # of its tick
     dependencies: tuple[str, ...]
     on_failure: OnFailure
 
 
 class Dependent(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that fires when the job's dependencies have ended, or any of the jobs that it
-    names itself; its cursor is `since`.
+    """A schedule that follows the dependencies of its job, or any of the jobs in its own rule; its
+    cursor is `since`.
     """
 
     schedule: Schedule
@@ -425,7 +416,7 @@ class Dependent(msgspec.Struct, frozen=True, kw_only=True):
     def of(
         cls, schedule: Schedule, dependencies: tuple[str, ...], on_failure: OnFailure
     ) -> Dependent:
-        """Make one of a schedule, and of what its job's definition specifies."""
+        """Create one from a schedule and the options of its job."""
         named = any_jobs((schedule.rule,))
         return cls(
             schedule=schedule,
@@ -436,15 +427,15 @@ class Dependent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dependents(msgspec.Struct, frozen=True, kw_only=True):
-    """All that may be ready."""
+    """Schedules and executions that may be ready."""
 
-    now: Instant  # by the store's clock
+    now: Instant  # the store's time
     schedules: tuple[Dependent, ...] = ()
     waiting: tuple[Waiting, ...] = ()
 
 
 class DependencyFields(msgspec.Struct, frozen=True):
-    """The part of a definition that says what it depends on; all of it takes longer to read."""
+    """The dependencies in a definition, which are decoded without the rest."""
 
     dependencies: tuple[str, ...] = ()
     on_dependency_failure: OnFailure = OnFailure.WAIT
@@ -459,7 +450,7 @@ _ANY_START: Final = '{"after_any":'
 
 
 def any_jobs(rules: Sequence[str]) -> tuple[str, ...]:
-    """List the jobs of which any fires one of these schedules, which are JSON of `core.when`."""
+    """List the jobs of `after_any` rules, given as JSON of `core.when`."""
     found = [_read_rule(rule).after_any for rule in rules if rule.startswith(_ANY_START)]
     return tuple(dict.fromkeys(name for names in found for name in names))
 

@@ -19,13 +19,18 @@ _WRITTEN: Final = "write ISO 8601 with an offset, such as 2026-12-24T18:00:00+01
 
 
 def to_iso(instant: Instant) -> str:
-    """Write an instant as people read it: `2026-11-15T16:43:00.250000+00:00`."""
-    return datetime.fromtimestamp(instant, UTC).isoformat()
+    """Format an instant: `2026-11-15T16:43:00.250000Z`."""
+    return datetime.fromtimestamp(instant, UTC).isoformat().removesuffix("+00:00") + "Z"
+
+
+def to_datetime(instant: Instant) -> datetime:
+    """Convert an instant to a datetime in UTC."""
+    return datetime.fromtimestamp(instant, UTC)
 
 
 def from_iso(text: str) -> Instant:
-    """Read ISO 8601. An offset is required, because a time without one means something else on
-    each machine.
+    """Parse ISO 8601. An offset is required, because without one the meaning depends on the
+    machine.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -37,7 +42,7 @@ def from_iso(text: str) -> Instant:
 
 
 def from_datetime(moment: datetime) -> Instant:
-    """Turn an aware datetime into an instant; a naive one is refused."""
+    """Convert an aware datetime; a naive one is refused."""
     if moment.tzinfo is None:
         raise UsageError(
             f"the time {moment.isoformat()} has no zone;"
@@ -46,9 +51,9 @@ def from_datetime(moment: datetime) -> Instant:
     return moment.timestamp()
 
 
-# Lengths of time: numbers of seconds, "1h30m", ISO 8601 "PT5M" and timedelta, one way in.
+# Durations: numbers of seconds, "1h30m", ISO 8601 "PT5M" and timedelta.
 
-Duration = float | int | str | timedelta  # what a caller may write
+Duration = float | int | str | timedelta
 
 _UNITS: Final = (("w", 604_800), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SMALL_UNITS: Final = (("ms", Fraction(1, 1_000)), ("us", Fraction(1, 1_000_000)))
@@ -57,7 +62,7 @@ _TAKES: Final = 'a duration is a number of seconds, or text like "90s", "5m", "1
 _NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
 _SECONDS = re.compile(_NUMBER)
 _DAY_SECONDS: Final = 86_400.0
-# Each unit at most once and in falling order: "5m 1h" is more often a mistake than a wish.
+# Each unit at most once and in falling order: "5m 1h" is more often a mistake.
 _UNIT_TEXT = re.compile(
     "".join(rf"(?:{_NUMBER} ?{unit}(?!s) ?)?" for unit, _ in _UNITS)
     + "".join(rf"(?:{_NUMBER} ?{unit} ?)?" for unit, _ in _SMALL_UNITS)
@@ -72,12 +77,12 @@ _ISO_YEAR_OR_MONTH = re.compile(r"P[^T]*[YM]")
 
 
 def parse_duration(value: Duration, *, what: str = "duration") -> float:
-    """Return `value` in seconds, kept to the microsecond; `what` names it in the message.
+    """Return `value` in seconds, rounded to the microsecond; `what` names it in errors.
 
-    Zero is a duration, though not a limit: see `parse_limit`. Negative, infinite and longer than
-    ten years is not, and neither is a year or a month, which have no fixed length.
+    Zero is valid, see also `parse_limit`. Negative and infinite values, more than ten years, and
+    years and months, which have no fixed length, are not.
     """
-    given = cast("object", value)  # callers without a type checker exist
+    given = cast("object", value)  # callers may not use a type checker
     if isinstance(given, str):
         seconds = _parse_text(given, what)
     elif isinstance(given, timedelta):
@@ -97,8 +102,8 @@ def parse_duration(value: Duration, *, what: str = "duration") -> float:
 
 
 def parse_delay(value: Duration) -> float:
-    """The same for a delay. A bare number of more than a day is refused: often it counts
-    milliseconds, or is a time, and the mistake would show only when nothing runs.
+    """Parse a delay. A bare number of more than a day is refused: it is often milliseconds or a
+    time, and the mistake would only show when nothing runs.
     """
     seconds = parse_duration(value, what="delay")
     is_bare = not isinstance(value, timedelta) and _SECONDS.fullmatch(str(value).strip())
@@ -114,7 +119,7 @@ def parse_delay(value: Duration) -> float:
 
 
 def parse_limit(value: Duration, *, what: str) -> float:
-    """The same for what must end within a time. In none, nothing could: zero is refused."""
+    """Parse a time limit, which cannot be zero."""
     seconds = parse_duration(value, what=what)
     if not seconds:
         raise InvalidDuration(
@@ -125,9 +130,9 @@ def parse_limit(value: Duration, *, what: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the usual way to write it, "1h30m", which parses back to the same value.
+    """Format a duration, such as "1h30m"; `parse_duration` returns the same value.
 
-    Weeks appear only alone and milliseconds only below a second, as a person would write it.
+    Weeks appear only alone, milliseconds only below a second.
     """
     micros = round(parse_duration(seconds) * 1_000_000)
     if micros and micros % (604_800 * 1_000_000) == 0:
@@ -162,7 +167,7 @@ def _parse_text(text: str, what: str) -> float:
     raise _refusal(text, "cannot be read", what)
 
 
-@lru_cache(maxsize=1024)  # the same few texts come with every enqueue
+@lru_cache(maxsize=1024)  # every enqueue uses the same few texts
 def _seconds_of(text: str) -> float | None:
     if _SECONDS.fullmatch(text):
         return float(text)
@@ -170,7 +175,7 @@ def _seconds_of(text: str) -> float | None:
     match = iso or _UNIT_TEXT.fullmatch(text)
     if match is None or not any(match.groups()):
         return None
-    # Exact until the last step, so that "0.1s" and "100ms" are the same number.
+    # Exact until the last step, so that "0.1s" and "100ms" are equal.
     counts = match.groups()
     units = zip(counts, _UNIT_SECONDS, strict=False)  # ISO has no units below the second
     return float(sum(Fraction(count.replace(",", ".")) * unit for count, unit in units if count))
@@ -180,9 +185,9 @@ def _refusal(value: object, fact: str, what: str) -> InvalidDuration:
     return InvalidDuration(f"{what} {shown(value)} {fact}; {_TAKES}", field=what)
 
 
-# Amounts of memory: numbers of bytes, "512MB", "1GiB", one way in.
+# Amounts of memory: numbers of bytes, "512MB", "1GiB".
 
-Size = int | str  # what a caller may write
+Size = int | str
 
 _SIZE_UNITS: Final = {
     "B": 1,
@@ -200,11 +205,11 @@ _SIZE_FORMS: Final = 'an amount of memory is text like "512MB" or "1GiB", or a n
 
 
 def parse_size(value: Size, *, what: str) -> int:
-    """Return `value` in bytes; `what` names it in the message. MB are powers of 1000, MiB of 1024.
+    """Return `value` in bytes; `what` names it in errors. MB are powers of 1000, MiB of 1024.
 
-    Less than a megabyte is a unit that was forgotten.
+    Less than a megabyte is refused: most likely the unit is missing.
     """
-    given = cast("object", value)  # callers without a type checker exist
+    given = cast("object", value)  # callers may not use a type checker
     if isinstance(given, str):
         match = _TEXT.fullmatch(given.strip())
         if match is None:
@@ -222,7 +227,7 @@ def parse_size(value: Size, *, what: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """Return the usual way to write it: "512MB", "1GiB", "1.5GB"."""
+    """Format a size: "512MB", "1GiB", "1.5GB"."""
     for factor, units in ((1024, ("TiB", "GiB", "MiB")), (1000, ("TB", "GB", "MB"))):
         for power, unit in zip((4, 3, 2), units, strict=True):
             if size >= factor**power and size % factor**power == 0:

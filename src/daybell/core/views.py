@@ -23,17 +23,17 @@ from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX, SCAN_ITEMS
 from daybell.core.units import Instant, Seconds
 from daybell.errors import PayloadError
 
-# Search of executions by their content: arguments, unique key, error, end.
+# Search of executions by content: arguments, unique key, error, end.
 #
-# No index has these, so a search reads executions one after the other: a bounded number per page.
-# The page may be short or empty, and its cursor continues the search.
+# Without an index, a search reads executions one by one, a bounded number per page. A page may be
+# short or empty; its cursor continues the search.
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 
 
 class Candidate(NamedTuple):
-    """The columns of an execution that a search compares; those that it does not need are None."""
+    """The columns of an execution for a search; unused ones are None."""
 
     id: UUID
     args: str | None = None
@@ -44,28 +44,28 @@ class Candidate(NamedTuple):
 
     @classmethod
     def of(cls, execution: Execution) -> Candidate:
-        """The same columns of a whole execution."""
+        """Take the columns from an execution."""
         return cls(*(getattr(execution, name) for name in cls._fields))
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on the content of an execution; what is left out does not restrict."""
+    """Conditions on the content of an execution; all must hold."""
 
     args: tuple[tuple[str, str], ...] = ()  # (name, value) as texts; a name may be a dotted path
     unique_key: str | None = None
-    error: str | None = None  # the name of a class, or a part of the text in any case of letters
+    error: str | None = None  # the name of a class, or a part of the text, case-insensitive
     ended_since: Instant | None = None
     ended_until: Instant | None = None
     workers: frozenset[UUID] | None = None  # any of them
 
     @property
     def is_of_ended(self) -> bool:
-        """True if only executions that have ended can match."""
+        """True if only ended executions can match."""
         return self.ended_since is not None or self.ended_until is not None
 
     @property
     def columns(self) -> frozenset[str]:
-        """The fields of a candidate that the conditions need."""
+        """The columns that the conditions need."""
         given = {
             "args": self.args,
             "unique_key": self.unique_key is not None,
@@ -76,7 +76,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(name for name, is_needed in given.items() if is_needed)
 
     def matches(self, one: Candidate) -> bool:
-        """True if an execution meets all conditions."""
+        """Return True if an execution meets all conditions."""
         end = one.finished_at
         return (
             (self.unique_key is None or one.unique_key == self.unique_key)
@@ -89,8 +89,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def matches_error(kept: str | None, wanted: str) -> bool:
-    """True if an error is of the class `wanted`, also as an ancestor, or has the text in its first
-    line or message. The traceback is not searched: its source lines name much else.
+    """Return True if an error is of the class `wanted` or a subclass, or has the text in its first
+    line or message. The traceback is not searched, as source lines contain too many words.
     """
     if kept is None:
         return False
@@ -101,7 +101,7 @@ def matches_error(kept: str | None, wanted: str) -> bool:
 
 
 def matches_args(text: str | None, wanted: Iterable[tuple[str, str]]) -> bool:
-    """True if arguments, as JSON text, have each of the values at its path."""
+    """Return True if arguments have each of the values at its path."""
     if text is None:
         return False
     try:
@@ -115,7 +115,7 @@ def matches_args(text: str | None, wanted: Iterable[tuple[str, str]]) -> bool:
 
 
 def _values_at(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """Yield the values at a path. A key may contain dots itself; a list is entered by a number."""
+    """Yield the values at a path. Keys may contain dots; numbers select list items."""
     if not path:
         yield value
     elif isinstance(value, dict):
@@ -130,7 +130,7 @@ def _values_at(value: Any, path: Sequence[str]) -> Iterator[Any]:
 
 
 def _equals(value: Any, wanted: str) -> bool:
-    """True if a JSON value is the one that a text means: `42` is the number and the string."""
+    """Return True if a JSON value equals a text: `42` matches the number and the string."""
     if isinstance(value, str):
         return value == wanted
     if isinstance(value, bool) or value is None:
@@ -138,22 +138,22 @@ def _equals(value: Any, wanted: str) -> bool:
     if isinstance(value, int | float):
         number = _NUMBER.fullmatch(wanted)
         return number is not None and value == (float if any(number.groups()) else int)(wanted)
-    return False  # objects and lists are searched by a path
+    return False  # objects and lists need a path
 
 
 T = TypeVar("T")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One page of a list, newest first. The cursor names the last item seen, so writes in
-    between shift nothing.
+    """One page of a list, newest first. The cursor names its last item, so that writes do not shift
+    pages.
     """
 
     items: tuple[T, ...]
-    next_cursor: str | None = None  # None: this was the last page
+    next_cursor: str | None = None  # None on the last page
 
 
-# Counted for each item beside its values: ids, names and times as JSON.
+# Added for each item: ids, names and times as JSON.
 ITEM_BYTES: Final = 1_500
 
 
@@ -166,8 +166,8 @@ def cut_page(
     more: str | None = None,
 ) -> Page[T]:
     """Take a page from the start of a list: at most `limit` items and PAGE_BYTES_MAX bytes, and at
-    least one item. Read no further than the first item that does not fit. `more` is the cursor
-    behind the last item of the list, if there is more to read.
+    least one item. Read up to the first item that does not fit. `more` is the cursor behind the
+    last item of `found`, if there is more to read.
     """
     items: list[T] = []
     left = PAGE_BYTES_MAX
@@ -182,7 +182,7 @@ def cut_page(
 async def read_pages(
     read: Callable[[str | None], Awaitable[Page[T]]],
 ) -> AsyncGenerator[tuple[T, ...]]:
-    """Read a list to its end; `read` gets the cursor of each page."""
+    """Yield all pages of a list; `read` gets the cursor of each page."""
     cursor = None
     while True:
         page = await read(cursor)
@@ -195,7 +195,7 @@ async def read_pages(
 async def read_found(
     read: Callable[[str | None], Awaitable[Page[T]]], cursor: str | None = None
 ) -> Page[T]:
-    """Read a list up to its first page with items: a page may be empty and have a cursor."""
+    """Return the first page with items: a page may be empty and have a cursor."""
     page = await read(cursor)
     while not page.items and page.next_cursor is not None:
         page = await read(page.next_cursor)
@@ -212,7 +212,7 @@ def bytes_of(*texts: str | None) -> int:
 
 
 def is_large(text: str | None) -> bool:
-    """True for a value that lists leave out."""
+    """Return True for a value that lists leave out."""
     return text is not None and bytes_of(text) > LIST_VALUE_BYTES_MAX
 
 
@@ -235,21 +235,21 @@ def execution_bytes(of: Execution) -> int:
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to show; what is left out does not restrict."""
+    """Conditions on jobs; all must hold."""
 
-    prefix: str = ""  # of its name
-    text: str | None = None  # in its name or description, in any case of letters
+    prefix: str = ""  # of the name
+    text: str | None = None  # in the name or description, case-insensitive
     user_id: str | None = None
     queue: str | None = None
-    queues: tuple[str, ...] = ()  # patterns as in the scope of a key; its queue fits one of them
-    mentions: str | None = None  # a name, anywhere in the definition: who needs it is among these
+    queues: tuple[str, ...] = ()  # patterns of a scope, one of which the queue matches
+    mentions: str | None = None  # a name in the definition; a superset of the dependent jobs
 
 
 ALL_JOBS: Final = JobFilter()
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which executions to show; what is left out does not restrict."""
+    """Conditions on executions; all must hold."""
 
     states: frozenset[State] | None = None
     job: str | None = None
@@ -259,21 +259,20 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent: UUID | None = None
     since: Instant | None = None  # created at or after
     until: Instant | None = None  # created before
-    dead_letters: bool = False  # only dead ones that no person has decided on yet
-    ids: frozenset[UUID] | None = None  # a page of them, at most
-    # Also executions that have a `node`: parts of a workflow's run. They are left out otherwise,
-    # unless `parent` names their run, or `ids` names them.
+    dead_letters: bool = False  # dead, and not discarded
+    ids: frozenset[UUID] | None = None  # at most a page
+    # Include nodes of workflow runs. With `parent` or `ids`, nodes are always included.
     with_nodes: bool = False
-    content: Content | None = None  # compared with one execution after the other, by `scan`
+    content: Content | None = None  # compared by `scan`
 
     @property
     def shows_nodes(self) -> bool:
-        """Whether executions that are nodes of a run belong to it."""
+        """True if nodes of workflow runs are included."""
         return self.with_nodes or self.parent is not None or self.ids is not None
 
     def without_content(self, ids: Iterable[UUID] | None = None) -> ExecutionFilter:
-        """The conditions that a store answers from its indexes: those that a search begins with,
-        or, with the ids that it found, ends with.
+        """Return the conditions that indexes answer: at the start of a search, or with the ids that
+        it found, at its end.
         """
         if self.content is None:
             return self
@@ -285,14 +284,14 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(NamedTuple):
-    """The result of one scan: ids that match, newest first, and where the next scan continues."""
+    """The result of one scan: matching ids, newest first, and the position of the next scan."""
 
     ids: list[UUID]
     next_cursor: str | None
 
 
 def scan(candidates: Iterable[Candidate], content: Content, limit: int) -> Found:
-    """Read candidates, newest first, until `limit` match, or one scan has read as much as it may:
+    """Read candidates, newest first, until `limit` match or the limits of a scan are reached:
     SCAN_ITEMS_MAX executions or PAGE_BYTES_MAX bytes, and at least one execution.
     """
     ids: list[UUID] = []
@@ -309,7 +308,7 @@ def scan(candidates: Iterable[Candidate], content: Content, limit: int) -> Found
 
 
 class Total(int):
-    """A number of executions. If it is not exact, it may be larger, and is written `10,000+`."""
+    """A number of executions. An inexact one is a lower bound, formatted as `10,000+`."""
 
     is_exact: bool
 
@@ -319,7 +318,7 @@ class Total(int):
         return made
 
     def __bool__(self) -> bool:
-        """False if there is certainly none."""
+        """False if there is none for certain."""
         return self > 0 or not self.is_exact
 
     def __format__(self, spec: str) -> str:
@@ -327,8 +326,8 @@ class Total(int):
 
 
 class Counts(dict[State, int]):
-    """Executions by state, without states that have none. A count ends at a bound: the numbers of
-    the states in `at_least` may be larger, also those that are left out.
+    """Executions by state, without empty states. A count has a limit: the numbers of states in
+    `at_least` are lower bounds, also if they are missing.
     """
 
     def __init__(
@@ -339,93 +338,89 @@ class Counts(dict[State, int]):
 
     @property
     def total(self) -> Total:
-        """All of them together."""
+        """The sum of all states."""
         return Total(sum(self.values()), is_exact=not self.at_least)
 
     def of(self, state: State) -> Total:
-        """The number of one state."""
+        """Return the number of one state."""
         return Total(self.get(state, 0), is_exact=state not in self.at_least)
 
 
 def total_of(totals: Iterable[Total]) -> Total:
-    """Add up several numbers."""
+    """Add several numbers."""
     added = list(totals)
     return Total(sum(added), is_exact=all(total.is_exact for total in added))
 
 
-# Numbers of a queue that can be in its `at_least`.
+# Numbers of a queue that may be in its `at_least`.
 QUEUE_NUMBERS: Final = ("queued", "scheduled", "retrying", "running", "waiting")
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as a person sees it. A count ends at a bound: the numbers named in `at_least` may be
-    larger.
-    """
+    """A queue with its numbers of executions; those in `at_least` are lower bounds."""
 
     name: str
     is_paused: bool
     queued: int  # due, not claimed
     scheduled: int  # in the future: delayed or retrying
-    retrying: int = 0  # those of them that have failed before
+    retrying: int = 0  # of these, failed before
     running: int
     waiting: int
-    oldest_run_at: Instant | None = None  # of what is due: how late the queue is
+    oldest_run_at: Instant | None = None  # of due executions: the delay of the queue
     at_least: tuple[str, ...] = ()  # of QUEUE_NUMBERS
 
     def number(self, name: str) -> Total:
-        """One of QUEUE_NUMBERS, as far as it is known."""
+        """Return one of QUEUE_NUMBERS."""
         return Total(getattr(self, name), is_exact=name not in self.at_least)
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What has happened since an earlier look. For people: nothing is decided by it."""
+    """Activity since an earlier query; no decision depends on it."""
 
     now: Instant
     enqueued: int = 0
-    failed: int = 0  # attempts that failed, timed out or were lost, also those that end it all
-    recent: int = 0  # how many ids were young at this look; the next one is compared with it
+    failed: int = 0  # attempts that failed, timed out or were lost
+    recent: int = 0  # number of recent ids, which the next query compares
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is over is kept. Dead letters are kept until a person decides."""
+    """Retention times. Dead letters are kept until a person decides."""
 
     finished: Seconds = 7 * 86400.0  # executions and their attempts
     ticks: Seconds = 30 * 86400.0
     workers: Seconds = 86400.0  # dead ones
 
 
-JOB_AGAIN_SECONDS: Final = 86400.0  # until a job that is still used is looked at again
-JOB_UNUSED_SECONDS: Final = 2 * 86400.0  # beyond retention: whole days of history are dropped
+JOB_AGAIN_SECONDS: Final = 86400.0  # until a job that is in use is checked again
+JOB_UNUSED_SECONDS: Final = 2 * 86400.0  # added to the retention: history is dropped by whole days
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round of retention took away. Whole partitions are dropped without being counted
-    row by row.
-    """
+    """The rows that one round of retention removed. Rows of dropped partitions are not counted."""
 
     executions: int = 0
     attempts: int = 0
     ticks: int = 0
     workers: int = 0
     log_parts: int = 0
-    jobs: int = 0  # deleted ones, and those that ran once, of which nothing is left
-    gates: int = 0  # that were made by themselves, and let nobody in any more
+    jobs: int = 0  # deleted jobs and one-off jobs without history
+    gates: int = 0  # created on demand, and unused
     partitions: int = 0
-    others: int = 0  # requests, keys, entries of the audit log: each is kept for a time of its own
-    is_complete: bool = True  # False: there is more; call again
+    others: int = 0  # requests, keys, audit entries, each with its own retention
+    is_complete: bool = True  # False: call again
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that `daybell doctor` looked at."""
+    """One check of `daybell doctor`."""
 
     name: str
     is_ok: bool
     found: str
-    advice: str = ""  # what to do when it is not ok
+    advice: str = ""  # for a failed check
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store says of itself."""
+    """The state of a store."""
 
     product: str  # such as "PostgreSQL 18.4"
     now: Instant

@@ -14,17 +14,19 @@ from msgspec.structs import replace
 from daybell.core.execution import Claimed
 from daybell.core.units import Instant, Seconds
 
-LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for so long counts as dead
+LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for this long counts as dead
 
 
 class WorkerState(StrEnum):
+    """The state of a worker."""
+
     LIVE = "live"
-    DRAINING = "draining"  # asked to stop: claims nothing more, may finish what it has
-    DEAD = "dead"  # its lease ended, or it said goodbye; for good, a restart is a new worker
+    DRAINING = "draining"  # claims nothing more, and finishes its executions
+    DEAD = "dead"  # its lease ended, or it retired; a restarted worker has another id
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it introduces itself. The id is new with every process start."""
+    """A worker to register. The id is new at every start."""
 
     id: UUID
     name: str
@@ -35,12 +37,12 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ("task",)
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     capacity: int = 1
-    # What its code has: the queue that each task is meant for, by name. None: it does not say.
+    # The queue of each task of its code, by name. None: not published.
     tasks: dict[str, str] | None = None
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as a person sees it."""
+    """A worker in answers."""
 
     id: UUID
     tenant: str
@@ -56,23 +58,23 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant
     renewed_at: Instant
     lease_until: Instant
-    running: int  # executions in its hands
-    tasks: dict[str, str] | None = None  # None: it does not say
+    running: int  # number of its executions
+    tasks: dict[str, str] | None = None  # None: not published
 
 
-TASK: Final = "task:"  # before the name of a task that somebody lacks
+TASK: Final = "task:"  # prefix of a missing capability that is a task
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What live workers offer that are alike: see `NewWorker`."""
+    """The capabilities of live workers that are alike: see `NewWorker`."""
 
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
     tasks: dict[str, str] | None
 
     def has(self, lacking: str, *, queue: str) -> bool:
-        """Whether such a worker can run what another one of the queue cannot, because it lacks a
-        task (`task:NAME`) or does not offer something.
+        """Return True if such a worker has the capability that another worker of the queue lacks: a
+        task (`task:NAME`) or a kind.
         """
         if queue not in self.queues:
             return False
@@ -82,50 +84,46 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):
-    """The store's answer to a heartbeat."""
+    """The answer to a heartbeat."""
 
     now: Instant
     lease_until: Instant
     state: WorkerState
-    cancel: tuple[
-        tuple[UUID, int], ...
-    ] = ()  # (execution, attempt) in its hands that somebody wants cancelled
-    returned: int = 0  # executions given back because the worker did not know their lease
+    cancel: tuple[tuple[UUID, int], ...] = ()  # (execution, attempt) to cancel
+    returned: int = 0  # executions under leases that the worker did not name
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The store's answer to a claim."""
+    """The answer to a claim."""
 
     lease: UUID
     now: Instant
     executions: list[Claimed]
-    # When the next one is due that such a claim could take. Known only if this one came back short.
+    # When the next execution for such a claim is due; set only if it returned less than its limit.
     next_due: Instant | None = None
-    is_limited: bool = False  # it came back short because the tenant may not run more at a time
+    is_limited: bool = False  # it returned less because of the tenant's quota
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a running task lets people see before it ends: that it started, how far it is, where
-    to go on from.
-    """
+    """The report of a running attempt: start, progress and checkpoint."""
 
     id: UUID
     attempt: int
     lease: UUID
-    ran: Seconds  # how long it has run so far
+    ran: Seconds  # run time so far
     progress: float | None = None
     note: str | None = None
     checkpoint: str | None = None
 
 
-# Roles that one node has for the whole store. Others are about one tenant, and say its name.
+# Roles of one process for the whole store. Other roles belong to a tenant and contain its name.
 SCHEDULER: Final = "scheduler"
 UPKEEP: Final = "upkeep"
 STORE_ROLES: Final = frozenset({SCHEDULER, UPKEEP})
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """Who does the upkeep that one node should do. The epoch rises with every change of holder."""
+    """The leader of a role. The epoch rises with every change of the holder."""
 
     name: str
     holder: UUID
@@ -135,18 +133,17 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
 
 # Watched time: the spans in which processes have seen the store's clock run evenly.
 #
-# A lease that ended by the store's clock has not ended if that clock has jumped, or if the store
-# was away, so that nobody could renew. Such a thing shows only to a process that compares the
-# store's clock with its own. Each process that looks for dead workers watches from its first
-# answer on. The store keeps the spans of all of them, because no single process may live for a
-# whole lease. A worker is dead when it was silent for its lease in watched time; what nobody
-# watched does not count.
+# A lease that ended by the store's clock is still valid if the clock jumped, or if the store was
+# away so that workers could not renew. Only a process that compares the store's clock with its own
+# notices that. Each process that checks for dead workers watches from its first answer on. The
+# store keeps the spans of all of them, because a process may live for less than a lease. A worker
+# is dead after a silence of its lease in watched time.
 #
-# A process adds a span from its own first look on. At that look, no span on record can lie in the
-# future, or the clock was set back and the record is dropped. So a later span that reaches into
-# the time of the process was added since, and the two can be joined.
+# A process adds a span that starts with its own first look. At that look, no recorded span can lie
+# in the future; otherwise the clock was set back and the record is dropped. So a later span that
+# overlaps its own was added since, and the two can be joined.
 
-SPANS_MAX: Final = 100  # the latest ones; to forget a span only delays a death
+SPANS_MAX: Final = 100  # latest spans; a forgotten span only delays a death
 
 Span: TypeAlias = tuple[Instant, Instant]
 
@@ -164,10 +161,10 @@ class Watch(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def seen(self, now: Instant, *, since: Instant, every: Seconds) -> Watch:
-        """The record for somebody who has watched from `since` until now, to be kept if it is
-        another one. A longer span is worth a write after `every` seconds.
+        """Return the record after a process has watched from `since` until now. A longer span is
+        written every `every` seconds.
         """
-        known = UNWATCHED if self.spans and self.spans[-1][1] > now else self  # it was set back
+        known = UNWATCHED if self.spans and self.spans[-1][1] > now else self  # clock was set back
         if since == -inf or since >= now:
             return known
         latest = known.spans[-1][1] if known.spans else -inf
@@ -178,8 +175,8 @@ class Watch(msgspec.Struct, frozen=True):
         return Watch((*kept, (began, now))[-SPANS_MAX:])
 
     def silence(self, renewed_at: Instant, now: Instant, *, since: Instant) -> Seconds:
-        """How long the caller, who has watched from `since` on, and others before it have watched
-        a worker that was last heard of then.
+        """Return how long a worker was silent in watched time, by the caller's own watch from
+        `since` on and the record before it.
         """
         own = max(0.0, now - max(renewed_at, since))
         return own + sum(
@@ -190,36 +187,36 @@ class Watch(msgspec.Struct, frozen=True):
 UNWATCHED: Final = Watch()
 
 
-# Leadership: who gets it, and whether nobody at all was there before.
+# Leadership, and the detection of a start after an outage of all candidates.
 #
-# Everybody who asks says since when he has been up, so it is known for how long without a break
-# somebody was. One who came up after that has found nobody there, unless another whose time is
-# not over, and who has been there long enough, asks again and closes the gap.
+# Every candidate states since when it has been running, so the time without an interruption is
+# known. A candidate that started after that time follows an outage, unless another one that ran
+# earlier asks again and closes the gap.
 
 NEVER: Final = float("-inf")
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """One who asked, whether he leads or not."""
+    """A candidate, leader or not."""
 
-    since: Instant  # when he came up
-    until: Instant  # he may be there until then, if nothing more is heard of him
+    since: Instant  # its start
+    until: Instant  # it counts as running until then
 
 
 class LeadershipRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A leadership as it is kept, whether it lasts or not."""
+    """A stored leadership, valid or expired."""
 
     leadership: Leadership
-    seen_at: Instant  # somebody was there until then, without a break
+    seen_at: Instant  # a candidate was running until then, without interruption
 
 
 class LeadershipAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes of asking."""
+    """The answer to a request for leadership."""
 
     seat: LeadershipRecord
     leads: bool
-    presence: Presence | None = None  # of the one who asked, if he said since when
-    is_reboot: bool = False  # nobody was there when he came up, for certain
+    presence: Presence | None = None  # of the candidate, if it stated its start
+    is_reboot: bool = False  # certainly no candidate was running before it started
 
 
 def request_leadership(
@@ -230,16 +227,16 @@ def request_leadership(
     present: Mapping[UUID, Presence],
     now: Instant,
 ) -> LeadershipAnswer:
-    """Decide about one who asks for what `asking` says; see `asks_for`.
+    """Decide about a request for leadership.
 
-    `present` are all those who said since when they have been up.
+    `present` are all candidates that stated their start.
     """
     if seat is None:
         seat = LeadershipRecord(leadership=replace(asking, until=NEVER), seen_at=NEVER)
     last, seen_at = seat.leadership, seat.seen_at
     begins = last.until <= now
     leads = begins or last.holder == asking.holder
-    # Higher even for the same holder: he may have been away.
+    # Higher even for the same holder, which may have been away.
     taken = replace(asking, epoch=last.epoch + begins) if leads else last
     if since is None:
         return LeadershipAnswer(
@@ -264,9 +261,9 @@ def request_leadership(
 def release_leadership(
     seat: LeadershipRecord, holder: UUID, presence: Presence | None, *, now: Instant
 ) -> LeadershipRecord:
-    """What is left of a leadership when one goes, who may have led or not."""
+    """Return the leadership after a candidate has gone, leader or not."""
     leads = seat.leadership.holder == holder
-    # Whoever was not sure that somebody was there before him takes the question along, unanswered.
+    # A candidate that does not know of an earlier one leaves the question open.
     was_there = leads if presence is None else presence.since <= seat.seen_at
     return LeadershipRecord(
         leadership=replace(seat.leadership, until=now) if leads else seat.leadership,
@@ -275,12 +272,12 @@ def release_leadership(
 
 
 def presence_name(name: str, holder: UUID | str = "") -> str:
-    """What a store that keeps both in one table calls one who asked; without a holder, how the
-    names of all of them begin.
+    """Return the name of a candidate in a table that has leaderships, too; without a holder, the
+    prefix of all candidates.
     """
     return f"{name}/{holder}"
 
 
 def propose_leadership(name: str, holder: UUID, lease: Seconds, *, now: Instant) -> Leadership:
-    """What one who asks would like to have."""
+    """Return the leadership that a candidate asks for."""
     return Leadership(name=name, holder=holder, epoch=0, until=now + lease)

@@ -1,5 +1,5 @@
-"""The engine of a worker: claim, execute, report, renew the lease, fire schedules, and upkeep. Each
-part is a public `tick()`; `loop.py` repeats ticks.
+"""The engine: claim, execute, report, renew the lease, fire schedules, and upkeep. Each part is a
+`tick()`, which `loop.py` repeats.
 """
 
 from __future__ import annotations

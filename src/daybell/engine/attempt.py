@@ -1,6 +1,4 @@
-"""An attempt in a worker: its state, log, masks and steps, and the interface of the handler that
-runs it.
-"""
+"""An attempt in a worker: its state, log, masks and steps, and the interface of its handler."""
 
 from __future__ import annotations
 
@@ -31,34 +29,31 @@ from daybell.engine.loop import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS, Clock
 from daybell.errors import RetryLater, Unavailable, UsageError
 from daybell.store.protocol import Store, TaskTransaction
 
-# What the engine needs to know to run a job: given from outside, by whoever knows how.
+# The interface between the engine and the handlers of jobs.
 
 
 class RunningAttempt(Protocol):
-    """One execution while it runs, as its handler sees it."""
+    """An execution in a worker, as its handler sees it."""
 
     claimed: Claimed
-    is_hopeless: bool  # set by the handler before it raises what will be no different next time
-    # Set likewise: what its worker would have to offer, of which nothing has been done.
-    lacking: str | None
-    is_watchful: bool  # set by the task's context: it looks by itself whether it is to stop
-    durable: Any  # set by the task's context: what it has done durably
+    is_hopeless: bool  # set by the handler: a retry cannot change its error
+    lacking: str | None  # set by the handler: the missing capability; nothing was done
+    is_watchful: bool  # set by the task's context: it polls for stops itself
+    durable: Any  # set by the task's context: its durable state
 
     @property
     def ledger(self) -> Any:
-        """Where it writes down its steps; None: nowhere."""
+        """The ledger of its steps; None: it records no steps."""
         ...
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was asked to stop."""
+        """True if it has to stop."""
         ...
 
     @property
     def patience(self) -> Seconds:
-        """Once it was asked to stop: how long it may take to end by itself. After a lost lease,
-        not at all.
-        """
+        """The time that it may take to end after a stop; none after a lost lease."""
         ...
 
     def report(
@@ -68,48 +63,46 @@ class RunningAttempt(Protocol):
         note: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Show how far it is. Written in batches, a moment later; may be called from any thread."""
+        """Set its progress. Written later in batches; callable from any thread."""
         ...
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
-        """Add a line to its log. Written a moment later; may be called from any thread."""
+        """Add a line to its log. Written later in batches; callable from any thread."""
         ...
 
     def hide(self, values: Iterable[str]) -> None:
-        """Mask these secrets in all that is kept of it: it has opened them."""
+        """Mask opened secrets in everything that is stored about it."""
         ...
 
     def without_secrets(self, text: str) -> str:
-        """A text of its own without the secrets that it has opened, and without settings of its
-        worker.
-        """
+        """Remove opened secrets and settings of the worker from a text."""
         ...
 
     def mask(self, text: str) -> str:
-        """The same, as the app masks it. All that is kept is masked anyway; this is for what is cut
-        before, since half a secret is not found.
+        """Remove secrets and apply the app's masks. Stored text is masked anyway; call this before
+        cutting a text, because half a secret is not recognized.
         """
         ...
 
     async def begin(self) -> Any:
-        """Begin its one transaction, which commits with its end; answers the connection."""
+        """Begin its transaction, which commits with its end; return the connection."""
         ...
 
     async def undo(self) -> None:
-        """Roll its transaction back, if it has one."""
+        """Roll back its transaction, if it has one."""
         ...
 
     async def expand(self, plan: Plan) -> None:
-        """Become a run of a workflow. From then on it is in nobody's hands, and ends by itself."""
+        """Become a run of a workflow, which needs no worker and ends by itself."""
         ...
 
     def print(self, stream: str, text: str) -> None:
-        """Add what it wrote to a stream, which need not be whole lines."""
+        """Add output of a stream, not necessarily whole lines."""
         ...
 
 
 class Handler(Protocol):
-    """How one job is run."""
+    """The handler of one job."""
 
     @property
     def retry(self) -> Retry: ...
@@ -117,44 +110,44 @@ class Handler(Protocol):
     def timeout(self) -> Seconds | None: ...
     @property
     def goes_on(self) -> bool:
-        """Whether it may go on when its worker has lost its lease, and others may run it, too."""
+        """True if it may continue without a lease, while another worker runs it, too."""
         ...
 
     @property
     def grace(self) -> Seconds:
-        """How long it is waited for once it was stopped, beyond what all are waited for."""
+        """The time that it may take to end after a stop, beyond the default."""
         ...
 
     @property
     def starts_once(self) -> bool:
-        """Whether what has begun and was not ended must not be begun again: `on_lost="dead"`."""
+        """True if a started attempt must not start again: `on_lost="dead"`."""
         ...
 
     async def run(self, running: RunningAttempt) -> str | None:
-        """Do the work and return the result as JSON text, or None for no result to keep.
+        """Do the work and return the result as JSON, or None without a result.
 
-        Cancelling the awaiting task stops the work, as far as that is possible.
+        Cancelling the task that awaits it stops the work, as far as possible.
         """
         ...
 
 
 class Handlers(Protocol):
-    """All jobs that a worker can run."""
+    """The handlers of all jobs that a worker can run."""
 
     def find(self, claimed: Claimed) -> Handler | None:
-        """What is known to run this version of the job; None: ask."""
+        """Return the known handler of this version of the job; None: call `ask`."""
         ...
 
     async def ask(self, claimed: Claimed) -> Handler | None:
-        """Find it by what the job's definition says; None: not here."""
+        """Find a handler by the job's definition; None: there is none."""
         ...
 
     def lacking(self, claimed: Claimed) -> str | None:
-        """What would have to be here for what `ask` did not find: `task:NAME`; None: not known."""
+        """Return the capability that `ask` missed, such as `task:NAME`; None: unknown."""
         ...
 
     def mask(self, text: str) -> str:
-        """A text as the app's own masks leave it."""
+        """Apply the app's masks to a text."""
         ...
 
     @property
@@ -163,26 +156,24 @@ class Handlers(Protocol):
         ...
 
 
-# Writing down the steps of durable functions, in groups.
-#
-# The first is sent at once; what comes while it is on its way makes up the next group. So one
-# function alone waits for one write after each step, and a hundred at once share theirs. While
-# the store is away, everybody waits: a step that is not on record must not be built upon.
+# Steps of durable functions are written in groups: the first at once, those that arrive during a
+# write in the next one. Callers wait while the store is away: nothing may depend on a step that is
+# not recorded.
 
 logger = logging.getLogger("daybell.worker")
 
 T = TypeVar("T")
 
-Fence = tuple[UUID, int]  # the execution's id, and the attempt
+Fence = tuple[UUID, int]  # the id of the execution, and the attempt
 
-GROUP_CHARS_MAX: Final = 8 * 1024 * 1024  # of results; each may be large
+GROUP_CHARS_MAX: Final = 8 * 1024 * 1024  # of results in a group
 
-Answer = list[Step] | None  # None: the execution is somebody else's
+Answer = list[Step] | None  # None: another worker has the execution
 PendingSteps = tuple[list[NewStep], "asyncio.Future[Answer]"]
 
 
 class Recorder:
-    """Steps of one worker's executions on their way to the store."""
+    """Writes the steps of one worker's executions."""
 
     def __init__(
         self,
@@ -204,15 +195,14 @@ class Recorder:
         self._is_closed = False
 
     async def recall(self, id: UUID) -> list[Step]:
-        """What is on record of an execution."""
+        """Return the recorded steps of an execution."""
         return await self._patiently("read", lambda: self._store.steps(self._tenant, id))
 
     async def record(self, steps: Sequence[NewStep]) -> Answer:
-        """Write steps of one execution, perhaps together with others'. None: it is not this
-        worker's any more. Raises UsageError for what cannot be kept.
+        """Record steps of one execution, possibly grouped with others. None: another worker has the
+        execution. Raises UsageError for steps that cannot be stored.
 
-        Who is cancelled meanwhile waits for the answer all the same: what a step has done is on
-        record before anybody can be told to do it again.
+        A cancelled caller waits for the answer, too: a step is recorded before it can run again.
         """
         checked = [check_step(step) for step in steps]
         if self._is_closed:
@@ -226,14 +216,14 @@ class Recorder:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
             await asyncio.wait([answer])
-            _ = answer.cancelled() or answer.exception()  # which nobody asks for any more
+            _ = answer.cancelled() or answer.exception()  # retrieved, so that asyncio does not log
             raise
 
     def close(self) -> None:
-        """The lease is lost: nothing that is still to be written would be taken."""
+        """Answer all callers after a lost lease: the store would reject their steps."""
         self._is_closed = True
-        untold = [*self._on_its_way, *self._waiting]
-        self._tell(untold, [None] * len(untold))
+        unanswered = [*self._on_its_way, *self._waiting]
+        self._answer(unanswered, [None] * len(unanswered))
         self._waiting = []
 
     async def _write_all(self) -> None:
@@ -241,7 +231,7 @@ class Recorder:
             while self._waiting:
                 self._on_its_way = self._next_group()
                 await self._write(self._on_its_way)
-        except BaseException as error:  # the loop ends, or the store is broken
+        except BaseException as error:  # the event loop ends, or the store fails
             left, self._waiting = [*self._on_its_way, *self._waiting], []
             for _, answer in left:
                 if not answer.done():
@@ -264,7 +254,7 @@ class Recorder:
         return group
 
     async def _write(self, group: list[PendingSteps]) -> None:
-        """Write them together; if that breaks the store, the one that does is found by halves."""
+        """Write a group; if that fails, bisect it to isolate the failing step."""
         steps = [step for some, _ in group for step in some]
         try:
             written = await self._patiently(
@@ -272,7 +262,7 @@ class Recorder:
                 lambda: self._store.record(self._tenant, worker=self._worker, steps=steps),
             )
         except Unavailable:  # and the lease is lost
-            self._tell(group, [None] * len(group))
+            self._answer(group, [None] * len(group))
             return
         except Exception as error:
             if len(group) == 1:
@@ -285,19 +275,16 @@ class Recorder:
             await self._write(group[middle:])
             return
         found = iter(written)
-        self._tell(group, [_all_or_none([next(found) for _ in some]) for some, _ in group])
+        self._answer(group, [_all_or_none([next(found) for _ in some]) for some, _ in group])
 
     @staticmethod
-    def _tell(group: list[PendingSteps], answers: Sequence[Answer]) -> None:
+    def _answer(group: list[PendingSteps], answers: Sequence[Answer]) -> None:
         for (_, answer), found in zip(group, answers, strict=True):
             if not answer.done():
                 answer.set_result(found)
 
     async def _patiently(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do it, however long the store is away; until the lease is lost, which stops who waits.
-
-        What was written although the answer was lost is answered as written.
-        """
+        """Retry while the store is away, until the lease is lost. Repeating a write is safe."""
         failures = 0
         while True:
             try:
@@ -318,54 +305,54 @@ def _all_or_none(found: list[Step | None]) -> Answer:
     return steps if len(steps) == len(found) else None
 
 
-# What others answer to a job of another kind may be anything, and is never a setting of its worker.
+# Kinds with output from this worker; answers of other kinds never contain its settings.
 SHOWS_SETTINGS: Final = frozenset({"task", "command"})
-GRACE_SECONDS: Final = 5.0  # for what was stopped to end
-EXPAND_SECONDS: Final = 1.0  # until a run that could not begin is tried again
+GRACE_SECONDS: Final = 5.0  # for a stopped attempt to end
+EXPAND_SECONDS: Final = 1.0  # until a run that could not start is retried
 NO_LINE: Final = ("", 0)
 LOG_FULL_MESSAGE: Final = (
-    "{:,} more lines were left out: of what an attempt says, {:,} characters are kept"
+    "{:,} more lines were left out: the log of an attempt is limited to {:,} characters"
 )
 
 
 class Stop(Enum):
-    """Why a running execution is stopped from outside."""
+    """The reason to stop a running attempt."""
 
     TIMEOUT = "it took longer than its timeout"
-    CANCEL = "somebody cancelled it"
+    CANCEL = "it was cancelled"
     RELEASE = "the worker shuts down"
     ABANDON = "the worker lost its lease"
-    STALE = "it was given to others"
+    STALE = "another worker has the execution"
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One execution in this worker's hands, from its start to its end."""
+    """One attempt in this worker, from its start to its end."""
 
     claimed: Claimed
     host: AttemptHost
     handler: Handler | None = None
     started: Seconds | None = None
-    proven_at: Seconds | None = None  # of a suspect: when it has outlived its probation
+    proven_at: Seconds | None = None  # of a suspect: the end of its probation
     stop: Stop | None = None
     task: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None  # of its timeout; once it is stopped, of the grace
+    timer: asyncio.TimerHandle | None = None  # of its timeout; after a stop, of the grace period
     progress: float | None = None
     note: str | None = None
     checkpoint: str | None = None
-    log: AttemptLog | None = None  # None: it has said nothing
+    log: AttemptLog | None = None  # created with the first line
     transaction: TaskTransaction | None = None
     has_begun: bool = False  # its transaction
-    is_over: bool = False  # the task has ended, however
-    is_written: bool = False  # its end is made already, with the transaction
-    is_expanded: bool = False  # it is the run of a workflow, and nobody's from now on
+    is_over: bool = False  # the task has ended
+    is_written: bool = False  # its end was written with the transaction
+    is_expanded: bool = False  # it became a run of a workflow
     is_hopeless: bool = False
     lacking: str | None = None
     is_watchful: bool = False
     has_news: bool = False
     is_shown: bool = False
-    durable: Any = None  # what it has done durably, if it has: `runners.python.DurableState`
-    masks: ExecutionMask | None = None  # None: it has opened nothing and said nothing
-    is_reported: bool = False  # a line of its output was withheld
+    durable: Any = None  # `runners.python.DurableState`
+    masks: ExecutionMask | None = None  # created with the first output or secret
+    is_reported: bool = False  # withheld output was logged
 
     @property
     def fence(self) -> Fence:
@@ -426,9 +413,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     @staticmethod
     def _rest_of(log: AttemptLog, stream: str, text: str) -> str:
-        """Of what finds no room any more: the line that is not at its end. The others are counted,
-        which takes far less than to look at each.
-        """
+        """Count lines that exceed the limit, and return the incomplete last one."""
         ended, newline, rest = text.rpartition("\n")
         if newline and log.begun is not None:
             log.left_out += ended.count("\n") + 1
@@ -437,16 +422,16 @@ class Attempt(msgspec.Struct, eq=False):
 
     @staticmethod
     def _gathered(begun: tuple[str, int], text: str) -> tuple[str, int]:
-        """A line that goes on, and how long it is. Without end, it is not gathered without end."""
+        """Extend an incomplete line up to a limit; return it with its full length."""
         line, length = begun
         return line + text[: MASKED_CHARS_MAX - len(line)], length + len(text)
 
     def _line(self, level: str, source: str, message: str, *, length: int | None = None) -> str:
-        """A line as it is kept. `length` is that of the whole, if this is only its beginning."""
+        """Format a stored line. `length` is the full length if `message` is cut."""
         now = self.host.clock.now()
         if length is None:
             length = len(message)
-            if length <= LOG_LINE_CHARS_MAX:  # as nearly all are
+            if length <= LOG_LINE_CHARS_MAX:  # the common case
                 return line_text(now, level, source, self.mask(message))
         if length > MASKED_CHARS_MAX:
             message = self.mask(message[:MASKED_CHARS_MAX], is_cut=True)
@@ -456,18 +441,18 @@ class Attempt(msgspec.Struct, eq=False):
         return line_text(now, level, source, message, cut_from=cut_from)
 
     def mask(self, text: str, *, is_cut: bool = False) -> str:
-        """Return a text without secrets and settings of the worker, and as the app masks it."""
+        """Remove secrets and settings of the worker, and apply the app's masks."""
         return self.host.mask((self.masks or self._masks())(text), is_cut=is_cut)
 
     def mask_json(self, text: str) -> str:
-        """Return JSON without secrets, and without settings of the worker."""
+        """Remove secrets and settings of the worker from JSON."""
         return (self.masks or self._masks()).in_json(text)
 
     def hide(self, values: Iterable[str]) -> None:
         self._masks().open(values)
 
     def give(self, text: str) -> None:
-        """Leave a text as it is from now on: the execution was given it."""
+        """Leave this text unmasked from now on: the execution received it as input."""
         self._masks().give(text)
 
     def without_secrets(self, text: str) -> str:
@@ -477,7 +462,7 @@ class Attempt(msgspec.Struct, eq=False):
         if self.masks is None:
             claimed = self.claimed
             settings = self.host.settings() if claimed.kind in SHOWS_SETTINGS else NO_MASKS
-            # All of it can be seen by callers, and is as they or earlier attempts have put it.
+            # Callers can read these, so their content is not masked.
             given = f"{claimed.args}{claimed.checkpoint}" if claimed.checkpoint else claimed.args
             self.masks = ExecutionMask(settings, given, self._report_withheld)
         return self.masks
@@ -500,13 +485,13 @@ class Attempt(msgspec.Struct, eq=False):
                 "ctx.transaction() is for async tasks, on the worker's event loop; this one runs on"
                 " a loop of its own in a thread"
             )
-        self.has_begun = True  # before anything is awaited: two may want to at once
+        self.has_begun = True  # before the first await: two callers may race
         try:
             transaction = await self.host.begin()
         except BaseException:
             self.has_begun = False
             raise
-        if self.is_over:  # one of several at once has failed, and nobody waits for the others
+        if self.is_over:  # a concurrent part of the task failed and ended it
             await transaction.close()
             raise UsageError("the execution has ended, and its transaction with it")
         self.transaction = transaction
@@ -521,9 +506,9 @@ class Attempt(msgspec.Struct, eq=False):
         try:
             await self.host.expand(self.claimed, plan)
         except Unavailable as error:
-            # If it was done all the same, this comes too late, and nobody hears of it.
+            # If it succeeded all the same, this report is stale and ignored.
             raise RetryLater(delay=EXPAND_SECONDS, reason=str(error)) from error
-        self.is_expanded = True  # by whomever: if not by us, it is in other hands
+        self.is_expanded = True  # if not by this call, by another worker
 
     async def undo(self) -> None:
         transaction, self.transaction = self.transaction, None
@@ -534,7 +519,7 @@ class Attempt(msgspec.Struct, eq=False):
         return 0.0 if self.started is None else max(0.0, clock.monotonic() - self.started)
 
     def as_report(self, clock: Clock) -> Report:
-        """What people may see of it now."""
+        """Return its current progress for a report."""
         self.is_shown, self.has_news = True, False
         return Report(
             id=self.claimed.id,
@@ -546,8 +531,8 @@ class Attempt(msgspec.Struct, eq=False):
             checkpoint=self.checkpoint,
         )
 
-    def last_words(self) -> str | None:
-        """The last part of its log: all that was said and is not in a part yet."""
+    def take_log(self) -> str | None:
+        """Return the last part of its log: all lines that no part has yet."""
         log = self.log
         if log is None:
             return None
@@ -559,12 +544,12 @@ class Attempt(msgspec.Struct, eq=False):
             full = LOG_FULL_MESSAGE.format(log.left_out, LOG_CHARS_MAX)
             log.add(self._line("warning", "daybell", full))
             log.left_out = 0
-        if len(log.lines) == 1:  # as most often
+        if len(log.lines) == 1:  # the common case
             return log.lines.popleft()
         return join_lines(log.take()) if log.lines else None
 
     def log_parts(self) -> list[NewLogPart]:
-        """What was said and not yet written: what could not be written before, and what is new."""
+        """Return the unwritten parts of its log, the new lines included."""
         log = self.log
         if log is None:
             return []
@@ -577,13 +562,13 @@ class Attempt(msgspec.Struct, eq=False):
         return list(log.unwritten)
 
     def forget_log_parts(self, upto: int) -> None:
-        """They are written, up to the one of that number."""
+        """Drop written parts, up to the one with that number."""
         if self.log is not None:
             self.log.unwritten = tuple(p for p in self.log.unwritten if p.number > upto)
 
 
 class StepLedger:
-    """Where a run writes down its steps: see `runners.python.StepLedger`, which this must fit."""
+    """The ledger of an attempt's steps; implements `runners.python.StepLedger`."""
 
     def __init__(self, run: Attempt, recorder: Recorder) -> None:
         self._run = run
@@ -618,7 +603,7 @@ class StepLedger:
         return self._given(found)
 
     def _given(self, steps: list[Step]) -> list[Step]:
-        """Leave the text of events as it is: whoever publishes one chooses it."""
+        """Leave the text of events unmasked: the publisher chose it."""
         for step in steps:
             if step.kind is StepKind.WAIT and step.result:
                 self._run.give(step.result)
@@ -626,13 +611,13 @@ class StepLedger:
 
 
 class AttemptLog(msgspec.Struct, eq=False):
-    """What a run has said and is not written yet. Threads may add to it."""
+    """The unwritten log of an attempt. Threads may add to it."""
 
     lines: deque[str]
     unwritten: tuple[NewLogPart, ...] = ()
-    begun: dict[str, tuple[str, int]] | None = None  # lines without their end, by stream
-    size: int = 0  # of all that was ever added
-    number: int = 0  # of the last part that was made
+    begun: dict[str, tuple[str, int]] | None = None  # incomplete lines, by stream
+    size: int = 0  # of all lines ever added
+    number: int = 0  # of the last part
     left_out: int = 0
 
     @property
@@ -644,12 +629,12 @@ class AttemptLog(msgspec.Struct, eq=False):
         self.lines.append(text)
 
     def take(self) -> list[str]:
-        # Not as a whole: what a thread adds in the same moment would be lost.
+        # One by one: a thread may add a line at the same time.
         return [self.lines.popleft() for _ in range(len(self.lines))]
 
 
 class AttemptHost:
-    """What the runs of a worker have in common."""
+    """The parts of a worker that its attempts share."""
 
     def __init__(
         self,
@@ -669,15 +654,15 @@ class AttemptHost:
         self._mask = mask
 
     def mask(self, text: str, *, is_cut: bool = False) -> str:
-        """Return a text as the app's own masks leave it.
+        """Apply the app's masks to a text.
 
-        A cut may have split a secret, and a mask may have moved that to where it would be seen. So
-        as much as a line can show is dropped.
+        The end of a cut text may hold half a secret, and a mask may have moved it: drop as much as
+        a line shows.
         """
         try:
             masked: Any = self._mask(text)
         except Exception as error:
-            # What could not be looked at may hold a secret.
+            # Unmasked text may hold a secret.
             return f"(left out: the masking function raised {type(error).__name__})"
         if not isinstance(masked, str):
             return f"(left out: the masking function returned no text but {type(masked).__name__})"

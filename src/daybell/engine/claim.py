@@ -1,6 +1,4 @@
-"""Claims: how many executions to take, from which queue first, and which to return for another
-worker.
-"""
+"""Claims: their size, the order of queues, and executions to return to other workers."""
 
 from __future__ import annotations
 
@@ -25,41 +23,39 @@ from daybell.engine.loop import AGAIN, Clock
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.store.protocol import Store
 
-# What this worker cannot run and another live one can: it goes back, for that one to take.
+# Executions that this worker cannot run, and another live worker can.
 #
-# Workers claim by queue and kind. Which tasks a worker's code has is not part of a lane, so two
-# apps in one queue, or old and new code, take what is the other's. Whoever does so gives it back
-# soon, and then lets others come first; but it does not ask so often that it wears out the store.
+# Claims select by queue and kind, not by task. So two apps that share a queue, or old and new code,
+# claim executions of each other. A worker returns such an execution, lets other workers claim
+# first, and limits the load that this causes.
 
 logger = logging.getLogger("daybell.worker")
 
-OFFERS_FRESH_SECONDS: Final = 10.0  # for so long it counts that somebody offers something,
-OFFERS_RETRY_SECONDS: Final = 1.0  # and that nobody does
+OFFERS_FRESH_SECONDS: Final = 10.0  # validity of an answer that another worker offers a task
+OFFERS_RETRY_SECONDS: Final = 1.0  # validity of an answer that none does
 OFFERS_TIMEOUT_SECONDS: Final = 2.0  # for an answer of the store
-# Until it may be claimed again, so that others know by then when that is: they hear of what is due
-# within a second. It grows by an eighth of what it waited so far while they are full, since each
-# time is an attempt on record.
+# The delay of a returned execution, so that other workers learn of it in time: they poll every
+# second. It grows by an eighth of the time waited so far, because each return is a recorded
+# attempt.
 RETURN_SECONDS: Final = 0.5
 RETURN_SECONDS_MAX: Final = 60.0
 RETURN_GROWTH: Final = 1.15
-RETURN_SPREAD: Final = (
-    0.25  # so much longer for some, or who asks first would get all of them again
-)
-# Others come first; much earlier to what this worker itself has given back, since each of two may
-# give back what is the other's.
+RETURN_SPREAD: Final = 0.25  # random increase, so that one worker does not claim them all again
+# Extra wait of a worker that returned executions, before it claims due ones: longer for those that
+# it returned itself, because two workers may return executions of each other.
 YIELD_SECONDS: Final = 0.02
 YIELD_OWN_SECONDS: Final = 0.25
-YIELD_FOR_SECONDS: Final = 6.0  # after the last that went back
-NEAR_SECONDS: Final = 0.1  # what is due so soon after what went back was to be may be that
+YIELD_FOR_SECONDS: Final = 6.0  # after the last return
+NEAR_SECONDS: Final = 0.1  # an execution due this soon after a returned one may be the same
 RETURNED_MAX: Final = 100
-# For each that went back, before the next claim: a backlog that is not ours is for others to take.
-# Not for long: what is ours may be behind it.
+# The wait before the next claim, for each return: other workers take a foreign backlog. It is
+# short, because own work may be behind it.
 PAUSE_SECONDS: Final = 0.002
 PAUSE_SECONDS_MAX: Final = 0.5
 
 
 class TaskRouting:
-    """Knows what other live workers offer, and how to make room for them."""
+    """Decides which executions go to other workers, and yields to these."""
 
     def __init__(self, store: Store, *, tenant: str, clock: Clock) -> None:
         self._store = store
@@ -68,20 +64,20 @@ class TaskRouting:
         self._offers: list[Offer] = []
         self._looked_at: Seconds = -inf
         self._looking = asyncio.Lock()
-        self._told: set[str] = set()
-        self._returned_at: Seconds | None = None  # the last one that went back
-        self._returned: deque[Instant] = deque(maxlen=RETURNED_MAX)  # when each is due, about
+        self._logged: set[str] = set()
+        self._returned_at: Seconds | None = None  # the last return
+        self._returned: deque[Instant] = deque(maxlen=RETURNED_MAX)  # approximate due times
         self._paused_until = clock.monotonic()
 
     async def delay(self, claimed: Claimed, lacking: str) -> Seconds | None:
-        """After how long one goes back that somebody else can run; None: nobody is known to."""
+        """Return the delay for an execution that another worker can run; None: there is none."""
         if not await self._is_offered(claimed.queue, lacking):
             return None
-        if lacking not in self._told:
-            self._told.add(lacking)
+        if lacking not in self._logged:
+            self._logged.add(lacking)
             logger.warning(
-                "%s of queue %r goes back, as all that this worker lacks (%s) and another one has;"
-                " give each a queue of its own",
+                "returned %s to queue %r: this worker lacks %s, which another worker has; give each"
+                " a queue of its own",
                 claimed.job, claimed.queue, lacking,
             )  # fmt: skip
         now = self._clock.monotonic()
@@ -95,9 +91,7 @@ class TaskRouting:
         return seconds
 
     def patience(self, due: Instant) -> Seconds:
-        """How much later to ask for what is due then than others do: what went back would come
-        again.
-        """
+        """Return how much later than other workers to claim what is due then."""
         if self._returned_at is None:
             return 0.0
         if any(0 <= due - one <= NEAR_SECONDS for one in self._returned):
@@ -107,16 +101,16 @@ class TaskRouting:
 
     @property
     def pause(self) -> Seconds:
-        """How long not to ask at all."""
+        """The time until the next claim is allowed."""
         return self._paused_until - self._clock.monotonic()
 
     async def _is_offered(self, queue: str, lacking: str) -> bool:
-        async with self._looking:  # once for all that were claimed together
+        async with self._looking:  # one query for all executions of a claim
             is_offered = any(one.has(lacking, queue=queue) for one in self._offers)
             age = self._clock.monotonic() - self._looked_at
             if age <= (OFFERS_FRESH_SECONDS if is_offered else OFFERS_RETRY_SECONDS):
                 return is_offered
-            # Only advice: nobody waits long for it, nor asks again at once who had no answer.
+            # The answer is advice: the wait is short, and a failure counts as an answer.
             with suppress(Unavailable, TimeoutError):
                 async with asyncio.timeout(OFFERS_TIMEOUT_SECONDS):
                     self._offers = await self._store.offers(self._tenant)
@@ -124,14 +118,14 @@ class TaskRouting:
             return any(one.has(lacking, queue=queue) for one in self._offers)
 
 
-# Which queue is asked first: a smooth weighted rotation.
+# The order of queues: a smooth weighted rotation.
 
 
 class Queues:
     """A worker's queues with their weights.
 
-    Each claim goes through all queues, in an order in which a queue of weight 3 is first three
-    times as often as one of weight 1. So a long backlog in one never starves another.
+    Each claim asks all queues. A queue of weight 3 is first three times as often as one of weight
+    1, so that a long backlog never starves another queue.
     """
 
     def __init__(self, weights: Mapping[str, int]) -> None:
@@ -144,11 +138,11 @@ class Queues:
 
     @classmethod
     def parse(cls, text: str) -> Queues:
-        """Read `mail=3,default`: names, each with a weight if it is not 1."""
+        """Parse `mail=3,default`: names, each with an optional weight."""
         weights: dict[str, int] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, weight = (piece.strip() for piece in part.partition("="))
-            # Ten digits are too many already, and int() refuses very many with another error.
+            # int() raises another error for very many digits.
             if equals and not (weight.isdecimal() and len(weight) < 10):
                 raise UsageError(f"{shown(part)}: write queues as name or name=weight")
             if name in weights:
@@ -161,7 +155,7 @@ class Queues:
         return tuple(self._weights)
 
     def order(self) -> list[str]:
-        """The queues in the order in which the next claim should look at them."""
+        """Return the queues in the order of the next claim."""
         if len(self._weights) == 1:
             return list(self._weights)
         for name, weight in self._weights.items():
@@ -172,19 +166,19 @@ class Queues:
 
 
 POLL_SECONDS: Final = 1.0
-# Until a tenant at its quota may have room again: ends elsewhere tell nobody. Twice as long each
-# time that there was none, because whoever asks keeps the tenant's others waiting for a moment.
+# The wait for a tenant at its quota, as ends elsewhere send no notification. It doubles with each
+# try, because a claim briefly blocks other workers of the tenant.
 LIMITED_SECONDS: Final = 0.1
 LIMITED_SECONDS_MAX: Final = 1.0
-CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
+CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger claims gain nothing and take longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
-STRANDED_SECONDS: Final = 1.0  # without a start, until what waits for one here goes back
+STRANDED_SECONDS: Final = 1.0  # without a start, until buffered executions are returned
 RATE_SMOOTHING: Final = 0.3
-CLAIM_SECONDS_MAX: Final = 0.1  # a store slower than this is no reason to take even more ahead
+CLAIM_SECONDS_MAX: Final = 0.1  # limit of the claim duration that the buffer compensates
 
 
 class Dispatcher:
-    """From the store into the executor."""
+    """Claims executions and starts them in the executor."""
 
     def __init__(
         self,
@@ -203,9 +197,9 @@ class Dispatcher:
         elsewhere: TaskRouting,
         ahead: Seconds = 0.0,
         wake: Callable[[], None],  # the loop around `tick`
-        room: Callable[[], int],  # how many more ends can be reported
-        give_back: Callable[[Claimed, Seconds], None],  # an execution that was not started
-        lose: Callable[[], None],  # the lease may be over
+        room: Callable[[], int],  # the number of ends that can still wait for their report
+        give_back: Callable[[Claimed, Seconds], None],  # returns an unstarted execution
+        lose: Callable[[], None],  # handles a lease that may be over
     ) -> None:
         self._store = store
         self._executor = executor
@@ -227,11 +221,11 @@ class Dispatcher:
         self._rate = 0.0  # starts a second, smoothed
         self._rated_at = clock.monotonic()
         self._claim_seconds = 0.01
-        self._is_filling = False  # it will look at its slots in a moment
-        self._is_dry = False  # the last claim came back short
+        self._is_filling = False  # `_fill` is scheduled
+        self._is_dry = False  # the last claim found less than its limit
         self._is_held_up = False  # by ends that wait to be written
-        self._limited_seconds = LIMITED_SECONDS  # how long to wait for a quota the next time
-        self._moved_at = clock.monotonic()  # when something was started last
+        self._limited_seconds = LIMITED_SECONDS  # the next wait for a quota
+        self._moved_at = clock.monotonic()  # the last start
         self.is_open = True
         self._wake = wake
         self._room = room
@@ -246,7 +240,7 @@ class Dispatcher:
         asking = self._ask()
         if asking is None:
             if self._is_held_up:
-                self._is_dry = False  # it was woken for something that it cannot claim yet
+                self._is_dry = False  # the wake-up remains valid until there is room
             return None
         lease, limit = asking
         sent = self._clock.monotonic()
@@ -264,7 +258,7 @@ class Dispatcher:
         self._leases.answer(lease, len(claim.executions))
         self._buffer.extend(claim.executions)
         self._start()
-        # A repeated claim is answered with what it took then, and says nothing of what is due now.
+        # The answer to a repeated claim is old and does not tell what is due now.
         is_short = not is_repeated and len(claim.executions) < limit
         self._is_dry = is_short and not claim.is_limited
         if claim.executions or not claim.is_limited:
@@ -285,10 +279,10 @@ class Dispatcher:
         return seconds
 
     def _ask(self) -> tuple[UUID, int] | None:
-        """The claim to make: again the one without an answer, or a new one if there is room.
+        """Return the claim to make: the one without an answer, or a new one if there is room.
 
-        What the one without an answer took is invisible to everybody else, so it does not wait for
-        a free slot.
+        A claim without an answer does not wait for a free slot: no other worker sees its
+        executions.
         """
         if not self.is_open:
             return None
@@ -299,21 +293,21 @@ class Dispatcher:
         return self._asked
 
     def fill(self) -> None:
-        """Slots were freed: see to them soon, once for all that ends in this turn of the loop."""
+        """Handle freed slots soon, once for all ends in this turn of the event loop."""
         self._limited_seconds = LIMITED_SECONDS
         if not self._is_filling:
             self._is_filling = True
             asyncio.get_running_loop().call_soon(self._fill)
 
     def make_room(self) -> None:
-        """Ends were written: claim again, if they were in the way."""
+        """Claim again if ends that waited to be written were in the way."""
         if self._is_held_up:
             self.fill()
 
     def _fill(self) -> None:
-        """Start what is buffered, as far as there are slots; ask for more when it runs low.
+        """Start buffered executions in free slots, and claim more when the buffer runs low.
 
-        Not where the last claim found all there was: what comes later, the store or the poll tells.
+        After a short claim, wait for the notification or the poll.
         """
         self._is_filling = False
         self._start()
@@ -328,7 +322,7 @@ class Dispatcher:
             return
         now = self._clock.monotonic()
         if now >= self._executor.held_until:
-            self._lose()  # the answer had to wait for a process that stood still
+            self._lose()  # the process stood still before it read the answer
             return
         slots -= self._start_suspects(slots)
         if self._buffer and slots > 0:
@@ -347,10 +341,10 @@ class Dispatcher:
             if is_followed:
                 self._events.emit(Started, claimed, is_plain=True)
             start(claimed)
-        self._start_suspects(slots)  # that have come with this claim, once all are known
+        self._start_suspects(slots)  # including those of this claim
 
     def _start_suspects(self, slots: int) -> int:
-        """Start suspects, as far as they need not wait for each other; answers how many."""
+        """Start suspects that need not wait for others; return their number."""
         count = 0
         while count < slots and (claimed := self._suspects.next()) is not None:
             count += 1
@@ -359,7 +353,7 @@ class Dispatcher:
         return count
 
     def close(self) -> list[Claimed]:
-        """Claim nothing more, and hand over what was claimed and not started."""
+        """Stop claiming, and return the executions that have not started."""
         self.is_open = False
         unstarted = [*self._buffer, *self._suspects.clear()]
         self._buffer.clear()
@@ -367,12 +361,12 @@ class Dispatcher:
 
     @property
     def unanswered(self) -> list[UUID]:
-        """The lease of a claim that may have been made, if there is one."""
+        """The lease of a claim without an answer, if there is one."""
         return [] if self._asked is None else [self._asked[0]]
 
     def _return_stranded(self) -> None:
-        """Give back what was claimed ahead of quick tasks and now waits behind slow ones, while
-        other workers may be idle.
+        """Return executions that were claimed ahead and wait behind slow ones: other workers may be
+        idle.
         """
         for claimed, delay in self._suspects.stranded():
             self._give_back(claimed, delay)
@@ -385,19 +379,19 @@ class Dispatcher:
         self._rate, self._started, self._rated_at = 0.0, 0, now
 
     def _wanted(self) -> int:
-        """How many to claim now; nothing while what is in hand will last."""
+        """Return the size of the next claim; 0 while the buffer lasts."""
         buffered = len(self._buffer)
         ahead = self._ahead()
         free = self._concurrency + ahead - len(self._executor) - buffered
         wanted = min(free, room := self._room() - buffered)
         self._is_held_up = room < free
-        # Not one at a time when many pass: wait until half of what may be ahead is used up.
+        # Claim in bulk: wait until half of the buffer is used up.
         return min(wanted, CLAIM_MAX) if wanted > ahead // 2 else 0
 
     def _ahead(self) -> int:
-        """What will start while the next two claims are on their way, beyond the free slots.
+        """Return how many will start during the next two claims, beyond the free slots.
 
-        With few slots more, or there would be a claim for every few.
+        Ahead of few slots it buffers nothing.
         """
         seconds = max(min(self._claim_seconds, CLAIM_SECONDS_MAX) * 2, self._ahead_seconds)
         starting = int(self._rate * seconds)

@@ -1,7 +1,4 @@
-"""Events for observers, and the observer that reports the ends of workflow runs.
-
-Observers decide nothing.
-"""
+"""Events for observers, and the observer that reports the ends of workflow runs."""
 
 from __future__ import annotations
 
@@ -29,13 +26,13 @@ logger = logging.getLogger("daybell.engine")
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
-    """An execution is about to run here."""
+    """An execution is about to run in this worker."""
 
     claimed: Claimed
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """An attempt has ended and the store knows. With a verdict, not as the worker asked for."""
+    """The end of an attempt is written; the verdict tells how it differs from the request."""
 
     claimed: Claimed
     transition: Transition
@@ -43,28 +40,28 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunBegun(msgspec.Struct, frozen=True, gc=False):
-    """A workflow's run is in the store, and out of this worker's hands."""
+    """A workflow run is in the store, and needs no worker."""
 
     claimed: Claimed
 
 
 class RunEnded(msgspec.Struct, frozen=True, gc=False):
-    """A workflow's run has ended with a node that ended here, or as it began here. It is told a
-    moment later, and only where somebody looks for it: `daybell dev` and `daybell worker`.
+    """A workflow run has ended with an end or a start in this process. Emitted a moment later, by
+    `daybell dev` and `daybell worker`.
     """
 
     run: Execution
 
 
 class WorkerLost(msgspec.Struct, frozen=True, gc=False):
-    """The reaper took an execution out of a dead worker's hands."""
+    """The reaper requeued or ended an execution of a dead worker."""
 
     claimed: Claimed
     transition: Transition
 
 
 class Fired(msgspec.Struct, frozen=True, gc=False):
-    """A scheduler has advanced a schedule, so long after the time that it stood at."""
+    """A scheduler has advanced a schedule, `late` seconds after its tick."""
 
     firing: Firing
     late: Seconds
@@ -75,16 +72,16 @@ Observer = Callable[[Any], None]
 
 
 class Events:
-    """Where observers listen. Without any, a fact costs nothing, not even its making."""
+    """A list of observers. Without observers, events are not even created."""
 
     def __init__(self) -> None:
         self._observers: list[Observer] = []
-        self._curious: list[Observer] = []  # those who hear of what goes as it should, too
+        self._curious: list[Observer] = []  # observers of plain events, too
 
     def observe(self, observer: Observer, *, only_trouble: bool = False) -> None:
-        """Tell this observer of everything, or only of what is not a start or a plain success.
+        """Add an observer of all events, or of all but starts and plain successes.
 
-        That a run has begun is never plain, nor is the end of a node: it may have ended with that.
+        The start of a run and the end of a node are never plain: the run may have ended with them.
         """
         self._observers.append(observer)
         if not only_trouble:
@@ -92,16 +89,16 @@ class Events:
 
     @property
     def is_heard(self) -> bool:
-        """Whether there is anybody to tell."""
+        """True if there are observers."""
         return bool(self._observers)
 
     @property
     def is_followed(self) -> bool:
-        """True if an observer wants starts and plain successes, too."""
+        """True if an observer follows starts and plain successes."""
         return bool(self._curious)
 
     def emit(self, kind: Callable[..., Any], *facts: object, is_plain: bool = False) -> None:
-        """Tell everybody whom it concerns. One observer's error is logged and hurts nobody."""
+        """Create an event and pass it to the observers. Their errors are logged."""
         observers = self._curious if is_plain else self._observers
         if not observers:
             return
@@ -113,38 +110,37 @@ class Events:
                 logger.exception("an observer failed on %s", type(event).__name__)
 
 
-# Telling of the ends of workflows' runs, which are nobody's work.
+# Ends of workflow runs.
 #
-# A run ends in the store, with the report of its last node, or as it begins: mapped over an empty
-# list, for instance. So whoever has ended a node, or begun a run, looks a moment later whether
-# that was all. As long as nodes of a run end one after the other, nobody looks: a chain of a
-# thousand costs one look, and so does a fan of ten thousand.
+# A run ends in the store: with the report of its last node, or at its start, for instance if it
+# is mapped over an empty list. A process that started a run or ended a node checks a moment later
+# if the run has ended. It waits until no more nodes of the run end, so a chain of a thousand nodes
+# costs one check, and so does a fan of ten thousand.
 
-QUIET_SECONDS: Final = 0.25  # since the last end of a node, before its run is looked at
-# What follows the end of a node may take a few transactions, so the run ends a little later.
+QUIET_SECONDS: Final = 0.25  # after the last end of a node, until the run is checked
+# A run may end a few transactions after its last node.
 AFTER_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 60.0
-ASKED_MAX: Final = 20  # dead runs in a look, of which it is asked who ended their last nodes
+ASKED_MAX: Final = 20  # dead runs in a check, for which the last node is looked up
 
-_RunKey = tuple[str, UUID]  # its tenant, and itself
+_RunKey = tuple[str, UUID]  # tenant and id
 
 
 class RunEndObserver:
-    """Observes beginnings of runs and ends of nodes, and emits `RunEnded` where these ended one.
+    """Observes starts of runs and ends of nodes, and emits `RunEnded` if a run ended with them.
 
-    Of several processes that have ended nodes of one run, the last tells its end. If two did so at
-    nearly the same time, both may, but that a run is dead is told by one: by whom its last node
-    ended, as the store has it. If many are dead at once, they are not asked about one by one: two
-    who tell of the same cost less than that.
+    Among processes that ended nodes of a run, the last one reports its end. After nearly
+    simultaneous ends, several may. For a dead run, the store decides which process ended its last
+    node; if many are dead at once, duplicate reports cost less than these queries.
     """
 
     def __init__(self, store: Store, *, events: Events, clock: Clock) -> None:
         self._store = store
         self._events = events
         self._clock = clock
-        self._heard: dict[_RunKey, Instant] = {}  # when they began, or a node of theirs ended here
-        self._only_begun: set[_RunKey] = set()  # those of which no node has ended here
-        self._ended: dict[_RunKey, set[UUID]] = {}  # nodes that ended here
+        self._heard: dict[_RunKey, Instant] = {}  # the last start or end of a node in this process
+        self._only_begun: set[_RunKey] = set()  # runs without ends of nodes in this process
+        self._ended: dict[_RunKey, set[UUID]] = {}  # nodes that ended in this process
         self.loop = Loop("run ends", self.tick, interval=IDLE_SECONDS, clock=clock)
 
     def __call__(self, event: object) -> None:
@@ -162,13 +158,13 @@ class RunEndObserver:
             key = event.claimed.tenant, move.run
             self._only_begun.discard(key)
             ours = self._ended.setdefault(key, set())
-            if len(ours) < PAGE_ITEMS_MAX:  # of more nodes, nobody asks which was the last
+            if len(ours) < PAGE_ITEMS_MAX:  # the last node of larger runs is not looked up
                 ours.add(move.id)
             self._hear(key)
 
     @property
     def has_heard(self) -> bool:
-        """Whether there are runs to be looked at."""
+        """True if there are runs to check."""
         return bool(self._heard)
 
     def _hear(self, key: _RunKey) -> None:
@@ -178,7 +174,7 @@ class RunEndObserver:
             self.loop.wake()
 
     async def tick(self, *, quiet: Seconds = QUIET_SECONDS) -> Seconds | None:
-        """Look at the runs of which nothing was heard for so long."""
+        """Check the runs that have been quiet for so long."""
         until = self._clock.now() - quiet
         settled = {run: at for run, at in self._heard.items() if at <= until}
         by_tenant: dict[str, list[UUID]] = defaultdict(list)
@@ -186,11 +182,11 @@ class RunEndObserver:
             by_tenant[tenant].append(run)
         for tenant, ids in by_tenant.items():
             for start in range(0, len(ids), PAGE_ITEMS_MAX):
-                await self._look(tenant, ids[start : start + PAGE_ITEMS_MAX], settled)
+                await self._check(tenant, ids[start : start + PAGE_ITEMS_MAX], settled)
         next_at = min(self._heard.values(), default=inf) + quiet
         return None if next_at == inf else max(0.0, next_at - self._clock.now())
 
-    async def _look(
+    async def _check(
         self, tenant: str, ids: Sequence[UUID], settled: dict[_RunKey, Instant]
     ) -> None:
         where = ExecutionFilter(ids=frozenset(ids), states=TERMINAL)
@@ -203,7 +199,7 @@ class RunEndObserver:
         dead = [run for run in runs if run.state is State.DEAD]
         asked = dead if len(dead) <= ASKED_MAX else []
         elsewhere = {run.id for run in asked if await self._is_told_elsewhere(run)}
-        # Only now: had this raised, they would still be there to be looked at.
+        # Forget runs only after the last query: an error leaves them for the next tick.
         for key in ((tenant, id) for id in ids):
             if self._heard.get(key) == settled[key]:
                 del self._heard[key]
@@ -216,24 +212,24 @@ class RunEndObserver:
                 self._ended.pop(key, None)
 
     async def _is_told_elsewhere(self, run: Execution) -> bool:
-        """Whether its last node ended in another process, which looks at it, too."""
+        """Return True if its last node ended in another process, which checks it, too."""
         where = ExecutionFilter(parent=run.id, states=TERMINAL)
         page = await self._store.list_executions(run.tenant, where, limit=PAGE_ITEMS_MAX)
         last = max(page.items, key=lambda one: (_finished_at(one), one.id), default=None)
         if last is None or last.worker is None or page.next_cursor is not None:
-            return False  # it cannot be said
-        # Who looked so long after that node's end has seen that the run had ended.
+            return False
+        # A check this long after the node's end has found the run ended.
         is_seen = _finished_at(run) < _finished_at(last) + QUIET_SECONDS
         return is_seen and last.id not in self._ended.get((run.tenant, run.id), ())
 
     def _tell(self, run: Execution, *, heard: Instant) -> None:
-        # Who has only begun it has ended it only then: else, whoever ended its last node tells.
+        # A process that only started the run has ended it only at its start.
         patience = 0.0 if (run.tenant, run.id) in self._only_begun else AFTER_SECONDS
         if _finished_at(run) > heard + patience:
-            return  # somebody else has ended it since
+            return  # another process ended it later
         self._events.emit(RunEnded, run, is_plain=run.state is State.SUCCEEDED)
         if run.node is not None and run.parent is not None:
-            # It was a node itself, and perhaps the last of its run.
+            # It was a node, perhaps the last one of its run.
             self._heard.setdefault((run.tenant, run.parent), heard)
 
 
@@ -243,7 +239,7 @@ def _finished_at(run: Execution) -> Instant:
 
 @asynccontextmanager
 async def observe_run_ends(store: Store, *, events: Events, clock: Clock) -> AsyncGenerator[None]:
-    """Tell the observers of this process how runs end, as long as this lasts."""
+    """Report ends of runs to the observers of this process, until the context ends."""
     ends = RunEndObserver(store, events=events, clock=clock)
     events.observe(ends, only_trouble=True)
     ends.loop.start()
@@ -252,5 +248,5 @@ async def observe_run_ends(store: Store, *, events: Events, clock: Clock) -> Asy
     finally:
         await ends.loop.stop()
         with suppress(Unavailable):
-            while ends.has_heard:  # an inner run leads on to the one around it
+            while ends.has_heard:  # an inner run leads to its parent
                 await ends.tick(quiet=0.0)

@@ -1,5 +1,5 @@
-"""Execution of claimed attempts: resolve, begin, perform, conclude. Suspects, which may have
-crashed their workers, run in small groups.
+"""Execution of claimed attempts: resolve, begin, perform, conclude; and suspects, which may have
+crashed their workers.
 """
 
 from __future__ import annotations
@@ -38,21 +38,20 @@ logger = logging.getLogger("daybell.worker")
 
 T = TypeVar("T")
 
-# Puts on record that a suspect begins, and whether it is the only one here, which is asked for.
-# Answers how long its probation is; None: it is not this worker's any more.
+# Records that a suspect starts, with the answer to "is it the only one?". Returns the length of its
+# probation; None: another worker has it.
 Announce: TypeAlias = Callable[[Attempt, Callable[[], bool]], Awaitable[Seconds | None]]
-# Answers after how long another worker can have an execution that lacks something here; None: no
-# other worker is known to offer it.
+# Returns the delay for an execution that another worker can run; None: there is none.
 Route: TypeAlias = Callable[[Claimed, str], Awaitable[Seconds | None]]
 
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
-COMMIT_SECONDS: Final = 1.0  # until an attempt that was not committed runs again
-SUSPECT_SECONDS: Final = 1.0  # until a suspect that had to go back is looked at again
-PROVEN_SECONDS: Final = 0.01  # after its probation, until others are started: timers are coarse
+COMMIT_SECONDS: Final = 1.0  # until an uncommitted attempt runs again
+SUSPECT_SECONDS: Final = 1.0  # until a returned suspect can be claimed
+PROVEN_SECONDS: Final = 0.01  # after its probation, until others start: timers are coarse
 
 
 class OutcomeRules:
-    """The transition that each way to end an attempt leads to, by `core.lifecycle`."""
+    """The transition after each way to end an attempt, by `core.lifecycle`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -60,15 +59,15 @@ class OutcomeRules:
     def after_stop(
         self, run: Attempt, error: BaseException | None = None, *, hands_back: bool = False
     ) -> Transition | None:
-        """It ended because it was stopped; None: nothing is reported."""
+        """Decide after a stop; None: nothing is reported."""
         assert run.stop is not None
         ran = self._ran(run)
         match run.stop:
             case Stop.TIMEOUT:
                 late = TimeoutError(f"it did not end within its timeout of {self.timeout(run):g} s")
-                late.__cause__ = error  # which shows where it was
+                late.__cause__ = error  # shows where the task was
                 if isinstance(error, DescribedError):
-                    error.__traceback__ = None  # not where it was, but where we were
+                    error.__traceback__ = None  # of this process, not of the task
                 return self.after_error(run, late, timed_out=True)
             case Stop.CANCEL:
                 return lifecycle.after_cancel(run.claimed, ran=ran)
@@ -82,11 +81,11 @@ class OutcomeRules:
 
     @staticmethod
     def _is_used_up(run: Attempt) -> bool:
-        """True if it has begun, and must not begin again."""
+        """True if it has started and must not start again."""
         return run.started is not None and run.handler is not None and run.handler.starts_once
 
     def after_retry_later(self, run: Attempt, asked: RetryLater) -> Transition:
-        """It asked for another time."""
+        """Decide after the task asked for a later attempt."""
         try:
             delay, at = read_retry_time(asked)
         except UsageError as error:
@@ -102,10 +101,10 @@ class OutcomeRules:
         )
 
     def after_suspension(self, run: Attempt, asked: Suspended) -> Transition:
-        """It waits for a time or an event, without a worker.
+        """Decide after the task suspended itself until a time or an event.
 
-        A function that got so far is not the cause of lost workers. It may go on for months, and
-        lose some in each of them, so its crashes are forgotten.
+        Its crashes are forgotten: a function that got this far does not crash its workers, and may
+        lose some in months.
         """
         ran = run.ran(self._clock)
         claimed = msgspec.structs.replace(run.claimed, crashes=0)
@@ -123,7 +122,7 @@ class OutcomeRules:
     def after_error(
         self, run: Attempt, error: BaseException, *, timed_out: bool = False
     ) -> Transition:
-        """It raised this."""
+        """Decide after an error."""
         failure = Failure.from_exception(error, mask=run.mask)
         return lifecycle.after_failure(
             run.claimed,
@@ -141,15 +140,15 @@ class OutcomeRules:
         )
 
     def after_return(self, run: Attempt, delay: Seconds) -> Transition:
-        """Another worker can run it."""
+        """Return it for another worker."""
         return lifecycle.after_release(run.claimed, delay=delay, ran=self._ran(run))
 
     def _ran(self, run: Attempt) -> Seconds | None:
         return None if run.started is None else run.ran(self._clock)
 
     def _report_mistake(self, run: Attempt, mistake: Exception) -> None:
-        """Log that a retry function failed. The execution's own log has it, too, unless the task
-        runs in a process of its own.
+        """Log an error of a retry function, also in the log of the execution unless the task runs
+        in its own process.
         """
         failed = Failure.from_exception(mistake, mask=run.mask)
         said = f"its retry function failed, so the default wait is used: {failed.type}"
@@ -158,7 +157,7 @@ class OutcomeRules:
 
     @staticmethod
     def timeout(run: Attempt) -> Seconds | None:
-        """How long it may run."""
+        """Return the timeout of the attempt."""
         if run.claimed.timeout is not None:
             return run.claimed.timeout
         return None if run.handler is None else run.handler.timeout
@@ -181,12 +180,12 @@ class Executor:
         worker: UUID,
         host: AttemptHost,
         clock: Clock,
-        finish: Callable[[Claimed, Transition, Attempt], None],  # writes an end
-        freed: Callable[[], None],  # a slot is free
-        write: Callable[[list[Attempt]], Awaitable[None]],  # reports of attempts
+        finish: Callable[[Claimed, Transition, Attempt], None],  # reports an end
+        freed: Callable[[], None],  # called when a slot is free
+        write: Callable[[list[Attempt]], Awaitable[None]],  # writes reports
         announce: Announce,
         route: Route,
-        lose: Callable[[], None],  # it is later than `held_until`
+        lose: Callable[[], None],  # called after `held_until`
     ) -> None:
         self._handlers = handlers
         self._worker = worker
@@ -199,10 +198,10 @@ class Executor:
         self._announce = announce
         self._route = route
         self._lose = lose
-        self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
-        self.hands_back = False  # what is abandoned, when the store can be told
-        self._runs: dict[Attempt, None] = {}  # in the order of their starts
-        self._detached: dict[Attempt, None] = {}  # go on without a lease
+        self.held_until: Seconds = inf  # end of the lease, monotonic; set by the heartbeat
+        self.hands_back = False  # abandoned attempts are returned when the store is back
+        self._runs: dict[Attempt, None] = {}  # in the order of starts
+        self._detached: dict[Attempt, None] = {}  # running without a lease
         self._is_idle = asyncio.Event()
 
     def __len__(self) -> int:
@@ -212,7 +211,7 @@ class Executor:
         return iter(list(self._runs))
 
     def on_probation(self) -> list[Attempt]:
-        """Suspects that have not yet outlived the losses of their earlier workers."""
+        """Return the suspects whose probation has not ended."""
         now = self._clock.monotonic()
         return [
             run
@@ -221,17 +220,17 @@ class Executor:
         ]
 
     def start(self, claimed: Claimed) -> None:
-        """Run it, from the next turn of the event loop on."""
+        """Start an attempt in the next turn of the event loop."""
         run = Attempt(claimed, self._host)
         self._runs[run] = None
-        # Named at once: to make up "Task-12345" for each takes a fifth of its making.
+        # An explicit name saves a fifth of the cost: asyncio would format "Task-12345".
         loop = asyncio.get_running_loop()
         run.task = asyncio.Task(self._execute(run), loop=loop, name=claimed.job)
 
     def stop(self, fences: Collection[Fence], why: Stop) -> int:
-        """Stop these, as far as they are here and not stopped already: so many.
+        """Stop running attempts, and return the number of newly stopped ones.
 
-        Each ends when its task does, or is forsaken if that does not hear.
+        Each ends with its task, or is abandoned if the task does not react.
         """
         return sum(self._stop(run, why) for run in self if run.fence in fences)
 
@@ -239,14 +238,10 @@ class Executor:
         if run.stop is not None:
             return False
         run.stop = why
-        # A task that is cancelled before its first step never takes it, and would never end here.
+        # A task that is cancelled before its first step would never conclude.
         if run.started is not None and run.task is not None:
             run.task.cancel()
-        if why in (
-            Stop.TIMEOUT,
-            Stop.CANCEL,
-            Stop.STALE,
-        ):  # of the others, the whole worker takes care
+        if why in (Stop.TIMEOUT, Stop.CANCEL, Stop.STALE):  # the worker handles the other reasons
             if run.timer is not None:
                 run.timer.cancel()
             loop = asyncio.get_running_loop()
@@ -257,16 +252,16 @@ class Executor:
     def stop_all(self, why: Stop) -> None:
         for run in self:
             if not self._stop(run, why) and why is Stop.ABANDON:
-                run.stop = why  # whatever it was stopped for before, nobody wants to hear of it
+                run.stop = why  # an earlier reason does not matter any more
 
     def detach_lease_free(self) -> bool:
-        """Let attempts that need no lease go on, apart from the rest; False: there are none.
+        """Let attempts that need no lease continue without one; return False if there are none.
 
-        They hold no slots any more. Their ends are still reported, and may come too late.
+        They hold no slots. Their ends are reported, and may come too late.
         """
         for run in self:
             if run.stop is None and run.handler is not None and run.handler.goes_on:
-                logger.warning("%s (%s) goes on", run.claimed.id, run.claimed.job)
+                logger.warning("%s (%s) continues without a lease", run.claimed.id, run.claimed.job)
                 del self._runs[run]
                 self._detached[run] = None
         if not self._runs:
@@ -274,37 +269,37 @@ class Executor:
         return bool(self._detached)
 
     def abandon(self) -> None:
-        """Conclude all that was stopped and goes on all the same."""
+        """Conclude stopped attempts that are still running."""
         for run in self:
             if run.stop is not None:
                 self._abandon(run)
 
     def _abandon(self, run: Attempt) -> None:
-        """Conclude it as if it had ended when it was told to. It may go on, but no longer holds a
-        slot, and what it does is not heard of any more.
+        """Conclude an attempt as if it had ended when it was stopped. It may go on, but holds no
+        slot, and its end is ignored.
         """
         claimed = run.claimed
         logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
         try:
-            # An abandoned attempt that goes on here keeps its execution until the lease ends.
+            # Without a lease nothing is reported: the execution is kept until the lease ends.
             move = None if run.stop is Stop.ABANDON else self._classify_stop(run)
         except BaseException as error:
             move = self._internal_error(run, error)
         self._conclude(run, move)
 
     async def wait(self) -> None:
-        """Until nothing runs any more, apart from what was forsaken or let go."""
+        """Wait until no attempt runs, except abandoned and detached ones."""
         while self._runs:
             self._is_idle.clear()
             await self._is_idle.wait()
 
     @property
     def is_detached(self) -> bool:
-        """Whether something that was let go still runs."""
+        """True while a detached attempt runs."""
         return bool(self._detached)
 
     async def wait_for_detached(self) -> None:
-        """Until what was let go has ended."""
+        """Wait until all detached attempts have ended."""
         while self._detached:
             await asyncio.wait([run.task for run in self._detached if run.task is not None])
 
@@ -325,7 +320,7 @@ class Executor:
                 run.handler = handler
                 move = self._begin(run) or await self._perform(run, handler)
         except BaseException as error:
-            # `_perform` has classified the errors of the task: this is an error of the worker.
+            # `_perform` classifies the errors of tasks: this is an error of the worker.
             move = self._internal_error(run, error)
         run.is_over = True
         if run.transaction is not None:
@@ -333,7 +328,7 @@ class Executor:
         self._conclude(run, move)
 
     def _begin(self, run: Attempt) -> Transition | None:
-        """Start the clock, unless it is too late or no longer wanted."""
+        """Start the timeout, unless the attempt is cancelled or expired."""
         claimed = run.claimed
         if claimed.cancel_requested:
             return lifecycle.after_cancel(claimed)
@@ -346,15 +341,13 @@ class Executor:
         return None
 
     def _check_lease(self) -> None:
-        """If the process stood still, what it holds may be in other hands. That is found out before
-        anything is begun, and stops all that is here.
-        """
+        """Stop everything if the process stood still until the lease may have ended."""
         if self._clock.monotonic() >= self.held_until:
             self._lose()
 
     async def _record_suspect(self, run: Attempt) -> Transition | None:
-        """Record that a suspect begins: if its worker is lost, the others are known to be innocent.
-        Answers a transition if it cannot begin.
+        """Record that a suspect starts, which clears the others if the worker is lost. Return a
+        transition if it cannot start.
         """
         try:
             probation = await self._announce(run, lambda: self._is_alone(run))
@@ -362,7 +355,7 @@ class Executor:
             probation = None
         self._check_lease()
         if run in self._detached:
-            run.stop = Stop.ABANDON  # it may go on without a lease, but it has not begun
+            run.stop = Stop.ABANDON  # detached before its start
         if run.stop is not None:
             raise asyncio.CancelledError
         if probation is None:
@@ -372,37 +365,37 @@ class Executor:
         return None
 
     def _is_alone(self, run: Attempt) -> bool:
-        """Whether it is the only suspect here."""
+        """Return True if it is the only suspect in this worker."""
         return not any(is_suspect(other.claimed) for other in self._runs if other is not run)
 
     async def _perform(self, run: Attempt, handler: Handler) -> Transition | None:
-        """Run the handler, and classify the way it ended."""
+        """Run the handler, and classify its end."""
         try:
-            # Written out, as a call would cost more than the comparison: see `is_suspect`.
+            # Inlined `is_suspect`: a call would cost more than the comparison.
             is_suspected = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES
             if is_suspected and (back := await self._record_suspect(run)):
                 return back
             result = await handler.run(run)
             if result is not None:
                 result = run.mask_json(result)
-        except BaseException as error:  # SystemExit too: a task does not end its worker
+        except BaseException as error:  # SystemExit, too: a task does not end its worker
             return await self._classify_error(run, error)
         if run.stop is not None:
-            # It may have returned because it was stopped, with half of its work done.
+            # A stopped task may return early, with its work half done.
             return self._classify_stop(run)
-        log = None if run.log is None else run.last_words()
+        log = None if run.log is None else run.take_log()
         move = lifecycle.after_success(
             run.claimed, result=result, ran=run.ran(self._clock), log=log
         )
         return move if run.transaction is None else await self._commit(run, move)
 
     async def _classify_error(self, run: Attempt, error: BaseException) -> Transition | None:
-        """Decide after an error. The first row that fits counts:
+        """Decide after an error, by the first row that matches:
 
-        - `RetryLater`: put off, even if the attempt was stopped;
+        - `RetryLater`: retried later, even if the attempt was stopped;
         - `Suspended`, not stopped: waits without a worker;
-        - any error, stopped: as the stop says, since a task may raise anything on its way out;
-        - any error, lacking something that another worker has: returned for that worker;
+        - any error after a stop: decided by the stop, since a task may raise anything then;
+        - any error for lack of something that another worker has: returned for that worker;
         - any other error: failed.
         """
         if isinstance(error, RetryLater):
@@ -412,7 +405,7 @@ class Executor:
         back = None
         if run.lacking is not None:
             back = await _await_despite_cancellation(self._return_to_others(run))
-        if run.stop is not None:  # perhaps meanwhile
+        if run.stop is not None:  # possibly during the return
             return self._classify_stop(run, error)
         return back or self._outcomes.after_error(run, error)
 
@@ -420,8 +413,8 @@ class Executor:
         return self._outcomes.after_stop(run, error, hands_back=self.hands_back)
 
     async def _classify_unknown(self, run: Attempt) -> Transition:
-        """Return a job that is unknown here: to another worker, or to the queue for longer and
-        longer.
+        """Return an execution of an unknown job: to another worker, or to the queue with a growing
+        delay.
         """
         run.lacking = self._handlers.lacking(run.claimed)
         if (back := await self._return_to_others(run)) is not None:
@@ -429,51 +422,49 @@ class Executor:
         delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)
         claimed = run.claimed
         if claimed.node is None:
-            lacking = f"no task here is called {claimed.job!r}"
+            lacking = f"this worker has no task {claimed.job!r}"
         else:
-            lacking = f"no task here is what node {claimed.node} of {claimed.job!r} runs"
-        logger.warning("%s; execution %s goes back for %.0f s", lacking, claimed.id, delay)
+            lacking = f"this worker has no task for node {claimed.node} of {claimed.job!r}"
+        logger.warning("%s; returned execution %s for %.0f s", lacking, claimed.id, delay)
         return lifecycle.after_unknown(claimed, delay=delay)
 
     async def _return_to_others(self, run: Attempt) -> Transition | None:
-        """Return an execution that another worker can run; None: none is known, or nothing is
-        lacking.
-        """
+        """Return an execution that another worker can run; None if there is no such worker."""
         if run.lacking is None:
             return None
         delay = await self._route(run.claimed, run.lacking)
         return None if delay is None else self._outcomes.after_return(run, delay)
 
     async def _write_reports(self, run: Attempt) -> None:
-        """Write what it has shown and said before its end, as the completer does."""
+        """Write reports and logs before the end, as the completer does."""
         if run.has_news or (run.log is not None and run.log.unwritten):
-            with suppress(Unavailable):  # then the commit will not be made, either
+            with suppress(Unavailable):  # then the commit will fail, too
                 await self._write([run])
 
     async def _commit(self, run: Attempt, move: Transition) -> Transition:
-        """Make the end in the task's own transaction. What cannot be made there is run again."""
+        """Write the end in the task's transaction. After a failure, the attempt runs again."""
         assert run.transaction is not None
         await self._write_reports(run)
         ending = run.transaction.finish(run.claimed.tenant, worker=self._worker, move=move)
         try:
-            # A stop comes too late now. Not to hear the answer would be the worst of all.
+            # A stop comes too late: the answer of the commit is needed.
             run.is_written = await _await_despite_cancellation(ending)
         except Unavailable as error:
             logger.warning("the commit of %s has no answer: %s", run.claimed.id, error)
         except Exception as error:
-            # The server has answered, so nothing was committed: a constraint, a trigger, a result
-            # that is too large, a statement of the task's own that has broken the transaction.
+            # The server rejected the commit: a constraint, a trigger, a result that is too large,
+            # or a failed statement of the task.
             return msgspec.structs.replace(self._outcomes.after_error(run, error), log=move.log)
         if run.is_written:
             return move
-        # If it was made after all, or is in other hands, this comes too late and says so; if
-        # cancelling was requested, it ends as cancelled.
+        # If it was committed after all, or another worker has it, this report is stale; if a
+        # cancel was requested, it ends as cancelled.
         released = lifecycle.after_release(run.claimed, delay=COMMIT_SECONDS, ran=move.ran)
         return msgspec.structs.replace(released, log=move.log)
 
     def _internal_error(self, run: Attempt, error: BaseException) -> Transition:
         logger.exception("running %s failed in the worker itself", run.claimed.job)
-        run.handler = None  # so that its policy, which may be what failed, is not asked again
+        run.handler = None  # its retry policy may be the cause
         return self._outcomes.after_error(run, error)
 
     def _conclude(self, run: Attempt, move: Transition | None) -> None:
@@ -492,7 +483,7 @@ class Executor:
 
 
 async def _await_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for this to its end, whoever cancels."""
+    """Await work to its end, in spite of cancellations."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):
@@ -501,49 +492,46 @@ async def _await_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
 
 
 def is_suspect(claimed: Claimed) -> bool:
-    """Whether it may be what kills its workers."""
+    """Return True if it may be the cause of its workers' crashes."""
     return claimed.crashes >= lifecycle.SUSPECT_CRASHES
 
 
-# Suspects in a worker's hands: executions that have lost their workers time and again.
+# Suspects: executions that lost their workers repeatedly.
 #
-# One of them may be what kills its workers; the others were only its neighbours. To find the
-# culprit is to test groups:
+# One of them may crash its workers; the others were its neighbours. Group tests find the culprit:
 #
-# - Suspects run side by side, so that innocent ones are over soon. After two crashes so many as
-# there are slots, up to a limit; if the worker is lost once more, in small groups; after that,
-# one at a time. So a culprit among dozens is alone after at most two losses more than it would
-# take alone. - The loss of a worker that ran several suspects proves nothing about one of them.
-# It is counted for each that had begun, so that the next group is smaller, but none ends dead
-# because of it. Only a suspect that was the only one, by the worker's record in the store, can
-# end dead. That record is made before it begins, and withdrawn before another one begins beside
-# it. - A suspect is on probation until it has run for longer than it had when its workers were
-# lost. Then it blocks no others any more; for their record, it still counts as company. If the
-# worker is lost, the loss counts for those that were still on probation (`engine.upkeep.Reaper`).
-# - The one with the most crashes goes first: it is the most likely culprit. Among equals the order
-# changes with every attempt, so that none is always preceded by the same one.
+# - Suspects run side by side in groups. The size of a group falls with the number of crashes:
+#   first as many as there are slots, up to a limit, then a few, then one. A culprit among dozens is
+#   alone after at most two losses more than it would take alone.
+# - The loss of a worker counts for each started suspect of the group, but none ends dead by it.
+#   Only a suspect that was alone, by the worker's record in the store, can end dead. That record is
+#   made before it starts, and withdrawn before another one starts beside it.
+# - A suspect is on probation until it has run longer than before its earlier losses. After that it
+#   blocks no others, and a loss counts only for those on probation (`engine.upkeep.Reaper`). In
+#   the record it still counts as company.
+# - The suspect with the most crashes goes first. Among equals the order changes with the attempt.
 #
-# What waits here is invisible to other workers, which may be idle. So it goes back after a while,
-# each time after twice as long.
+# Other workers, which may be idle, do not see suspects that wait here. So these are returned after
+# a while, which doubles each time.
 
-# How many may be on probation side by side, by their crashes; of those with more, one.
+# The number of suspects on probation at a time, by their crashes; one if they have more.
 SUSPECT_GROUP_SIZES: Final = {SUSPECT_CRASHES: 32, SUSPECT_CRASHES + 1: 6}
-# Beyond what it ran before: starts are on record only after a moment, and no run is like another.
+# Added to the longest earlier run: starts are recorded late, and run times vary.
 PROBATION_SECONDS: Final = 3.0
-SUSPECTS_HELD_MAX: Final = 1000  # that wait for each other, beside the slots
-SUSPECT_HOLD_SECONDS: Final = 2.0  # that one waits here at first, until others may have it
+SUSPECTS_HELD_MAX: Final = 1000  # waiting suspects
+SUSPECT_HOLD_SECONDS: Final = 2.0  # the first wait, before a suspect is returned
 DOUBLINGS_MAX: Final = 4
-SUSPECT_RETURN_STEPS: Final = 20  # different times at which those that go back are due
-SUSPECT_YIELD_SECONDS: Final = 0.02  # others come first who may be idle
+SUSPECT_RETURN_STEPS: Final = 20  # different delays of returned suspects
+SUSPECT_YIELD_SECONDS: Final = 0.02  # lets idle workers claim first
 
 
 def group_size(claimed: Claimed) -> int:
-    """How many suspects like this one may be on probation side by side."""
+    """Return how many suspects like this one may be on probation at a time."""
     return SUSPECT_GROUP_SIZES.get(claimed.crashes, 1)
 
 
 def probation_seconds(detail: ExecutionDetail) -> Seconds:
-    """How long an execution has to run until it has outlived the losses of its earlier workers."""
+    """Return how long an execution has to run to outlive its earlier losses."""
     lengths = [
         one.ended_at - one.started_at
         for one in detail.attempts
@@ -553,22 +541,20 @@ def probation_seconds(detail: ExecutionDetail) -> Seconds:
 
 
 class Suspects:
-    """Those that wait for each other."""
+    """The suspects that wait in a worker."""
 
     def __init__(self, executor: Executor, clock: Clock) -> None:
         self._executor = executor
         self._clock = clock
-        self._waiting: dict[UUID, tuple[Claimed, Seconds]] = {}  # and until when they are held
+        self._waiting: dict[UUID, tuple[Claimed, Seconds]] = {}  # with the time of their return
         self._returned = 0
-        self._is_any = False  # here, or was a moment ago
+        self._is_any = False  # suspects are here, or were at the last check
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, claimed: Claimed) -> Seconds | None:
-        """Have one wait for those before it. If they are too many, answers after how long somebody
-        may look at it again instead.
-        """
+        """Add a suspect; if too many wait, return the delay for returning it instead."""
         self._is_any = True
         if len(self._waiting) >= SUSPECTS_HELD_MAX:
             return self._delay()
@@ -577,7 +563,7 @@ class Suspects:
         return None
 
     def next(self) -> Claimed | None:
-        """The one to start now, unless it has to wait for what is on probation."""
+        """Remove and return the suspect to start, unless it has to wait for probations."""
         if not self._waiting:
             return None
         first = min((claimed for claimed, _ in self._waiting.values()), key=_suspect_order)
@@ -588,7 +574,7 @@ class Suspects:
         return first
 
     def stranded(self) -> list[tuple[Claimed, Seconds]]:
-        """What has waited for long enough goes back, each after so long."""
+        """Remove the suspects to return, each with its delay."""
         if not self._waiting:
             return []
         now = self._clock.monotonic()
@@ -599,18 +585,18 @@ class Suspects:
 
     @property
     def patience(self) -> Seconds:
-        """How much later to ask for what is due than others do, who may start what waits here."""
+        """The delay of this worker's claims in favour of workers that could start suspects."""
         self._is_any = self._is_any and bool(self._waiting or self._executor.on_probation())
         return SUSPECT_YIELD_SECONDS if self._is_any else 0.0
 
     def clear(self) -> list[Claimed]:
-        """All that have not started."""
+        """Remove and return all waiting suspects."""
         left = [claimed for claimed, _ in self._waiting.values()]
         self._waiting.clear()
         return left
 
     def _delay(self) -> Seconds:
-        """Not the same for all: who asks first at that moment would get them all again."""
+        """Return a varying delay, so that one worker does not claim them all again."""
         self._returned = (self._returned + 1) % SUSPECT_RETURN_STEPS
         return SUSPECT_SECONDS * (1 + self._returned / SUSPECT_RETURN_STEPS)
 
@@ -620,6 +606,6 @@ def _suspect_order(claimed: Claimed) -> tuple[int, int]:
 
 
 def _hold_factor(claimed: Claimed) -> int:
-    """Twice as much for each time that it went back."""
+    """Return a factor that doubles with each return."""
     times = claimed.attempt - claimed.failures - claimed.crashes - 1
     return 2 ** min(max(0, times), DOUBLINGS_MAX)

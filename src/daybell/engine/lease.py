@@ -1,6 +1,4 @@
-"""The worker's lease: the claims it covers, the heartbeat that renews it, and the thread that keeps
-the heartbeat independent of the event loop.
-"""
+"""The worker's lease: its claims, the heartbeat that renews it, and the thread of the heartbeat."""
 
 from __future__ import annotations
 
@@ -28,23 +26,22 @@ from daybell.store.protocol import Store
 
 
 class Leases:
-    """A lease is known from before its claim is sent until the last of its executions has left.
+    """The leases of claims, each known from before its claim until the end of its last execution.
 
-    The store takes back what it finds under a lease that a renewal does not name. So no new lease
-    is asked for while a renewal is under way, which could not know of it. Renewals may be made in
-    another thread.
+    The store takes back executions of leases that a renewal does not name. So no claim starts
+    during a renewal, which could not name it. Renewals may run in another thread.
     """
 
     def __init__(self, *, on_named: Callable[[], object]) -> None:
         self._lock = threading.Lock()
         self._is_naming = False
-        self._is_awaited = False  # somebody wanted to claim meanwhile
-        self._open: dict[UUID, int] = {}  # executions left; -1 while the claim is under way
-        self._on_named = on_named  # called when claims can be made again
+        self._is_awaited = False  # a claim was refused meanwhile
+        self._open: dict[UUID, int] = {}  # executions left; -1 during the claim
+        self._on_named = on_named  # called when claims are possible again
 
     @contextmanager
     def naming(self) -> Generator[list[UUID]]:
-        """All leases that are known, for a renewal to name; until it is answered, none is added."""
+        """Yield all known leases for a renewal; no lease is added until the context ends."""
         with self._lock:
             self._is_naming = True
             known = list(self._open)
@@ -58,7 +55,7 @@ class Leases:
                 self._on_named()
 
     def ask(self, lease: UUID) -> bool:
-        """A claim under this lease is about to be sent. False: not before `on_named` is called."""
+        """Add the lease of a claim to send. False: wait for `on_named`."""
         with self._lock:
             if self._is_naming:
                 self._is_awaited = True
@@ -67,14 +64,14 @@ class Leases:
             return True
 
     def answer(self, lease: UUID, count: int) -> None:
-        """The claim was answered with so many executions."""
+        """Set the number of executions of an answered claim."""
         if count:
             self._open[lease] = count
         else:
             self._open.pop(lease, None)
 
     def leave(self, leases: Iterable[UUID]) -> None:
-        """One execution of each is over for this worker; the same lease may come many times."""
+        """Remove one execution of each lease; a lease may occur many times."""
         for lease, count in Counter(leases).items():
             left = self._open.get(lease, 0) - count
             if left > 0:
@@ -86,15 +83,12 @@ class Leases:
         return list(self._open)
 
 
-# Renewing the worker's lease: one write for all that it runs.
-
 logger = logging.getLogger("daybell.worker")
 
-# A worker that cannot renew stops its work when this part of the lease is left.
-LEASE_MARGIN: Final = 0.2
-STOP_SECONDS: Final = 0.5  # for what runs to end, at least: a frozen process wakes up too late
+LEASE_MARGIN: Final = 0.2  # a worker that cannot renew stops when this part of the lease is left
+STOP_SECONDS: Final = 0.5  # minimum for attempts to end: a frozen process wakes up too late
 
-Call = Callable[..., object]  # calls a function with arguments, at once or soon
+Call = Callable[..., object]  # calls a function in the worker's event loop
 
 
 def _call_directly(function: Callable[..., Any], *args: Any) -> None:
@@ -102,10 +96,10 @@ def _call_directly(function: Callable[..., Any], *args: Any) -> None:
 
 
 class Heartbeat:
-    """Prolongs the lease, and hears what the store has to say to this worker.
+    """Renews the lease, and handles the answers of the store.
 
-    A `Pacemaker` makes the ticks in another thread. It passes the store that it has opened there,
-    and a `call` that runs a function in the worker's event loop.
+    A `Pacemaker` runs the ticks in another thread. It passes its own store, and a `call` that runs
+    a function in the worker's event loop.
 
     A lease that cannot be renewed is given up in time. Its executions are charged with a crash
     unless the store is to blame, which is the case if
@@ -114,8 +108,8 @@ class Heartbeat:
     - a renewal was sent in time and had no answer for a third of the lease, while the watch over
       it woke up on time.
 
-    A task that starves the process (C code that holds the GIL) delays the watch as well, or keeps
-    the renewal from being sent. It is charged: uncharged, it would be run again for ever.
+    A task that blocks the process (C code that holds the GIL) delays the watch as well, or keeps
+    the renewal from being sent. It is charged: uncharged, it would run again forever.
     """
 
     def __init__(
@@ -144,17 +138,17 @@ class Heartbeat:
         self._on_end = on_end
         self._is_given_up = False
         self._is_store_away = False
-        self._sent_at: Seconds | None = None  # the renewal that has no answer yet
-        self._watch_at: Seconds = inf  # when the watch is to wake up
+        self._sent_at: Seconds | None = None  # the renewal without an answer
+        self._watch_at: Seconds = inf  # the next wake-up of the watch
         self.renewed(clock.monotonic())
 
     def registered(self, sent: Seconds) -> None:
-        """The registration that was sent then is answered: a renewal that no task can delay."""
+        """Handle the answer to the registration, which no task can delay."""
         self._is_store_away = self._clock.monotonic() - sent >= self.lease / 3
         self.renewed(sent)
 
     def renewed(self, sent: Seconds) -> None:
-        """A good renewal was sent then: the lease holds for so long, at least."""
+        """Extend the lease after a renewal that was sent then."""
         self._renewed_at = sent
         self._executor.held_until = sent + self.lease * (1 - LEASE_MARGIN)
 
@@ -180,7 +174,7 @@ class Heartbeat:
         return max(0.0, sent + self.lease / 3 - self._clock.monotonic())
 
     async def watch(self, call: Call = _call_directly) -> Seconds | None:
-        """Give the lease up in time before it can end, also while a renewal has no answer yet."""
+        """Give up the lease before it ends, even if a renewal has no answer yet."""
         now = self._clock.monotonic()
         silent = now - self._renewed_at
         left = self.lease * (1 - LEASE_MARGIN) - silent
@@ -196,7 +190,7 @@ class Heartbeat:
         return None
 
     def is_store_late(self) -> bool:
-        """True if it is the store that keeps the lease from being renewed; see above."""
+        """True if the store prevents the renewal; see the class."""
         now, sent = self._clock.monotonic(), self._sent_at
         is_unanswered = sent is not None and now - sent >= self.lease / 3
         is_awake = now - self._watch_at <= self.lease * LEASE_MARGIN / 2
@@ -209,21 +203,18 @@ class Heartbeat:
             self._on_drain()
 
 
-# A thread with a connection of its own, where the heartbeat goes on whatever the event loop does.
-#
-# A task that blocks the loop for longer than the lease would else be taken for dead, with all its
-# neighbours, while it is still running. What keeps the interpreter itself to it (C code that does
-# not let go of the GIL) starves this thread, too.
+# The pacemaker: a thread with its own connection that renews the lease while a task blocks the
+# event loop. Without it, the worker and all its executions would count as dead. C code that holds
+# the GIL stops this thread, too.
 
 NO_WORKER: Final = UUID(int=0)
 
 
 class Pacemaker:
-    """Beats for one heartbeat after the other, on one store that stays open between them.
+    """Runs one heartbeat after the other, on one store that stays open between them.
 
-    A worker that begins anew must renew its new lease in time even if every answer is slow. So the
-    store is opened before the worker registers, and kept until `close`. `make_store` makes a store
-    that is not open yet.
+    A worker that replaces a lost lease must renew the new one in time even if the store is slow.
+    So the store opens before the worker registers. `make_store` returns a closed store.
     """
 
     def __init__(
@@ -242,38 +233,36 @@ class Pacemaker:
         self._loops: tuple[Loop, ...] = ()
 
     async def open(self) -> None:
-        """Start the thread and open its store, unless both are done. Raises Unavailable."""
+        """Start the thread and open its store, once. Raises Unavailable."""
         self._launch()
         await self._do(self._open)
 
     def start(self, heartbeat: Heartbeat) -> None:
-        """Beat from now on, for the worker of the running event loop."""
+        """Run this heartbeat for the worker of the running event loop."""
         self._do(partial(self._begin, heartbeat, self._calls_to_worker()))
 
     def _calls_to_worker(self) -> Call:
-        """Return the way from the thread into the running event loop."""
+        """Return a function that calls into the running event loop."""
         return asyncio.get_running_loop().call_soon_threadsafe
 
     def wake(self) -> None:
-        """Beat now rather than later."""
+        """Renew now."""
         if self._loop is not None and self._renewals is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._renewals.wake)
 
     def open_ahead(self) -> None:
-        """Begin to open, beside what else there is to do. If it fails, `open` tries again."""
+        """Start to open in the background. After a failure, `open` tries again."""
         self._ahead = asyncio.ensure_future(self.open())
         self._ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def stop(self) -> Awaitable[None]:
-        """Make no other beat from now on; answers what lasts until one that is under way has ended.
-        The store stays open.
+        """Stop the heartbeat; await the result to wait for a renewal under way. The store stays
+        open.
         """
         return self._do(self._end) if self._loop is not None else _already_stopped()
 
     async def close(self) -> None:
-        """Stop, close the store and end the thread. Done to its end, even if a caller is cancelled,
-        and once for all callers.
-        """
+        """Stop, close the store and end the thread: once, even if a caller is cancelled."""
         if self._thread is not None and self._closing is None:
             self._closing = asyncio.ensure_future(self._shut_down(self._thread))
         if self._closing is not None:
@@ -285,7 +274,7 @@ class Pacemaker:
             await self._do(self._end)
             await self._do(self._close)
         finally:
-            loop, self._loop = self._loop, None  # from now on, `stop` has nothing to wait for
+            loop, self._loop = self._loop, None  # `stop` does nothing from now on
             loop.call_soon_threadsafe(loop.stop)
             await asyncio.to_thread(thread.join)
             self._thread = self._closing = None
@@ -300,7 +289,7 @@ class Pacemaker:
         self._thread.start()
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
-        """Have the thread do this."""
+        """Run a coroutine in the thread."""
         assert self._loop is not None, "open() starts the thread"
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
@@ -313,8 +302,8 @@ class Pacemaker:
                 await self._rehearse(store)
 
     async def _rehearse(self, store: Store) -> None:
-        """Renew a lease that does not exist. The first renewal that counts then takes one round
-        trip, as all that store and connection have to learn for it is known.
+        """Renew a lease that does not exist, so that the first real renewal takes one round trip:
+        statements are prepared and connections open.
         """
         with suppress(DaybellError):
             await store.renew(self._tenant, worker=NO_WORKER, lease=1.0, leases=[])
@@ -349,9 +338,9 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def make_pacemaker(url: str, clock: Clock, *, lease: Seconds, tenant: str) -> Pacemaker | None:
-    """What keeps a worker's lease, except on a store that is in the worker's own memory."""
+    """Make the pacemaker of a worker; None for a store in memory."""
     if url.startswith("memory:"):
         return None
-    # Renewals are short statements, which have two connections of the least pools.
+    # Renewals are short statements; the smallest pool has two connections for these.
     make_store = partial(store_for, url, lease=lease, pool_size=POOL_SIZE_LEAST)
     return Pacemaker(make_store, clock=clock, tenant=tenant)

@@ -1,4 +1,4 @@
-"""The loop around every tick: interval, early wake-up, backoff after errors, stop."""
+"""The loop around every tick: interval, early wake-up, backoff after errors, stop; and clocks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Final, Protocol
 from daybell.core.units import Instant, Seconds
 from daybell.errors import Unavailable
 
-# The engine's port to time and randomness: waiting, measuring, jitter. Decisions use the store's
-# clock.
+# The engine's port to time and randomness. Decisions use the store's clock.
 
 logger = logging.getLogger("daybell.engine")
 
@@ -22,40 +21,40 @@ JUMP_SECONDS: Final = 2.0  # more than clocks drift apart between two answers
 
 
 class Clock(Protocol):
-    """Time as the engine needs it."""
+    """The interface to time."""
 
     def monotonic(self) -> Seconds:
-        """Seconds that only ever rise; for differences."""
+        """Return monotonic seconds, for differences."""
         ...
 
     def now(self) -> Instant:
-        """The store's time, as well as it is known here."""
+        """Return the store's time, as far as it is known."""
         ...
 
     def correct(self, now: Instant, sent: Seconds) -> None:
-        """Learn what the store's time was, at some moment since that one."""
+        """Correct `now()` by the store's time in an answer; `sent` is when it was requested."""
         ...
 
     def steady_since(self) -> Instant:
-        """From when on, by itself, the store's clock is known to have run evenly: its first answer,
-        or the first after a jump. Infinite before any.
+        """Return the time since which the store's clock has run evenly: its first answer, or the
+        first after a jump; infinite before any answer.
         """
         ...
 
     def jitter(self) -> float:
-        """A number from 0 up to 1, different each time."""
+        """Return a random number from 0 up to 1."""
         ...
 
     async def sleep(self, seconds: Seconds) -> None:
-        """Wait."""
+        """Sleep."""
         ...
 
 
 class SystemClock:
-    """The machine's clock, corrected by what the store says."""
+    """The machine's clock, corrected by the store's answers."""
 
     def __init__(self, monotonic: Callable[[], Seconds] = time.monotonic) -> None:
-        self.monotonic = monotonic  # not a method of ours: it is asked twice for every execution
+        self.monotonic = monotonic  # an attribute, because it is called twice per execution
         self._offset = time.time() - monotonic()
         self._steady_since = inf
 
@@ -64,14 +63,14 @@ class SystemClock:
 
     def correct(self, now: Instant, sent: Seconds) -> None:
         received = self.monotonic()
-        low, high = now - received, now - sent  # what the offset can be
+        low, high = now - received, now - sent  # the bounds of the offset
         jump = min(max(self._offset, low), high) - self._offset
         if self._steady_since == inf:
             self._steady_since = now
         elif abs(jump) > JUMP_SECONDS:
             self._steady_since = now
             logger.warning("the store's clock has jumped by %+.1f s against this machine's", jump)
-        # One call that took long says little; what was known before may be better.
+        # A slow answer gives wide bounds; keep the known offset within them.
         self._offset += jump
 
     def steady_since(self) -> Instant:
@@ -85,7 +84,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved; for tests."""
+    """A clock that only tests move."""
 
     def __init__(self, now: Instant = 1_700_000_000.0) -> None:
         self._now = now
@@ -114,7 +113,7 @@ class ManualClock:
 
 BACKOFF_MIN_SECONDS: Final = 0.1
 BACKOFF_MAX_SECONDS: Final = 5.0
-AGAIN: Final = 0.0  # what a tick returns that has more to do
+AGAIN: Final = 0.0  # the result of a tick that has more to do
 
 Tick = Callable[[], Awaitable[Seconds | None]]
 
@@ -122,9 +121,9 @@ Tick = Callable[[], Awaitable[Seconds | None]]
 class Loop:
     """Repeats a tick until stopped.
 
-    A tick returns how long to wait, at most, before the next one; None waits for the interval. It
-    is not run in parallel with itself. One that raises is logged and tried again after a growing
-    wait: while the store is away, nothing exits.
+    A tick returns the longest time to the next one; None means the interval. Ticks never overlap.
+    A tick that raises is logged and repeated after a growing wait, so the loop survives the absence
+    of the store.
     """
 
     def __init__(self, name: str, tick: Tick, *, interval: Seconds, clock: Clock) -> None:
@@ -137,17 +136,17 @@ class Loop:
         self._is_woken = False
         self._waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._passed = asyncio.Event()  # set after every tick, good or bad
+        self._passed = asyncio.Event()  # set after every tick, failed or not
 
     def start(self) -> None:
-        """Begin ticking, at once."""
+        """Start ticking at once."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=self.name)
 
     def wake(self) -> None:
-        """Tick now rather than later; while a tick is under way, once more after it.
+        """Tick now; during a tick, once more after it.
 
-        A failing tick is not hurried: its wake-ups would make the backoff void.
+        Failing ticks ignore wake-ups, which would defeat the backoff.
         """
         self._is_woken = True
         if self._waiter is not None and not self._failures:
@@ -158,14 +157,14 @@ class Loop:
         return self._task is not None and not self._task.done()
 
     async def pass_once(self) -> None:
-        """Have a tick soon, and return when one has ended, well or not; at once if none will."""
+        """Trigger a tick and wait until one has ended; no wait if the loop is not running."""
         if self.is_running:
             self._passed.clear()
             self.wake()
             await self._passed.wait()
 
     async def stop(self) -> None:
-        """Let the tick that is under way end, and start no other."""
+        """Wait for the current tick, and start no other."""
         self._is_stopping = True
         if self._waiter is not None:
             _set(self._waiter)
@@ -189,8 +188,8 @@ class Loop:
         except Exception as error:
             return self._after(error)
         except asyncio.CancelledError as error:
-            # A connection that is torn down cancels what waits for it. That must not end the loop
-            # unseen; only whoever cancels the loop itself does.
+            # A closed connection cancels its waiters. Only the cancellation of this task ends the
+            # loop.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -207,7 +206,7 @@ class Loop:
         elif self._failures == 1:
             logger.warning("%s: %s; trying again", self.name, error)
         pause = min(BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS * 2 ** min(self._failures - 1, 10))
-        # A fleet that lost its database together must not come back together.
+        # Random, so that a fleet that lost its database does not come back at once.
         return pause * (0.5 + 0.5 * self._clock.jitter())
 
     async def _pause(self, seconds: Seconds) -> None:

@@ -1,6 +1,4 @@
-"""Reports to the store: ends of attempts in groups, progress and logs of attempts that run for a
-while.
-"""
+"""Reports to the store: ends of attempts in groups; progress and logs of longer attempts."""
 
 from __future__ import annotations
 
@@ -28,50 +26,48 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
 
-GROUPS_MAX: Final = 2  # that are written beside each other
-# Ends that may wait: two groups on their way, and one that gathers meanwhile.
+GROUPS_MAX: Final = 2  # concurrent groups
+# The limit of waiting ends: two groups being written, and one that gathers.
 UNWRITTEN_MAX: Final = (GROUPS_MAX + 1) * APPLY_BATCH_MAX
-UNWRITTEN_SECONDS: Final = 1.0  # of writing, if that is less; but a batch in any case
-TRIES: Final = 3  # of an end that breaks the store by itself: what broke may be a passing thing
+UNWRITTEN_SECONDS: Final = 1.0  # of writing, if that is less; at least one group
+TRIES: Final = 3  # of an end that fails alone: the cause may pass
 
 End = tuple[Claimed, Transition]
-Verdicts = Mapping[tuple[UUID, int], Verdict]  # those that were not simply made
+Verdicts = Mapping[tuple[UUID, int], Verdict]  # of ends that were not simply written
 
 
 class PoisonBisector:
-    """Tells ends that break the store from ends that wait behind them.
+    """Isolates ends that the store fails to write.
 
-    A group that breaks the store is tried in halves, from the front, until one end is left. If
-    nothing of that one can be written, it is proven to be the cause once others were written.
+    A failing group is halved from the front until one end is left. If that one cannot be written
+    either, it is proven to be the cause once others were written.
     """
 
     def __init__(self) -> None:
-        self.suspects = 0  # so many at the front have broken the store together
+        self.suspects = 0  # ends at the front of a group that failed
         self._writes = 0
-        self._unwritable: dict[UUID, int] = {}  # the count of writes when each was found
+        self._unwritable: dict[UUID, int] = {}  # with the count of writes when each was found
 
     def __len__(self) -> int:
         return len(self._unwritable)
 
     def count_written(self, count: int) -> None:
-        """So many ends at the front were written."""
+        """Count a write of ends at the front."""
         self.suspects = max(0, self.suspects - count)
         self._writes += 1
 
     def is_proven(self, id: UUID) -> bool:
-        """Take note that nothing of this end can be written; True if others were written since the
-        first time.
-        """
+        """Note an end that cannot be written; True if others were written since the first time."""
         return self._writes != self._unwritable.setdefault(id, self._writes)
 
     def forget(self, ids: Iterable[UUID]) -> None:
-        """These were written or dropped."""
+        """Remove ends that were written or dropped."""
         for id in ids:
             self._unwritable.pop(id, None)
 
 
 class Completer:
-    """Ends on their way to the store."""
+    """Writes the ends of attempts."""
 
     def __init__(
         self,
@@ -81,10 +77,10 @@ class Completer:
         worker: UUID,
         leases: Leases,
         events: Events,
-        write: Callable[[list[Attempt]], Awaitable[None]],  # reports of attempts
+        write: Callable[[list[Attempt]], Awaitable[None]],  # writes reports
         wake: Callable[[], None],  # the loop around `tick`
-        on_returned: Callable[[], None],  # an execution can be claimed again, now or later
-        on_written: Callable[[], None],  # there is more room
+        on_returned: Callable[[], None],  # called when an execution can be claimed again
+        on_written: Callable[[], None],  # called when there is more room
     ) -> None:
         self._store = store
         self._tenant = tenant
@@ -92,10 +88,10 @@ class Completer:
         self._leases = leases
         self._events = events
         self._waiting: list[End] = []
-        self._unwritten_attempts: list[Attempt] = []  # ended, with reports that are not written
+        self._unwritten_attempts: list[Attempt] = []  # ended attempts with unwritten reports
         self._poison = PoisonBisector()
-        self._refusals: set[UUID] = set()  # on their way as failed attempts
-        self._unwritten_max = APPLY_BATCH_MAX  # as the last writes were
+        self._refusals: set[UUID] = set()  # executions being ended as failed, after a refusal
+        self._unwritten_max = APPLY_BATCH_MAX  # follows the speed of writes
         self.stale = 0  # reports that came too late
         self._write = write
         self._wake = wake
@@ -107,13 +103,13 @@ class Completer:
 
     @property
     def room(self) -> int:
-        """How many more ends may come; not positive: too many wait already."""
+        """How many more ends can wait; not positive if too many do."""
         return self._unwritten_max - len(self._waiting) + len(self._poison)
 
     def add(self, claimed: Claimed, move: Transition, run: Attempt | None = None) -> None:
-        """Have an end written; before it, what the run has last said and shown."""
+        """Queue the end of an attempt, and its last report."""
         if run is not None and run.is_expanded:
-            # It goes on without us, and its first nodes can be claimed.
+            # The run goes on in the store, and its first nodes can be claimed.
             self._leases.leave([claimed.lease])
             self._on_returned()
             self._events.emit(RunBegun, claimed)
@@ -122,21 +118,21 @@ class Completer:
             self._settle([(claimed, move)], {})
             return
         if run is not None and (run.has_news or run.log is not None):
-            move = self._last_words(run, move)
+            move = self._add_log(run, move)
         waiting = self._waiting
         waiting.append((claimed, move))
-        if len(waiting) == 1:  # else it is awake, or will look once more after this group
+        if len(waiting) == 1:  # otherwise the loop is awake, or ticks again after this group
             self._wake()
 
     def give_back(self, claimed: Claimed, delay: Seconds = 0.0) -> None:
-        """Have an execution returned to its queue that was not started."""
+        """Return an unstarted execution to its queue."""
         self.add(claimed, after_release(claimed, delay=delay))
 
-    def _last_words(self, run: Attempt, move: Transition) -> Transition:
-        """What was last said goes with the end; what else is not written yet, before it."""
+    def _add_log(self, run: Attempt, move: Transition) -> Transition:
+        """Add the last part of the log to the end; earlier reports are written before it."""
         if run.has_news or (run.log is not None and run.log.unwritten):
             self._unwritten_attempts.append(run)
-        if move.log is None and (log := run.last_words()) is not None:
+        if move.log is None and (log := run.take_log()) is not None:
             return msgspec.structs.replace(move, log=log)
         return move
 
@@ -146,11 +142,11 @@ class Completer:
             return None
         count, begun = sum(map(len, groups)), asyncio.get_running_loop().time()
         if self._unwritten_attempts:
-            await self._write_last_words()
+            await self._write_last_reports()
         made = await asyncio.gather(*map(self._apply, groups), return_exceptions=True)
         errors = [one for one in made if isinstance(one, BaseException)]
         if errors:
-            # What was written all the same is found to be so when it is sent again.
+            # Ends that were written in spite of the error are recognized when sent again.
             return await self._after_errors(count, errors)
         self._learn(count, asyncio.get_running_loop().time() - begun)
         for group, verdicts in zip(groups, made, strict=True):
@@ -159,12 +155,12 @@ class Completer:
         return AGAIN if self._waiting else None
 
     def _learn(self, count: int, seconds: Seconds) -> None:
-        """So many ends were written in that time."""
+        """Adapt the limit of waiting ends to the speed of writes."""
         most = UNWRITTEN_SECONDS * count / max(seconds, 1e-6)
         self._unwritten_max = int(min(UNWRITTEN_MAX, max(APPLY_BATCH_MAX, most)))
 
     def _groups(self) -> list[list[End]]:
-        """What is written next: if many wait, one group is on its way while another is written."""
+        """Return the groups to write next; several if many ends wait."""
         if self._poison.suspects:
             return [self._waiting[: max(1, self._poison.suspects // 2)]]
         count = max(1, min(GROUPS_MAX, len(self._waiting) // APPLY_BATCH_MAX))
@@ -172,7 +168,7 @@ class Completer:
         return [self._waiting[start : start + APPLY_BATCH_MAX] for start in starts]
 
     async def _after_errors(self, count: int, errors: list[BaseException]) -> Seconds:
-        """So many ends could not be written together: try fewer, until one is left."""
+        """Handle a failed group: try a smaller one, until one end is left."""
         known = (Unavailable, asyncio.CancelledError)
         first = next((one for one in errors if isinstance(one, known)), errors[0])
         if isinstance(first, known) or not isinstance(first, Exception):
@@ -182,13 +178,13 @@ class Completer:
             raise first
         return AGAIN
 
-    async def _write_last_words(self) -> None:
-        """Who sees that something has ended sees all that it said."""
-        speakers, self._unwritten_attempts = self._unwritten_attempts, []
+    async def _write_last_reports(self) -> None:
+        """Write reports before the ends: a visible end implies a complete log."""
+        attempts, self._unwritten_attempts = self._unwritten_attempts, []
         try:
-            await self._write(speakers)
+            await self._write(attempts)
         except BaseException:
-            self._unwritten_attempts = speakers + self._unwritten_attempts
+            self._unwritten_attempts = attempts + self._unwritten_attempts
             raise
 
     async def _apply(self, group: list[End]) -> list[Verdict]:
@@ -197,8 +193,8 @@ class Completer:
         )
 
     def _take_in(self, group: list[End], verdicts: list[Verdict]) -> None:
-        """These were written: the first ones that wait, or what was sent in their place."""
-        # Only now: had this raised, they would still be here to be sent again.
+        """Handle the answer for written ends, which are the first in the queue."""
+        # Removed only now: after an error they are sent again.
         del self._waiting[: len(group)]
         self._poison.count_written(len(group))
         judged = {(verdict.id, verdict.attempt): verdict for verdict in verdicts}
@@ -211,9 +207,9 @@ class Completer:
         self._settle(group, judged)
 
     def _settle(self, group: list[End], judged: Verdicts) -> None:
-        """The store has these: let go of them."""
+        """Release leases and emit events of written ends."""
         self._leases.leave([move.lease for _, move in group])
-        # What went back can be claimed again, and after a node, perhaps the next.
+        # Returned executions can be claimed again, and perhaps the node after an ended one.
         if any(move.target not in TERMINAL or move.node is not None for _, move in group):
             self._on_returned()
         self._tell(group, judged)
@@ -227,8 +223,8 @@ class Completer:
                 self._events.emit(Ended, claimed, move, verdict, is_plain=is_plain)
 
     async def _write_poison(self, error: Exception) -> bool:
-        """Write the first end, which breaks the store by itself: again as it is, because the cause
-        may have passed, and at last as a failed attempt. False: neither can be written.
+        """Write the first end, which fails alone: retry, as the cause may pass, then write it as a
+        failed attempt. False: neither works.
         """
         claimed, move = self._waiting[0]
         failure = Failure.from_exception(error)
@@ -250,9 +246,9 @@ class Completer:
         return False
 
     def _drop_poison(self, error: Exception) -> bool:
-        """Drop the first end, and leave its execution to the end of the lease, if the store has
-        written others since it was tried before. Else False: the others come first, and the store
-        itself may be broken.
+        """Drop the first end, and leave its execution to the end of the lease, if others were
+        written since its first failure. Otherwise move it to the end: the store itself may be
+        broken.
         """
         claimed, move = end = self._waiting.pop(0)
         if not self._poison.is_proven(move.id):
@@ -271,19 +267,19 @@ class Completer:
         return True
 
     def _is_resent(self, claimed: Claimed, move: Transition, judged: Verdicts) -> bool:
-        """Take in that a move was not simply made; say whether another is made in its place."""
+        """Log a verdict; return True if another end is sent in its place."""
         verdict = judged.get((move.id, move.attempt))
         if verdict is None:
             return False
         if verdict.ruling is Ruling.REFUSED:
             logger.error(
-                "the end of %s (%s) cannot be kept: %s", move.id, claimed.job, verdict.detail
+                "the end of %s (%s) cannot be stored: %s", move.id, claimed.job, verdict.detail
             )
             if move.id not in self._refusals:
                 self._refusals.add(move.id)
                 self._waiting.append((claimed, _fail_unstorable(claimed, move, verdict.detail)))
                 return True
-            # Not even that can be kept: it is left to the end of the lease.
+            # The failed attempt was refused, too: the end of the lease decides.
         elif verdict.ruling is Ruling.STALE:
             self.stale += 1
             logger.warning(
@@ -297,8 +293,8 @@ class Completer:
 
 
 def _fail_unstorable(claimed: Claimed, move: Transition, why: str | None) -> Transition:
-    """What the store cannot keep ends as a failed attempt that says so."""
-    message = f"its outcome cannot be kept: {why}"
+    """Return a failed attempt in place of an end that the store refused."""
+    message = f"its outcome cannot be stored: {why}"
     return after_failure(
         claimed,
         Retry(),
@@ -310,33 +306,33 @@ def _fail_unstorable(claimed: Claimed, move: Transition, why: str | None) -> Tra
     )
 
 
-# Showing what runs. Short tasks never pay for it: only what has run for a while is written.
+# Reports of running attempts. Short attempts end before their first report.
 
 SHOWN_AFTER_SECONDS: Final = 0.5
 _UNKNOWN: Final = object()
 
 
 class Reporter:
-    """Writes start marks, progress, checkpoints and logs of what runs, in batches."""
+    """Writes starts, progress, checkpoints and logs of running attempts, in batches."""
 
     def __init__(self, store: Store, *, tenant: str, worker: UUID, clock: Clock) -> None:
         self._store = store
         self._tenant = tenant
         self._worker = worker
         self._clock = clock
-        self._sole: UUID | object | None = None  # the suspect that is on record as the only one
+        self._sole: UUID | object | None = None  # the suspect on record as the only one
         self._recording = asyncio.Lock()
 
     async def announce(self, run: Attempt, is_alone: Callable[[], bool]) -> Seconds | None:
-        """Put on record that this suspect begins, and whether it is the only one here. Answers how
-        long its probation is; None: it is not this worker's any more.
+        """Record that a suspect starts, and if it is the only one in this worker. Return the length
+        of its probation; None: another worker has it.
         """
         tenant, worker = self._tenant, self._worker
         try:
             detail = await self._store.get_execution(tenant, run.claimed.id)
         except ExecutionNotFound:
             return None
-        async with self._recording:  # what is on record is never older than what is known here
+        async with self._recording:  # keeps the record in the order of the answers
             sole = run.claimed.id if is_alone() else None
             if sole != self._sole:
                 self._sole = _UNKNOWN
@@ -349,8 +345,8 @@ class Reporter:
         return probation_seconds(detail)
 
     async def write(self, runs: list[Attempt]) -> None:
-        """Write what these runs have to show. What cannot be kept is left out. After Unavailable,
-        everything can be written again.
+        """Write the reports of attempts; invalid ones are left out. After Unavailable, it can be
+        repeated.
         """
         await self._write_logs([run for run in runs if run.log is not None])
         due = [run for run in runs if run.has_news or self._is_to_be_shown(run)]
@@ -368,11 +364,11 @@ class Reporter:
         return not run.is_shown and run.ran(self._clock) >= SHOWN_AFTER_SECONDS
 
     async def _write_logs(self, runs: list[Attempt]) -> None:
-        said = [(run, parts) for run in runs if (parts := run.log_parts())]
-        parts = [part for _, parts in said for part in parts]
+        new = [(run, parts) for run in runs if (parts := run.log_parts())]
+        parts = [part for _, parts in new for part in parts]
         for start in range(0, len(parts), APPLY_BATCH_MAX):
             await self._send_log(parts[start : start + APPLY_BATCH_MAX])
-        for run, parts in said:
+        for run, parts in new:
             run.forget_log_parts(upto=parts[-1].number)
 
     async def _send_log(self, parts: list[NewLogPart]) -> None:
@@ -381,16 +377,16 @@ class Reporter:
         except Unavailable:
             raise
         except Exception:
-            # What a task says is no reason to hold up its end.
-            logger.exception("what %d executions said cannot be kept", len(parts))
+            # A log must not delay the end of its attempt.
+            logger.exception("the log of %d executions cannot be stored", len(parts))
 
     async def _send(self, reports: list[Report]) -> None:
-        """Write them; one that cannot be kept is left out and does not hurt the others."""
+        """Send reports; bisect to leave out invalid ones."""
         try:
             await self._store.report(self._tenant, worker=self._worker, reports=reports)
         except UsageError as error:
             if len(reports) == 1:
-                logger.error("what %s shows of itself cannot be kept: %s", reports[0].id, error)
+                logger.error("the report of %s cannot be stored: %s", reports[0].id, error)
                 return
             middle = len(reports) // 2
             await self._send(reports[:middle])

@@ -1,5 +1,5 @@
-"""Schedulers: fire due schedules, fire schedules that follow other jobs, and release executions
-that wait for dependencies. Any number of schedulers run at the same time.
+"""Schedulers: fire due schedules and schedules that follow other jobs, and release executions that
+wait for dependencies. Any number of schedulers run at the same time.
 """
 
 from __future__ import annotations
@@ -47,33 +47,30 @@ from daybell.engine.loop import AGAIN, Clock, Loop
 from daybell.errors import InvalidSchedule, Unavailable
 from daybell.store.protocol import Store
 
-# Firing and letting go what depends on other jobs. Any number of schedulers do this at once.
+# Dependencies.
 #
-# A look at the store says which schedules fire after others, and which executions wait for
-# dependencies; another one, how those stand; `core.schedule` decides. What is decided is made
-# by compare-and-set: a round is fired by whoever moves the schedule's cursor, and an execution
-# begins or is skipped only while it still waits. Nobody is told of the ends of dependencies, so
-# nothing is lost if nobody listened: the next look finds them.
+# One query finds schedules that follow other jobs and executions that wait for dependencies,
+# another one the state of these jobs; `core.schedule` decides. Writes are compare-and-set: a round
+# fires only if the cursor of the schedule is unchanged, and an execution is released or skipped
+# only while it waits. Ends of dependencies send no notifications; polling finds them.
 
-DEPENDENTS_IDLE_SECONDS: Final = 5.0  # until it is found that others have made the first that waits
-DEPENDENTS_POLL_SECONDS: Final = 1.0  # between looks while something waits
-THOROUGH_SECONDS: Final = 30.0  # between looks that overlook no success, however old its execution
-DEPENDENTS_REST_FACTOR: Final = (
-    10  # a look that took long is followed by a rest that is so many times longer
-)
-# But by no more than this: a look in which the process or the store stood still says nothing of
-# what looks cost, and what can begin would wait for ten times as long.
+DEPENDENTS_IDLE_SECONDS: Final = 5.0  # between checks while nothing waits
+DEPENDENTS_POLL_SECONDS: Final = 1.0  # between checks while something waits
+THOROUGH_SECONDS: Final = 30.0  # between checks that find successes of any age
+DEPENDENTS_REST_FACTOR: Final = 10  # the pause after a check, relative to its duration
+# The longest pause: a check during a freeze of the process or the store takes long, and tells
+# nothing about the cost of checks.
 REST_SECONDS_MAX: Final = 30.0
 THOROUGH_SECONDS_MAX: Final = 600.0
 DEPENDENTS_BATCH_MAX: Final = 500
-ENDED_MAX: Final = 500  # dependencies that are asked about at once, what has ended of them
-UPSTREAM_MAX: Final = 50  # and how they stood, for which all that a job has done may be read
+ENDED_MAX: Final = 500  # dependencies in a query of ends
+UPSTREAM_MAX: Final = 50  # dependencies in a query of states, which may read all runs of a job
 
 T = TypeVar("T")
 
 
 class DependentsLoop:
-    """Looks after what depends on other jobs, of all tenants."""
+    """Fires and releases dependents of all tenants."""
 
     def __init__(
         self, store: Store, *, clock: Clock, mint: Callable[[], UUID], events: Events
@@ -82,18 +79,16 @@ class DependentsLoop:
         self._clock = clock
         self._mint = mint
         self._events = events
-        self._after: UUID | None = None  # where the look goes on that did not see all
-        self._took: Seconds = 0.0  # by that look so far
-        self._thorough_at = 0.0  # when the next thorough look is due; the first one is
+        self._after: UUID | None = None  # the position of an incomplete check
+        self._took: Seconds = 0.0  # duration of that check so far
+        self._thorough_at = 0.0  # when the next thorough check is due
         self._is_thorough = True
         self.loop = Loop(
             "fire dependents", self.tick, interval=DEPENDENTS_IDLE_SECONDS, clock=clock
         )
 
     async def tick(self) -> Seconds | None:
-        """Fire and let go what can be; answers how long there is nothing to do. Without anything
-        that waits, it is one cheap question every few seconds.
-        """
+        """Fire and release dependents; return the pause. If nothing waits, one cheap query."""
         began = self._clock.monotonic()
         if self._after is None:
             self._is_thorough = began >= self._thorough_at
@@ -101,7 +96,7 @@ class DependentsLoop:
         for tenant, schedules in _group_by_tenant(found.schedules, lambda one: one.schedule.tenant):
             await self._fire(tenant, schedules, found.now)
         for tenant, waiting in _group_by_tenant(found.waiting, lambda one: one.tenant):
-            await self._begin(tenant, waiting)
+            await self._release(tenant, waiting)
         self._after, is_first = _next_start(found), self._after is None
         self._took += self._clock.monotonic() - began
         if self._after is not None:
@@ -119,7 +114,7 @@ class DependentsLoop:
     async def _fire(self, tenant: str, schedules: Sequence[Dependent], now: Instant) -> None:
         asked: list[tuple[str, Instant]] = []
         for one in schedules:
-            assert one.schedule.since is not None, "it fires after others"
+            assert one.schedule.since is not None, "it follows other jobs"
             asked += [(name, one.schedule.since) for name in one.dependencies]
         question = partial(self._store.ended_since, thoroughly=self._is_thorough)
         ended = iter(await self._ask(tenant, asked, question, ENDED_MAX))
@@ -141,16 +136,16 @@ class DependentsLoop:
 
     def _firing(self, one: Dependent, decided: Round) -> Firing:
         schedule, at = one.schedule, decided.at
-        assert schedule.since is not None, "it fires after others"
+        assert schedule.since is not None, "it follows other jobs"
         new = NewExecution(
             id=self._mint(),
             job=schedule.job,
             args=schedule.args,
             scheduled_for=at,
             schedule=schedule.id,
-            wait_for_dependencies=one.is_any
-            or not decided.fires,  # any fires it, and then all are waited for
-            force=not decided.fires,  # it is in nobody's way
+            # With any, one success fires it, and it waits for all.
+            wait_for_dependencies=one.is_any or not decided.fires,
+            force=not decided.fires,  # a skipped execution blocks none
         )
         tick = Tick(at=at, execution=new)
         if not decided.fires:
@@ -163,7 +158,7 @@ class DependentsLoop:
             ticks=(tick,),
         )
 
-    async def _begin(self, tenant: str, waiting: Sequence[Waiting]) -> None:
+    async def _release(self, tenant: str, waiting: Sequence[Waiting]) -> None:
         asked = [(name, one.at) for one in waiting for name in one.dependencies]
         stand = iter(await self._ask(tenant, asked, self._store.upstream, UPSTREAM_MAX))
         decided: dict[Begin, list[UUID]] = {one: [] for one in Begin}
@@ -182,7 +177,7 @@ class DependentsLoop:
         question: Callable[[str, Sequence[tuple[str, Instant]]], Awaitable[list[T]]],
         most: int,
     ) -> list[T]:
-        """How each of these stands; what several want to know is asked once."""
+        """Query in batches, each different question once; return the answers in order."""
         different = list(dict.fromkeys(asked))
         known: dict[tuple[str, Instant], T] = {}
         for start in range(0, len(different), most):
@@ -201,7 +196,7 @@ def _group_by_tenant(
 
 
 def _next_start(found: Dependents) -> UUID | None:
-    """Where the next look has to begin to see what was left out; None: at the beginning."""
+    """Return the position of the next check if this one was incomplete."""
     last = [
         ids[-1]
         for ids in (
@@ -216,11 +211,11 @@ def _next_start(found: Dependents) -> UUID | None:
 logger = logging.getLogger("daybell.scheduler")
 
 TERM_SECONDS: Final = 15.0
-POLL_SECONDS: Final = 2.0  # what is new is told; this finds what was said to nobody
+POLL_SECONDS: Final = 2.0  # finds schedules whose notification was lost
 REARM_SECONDS: Final = 15.0
-COLLISION_SECONDS: Final = 0.02  # until a look at what another scheduler has in its hands
+COLLISION_SECONDS: Final = 0.02  # until schedules that another scheduler locks are tried again
 BATCH_MAX: Final = 1000
-EXECUTIONS_MAX: Final = 2000  # created at once: catching up makes many of each schedule
+EXECUTIONS_MAX: Final = 2000  # in a transaction: a schedule that catches up creates many
 
 
 class Scheduler:
@@ -233,7 +228,7 @@ class Scheduler:
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
-        mint_many: Callable[[int], list[UUID]] | None = None,  # for less than as many single ones
+        mint_many: Callable[[int], list[UUID]] | None = None,  # a cheaper way to mint several
     ) -> None:
         self._store = store
         self._clock = clock
@@ -241,18 +236,18 @@ class Scheduler:
         self._mint_many = mint_many or partial(_mint_each, mint)
         self._events = events
         self._holder = mint()
-        self._since: Instant | None = None  # when it came up, by the store's clock
-        self._broken: set[UUID] = set()  # schedules whose rule cannot be read, said once
-        self._doubtful: set[UUID] = set()  # schedules that may stand at a tick which is on record
-        self._seen_at: Instant | None = None  # the store's time of the last look
-        self._is_held_up = False  # by others, who have a whole batch in their hands
-        # What is due after the batch that is being fired; and when those fire next that were fired
-        # since it began with the earliest.
+        self._since: Instant | None = None  # the start of this scheduler, by the store's clock
+        self._broken: set[UUID] = set()  # unreadable schedules, logged once
+        self._doubtful: set[UUID] = set()  # schedules with a cursor that may be on record
+        self._seen_at: Instant | None = None  # the store's time in the last answer
+        self._is_held_up = False  # another scheduler locks a whole batch
+        # The batch after the one that is being fired, and the next ticks of schedules that were
+        # fired since the first batch.
         self._ahead: asyncio.Task[tuple[Due, list[Firing]]] | None = None
         self._following: list[Instant] = []
         self._unlisten: Callable[[], Awaitable[None]] | None = None
         self._listening: asyncio.Task[None] | None = None
-        self.epoch: int | None = None  # None: another scheduler leads
+        self.epoch: int | None = None  # None: another scheduler is the leader
         self.firing = Loop("fire", self.tick, interval=POLL_SECONDS, clock=clock)
         self.dependents = DependentsLoop(store, clock=clock, mint=mint, events=events)
         self.rearming = Loop("rearm", self.rearm, interval=REARM_SECONDS, clock=clock)
@@ -278,35 +273,35 @@ class Scheduler:
         try:
             if self._unlisten is not None:
                 await self._unlisten()
-            if self._since is not None:  # it has asked, so the others count on it
+            if self._since is not None:  # other schedulers count on this one
                 await self._store.resign(SCHEDULER, holder=self._holder)
         except Unavailable as error:
-            logger.warning("could not sign off, others believe it there for a while: %s", error)
+            logger.warning("could not resign; the term will end by itself: %s", error)
 
     async def _listen(self) -> None:
-        """Be told of new schedules. Where that cannot be, the poll finds them."""
+        """Listen for new schedules; without notifications, polling finds them."""
         try:
             self._unlisten = await self._store.listen_schedules(self._wake)
         except Unavailable as error:
-            logger.warning("cannot be told of new schedules, asking for them: %s", error)
+            logger.warning("no notifications of new schedules, polling instead: %s", error)
 
     def _wake(self) -> None:
         self.firing.wake()
         self.dependents.loop.wake()
 
     async def tick(self) -> Seconds | None:
-        """Fire what is due; answers how long there is nothing to do."""
+        """Fire due schedules; return the pause."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             self._following = []
-        due, firings = await (ahead or self._look())
+        due, firings = await (ahead or self._read_due())
         if not firings:
-            # Those that cannot be read stay due; they must not keep it from waiting.
+            # Unreadable schedules stay due and must not cause a busy loop.
             self._is_held_up = False
             return self._until_next(due)
         is_full = len(due.schedules) == BATCH_MAX
-        if is_full and not self._is_held_up:  # the next ones are read while these are written
-            self._ahead = asyncio.create_task(self._look(after=due.schedules[-1]))
+        if is_full and not self._is_held_up:  # read the next batch during the writes
+            self._ahead = asyncio.create_task(self._read_due(after=due.schedules[-1]))
         try:
             fired = await self._fire(firings)
         except BaseException:
@@ -314,18 +309,18 @@ class Scheduler:
             raise
         self._tell(fired, due)
         if fired:
-            self.dependents.loop.wake()  # what was fired may wait for jobs that have succeeded
-        # Of a full batch that hardly moves, most is in the hands of somebody who may have frozen:
-        # what comes after it is not to wait for him.
+            self.dependents.loop.wake()  # fired executions may wait for dependencies
+        # If few of a full batch could be fired, another scheduler locks the rest, and may be
+        # frozen: skip locked schedules from now on.
         self._is_held_up = is_full and len(fired) < len(firings) / 2
         if len(fired) < len(firings):
-            await self._forget_ahead()  # those that are left come before
+            await self._forget_ahead()  # the rest of this batch comes first
             return AGAIN if is_full and fired else COLLISION_SECONDS
         self._following += {one.next_at for one in firings if one.next_at is not None}
         return AGAIN if is_full else self._until_next(due)
 
-    async def _look(self, after: Schedule | None = None) -> tuple[Due, list[Firing]]:
-        """What is due, and what to do about it."""
+    async def _read_due(self, after: Schedule | None = None) -> tuple[Due, list[Firing]]:
+        """Read due schedules, and plan their firings."""
         sent = self._clock.monotonic()
         due = await self._store.due_schedules(limit=BATCH_MAX, free=self._is_held_up, after=after)
         self._clock.correct(due.now, sent)
@@ -335,7 +330,7 @@ class Scheduler:
         return due, self.plan(due, await self._starts(due))
 
     async def _fire(self, firings: list[Firing]) -> list[Firing]:
-        """Fire these; answers which were fired here."""
+        """Fire; return the firings that this scheduler made."""
         fired: list[Firing] = []
         for some in _slices(firings):
             answers = await self._store.fire(some)
@@ -347,20 +342,20 @@ class Scheduler:
         return fired
 
     async def _forget_ahead(self) -> None:
-        """Begin with the earliest again."""
+        """Drop the batch that was read ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
 
     def _until_next(self, due: Due) -> Seconds:
-        """How long there is nothing to do, once all that was found is fired."""
+        """Return the pause after all found schedules were fired."""
         following = self._following if due.next_at is None else [*self._following, due.next_at]
         return _until(min(following, default=None), self._clock.now())
 
     async def _starts(self, due: Due) -> dict[UUID, Instant | None]:
-        """The first tick that is not on record, of schedules whose missed range was refused: the
-        cursor may have been set back by a new definition.
+        """Return the first unrecorded ticks of schedules with a refused missed range: a new
+        definition may have set back the cursor.
         """
         starts: dict[UUID, Instant | None] = {}
         if not self._doubtful:
@@ -376,13 +371,13 @@ class Scheduler:
         return starts
 
     def plan(self, due: Due, starts: Mapping[UUID, Instant | None] | None = None) -> list[Firing]:
-        """What to do about each schedule. The same rule at the same tick is planned once. `starts`
-        says where to begin with those that stand at a tick which is on record.
+        """Plan the firing of each schedule. Equal rules at equal ticks are planned once. `starts`
+        are first ticks of schedules with a recorded cursor.
         """
         plans: dict[tuple[str, str, Instant | None], tuple[Rule, TickPlan]] = {}
         firings: list[Firing] = []
         ids = self._mint_many(len(due.schedules))
-        ids.reverse()  # they are taken from the end, and rise with the order of the schedules
+        ids.reverse()  # taken from the end, so that ids rise with the order of schedules
         for schedule in due.schedules:
             if schedule.next_at is None:
                 continue
@@ -392,16 +387,16 @@ class Scheduler:
                 known = plans.get(key)
                 if known is None:
                     known = _plan_rule(schedule, start, due.now)
-                    if known[0].max_executions is None:  # else it depends on how often it has fired
+                    if known[0].max_executions is None:  # else it depends on the count of firings
                         plans[key] = known
                 firings.append(self._firing(schedule, *known, ids))
             except Exception as error:
-                # Whatever it is: one that cannot be planned must not stop the others.
+                # Any error: one schedule must not stop the others.
                 self._complain(schedule, error)
         return firings
 
     def _firing(self, schedule: Schedule, rule: Rule, planned: TickPlan, ids: list[UUID]) -> Firing:
-        assert schedule.next_at is not None, "it is due"
+        assert schedule.next_at is not None, "the schedule is due"
         ticks, is_over = planned.ticks, False
         if rule.delay is not None:
             is_over = is_last(rule, schedule.next_at, schedule.fired)
@@ -442,8 +437,8 @@ class Scheduler:
         return Tick(at=planned.at, execution=new)
 
     async def lead(self) -> Seconds | None:
-        """Hold what one scheduler should, and let the others know of this one. Who leads, and found
-        nobody there when he came up, fires `@reboot`.
+        """Renew this scheduler's record and its leadership. A leader that found no other scheduler
+        at its start fires `@reboot`.
         """
         if self._since is None:
             self._since = (await self._store.health()).now
@@ -451,39 +446,39 @@ class Scheduler:
             SCHEDULER, holder=self._holder, lease=TERM_SECONDS, since=self._since
         )
         if leadership is not None and leadership.epoch != self.epoch:
-            self.firing.wake()  # it may have made something due
+            self.firing.wake()  # a new leader may have made @reboot schedules due
         self.epoch = None if leadership is None else leadership.epoch
         return None
 
     async def _latest(self, schedule: Schedule, now: Instant) -> list[TickRecord]:
-        """The latest ticks on record whose time has come."""
+        """Read the latest recorded ticks up to now."""
         return await self._store.list_ticks(
             schedule.tenant, schedule.id, limit=RECORDS_MAX, before=nextafter(now, inf)
         )
 
     async def rearm(self) -> Seconds | None:
-        """Find fixed delays whose end was not reported, and schedules ahead of the clock."""
+        """Re-arm fixed delays with an unreported end, and schedules ahead of the clock."""
         is_full = await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX
-        await self._turn_back()
+        await self._rewind()
         return AGAIN if is_full else None
 
-    async def _turn_back(self) -> None:
-        """Set back the cursors of schedules that advanced while the store's clock was ahead."""
+    async def _rewind(self) -> None:
+        """Set back cursors that advanced while the store's clock was ahead."""
         done, after = 0, None
         while True:
             ahead = await self._store.schedules_ahead(
                 by=AHEAD_SECONDS, limit=BATCH_MAX, after=after
             )
-            turns: list[ScheduleRewind] = []
+            rewinds: list[ScheduleRewind] = []
             for one in ahead.schedules:
                 try:
-                    turn = rewind_schedule(one, ahead.now, await self._latest(one, ahead.now))
+                    rewind = rewind_schedule(one, ahead.now, await self._latest(one, ahead.now))
                 except InvalidSchedule as error:
                     self._complain(one, error)
                     continue
-                if turn is not None:
-                    turns.append(turn)
-            done += sum(await self._store.turn_back(turns)) if turns else 0
+                if rewind is not None:
+                    rewinds.append(rewind)
+            done += sum(await self._store.turn_back(rewinds)) if rewinds else 0
             if len(ahead.schedules) < BATCH_MAX:
                 break
             after = ahead.schedules[-1].id
@@ -528,7 +523,7 @@ def _plan_rule(schedule: Schedule, start: Instant | None, now: Instant) -> tuple
 
 
 def _slices(firings: Sequence[Firing]) -> Iterator[list[Firing]]:
-    """Firings that go together: a thousand schedules that catch up are not one transaction."""
+    """Split firings into transactions of limited size."""
     some, count = list[Firing](), 0
     for firing in firings:
         if some and count + len(firing.ticks) > EXECUTIONS_MAX:
@@ -540,7 +535,7 @@ def _slices(firings: Sequence[Firing]) -> Iterator[list[Firing]]:
 
 
 def misfire_of(schedule: Schedule) -> Misfire:
-    """What is done about its missed ticks."""
+    """Return the misfire policy of a schedule."""
     return _misfire(schedule.misfire)
 
 
@@ -550,12 +545,12 @@ def _misfire(text: str) -> Misfire:
 
 
 def is_past_end(rule: Rule, cursor: Instant) -> bool:
-    """Whether a fixed delay came to a time after its end. Other rules have no such tick."""
+    """True if a fixed delay came to a time after its end. Other rules have no such tick."""
     return rule.delay is not None and rule.end_at is not None and cursor > rule.end_at
 
 
 def is_last(rule: Rule, cursor: Instant, fired: int) -> bool:
-    """Whether a fixed delay ends with this tick."""
+    """True if a fixed delay ends with this tick."""
     if is_past_end(rule, cursor):
         return True
     return rule.max_executions is not None and fired + 1 >= rule.max_executions

@@ -1,11 +1,12 @@
-"""Keeping processes alive: one child per slot, started again when it dies.
+"""The supervisor of child processes: one child per slot, restarted when it dies.
 
-A child that ends with exit code 0, and has said through its pipe that it has drained, was meant to
-end and is left alone. Exit code 0 alone proves nothing: a task may have called `os._exit(0)`. Any
-other child is started again after a wait that doubles with every early death, unless it never came
-up because it was told nonsense: that would be nonsense the next time, too. Of one that was a
-worker, the store is told that it is gone, so that nobody waits for its lease to end. The first
-request to stop is passed on once, so that children drain; whoever does not end in time is killed.
+- A child that exits with code 0 after it announced `DRAINED` is not restarted. Code 0 alone proves
+  nothing: a task may have called `os._exit(0)`.
+- A child that rejects its arguments at its first start ends all children.
+- Any other child is restarted after a pause that doubles with every early death. The lease of a
+  dead worker is ended in the store at once.
+- The first request to stop is passed to the children, which drain. Children that do not end in
+  time are killed.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ logger = logging.getLogger("daybell.supervisor")
 
 BACKOFF_MIN_SECONDS: Final = 0.5
 BACKOFF_MAX_SECONDS: Final = 30.0
-SETTLED_SECONDS: Final = 60.0  # alive for so long, a child has proved itself
-USAGE_CODE: Final = 2  # what the command line ends with when it was told nonsense
-COMING_UP_SECONDS: Final = 10.0  # in which a child has read what it was told
-ANNOUNCE: Final = "DAYBELL_ANNOUNCE"  # the number of an open file, in a child's environment
-DRAINED: Final = UUID(int=(1 << 128) - 1)  # in place of a worker's id: an orderly end follows
-READ_BYTES: Final = 65536  # as much as a pipe holds
-WORDS_MAX: Final = 64  # the latest ones; workers that a process was before those are long over
-GROUP_LOOKS: Final = 100  # at what a dead child has left behind,
-GROUP_SECONDS: Final = 0.01  # so far apart
+SETTLED_SECONDS: Final = 60.0  # a child that lives this long resets the pause
+USAGE_CODE: Final = 2  # the exit code of the command line for wrong arguments
+COMING_UP_SECONDS: Final = 10.0  # the time in which a child reads its arguments
+ANNOUNCE: Final = "DAYBELL_ANNOUNCE"  # environment variable of a child: a file descriptor
+DRAINED: Final = UUID(int=(1 << 128) - 1)  # announced before an orderly end
+READ_BYTES: Final = 65536  # the capacity of a pipe
+WORDS_MAX: Final = 64  # latest announcements; workers before those have ended
+GROUP_LOOKS: Final = 100  # signals to the process group of a dead child,
+GROUP_SECONDS: Final = 0.01  # at this interval
 
 ChildProcess = asyncio.subprocess.Process
 OnDeath = Callable[[list[UUID]], Awaitable[None]]
@@ -56,10 +57,10 @@ class ChildExit(NamedTuple):
 
 
 class Supervisor:
-    """Runs `count` children; `command` says what the child of a slot, from 1, is started with.
+    """Runs `count` children; `command` returns the arguments for a slot, from 1.
 
-    A child writes the ids of its workers to the file whose number is in `DAYBELL_ANNOUNCE`, and
-    `DRAINED` at an orderly end; `on_death` is given the workers of one that ended in another way.
+    A child writes the ids of its workers to the file descriptor in `DAYBELL_ANNOUNCE`, and
+    `DRAINED` before an orderly end; `on_death` gets the workers after any other end.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Supervisor:
         self._command = command
         self._count = count
         self._clock = clock
-        self._grace = grace  # how long children may take to end when they are asked to
+        self._grace = grace  # time for children to end after a stop
         self._backoff = backoff
         self._stopping = asyncio.Event()
         self._children: dict[int, ChildProcess] = {}
@@ -84,7 +85,7 @@ class Supervisor:
         self.restarts = 0
 
     async def run(self) -> int:
-        """Until all children have ended for good; answers the exit code for the whole."""
+        """Wait until all children have ended for good; return the common exit code."""
         try:
             codes = await asyncio.gather(*(self._keep(slot + 1) for slot in range(self._count)))
         finally:
@@ -103,9 +104,9 @@ class Supervisor:
         self._killing = asyncio.get_running_loop().call_later(self._grace, self._lose_patience)
 
     def kill(self) -> None:
-        """End all children now, and what they have started themselves."""
+        """Kill all children and their process groups."""
         for child in list(self._children.values()):
-            # Each leads a group of its own, so that a terminal's Ctrl-C reaches only us.
+            # Each leads a process group, so that Ctrl-C reaches only the supervisor.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
 
@@ -117,7 +118,7 @@ class Supervisor:
                 await self._all_gone(end.pid)
                 await self._on_death(end.workers)
             if self._stopping.is_set():
-                # One that was not yet a worker had nothing to drain.
+                # A child that was not yet a worker had nothing to drain.
                 is_early = end.code in (0, -signal.SIGTERM) and not end.workers
                 return 0 if end.is_orderly or is_early else 1
             if end.is_orderly:
@@ -162,7 +163,7 @@ class Supervisor:
                 os.close(writing)
             self._children[slot] = child
             if self._stopping.is_set():
-                _signal(child, signal.SIGTERM)  # asked while it was being born
+                _signal(child, signal.SIGTERM)  # a stop during the start
             code = await child.wait()
             del self._children[slot]
         finally:
@@ -172,9 +173,7 @@ class Supervisor:
         return ChildExit(code, lived, child.pid, workers, said[-1:] == [DRAINED])
 
     async def _all_gone(self, pid: int) -> None:
-        """End what a dead child has left behind: it may be at work on something that others are
-        about to begin.
-        """
+        """Kill the processes that a dead child has left behind: others may start its executions."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             for _ in range(GROUP_LOOKS):
                 os.killpg(pid, signal.SIGKILL)
@@ -189,7 +188,7 @@ class Supervisor:
 
     def _lose_patience(self) -> None:
         pids = ", ".join(str(child.pid) for child in self._children.values())
-        logger.warning("not ended in time and killed: %s", pids)
+        logger.warning("killed after the grace period: %s", pids)
         self.kill()
 
 
@@ -199,7 +198,7 @@ def _signal(child: ChildProcess, number: signal.Signals) -> None:
 
 
 class _Announcements:
-    """The words of a child, read as they come: one that lives long says more than a pipe holds."""
+    """The announcements of a child, read as they come, because a pipe has a limited capacity."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -212,10 +211,10 @@ class _Announcements:
             while part := os.read(self._file, READ_BYTES):
                 self._said += part
                 del self._said[: max(0, len(self._said) // 16 - WORDS_MAX) * 16]
-            self._loop.remove_reader(self._file)  # it was closed at the other end
+            self._loop.remove_reader(self._file)  # closed at the other end
 
     def close(self) -> list[UUID]:
-        """End the reading, and answer the latest words."""
+        """Stop reading, and return the latest announcements."""
         self._read()
         self._loop.remove_reader(self._file)
         os.close(self._file)
@@ -224,15 +223,15 @@ class _Announcements:
 
 
 def open_announcer(environment: Mapping[str, str]) -> Announce | None:
-    """In a child: how to tell the supervisor which worker this is, or `DRAINED`; None if there is
-    no supervisor.
+    """Return the function of a child that announces a worker's id or `DRAINED`; None without a
+    supervisor.
     """
     number = environment.get(ANNOUNCE, "")
     if not number.isdecimal():
         return None
 
     def announce(worker: UUID) -> None:
-        with contextlib.suppress(OSError):  # then its lease has to end by itself
+        with contextlib.suppress(OSError):  # then the lease expires by itself
             os.write(int(number), worker.bytes)
 
     return announce

@@ -29,13 +29,12 @@ reaper_logger = logging.getLogger("daybell.reaper")
 
 
 class Reaper:
-    """Finds dead workers, and decides what becomes of what they held.
+    """Finds dead workers, and decides about their executions.
 
-    While the store was away nobody could renew. So after that the living are given a lease's time
-    to be heard of before anybody is declared dead; and likewise when the store's clock has jumped,
-    which ends all leases at once without anybody having been silent. About the time
-    before its own first look a process knows only the record of other processes in the store
-    (`core.worker.Watch`): where no process lives for a whole lease, their times add up.
+    Workers cannot renew while the store is away. So after an absence, and after a jump of the
+    store's clock, workers get the time of a lease before they count as dead. For the time before
+    its own first look, the reaper uses the record of other processes in the store
+    (`core.worker.Watch`), where the times of short-lived processes add up.
     """
 
     def __init__(
@@ -52,11 +51,11 @@ class Reaper:
         self._lease = lease
         self._is_store_away = False
         self._heard_at = clock.monotonic()
-        # By the store's clock: the first look, or the one after it was away. Only a clock that
-        # cannot jump needs none.
+        # The store's time of the first look, or of the first after an absence. A clock that cannot
+        # jump needs none.
         self._since = -inf if clock.steady_since() == -inf else inf
-        self.is_any_waiting = False  # at a gate, as of the last look
-        self.is_any_overdue = False  # a wait for an event, as of then
+        self.is_any_waiting = False  # executions at a gate, at the last look
+        self.is_any_overdue = False  # waits for events, at the last look
 
     async def tick(self) -> Seconds | None:
         try:
@@ -67,7 +66,7 @@ class Reaper:
 
     async def _tick(self) -> Seconds | None:
         sent = self._clock.monotonic()
-        # In a shorter absence nobody has missed more than one renewal.
+        # In a shorter absence a worker misses at most one renewal.
         was_away = self._is_store_away and sent - self._heard_at > self._lease / 3
         is_first = self._since == inf
         losses = await self._store.lost(
@@ -77,7 +76,7 @@ class Reaper:
             record_every=self._lease / 2,
         )
         if is_first or was_away or self._clock.monotonic() - sent > self._lease / 3:
-            # An answer that took so long says as little about what the clock did meanwhile.
+            # During a slow answer the clock may have jumped, too.
             self._since = losses.now
         self._is_store_away, self._heard_at = False, sent
         self._clock.correct(losses.now, sent)
@@ -106,7 +105,7 @@ class Reaper:
         left = {
             (verdict.id, verdict.attempt)
             for verdict in verdicts
-            if verdict.ruling is not Ruling.CANCELLED  # it was taken, too, and is over
+            if verdict.ruling is not Ruling.CANCELLED  # moved, too: it has ended
         }
         for entry, move in zip(lost, moves, strict=True):
             if (move.id, move.attempt) not in left:
@@ -119,8 +118,8 @@ class Reaper:
         return moved
 
     async def _proven(self, tenant: str, lost: list[Lost]) -> set[UUID]:
-        """Suspects that had outlived their probation, if others had not: those are more likely to
-        be what has killed the worker.
+        """Return suspects that had outlived their probation, unless all had: the others are more
+        likely to have crashed the worker.
         """
         begun = {
             one.claimed.id: one.ran
@@ -139,19 +138,19 @@ def _owner(lost: Lost) -> tuple[str, UUID]:
     return lost.claimed.tenant, lost.worker
 
 
-# A small lease for upkeep that one node should do. Losing it delays upkeep, never an execution.
+# The leader: one process that does upkeep. A change of leader delays upkeep, never an execution.
 
 leader_logger = logging.getLogger("daybell.leader")
 
 LEADER_TERM_SECONDS: Final = 15.0
 DUTY_SECONDS: Final = 3600.0
-DUTY_PAUSE_SECONDS: Final = 0.1  # a breath between two rounds of a duty, for everybody else
+DUTY_PAUSE_SECONDS: Final = 0.1  # between rounds of a duty, to leave room for other statements
 
-Duty = Callable[[], Awaitable[bool]]  # True: there is more to do
+Duty = Callable[[], Awaitable[bool]]  # returns True if there is more to do
 
 
 class Leader:
-    """Holds the lease if nobody else does, and does its duties from time to time while it does."""
+    """Competes for the leadership, and does its duties periodically while it leads."""
 
     def __init__(self, store: Store, *, holder: UUID, clock: Clock, duties: Sequence[Duty]) -> None:
         self._store = store
@@ -159,7 +158,7 @@ class Leader:
         self._clock = clock
         self._duties = tuple(duties)
         self._due_at = clock.monotonic()
-        self.epoch: int | None = None  # None: somebody else leads
+        self.epoch: int | None = None  # None: another process leads
 
     async def tick(self) -> Seconds | None:
         leadership = await self._store.lead(UPKEEP, holder=self._holder, lease=LEADER_TERM_SECONDS)
@@ -177,26 +176,26 @@ class Leader:
         return None
 
     async def resign(self) -> None:
-        """Let another lead at once."""
+        """Give up the leadership."""
         if self.epoch is not None:
             await self._store.resign(UPKEEP, holder=self._holder)
             self.epoch = None
 
 
-# Removing what is over and old, a bounded amount at a time.
+# Removal of old rows, a bounded number at a time.
 
 janitor_logger = logging.getLogger("daybell.janitor")
 
 
 class Janitor:
-    """Keeps history as long as the policy says, and has room ready for the days to come."""
+    """Removes history after the retention time, and prepares storage for the next days."""
 
     def __init__(self, store: Store, policy: Retention) -> None:
         self._store = store
         self._policy = policy
 
     async def clean(self) -> bool:
-        """One round. True: there is more."""
+        """Remove one batch; return True if there is more."""
         removed = await self._store.retain(self._policy)
         rows = removed.executions + removed.attempts + removed.ticks + removed.workers
         rows += removed.gates + removed.jobs
@@ -206,8 +205,8 @@ class Janitor:
             return True
         for one in await self._store.recount_gates(mend=True):
             janitor_logger.error(
-                "gate %s of tenant %s counted %d inside, there were %d; put right, but please"
-                " report it",
+                "gate %s of tenant %s counted %d inside instead of %d; corrected, please report"
+                " this",
                 one.gate,
                 one.tenant,
                 one.counted,
@@ -216,14 +215,13 @@ class Janitor:
         return False
 
 
-# A process in the cluster: workers, scheduler and upkeep, started and stopped together.
+# A process of the cluster: workers, scheduler and upkeep.
 
 logger = logging.getLogger("daybell.engine")
 
-# An idle worker should ask its database for next to nothing: with a claim a second and a renewal
-# in five, these make less than two statements a second.
+# An idle worker makes less than two statements a second: a claim, and a renewal every five seconds.
 SWEEP_SECONDS: Final = 3.0
-ADMIT_SECONDS: Final = 20.0  # and after every sweep that finds something waiting
+ADMIT_SECONDS: Final = 20.0  # and after every sweep that finds waiting executions
 EXPIRE_SECONDS: Final = 20.0
 BATCH_MAX: Final = 1000
 RUNS_MAX: Final = 100
@@ -232,12 +230,12 @@ DEFAULT_RETENTION: Final = Retention()
 
 
 def sweep_seconds(lease: Seconds) -> Seconds:
-    """How often to look for the dead: where leases are short, a few times in each."""
+    """Return the interval of sweeps for dead workers: several per lease."""
     return min(SWEEP_SECONDS, lease / 5)
 
 
 class Upkeep:
-    """What any node does for all: reaping, admission, expiry, and, if it leads, cleaning up.
+    """The sweeps that every process does: reaping, admission, expiry, and as the leader, removal.
 
     `lease` is that of the workers.
     """
@@ -278,9 +276,8 @@ class Upkeep:
             logger.warning("could not resign, the leadership will end by itself: %s", error)
 
     async def _reap(self) -> Seconds | None:
-        """Look for the dead, and in passing for what waits at gates, or has waited long enough for
-        an event. Those have loops of their own, because what they need may be locked for a while,
-        and the dead are not to lie about meanwhile.
+        """Reap, and wake the sweeps for gates and expired waits if the reaper found any. These have
+        their own loops, because locks may delay them.
         """
         pause = await self.reaper.tick()
         if self.reaper.is_any_waiting:
@@ -290,18 +287,14 @@ class Upkeep:
         return pause
 
     async def _admit(self) -> Seconds | None:
-        """Let delayed executions through their gates when their time has come, and go on with runs
-        of workflows whose helpers have died in the middle of something.
-        """
+        """Admit due executions at gates, and continue runs that a dead worker left unfinished."""
         for _ in range(ADVANCE_ROUNDS):
             if not await self._store.advance_runs(limit=RUNS_MAX):
                 break
         return AGAIN if await self._store.admit(limit=BATCH_MAX) >= BATCH_MAX else None
 
     async def _expire(self) -> Seconds | None:
-        """End what is too late to start, also where no worker asks for it, and waits for events
-        whose time is over.
-        """
+        """Expire executions and waits for events, independent of workers that would claim them."""
         return AGAIN if await self._store.expire(limit=BATCH_MAX) >= BATCH_MAX else None
 
 
@@ -320,11 +313,11 @@ class Process:
         self.scheduler = scheduler
 
     async def start(self, *, patiently: bool = False) -> None:
-        """Start all, or none: raises Unavailable if the store is away, or waits for it."""
+        """Start all, or none. If the store is away, raise Unavailable or wait for it."""
         try:
             for worker in self.workers:
                 await (worker.start_patiently() if patiently else worker.start())
-            # After them: the first claim does not queue for a connection behind the sweeps.
+            # After the workers: their first claims do not queue behind the sweeps.
             if self.upkeep is not None:
                 self.upkeep.start()
             if self.scheduler is not None:
@@ -334,12 +327,12 @@ class Process:
             raise
 
     def wake(self) -> None:
-        """Something may be there to claim."""
+        """Trigger a claim."""
         for worker in self.workers:
             worker.wake()
 
     async def stop(self) -> None:
-        """Drain the workers first: what they give back, others can take while the rest ends."""
+        """Drain the workers first, so that others can take returned executions early."""
         if self.scheduler is not None:
             await self.scheduler.stop()
         try:

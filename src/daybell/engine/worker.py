@@ -1,8 +1,8 @@
 """A worker: dispatcher, executor, completer, reporter and heartbeat under one lease.
 
 An `Incarnation` is all of that under one id and one lease. When the lease is lost, other workers
-may run its executions: it stops its own work, and `Worker` replaces it by another one. The ends
-that the old one still reports are fenced, as every report.
+may run its executions: it stops its attempts, and `Worker` replaces it. The fence rejects its late
+reports.
 """
 
 from __future__ import annotations
@@ -36,35 +36,31 @@ from daybell.engine.report import SHOWN_AFTER_SECONDS, Completer, Reporter
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
 
-# How a worker works.
-
 DRAIN_SECONDS: Final = 30.0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works."""
+    """The options of a worker."""
 
     name: str = "worker"
     tenant: str = DEFAULT_TENANT
-    queues: str = ""  # as `Queues.parse` reads it; empty: the default queue
+    queues: str = ""  # in the syntax of `Queues.parse`; empty: the default queue
     kinds: tuple[str, ...] = ("task",)
     concurrency: int = 100
-    ahead: Seconds = 0.0  # for so long at least, what starts is claimed ahead
+    ahead: Seconds = 0.0  # minimum time span of executions to claim ahead
     lease: Seconds = LEASE_SECONDS
     drain_timeout: Seconds = DRAIN_SECONDS
     host: str = ""
     pid: int = 0
     version: str = ""
-    # The queue that each is meant for, by name; None: others are not told.
+    # Task names, each with its queue, for other workers; None: not published.
     tasks: dict[str, str] | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
-# Noticing a task that blocks the event loop, and naming it.
-#
-# One coroutine that computes for seconds or calls a blocking function stops every other task of
-# its worker, heartbeats included. A thread looks at the loop from outside: if it has not turned
-# for a while, whatever runs in it at that moment is the one.
+# Detection of tasks that block the event loop, for instance with a long computation or a blocking
+# call. A thread watches the loop from outside: if it has not turned for a while, the current task
+# is the cause.
 
 logger = logging.getLogger("daybell.worker")
 
@@ -74,12 +70,12 @@ BLOCKED_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 0.1
 FRAMES_MAX: Final = 8
 ADVICE: Final = " Make it a plain `def` (it will run in a thread), or await what it waits for."
-STUCK_SECONDS: Final = 60.0  # after which nobody hopes for the loop any more
+STUCK_SECONDS: Final = 60.0  # after this time the loop counts as dead
 
 
 class LoopWatch:
-    """Watches the running event loop. `claimed_of` tells what a task executes; `on_stuck` ends
-    the process, where it may.
+    """Watches the running event loop. `claimed_of` returns the execution of a task; `on_stuck` ends
+    the process, if it may.
     """
 
     def __init__(
@@ -97,7 +93,7 @@ class LoopWatch:
         self._is_warned = False
         self._is_stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.blocked = 0  # how often it was found blocked
+        self.blocked = 0  # number of detections
 
     def start(self) -> None:
         loop, ident = asyncio.get_running_loop(), threading.get_ident()
@@ -110,7 +106,7 @@ class LoopWatch:
         self._is_stopped.set()
 
     def look(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
-        """One look from outside."""
+        """Check the loop once, from the thread."""
         stood: Seconds = self._clock.monotonic() - self._turned_at
         if stood >= BLOCKED_SECONDS and self._is_asked and not self._is_warned:
             self._is_warned = True
@@ -125,7 +121,7 @@ class LoopWatch:
             loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        """In the loop: it turns."""
+        """Note that the loop turns."""
         self._turned_at = self._clock.monotonic()
         self._is_asked = self._is_warned = False
 
@@ -159,20 +155,20 @@ def _describe_job(claimed: Claimed | None) -> str:
 
 
 def _user_frames(frame: FrameType | None) -> list[traceback.FrameSummary]:
-    """The part of a stack that begins with the user's code; all of it if none is in it."""
+    """Return the frames after the last one of this package, or the whole stack."""
     stack = traceback.extract_stack(frame)
     ours = [place for place, each in enumerate(stack) if each.filename.startswith(_PACKAGE)]
     return stack[ours[-1] + 1 :] if ours and ours[-1] + 1 < len(stack) else stack
 
 
-PARTING_SECONDS: Final = 0.5  # for what a lost lease has left to tell, when the worker stops
+PARTING_SECONDS: Final = 0.5  # for reports of a lost lease when the worker stops
 
 
 class Incarnation:
     """A worker under one id and one lease, from its registration until the lease is lost or left.
 
-    Parts are made in the order of their needs. Where two need each other, the earlier one is given
-    a method of this class that calls the later one.
+    Parts are created in the order of their dependencies. Where two depend on each other, the
+    earlier one gets a function that calls the later one.
     """
 
     def __init__(
@@ -186,8 +182,8 @@ class Incarnation:
         mint: Callable[[], UUID],
         events: Events,
         pacemaker: Pacemaker | None,
-        replaces: UUID | None,  # an id whose lease was given up because of the store
-        announce: Callable[[UUID], None] | None,  # called before the store knows the id
+        replaces: UUID | None,  # an id with a lease that was given up because of the store
+        announce: Callable[[UUID], None] | None,  # called before the registration
         on_registered: Callable[[], Awaitable[None]],
         on_drain: Callable[[], None],
         on_lost: Callable[[Incarnation, asyncio.Task[None]], None],
@@ -237,9 +233,9 @@ class Incarnation:
             leases=self.leases,
             events=self._events,
             write=self.reporter.write,
-            wake=self._finish_soon,
-            on_returned=self.claim_soon,  # to learn when it is due
-            on_written=self._make_room,
+            wake=lambda: self._finishes.wake(),
+            on_returned=self.claim_soon,  # the claim learns when it is due
+            on_written=lambda: self.dispatcher.make_room(),
         )
 
     def _make_executor(self, handlers: Handlers, routing: TaskRouting) -> Executor:
@@ -306,11 +302,11 @@ class Incarnation:
     # --- from the registration to the end -----------------------------------------------------
 
     async def start(self) -> None:
-        """Register and begin to claim. Raises Unavailable if the store is away."""
+        """Register and start to claim. Raises Unavailable if the store is away."""
         options = self._options
         if self._announce is not None and not self._is_announced:
             self._is_announced = True
-            self._announce(self.id)  # before the store knows of it: it may be over at any moment
+            self._announce(self.id)  # before the registration: the process may die at any moment
         if self._pacemaker is not None:
             await self._pacemaker.open()  # before there is a lease to renew
         sent = self._clock.monotonic()
@@ -342,32 +338,30 @@ class Incarnation:
         await self._on_registered()
 
     def start_soon(self) -> None:
-        """Start as soon as the store is there."""
-        self._renewals.start()  # registers, then starts the rest
+        """Start as soon as the store is available."""
+        self._renewals.start()  # registers, then starts the other loops
 
     async def drain(self) -> None:
-        """Claim no more, let running attempts end, return the rest, and report all ends."""
+        """Stop claiming, wait for running attempts, return the rest, and report all ends."""
         self.claim_no_more()
         await self._claims.stop()
-        self.claim_no_more()  # and what the last claim brought
+        self.claim_no_more()  # once more, for the executions of the last claim
         await self._return_unanswered()
         if not await self._wait(within=self._options.drain_timeout):
-            left = len(self.executor)
-            what = "execution" if left == 1 else "executions"
-            logger.warning("%d %s did not end in time: back to the queue", left, what)
+            logger.warning("returned %d execution(s) that did not end in time", len(self.executor))
             self.executor.stop_all(Stop.RELEASE)
-            # Not for ever: a thread deep in C does not notice a stop.
+            # A limited wait: a thread in C code does not react to a stop.
             if not await self._wait(within=GRACE_SECONDS):
                 self.executor.abandon()
         await self._flush()
 
     def claim_no_more(self) -> None:
-        """Let running attempts go on, and return executions that have not started."""
+        """Return unstarted executions; running attempts continue."""
         for claimed in self.dispatcher.close():
             self.completer.give_back(claimed)
 
     async def stop_loops(self) -> None:
-        """Let calls that are under way end, on the store and in the pacemaker; make no others."""
+        """Wait for calls under way, and make no others."""
         beating = [] if self._pacemaker is None else [self._pacemaker.stop()]
         await asyncio.gather(*(loop.stop() for loop in self._loops), *beating)
 
@@ -381,11 +375,11 @@ class Incarnation:
                 await self._store.release(tenant, worker=self.id, leases=leases)
             await self._store.retire(tenant, self.id)
         except Unavailable as error:
-            logger.warning("could not say goodbye, the lease will end by itself: %s", error)
+            logger.warning("could not retire; the lease will end by itself: %s", error)
 
     async def _return_unanswered(self) -> None:
-        """Return the executions of the last claim, if only its answer was lost. The claim may still
-        be under way, so `leave` does this once more.
+        """Return the executions of a claim without an answer. The claim may still be under way, so
+        `leave` repeats this.
         """
         leases = self.dispatcher.unanswered
         if leases and self.is_registered and not self.is_lost:
@@ -393,7 +387,7 @@ class Incarnation:
                 await self._store.release(self._options.tenant, worker=self.id, leases=leases)
 
     async def _wait(self, *, within: Seconds) -> bool:
-        """Wait for running attempts; False if they take longer than that."""
+        """Wait for running attempts; False after the timeout."""
         try:
             await asyncio.wait_for(self.executor.wait(), within)
         except TimeoutError:
@@ -401,9 +395,9 @@ class Incarnation:
         return True
 
     async def _flush(self) -> None:
-        """Report all ends; while the lease can still hold, also through a store's absence.
+        """Report all ends, waiting for an absent store until the lease may have ended.
 
-        Where a task has ended the event loop with `sys.exit()`, nothing is sent any more.
+        After `sys.exit()` in a task the event loop has ended, and nothing is sent.
         """
         deadline = self._clock.monotonic() + self._options.lease
         while len(self.completer) and not self.is_lost and self._clock.monotonic() < deadline:
@@ -414,17 +408,16 @@ class Incarnation:
     # --- a lost lease -------------------------------------------------------------------------
 
     def lose(self, *, is_store_away: bool = False) -> None:
-        """Stop all work: the lease is gone, or as good as gone.
+        """Stop all work: the lease is lost, or about to end.
 
-        Ends of attempts are still reported, and may come too late. If the store was away, no task
-        is to blame: stopped attempts go back uncharged when the store is there. The registration
-        of the next incarnation names this id, so that a reaper that comes first does not charge
-        them, either.
+        Ends are still reported, and may come too late. If the store was away, stopped attempts are
+        returned uncharged when it is back; the registration of the next incarnation names this id,
+        so that the reaper does not charge them, either.
         """
         if self.is_lost:
             return
         self.is_lost = True
-        why = "the store is away" if is_store_away else "what it ran is given to others"
+        why = "the store is away" if is_store_away else "other workers may run its executions"
         logger.error("worker %s lost its lease; %s", self.id, why)
         unstarted = self.dispatcher.close()
         self.recorder.close()
@@ -440,19 +433,19 @@ class Incarnation:
 
     @property
     def excused(self) -> UUID | None:
-        """The id that the registration of the next incarnation names."""
-        if not self.is_registered:  # it held nothing
+        """The id that the next incarnation names in its registration."""
+        if not self.is_registered:  # it had no executions
             return self._replaces
         return self.id if self._is_excused else None
 
     async def wait_for_stopped(self) -> None:
-        """Wait for the attempts of a lost lease; abandon those that do not end."""
+        """Wait for the attempts of a lost lease, then abandon the remaining ones."""
         if not await self._wait(within=GRACE_SECONDS):
             self._end_process()
             self.executor.abandon()
 
     async def _drain_old_lease(self) -> None:
-        """Report the ends of attempts of a lost lease: no other worker may have them yet."""
+        """Report ends of a lost lease: possibly no other worker has these executions yet."""
         await self.executor.wait()
         await self.executor.wait_for_detached()
         while len(self.completer) and self._finishes.is_running:
@@ -460,12 +453,12 @@ class Incarnation:
         await self._finishes.stop()
 
     def end(self) -> Coroutine[Any, Any, None]:
-        """Beat no more from now on; answers the rest of the work, which may take long."""
+        """Stop renewals; await the result to stop the loops, which may take long."""
         self._is_over = True
         return self.stop_loops()
 
     def _end_process(self) -> None:
-        """The lease can end any moment; called in the thread of the pacemaker, if there is one."""
+        """End the process before the lease does. Called in the pacemaker's thread, if any."""
         if len(self.executor) and self._on_stuck is not None:
             logger.error("%d executions cannot be stopped; the process ends", len(self.executor))
             self._on_stuck()
@@ -473,28 +466,22 @@ class Incarnation:
     # --- calls between the parts --------------------------------------------------------------
 
     def claim_soon(self) -> None:
-        """Claim now rather than later."""
+        """Trigger a claim."""
         self._claims.wake()
 
     def renew_soon(self) -> None:
-        """Renew now rather than later."""
+        """Trigger a renewal."""
         if self._pacemaker is None:
             self._renewals.wake()
         else:
             self._pacemaker.wake()
 
     def _claim_again(self) -> None:
-        """The renewal has an answer; called in the thread of the pacemaker, if there is one."""
+        """Claim after a renewal. Called in the pacemaker's thread, if there is one."""
         if self._event_loop is None:
             self._claims.wake()
         else:
             self._event_loop.call_soon_threadsafe(self._claims.wake)
-
-    def _finish_soon(self) -> None:
-        self._finishes.wake()
-
-    def _make_room(self) -> None:
-        self.dispatcher.make_room()
 
     def _fill(self) -> None:
         self.dispatcher.fill()
@@ -503,7 +490,7 @@ class Incarnation:
         self.executor.stop({fence}, Stop.STALE)
 
     def _lose_late(self) -> None:
-        """The time of the lease is over, and the watch has not said so yet."""
+        """Handle the end of the lease before the watch does."""
         self.lose(is_store_away=self.heartbeat.is_store_late())
 
     async def _claim(self) -> Seconds | None:
@@ -524,17 +511,16 @@ class Incarnation:
             return None if self._pacemaker is not None else await self.heartbeat.tick()
         try:
             await self.start()
-        except LeaseLost:  # registered before, but the answer was lost, and much time with it
+        except LeaseLost:  # registered long ago, but the answer was lost
             self.lose()
         return None
 
 
 class Worker:
-    """Claims and runs executions until it is stopped: one incarnation after the other.
+    """Claims and runs executions until it is stopped, with one incarnation after the other.
 
-    Without a pacemaker the lease is renewed by the event loop itself. `on_stuck` ends the process,
-    where it may, if attempts go on that are not this worker's any more. `announce` is called with
-    every id.
+    Without a pacemaker, the event loop renews the lease. `on_stuck` ends the process, if it may,
+    when attempts of a lost lease do not stop. `announce` is called with every id.
     """
 
     def __init__(
@@ -562,7 +548,7 @@ class Worker:
         self._queues = Queues.parse(options.queues)
         self.is_draining = asyncio.Event()
         self._restart: asyncio.Task[None] | None = None
-        self._draining: dict[asyncio.Task[None], Incarnation] = {}  # after a lost lease
+        self._draining: dict[asyncio.Task[None], Incarnation] = {}  # with a lost lease
         self._is_stopping = False
         self._ending: set[asyncio.Task[None]] = set()  # loops of lost leases
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
@@ -589,20 +575,20 @@ class Worker:
 
     @property
     def id(self) -> UUID:
-        """The id under which it is registered now."""
+        """The current id."""
         return self.current.id
 
     @property
     def executor(self) -> Executor:
-        """The attempts that run under the current lease."""
+        """The attempts under the current lease."""
         return self.current.executor
 
     async def start(self) -> None:
-        """Register and begin to claim. Raises Unavailable if the store is away."""
+        """Register and start to claim. Raises Unavailable if the store is away."""
         await self.current.start()
 
     async def start_patiently(self) -> None:
-        """The same; if the store is away, as soon as it is there."""
+        """Start, or if the store is away, start when it is available."""
         try:
             await self.start()
         except Unavailable as error:
@@ -610,24 +596,18 @@ class Worker:
             self.current.start_soon()
 
     def claim_no_more(self) -> None:
-        """Let running attempts go on, and return executions that have not started."""
+        """Return unstarted executions; running attempts continue."""
         self.current.claim_no_more()
 
     def wake(self) -> None:
-        """Something may be there to claim."""
+        """Trigger a claim."""
         self.current.claim_soon()
-
-    def _renew_soon(self) -> None:
-        """A renewal may have news."""
-        self.current.renew_soon()
 
     def _claimed_of(self, task: asyncio.Task[object]) -> Claimed | None:
         return next((run.claimed for run in self.executor if run.task is task), None)
 
     async def _listen(self) -> None:
-        """Watch the event loop, and be woken by news; without them, polling finds executions a
-        little later.
-        """
+        """Watch the event loop, and listen for notifications; polling works without them."""
         if self._loop_watch is None:
             self._loop_watch = LoopWatch(
                 clock=self._clock, claimed_of=self._claimed_of, on_stuck=self._on_stuck
@@ -636,13 +616,16 @@ class Worker:
         if self._stop_listening is None:
             try:
                 self._stop_listening = await self._store.listen(
-                    self._options.tenant, self._queues.names, self.wake, ask=self._renew_soon
+                    self._options.tenant,
+                    self._queues.names,
+                    self.wake,
+                    ask=lambda: self.current.renew_soon(),
                 )
             except Unavailable as error:
-                logger.warning("cannot hear of new executions, asking every second: %s", error)
+                logger.warning("no notifications of executions, polling every second: %s", error)
 
     async def stop(self) -> None:
-        """Drain: claim no more, let running attempts end, return the rest, and retire."""
+        """Drain: stop claiming, wait for running attempts, return the rest, and retire."""
         self._is_stopping = True
         if self._restart is not None:
             await asyncio.gather(self._restart, return_exceptions=True)
@@ -662,7 +645,7 @@ class Worker:
         await last.leave()
 
     async def _wait_for_old_leases(self) -> None:
-        """Wait for attempts that go on without a lease, and a moment for ends to be reported."""
+        """Wait for detached attempts, and for a moment for other reports."""
         if not self._draining:
             return
         is_detached = any(old.executor.is_detached for old in self._draining.values())
@@ -672,7 +655,7 @@ class Worker:
             task.cancel()
 
     def _lost(self, old: Incarnation, draining: asyncio.Task[None]) -> None:
-        """Replace an incarnation that has lost its lease, and is draining."""
+        """Replace an incarnation that has lost its lease."""
         self._draining[draining] = old
         draining.add_done_callback(self._draining.pop)
         if not self._is_stopping:
@@ -680,8 +663,8 @@ class Worker:
 
     async def _replace(self, old: Incarnation) -> None:
         await old.wait_for_stopped()
-        # Not waited for: a call without an answer would delay the registration, and with it the
-        # news that no task is to blame.
+        # Not awaited: a call without an answer would delay the registration, which excuses the
+        # executions of the old lease.
         ending = asyncio.get_running_loop().create_task(old.end())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)

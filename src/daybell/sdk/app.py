@@ -84,13 +84,13 @@ if TYPE_CHECKING:
     from daybell.core.execution import Enqueued
 
 
-# What an App can do about time and events, and by which name the store knows its code.
+# Synchronous methods, run-time schedules and checks.
 
 T = TypeVar("T")
 
 
 class SyncApp:
-    """An app's methods about time and events that wait instead of being awaited."""
+    """Blocking variants of an app's methods for schedules and events."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -120,7 +120,7 @@ class SyncApp:
 
 
 class SyncSchedules:
-    """`app.schedules`, waiting instead of being awaited."""
+    """The blocking variant of `app.schedules`."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -130,7 +130,7 @@ class SyncSchedules:
 
 
 class RunTimeSchedules:
-    """Schedules of an app that are made at run time: `app.schedules`."""
+    """Schedules that are created at run time: `app.schedules`."""
 
     def __init__(
         self, put: Callable[[Iterable[Mapping[str, Any]]], Awaitable[list[Schedule]]]
@@ -138,16 +138,16 @@ class RunTimeSchedules:
         self._put = put
 
     async def put_many(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
-        """Make up to 10,000 schedules in one transaction, all or nothing; answers them in order.
+        """Create up to 10,000 schedules in one transaction, all or nothing; return them in order.
 
-        An item has the arguments of `app.schedule`: `job` and `when` and, if wanted, `args`, `name`
-        and `overlap_by`. Raises InvalidItems, whose `errors` names all that is wrong by index.
+        An item has the arguments of `app.schedule`: `job`, `when`, and optionally `args`, `name`
+        and `overlap_by`. Raises InvalidItems with all errors by index.
         """
         return await self._put(items)
 
 
 def bind_args(task: AnyJob, args: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The arguments of a schedule, checked; None: as the job says."""
+    """Check and return the arguments of a schedule; None stands for those of the job."""
     if args is None:
         check_call(task, "this schedule")
         return None
@@ -155,7 +155,7 @@ def bind_args(task: AnyJob, args: Mapping[str, Any] | None) -> Mapping[str, Any]
 
 
 def check_call(task: AnyJob, what: str) -> None:
-    """Refuse a job that cannot be called as its schedules would."""
+    """Check that a schedule can call a job with its own arguments."""
     try:
         task.bound((), payload.decode(task.definition.args))
     except InvalidArguments as error:
@@ -167,7 +167,7 @@ def check_call(task: AnyJob, what: str) -> None:
 
 
 def home_of_caller(depth: int) -> tuple[Mapping[str, Any], int]:
-    """The names of the module whose code called, so many calls away, and the line."""
+    """Return the globals and the line of a caller, `depth` frames up."""
     frame = inspect.currentframe()
     for _ in range(depth + 1):
         frame = None if frame is None else frame.f_back
@@ -175,7 +175,7 @@ def home_of_caller(depth: int) -> tuple[Mapping[str, Any], int]:
 
 
 def read_modules(include: object) -> tuple[str, ...]:
-    """Check the names of `App(include=…)`."""
+    """Validate the names of `App(include=…)`."""
     if isinstance(include, str) or not isinstance(include, Iterable):
         raise UsageError(
             f'include is a list of modules, such as ["shop.mail"]; not {shown(include)}',
@@ -192,19 +192,19 @@ def read_modules(include: object) -> tuple[str, ...]:
 
 
 def check_job(job: object) -> None:
-    """Refuse what is neither a task nor a name."""
+    """Reject anything but a task or a name."""
     if not isinstance(job, str) and not hasattr(job, "definition"):
         raise UsageError(f"{shown(job)} is neither a task nor the name of a job", field="job")
 
 
-# How an app's jobs come to the store, and what is said where that goes by another version.
+# Definitions of an app's jobs in the store, and a warning where the store has newer ones.
 
 logger = logging.getLogger("daybell.sdk")
 
 
 class DefinitionPublisher:
-    """Tells the store of definitions, and remembers those that it does not go by: `superseded`, by
-    tenant and name. They are logged, once each.
+    """Defines jobs in the store. Definitions that are older than the store's are in `superseded`,
+    by tenant and name, and are logged once.
     """
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class DefinitionPublisher:
 
     @contextmanager
     def quietly(self) -> Generator[None]:
-        """Leave it to the caller to say something of `superseded`."""
+        """Suppress the warning: the caller reports `superseded`."""
         self._is_quiet = True
         try:
             yield
@@ -223,7 +223,7 @@ class DefinitionPublisher:
     async def define(
         self, client: Client, definitions: Sequence[JobDefinition], *, author: str
     ) -> list[Job]:
-        """Define these jobs; answers the version of each that is current then."""
+        """Define jobs; return the current version of each."""
         jobs = await client.define_jobs(definitions, author=author)
         found = {
             (one.current.tenant, one.current.name): one
@@ -231,13 +231,13 @@ class DefinitionPublisher:
         }
         new = [one for key, one in found.items() if self.superseded.get(key) != one]
         self.superseded |= found
-        # What a child logs is its task's, and the worker that has it has said so.
+        # In a child process the log belongs to its task, and the worker has logged this.
         if new and not self._is_quiet and not process_info.is_child:
             logger.warning("%s", await superseded_warning(client, new))
         return jobs
 
-    async def go_back(self, client: Client, *, author: str) -> list[Job]:
-        """Make those that the store did not go by current again, as new versions."""
+    async def promote(self, client: Client, *, author: str) -> list[Job]:
+        """Make superseded definitions current again, as new versions."""
         mine = [one for (tenant, _), one in self.superseded.items() if tenant == client.tenant]
         definitions = [one.definition for one in mine]
         jobs = await client.define_jobs(definitions, author=author, promote=True)
@@ -247,7 +247,7 @@ class DefinitionPublisher:
 
 
 async def superseded_warning(client: Client, found: Sequence[Superseded]) -> str:
-    """What is said to who has definitions that do not count any more."""
+    """Describe superseded definitions and the command that makes them current."""
     known = await add_versions(client.store, found)
     jobs = "a job" if len(found) == 1 else f"{len(found):,} jobs"
     return (
@@ -272,13 +272,12 @@ TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
 
 
 class App:
-    """Where tasks are declared.
+    """The place where tasks are declared.
 
-    `App()` keeps its executions where DAYBELL_DATABASE_URL says; if it says nothing, in the file
-    `daybell.db`. Connections are opened by the first enqueue, in the event loop it comes from.
-    `logs=False` keeps nothing of what the tasks print and log. `include` names the modules that
-    declare tasks. They are imported when a worker loads the app, or when the app is first opened;
-    so they may import the app's module.
+    `App()` uses the store of DAYBELL_DATABASE_URL, by default the file `daybell.db`. The first
+    enqueue opens the connection, in its event loop. `logs=False` stores no output of tasks.
+    `include` names modules that declare tasks. They are imported when a worker loads the app, or
+    when the app is first opened, so they may import the app's module.
     """
 
     def __init__(
@@ -300,7 +299,7 @@ class App:
         self.declaring = DefinitionPublisher()
         self.masks: list[Callable[[str], str]] = []
         self.keeps_logs = logs
-        self.stand_in: Callable[[], Client] | None = None  # makes the clients: see `standing_in`
+        self.stand_in: Callable[[], Client] | None = None  # makes clients: see `standing_in`
         self._on_start: list[Hook] = []
         self._on_stop: list[Hook] = []
         self._clients: WeakKeyDictionary[Loop, Client] = WeakKeyDictionary()
@@ -319,7 +318,7 @@ class App:
 
     @property
     def url(self) -> str:
-        """Where executions are kept."""
+        """The URL of the store."""
         return self._url if self._url is not None else Settings.load().database_url
 
     @overload
@@ -346,13 +345,13 @@ class App:
         name: str | None = None,
         **options: Any,
     ) -> Any:
-        """Make a job of a function: `@app.task`, or `@app.task(retries=5, timeout="30s")`."""
+        """Make a task of a function: `@app.task`, or `@app.task(retries=5, timeout="30s")`."""
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any, Any]:
             try:
                 return self._add(function, name, cast("FunctionOptions", options))
             except UsageError as error:
-                raise error.with_traceback(None) from None  # what is wrong is the caller's line
+                raise error.with_traceback(None) from None  # points to the caller's line
 
         check_options(options, TASK_OPTIONS, "task()")
         return decorate if function is None else decorate(function)
@@ -360,7 +359,7 @@ class App:
     def _add(
         self, function: Callable[..., Any], name: str | None, options: FunctionOptions
     ) -> Task[..., Any, Any]:
-        if isinstance(function, Task):  # of another app, perhaps
+        if isinstance(function, Task):  # possibly of another app
             function = cast("Task[..., Any, Any]", function).function
         check_plain(function)
         check_function(function)
@@ -378,19 +377,19 @@ class App:
 
     @property
     def queues(self) -> set[str]:
-        """All that its tasks and workflows use, and the default one."""
+        """The queues of its tasks and workflows, and the default queue."""
         jobs = [*self.tasks.values(), *self.workflows.values()]
         nodes = (node for one in self.workflows.values() for node in one.graph.nodes)
         own = {node.queue for node in nodes if node.queue is not None}
         return {one.definition.queue for one in jobs} | own | {DEFAULT_QUEUE}
 
     def add_workflow(self, workflow: Workflow) -> None:
-        """Have it defined where this app is open from now on."""
+        """Add a workflow, to be defined in the store when the app is opened."""
         self.check_new(workflow.name)
         self.workflows[workflow.name] = workflow
 
     def check_new(self, name: str) -> None:
-        """Refuse a second job of a name."""
+        """Reject a second job of a name."""
         for what, known in (("task", self.tasks), ("workflow", self.workflows)):
             if name in known:
                 raise UsageError(
@@ -400,9 +399,9 @@ class App:
                 )
 
     def load_included(self) -> None:
-        """Import the modules that `include` names. Raises UsageError if one cannot be imported."""
+        """Import the modules of `include`. Raises UsageError if one cannot be imported."""
         if self._included:
-            names, self._included = self._included, ()  # a module may enqueue while it is imported
+            names, self._included = self._included, ()  # a module may enqueue during its import
             try:
                 import_included(names, home=self._home, line=self._line)
             except BaseException:
@@ -410,29 +409,30 @@ class App:
                 raise
 
     def definitions(self) -> list[JobDefinition]:
-        """What the tasks are, as the store keeps it."""
+        """Return the definitions of its tasks and workflows."""
         return [one.definition for one in self._jobs()]
 
     def _jobs(self) -> list[AnyJob]:
         return [*self.tasks.values(), *self.workflows.values()]
 
     def on_start(self, hook: H) -> H:
-        """Call this when a worker starts, before it claims anything."""
+        """Call this when a worker starts, before its first claim."""
         self._on_start.append(_check_callable(hook, "a hook"))
         return hook
 
     def on_stop(self, hook: H) -> H:
-        """Call this when a worker has stopped, in the reverse order of declaration.
+        """Call this when a worker has stopped, in reverse order of declaration.
 
-        It is called even if a start hook failed, so it may find only a part of what it undoes.
+        It is called even if a start hook failed, so resources may be missing.
         """
         self._on_stop.append(_check_callable(hook, "a hook"))
         return hook
 
     def observe(self, observer: O) -> O:
-        """Be told what happens in this process: `Started`, `Ended`, `WorkerLost` of
-        `daybell.engine.events`. An observer decides nothing, and its errors hurt nobody."""
-        # An object that can be called is asked about its method.
+        """Call this with the events of this process, such as `Started` and `Ended` of
+        `daybell.engine.events`. Errors of an observer are logged.
+        """
+        # For a callable object, check its __call__.
         if any(map(inspect.iscoroutinefunction, (observer, type(observer).__call__))):
             raise UsageError(
                 f"{shown(observer)} is async, but an observer is called and not awaited; make it a"
@@ -442,8 +442,9 @@ class App:
         return observer
 
     def mask(self, function: M) -> M:
-        """Have every line that tasks print or log go through this before it is kept: it is given
-        the line and answers what may be kept of it. What goes to the terminal stays as it is."""
+        """Pass every line that tasks print or log through this function before it is stored: it
+        gets the line and returns the text to store. The terminal gets the original line.
+        """
         if inspect.iscoroutinefunction(function):
             raise UsageError(f"{shown(function)} is async, but a mask is called and not awaited")
         self.masks.append(_check_callable(function, "a mask"))
@@ -451,33 +452,33 @@ class App:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the hooks around what a worker does. If one cannot stop, the others still do."""
+        """Run the hooks around a worker. Stop hooks run even if others fail."""
         self.handlers.hide_settings()
         async with AsyncExitStack() as stack:
-            # First, so that what earlier hooks have opened is closed when a later one fails.
+            # Registered first, so that a failing start hook still runs all stop hooks.
             for hook in self._on_stop:
                 stack.push_async_callback(_call, hook)
             for hook in self._on_start:
                 await _call(hook)
-            # After the hooks: handlers of logging that they made write to the real streams.
+            # After the hooks: logging handlers that they create write to the real streams.
             stack.enter_context(capture_output(keeps_logs=self.keeps_logs))
-            # What hooks have opened is closed after the children, which may be using it.
+            # Closed before the stop hooks, because child processes may use their resources.
             stack.push_async_callback(self.handlers.close)
             yield
 
     def worker(
         self, *, concurrency: int = 100, queues: str = "", drain_timeout: Duration = "10s"
     ) -> AbstractAsyncContextManager[None]:
-        """Run a worker in this event loop for a while: `async with app.worker(): …`.
+        """Run a worker in this event loop: `async with app.worker(): …`.
 
-        For scripts, tests and small programs. It takes all queues that the tasks use, unless it is
-        told which, and fires schedules if a task declares one. At its end it waits for what runs;
-        what takes longer goes back.
+        For scripts, tests and small programs. By default it serves all queues of the tasks, and
+        fires schedules if a task declares one. At the end it waits for running executions; those
+        that take longer return to the queue.
         """
         return run_worker(self, concurrency=concurrency, queues=queues, drain_timeout=drain_timeout)
 
     def client(self) -> Client:
-        """The client of this event loop; `open()` makes it."""
+        """Return the client of this event loop; `open()` creates it."""
         client = self._clients.get(asyncio.get_running_loop())
         if client is None:
             raise Unavailable(
@@ -487,11 +488,11 @@ class App:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection in this event loop."""
+        """True if there is a connection in this event loop."""
         return asyncio.get_running_loop() in self._clients
 
     async def open(self) -> Client:
-        """Connect, and tell the store about the tasks. Done by the first enqueue, if not before."""
+        """Connect, and define the tasks in the store. The first enqueue does this, too."""
         loop = asyncio.get_running_loop()
         async with self._openings.setdefault(loop, asyncio.Lock()):
             client = self._clients.get(loop)
@@ -502,9 +503,9 @@ class App:
 
     @contextmanager
     def standing_in(self, make_client: Callable[[], Client]) -> Generator[None]:
-        """Keep executions where these clients do, whatever the URL says, until the block ends.
+        """Use clients of `make_client` instead of the URL until the block ends; for tests.
 
-        For tests. Connections that are open are set aside meanwhile, and not used.
+        Open connections are set aside and not used.
         """
         self.load_included()
         kept = self.stand_in, self._clients, self._openings, self._defined
@@ -528,7 +529,7 @@ class App:
                 " use sqlite:///file.db"
             )
         settings = Settings.load()
-        # A file of one's own is brought up to date on the way; a server is somebody's.
+        # Files are migrated when they are opened; a server only by `daybell migrate`.
         return Client(
             url,
             tenant=self.tenant,
@@ -560,7 +561,7 @@ class App:
         self._defined.setdefault(client, set()).update(one.name for one in jobs)
 
     async def close(self) -> None:
-        """Close the connections of this event loop."""
+        """Close the connection of this event loop."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
@@ -568,7 +569,7 @@ class App:
     async def enqueue(
         self, task: AnyJob, args: Mapping[str, Any], options: CallOptions
     ) -> tuple[UUID, bool]:
-        """Enqueue for a task; answers the execution's id and whether it is a new one."""
+        """Enqueue for a task; return the id of the execution, and True if it is new."""
 
         def ask(client: Client) -> Awaitable[Enqueued]:
             return client.enqueue(
@@ -585,7 +586,7 @@ class App:
     async def enqueue_many(
         self, task: AnyJob, items: Iterable[Mapping[str, Any]], options: CallOptions
     ) -> list[UUID]:
-        """Enqueue many for a task, all or nothing; answers their ids unless they were streamed."""
+        """Enqueue many for a task, all or nothing; return their ids unless they were streamed."""
         kept = RereadableItems(items)
 
         async def ask(client: Client) -> EnqueuedMany:
@@ -603,8 +604,8 @@ class App:
         options: CallOptions,
         borrowed: BorrowedConnection,
     ) -> SqlCall:
-        """Define the task over the app's own connection; answers what enqueues these items
-        through one of the caller's.
+        """Define the task over the app's own connection; return the statement that enqueues these
+        items over the caller's connection.
         """
         kept = RereadableItems(items)
 
@@ -621,27 +622,27 @@ class App:
         return await self._declaring(task, options, ask)
 
     def run(self) -> None:
-        """Run everything in this process: the same as `daybell dev` for this app."""
+        """Run everything in this process, as `daybell dev` does for this app."""
         launch(self)
 
     def _known_client(self, task: AnyJob, options: CallOptions) -> Client | None:
-        """The client of this event loop, if it has defined the job for the app's own tenant."""
+        """Return the client of this event loop if it has defined the job for the app's tenant."""
         client = self._clients.get(asyncio.get_running_loop())
         is_known = client is not None and task.name in self._defined.get(client, ())
         return client if is_known and options.get("tenant") is None else None
 
     async def client_for(self, tenant: str | None = None) -> Client:
-        """The client of this event loop for a tenant; connects if need be."""
+        """Return the client of this event loop for a tenant; connect if necessary."""
         client = self._clients.get(asyncio.get_running_loop()) or await self.open()
         return client if tenant in (None, self.tenant) else client.for_tenant(tenant)
 
     async def _client_that_knows(self, task: AnyJob, options: CallOptions) -> Client:
         client = await self.client_for(options.get("tenant"))
         if task.name not in self._defined.get(client, ()):
-            # Declared after the connection was opened, or new to this tenant.
+            # Declared after the connection was opened, or not yet defined in this tenant.
             async with self._openings.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 if task.name not in self._defined.get(client, ()):
-                    # With what is in it, which may be new, too.
+                    # Inner workflows may be new, too.
                     inner = task.inner if isinstance(task, Workflow) else ()
                     await self._define(client, *inner, task)
         return client
@@ -649,7 +650,7 @@ class App:
     async def _declaring(
         self, task: AnyJob, options: CallOptions, ask: Callable[[Client], Awaitable[T]]
     ) -> T:
-        """Ask the client. If the job was deleted since it was declared, declare it again, once."""
+        """Call the client; if the job was deleted in the store, define it again once."""
         client = self._known_client(task, options) or await self._client_that_knows(task, options)
         try:
             return await ask(client)
@@ -675,13 +676,11 @@ class App:
         name: str | None = None,
         overlap_by: OverlapBy = "schedule",
     ) -> Schedule:
-        """Have a task, a workflow or the job of a name run at these times, too; answers the
-        schedule.
+        """Add a schedule to a task, a workflow or a job by name; return the schedule.
 
-        `args` are what it is called with then, by name. A schedule of the same name is replaced.
-        Without a name, saying the same again changes nothing. The overlap rule compares the
-        executions of this schedule with each other; with `overlap_by="job"`, with all executions at
-        the job's gate.
+        `args` are the arguments by name. A schedule of the same name is replaced. Without a name, a
+        repeated call changes nothing. The overlap rule compares executions of this schedule; with
+        `overlap_by="job"`, all executions of the job.
         """
         client, task, found = await self._found(job)
 
@@ -695,48 +694,48 @@ class App:
 
     @property
     def schedules(self) -> RunTimeSchedules:
-        """Schedules that are made at run time, many at a time."""
+        """Schedules that are created at run time, in bulk."""
         return RunTimeSchedules(self._put_schedules)
 
     async def unschedule(self, job: AnyJob | str, name: str) -> None:
-        """Remove a schedule that `schedule` has made."""
+        """Remove a schedule that `schedule` created."""
         client, _, job = await self._found(job)
         await client.unschedule(job, name)
 
     async def publish(
         self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
     ) -> Published:
-        """Tell of an event: what waits for it with `ctx.wait_for_event` goes on.
+        """Publish an event, which continues executions that wait for it with `ctx.wait_for_event`.
 
-        `id` and `source` name it, so that one which is sent twice counts once.
+        `id` and `source` identify it, so that a repeated event counts once.
         """
         return await (await self.client_for()).publish(name, data, source=source, id=id)
 
     @property
     def sync(self) -> SyncApp:
-        """The same from code without an event loop."""
+        """Blocking variants for code without an event loop."""
         return SyncApp(self)
 
     @property
     def author(self) -> str:
-        """Who defines the tasks, for the store: the place of the app in its code.
+        """The author of the definitions: the place of the app in its code.
 
-        It is the same however the code is started, so that what has left the code can be told
-        from what is other code's.
+        It does not depend on how the program is started, so that the store can tell tasks that
+        were removed from this code from tasks of other code.
         """
         names = (name for name, value in self._home.items() if value is self)
         return f"code:{module_name(self._home)}:{next(names, 'app')}"
 
     @property
     def module(self) -> tuple[str, str | None]:
-        """The name of the module that made the app, and its file."""
+        """The name of the module that created the app, and its file."""
         return module_name(self._home), self._home.get("__file__")
 
     async def _found(self, job: AnyJob | str) -> tuple[Client, AnyJob | None, str]:
-        """A client that knows the job, its task or workflow if it is one of ours, and its name."""
+        """Return a client that has defined the job, its task or workflow of this app, its name."""
         task = self._task_of(job)
         if task is None:
-            return await self.client_for(), None, str(job)  # of another app, or made by hand
+            return await self.client_for(), None, str(job)  # not a job of this app
         return await self._client_that_knows(task, {}), task, task.name
 
     async def _put_schedules(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
@@ -745,7 +744,7 @@ class App:
         used: dict[str, AnyJob] = {}
         for index, item in enumerate(given):
             if not isinstance(item, Mapping) or "job" not in item:
-                continue  # the client says what is wrong with it
+                continue  # the client reports the error
             one = dict(cast("Mapping[str, Any]", item))
             try:
                 task = self._task_of(one["job"])
@@ -755,14 +754,12 @@ class App:
             except UsageError as error:
                 refused[index] = error
             given[index] = one
-        for name, task in used.items():  # a job that was deleted is declared again
+        for name, task in used.items():  # a deleted job is defined again
             await self._declaring(task, {}, lambda client, name=name: client.job(name))
         return await (await self.client_for()).schedule_many(given, refused=refused)
 
     def _task_of(self, job: AnyJob | str) -> AnyJob | None:
-        """The task or workflow of ours that is meant; None for the job of another app, or one made
-        by hand. Raises UsageError.
-        """
+        """Return the task or workflow of this app; None for any other job. Raises UsageError."""
         check_job(job)
         if not isinstance(job, str):
             return job

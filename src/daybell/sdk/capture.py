@@ -1,7 +1,7 @@
-"""Keeping what tasks print and log, each line with the execution that said it.
+"""Capture of output and log records of tasks, each with its execution.
 
-Whatever a task says also goes where it would have gone without this, but for the secrets in it. Who
-says it is known by a context variable, which asyncio's tasks and our threads carry along.
+Output still goes to its original stream, without secrets. A context variable, which asyncio tasks
+and worker threads inherit, tells the execution.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from daybell.sdk.context import current
 
 LEVELS: Final = {number: logging.getLevelName(number).lower() for number in (10, 20, 30, 40, 50)}
 
-_users = 0  # of the one capture that a process has
-_keepers = 0  # of them those that keep what they capture
+_users = 0  # blocks of `capture_output` in this process
+_keepers = 0  # those that store the output
 
 
 @contextmanager
 def capture_output(*, keeps_logs: bool = True) -> Generator[None]:
-    """Capture in this process until the block ends; blocks may overlap. If no block `keeps_logs`,
-    secrets are masked and nothing is kept.
+    """Capture output in this process until the block ends; blocks may overlap. If no block
+    `keeps_logs`, secrets are masked and nothing is stored.
     """
     global _users, _keepers
     _users += 1
@@ -55,20 +55,20 @@ def _install() -> None:
 
 def _uninstall() -> None:
     _records.remove()
-    # Whoever has put something in front of ours keeps it, and ours passes everything on.
+    # A stream that replaced ours stays, and ours passes everything on.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, Tee):
-            with suppress(OSError, ValueError):  # nobody listens any more
+            with suppress(OSError, ValueError):  # the stream is closed
                 stream.flush()
             setattr(sys, name, stream.original)
 
 
 class LogCapture(logging.Handler):
-    """Records of stdlib logging, into the log of the execution that made them."""
+    """A logging handler that adds records to the log of their execution."""
 
     def handle(self, record: logging.LogRecord) -> bool:
-        # Without the lock that handlers take around this: every task has a log of its own.
+        # Without the handler's lock: every execution has its own log.
         running = current.get()
         if running is not None:
             self.keep(record, running)
@@ -80,14 +80,14 @@ class LogCapture(logging.Handler):
             if record.exc_info:
                 message = f"{message}\n{_formatter.formatException(record.exc_info)}"
         except Exception as error:
-            # A wrong number of arguments, or one that cannot be printed.
+            # Wrong arguments of the record.
             message = f"{record.msg!r:.200} (cannot be formatted: {type(error).__name__})"
         level = LEVELS.get(record.levelno) or record.levelname.lower()
         running.say(level, record.name, message)
 
 
 class MaskedRecords:
-    """Makes records of stdlib logging without secrets, for whichever handlers there are."""
+    """A factory of log records that masks secrets for all handlers."""
 
     def __init__(self) -> None:
         self._make: Callable[..., logging.LogRecord] = logging.LogRecord
@@ -98,7 +98,7 @@ class MaskedRecords:
             logging.setLogRecordFactory(self)
 
     def remove(self) -> None:
-        # Whoever has put something in front of ours keeps it.
+        # A factory that replaced ours stays.
         if logging.getLogRecordFactory() is self:
             logging.setLogRecordFactory(self._make)
 
@@ -113,29 +113,29 @@ class MaskedRecords:
         try:
             message = record.getMessage()
         except Exception:
-            # Its handlers will say that it cannot be formatted, and show the parts.
+            # The logging handlers will report the error and print the parts.
             message = f"{record.msg!r} {record.args!r}"
         masked = masks(message, running)
         if masked != message:
             record.msg, record.args = masked, None
         if record.exc_info:
-            # Formatters write this instead of the exception.
+            # Formatters prefer this text to the exception.
             record.exc_text = masks(_formatter.formatException(record.exc_info), running)
 
 
 class Tee:
-    """A stream without secrets, which also hands on what is written while an execution runs.
+    """A stream that masks secrets, and passes output to the running execution.
 
-    Where there are secrets, a line goes out as a whole, or when it is flushed: its parts may be
-    those of a secret.
+    While there are secrets, it writes whole lines or at a flush, because a part of a line may be a
+    part of a secret.
     """
 
     def __init__(self, original: TextIO, name: str) -> None:
         self.original = original
         self._name = name
         self._lock = threading.RLock()
-        self._begun = ""  # a line without its end
-        self._by: RunningAttempt | None = None  # who has begun it
+        self._begun = ""  # an incomplete line
+        self._by: RunningAttempt | None = None  # the execution that wrote it
 
     def write(self, text: str) -> int:
         running = current.get()
@@ -146,27 +146,27 @@ class Tee:
             return len(text)
         with self._lock:
             if running is not self._by:
-                self._let_go()
+                self._write_rest()
                 self._by = running
             self._begun += text
             if "\n" in text:
                 lines, end, self._begun = self._begun.rpartition("\n")
                 self.original.write(masks(lines + end, running))
             if len(self._begun) > MASKED_CHARS_MAX:
-                # Its end may be the beginning of a secret, and stays until it goes on.
+                # The end may be the start of a secret: keep it.
                 self._begun = masks(self._begun, running)
                 self.original.write(self._begun[:-CUT_CHARS])
                 self._begun = self._begun[-CUT_CHARS:]
         return len(text)
 
-    def _let_go(self) -> None:
+    def _write_rest(self) -> None:
         begun, self._begun = self._begun, ""
         if begun:
             self.original.write(masks(begun, self._by))
 
     def flush(self) -> None:
         with self._lock:
-            self._let_go()
+            self._write_rest()
         self.original.flush()
 
     def writelines(self, lines: Any) -> None:
@@ -183,12 +183,12 @@ _records = MaskedRecords()
 
 
 class WorkerMasks:
-    """The settings of this process, and the secrets that its executions have opened lately."""
+    """The secret settings of this process, and recently opened secrets of its executions."""
 
     def __init__(self) -> None:
         self.settings = NO_MASKS
         self._values: frozenset[str] = frozenset()
-        self._opened: dict[str, Masks] = {}  # the last one was opened last
+        self._opened: dict[str, Masks] = {}  # ordered by last use
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -210,14 +210,12 @@ class WorkerMasks:
             self.settings = Masks.of(self._values)
 
     def forget(self) -> None:
-        """Mask nothing any more."""
+        """Mask nothing."""
         with self._lock:
             self.settings, self._values, self._opened = NO_MASKS, frozenset(), {}
 
     def __call__(self, text: str, running: RunningAttempt | None = None) -> str:
-        """Return a text without settings and secrets. One that an execution has written is masked
-        as in the log of that execution, which the same records go into.
-        """
+        """Remove settings and secrets from a text. For a running execution, mask as in its log."""
         if running is not None:
             return running.without_secrets(text)
         all_masks = (self.settings, *tuple(self._opened.values()))

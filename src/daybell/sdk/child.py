@@ -51,13 +51,13 @@ from daybell.sdk.isolation import MAIN, process_info
 from daybell.sdk.modules import load_main, load_module
 from daybell.sdk.task import JobApp, Task
 
-# A child's end of the line to its worker.
+# The connection to the worker.
 
 
-class Line:
-    """Sends whole messages or none, whatever signals and threads do meanwhile.
+class ChildLine:
+    """Sends whole messages or none, in spite of signals and threads.
 
-    After a fork it belongs to the parent alone: what the other process sends goes nowhere.
+    After a fork, only the parent can use it.
     """
 
     def __init__(self, number: int) -> None:
@@ -71,7 +71,7 @@ class Line:
         os.register_at_fork(after_in_child=self._cut)
 
     def receive(self) -> Setup | TaskOrder | StopNotice | None:
-        """The next order; None when the worker has hung up."""
+        """Return the next order; None after the worker has closed the connection."""
         assert self._socket is not None
         while not self._orders:
             try:
@@ -85,9 +85,9 @@ class Line:
 
     @property
     def is_ringing(self) -> bool:
-        """Whether the worker has said something that was not heard yet, or has hung up."""
+        """True if there is an unread order, or the worker has closed the connection."""
         if self._socket is None:
-            return True  # after a fork: whatever comes is for this process
+            return True  # after a fork: every signal is for this process
         try:
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -97,7 +97,7 @@ class Line:
         return True
 
     def send(self, message: TaskStarted | ProgressReport | LogLine | TaskEnded) -> None:
-        """Send it, from any thread. If the worker is gone, this process ends."""
+        """Send a message, from any thread. End the process if the worker is gone."""
         if self._socket is None:
             return
         data = _encode_message(message)
@@ -105,7 +105,7 @@ class Line:
             with self._lock:
                 self._write(data)
             return
-        # An exception out of a signal handler, ours or the task's, would leave half a message.
+        # An exception from a signal handler would leave half a message.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._is_sending = True
         try:
@@ -119,9 +119,9 @@ class Line:
             act()
 
     def when_sent(self, act: Callable[[], None]) -> None:
-        """Do something in the main thread, but not in the middle of a message.
+        """Call a function in the main thread, but not during a message.
 
-        Signals are blocked there; but another thread may have caught one.
+        Signals are blocked during a message, but another thread may have received one.
         """
         if self._is_sending:
             self._afterwards = act
@@ -146,7 +146,7 @@ def _encode_message(message: TaskStarted | ProgressReport | LogLine | TaskEnded)
     if not isinstance(message, LogLine):
         return encode_frame(message)
     text, length = message.message, message.length
-    if len(text) > MASKED_CHARS_MAX:  # which the masks are given; they are in the worker
+    if len(text) > MASKED_CHARS_MAX:  # the limit of the masks, which are in the worker
         text, length = text[:MASKED_CHARS_MAX], length or len(text)
     return encode_frame(
         LogLine(message.level, _make_storable(message.source), _make_storable(text), length)
@@ -160,13 +160,13 @@ def _make_storable(text: str) -> str:
 _SIGNALS = signal.valid_signals()
 
 
-# What a task leaves behind in its process, and must not do to the next one there.
+# State that a task leaves in its process, and that must not affect the next one.
 
-JOIN_SECONDS: Final = 0.001  # between looks at threads of a task that has ended
-JOINS_MAX: Final = 100  # so that they may end as well
-CANCEL_SECONDS: Final = 1.0  # for what is left on the loop to end
+JOIN_SECONDS: Final = 0.001  # between checks of remaining threads
+JOINS_MAX: Final = 100  # checks, to let threads end
+CANCEL_SECONDS: Final = 1.0  # for remaining tasks of the event loop to end
 OWN_THREADS: Final = "daybell-"  # connections that the next task uses again
-# The connection that a child enqueues through has tasks of its own, which stay.
+# Tasks of the connection that a child enqueues through; they stay.
 _HOME: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OWN_TASKS: Final = (
     os.path.join(_HOME, "store", ""),
@@ -176,9 +176,9 @@ DRIVER: Final = f"{os.sep}asyncpg{os.sep}"
 
 
 def have_threads_ended(before: set[threading.Thread]) -> bool:
-    """Whether no thread does anything that a task has begun: it would do it to the next one.
+    """Return True if no thread of the ended task is busy.
 
-    Pools, such as that of `asyncio.to_thread`, may keep their threads for it.
+    Idle threads of pools, such as that of `asyncio.to_thread`, may stay.
     """
     for _ in range(JOINS_MAX):
         new = [thread for thread in threading.enumerate() if thread not in before]
@@ -204,9 +204,9 @@ def _is_harmless(thread: threading.Thread, frames: dict[int, FrameType]) -> bool
 
 
 def cancel_leftover_tasks(loop: asyncio.AbstractEventLoop) -> bool:
-    """Cancel what a coroutine has left on the loop, as `asyncio.run` does in the end.
+    """Cancel tasks that a coroutine left on the loop, as `asyncio.run` does.
 
-    False if some of it does not end: it would go on as soon as the next one runs there.
+    Return False if some do not end: they would continue with the next coroutine.
     """
     left = _leftover_tasks(loop)
     if not left:
@@ -231,25 +231,25 @@ def _is_own(task: asyncio.Task[Any]) -> bool:
     return file.startswith(OWN_TASKS) or DRIVER in file
 
 
-# Records of stdlib logging in a child process, on their way to its worker.
+# Log records of a child process.
 
 
 class Relay(LogCapture):
-    """Hands records to the execution that runs here, from whichever thread they come."""
+    """A logging handler that passes records of all threads to the running execution."""
 
     running: RunningAttempt | None = None
 
     def install(self, levels: Mapping[str, int]) -> None:
-        """Listen to all loggers, from the levels on that the worker has set."""
+        """Listen to all loggers with the worker's levels."""
         logging.getLogger().addHandler(self)
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
 
     @contextmanager
     def kept(self) -> Generator[None]:
-        """Have the next task find the root logger as this one did, and this handler in it."""
+        """Restore the root logger after a task."""
         root = logging.getLogger()
-        if self not in root.handlers:  # a module that was imported has set up logging as it likes
+        if self not in root.handlers:  # an imported module has set up logging
             root.addHandler(self)
         handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
         try:
@@ -266,25 +266,25 @@ class Relay(LogCapture):
 
 
 PR_SET_PDEATHSIG: Final = 1
-ALIAS: Final = "__mp_main__"  # what multiprocessing calls a script that is not the program
+ALIAS: Final = "__mp_main__"  # multiprocessing's name of a script that is not the program
 PAGE_BYTES: Final = resource.getpagesize()
 
 
 class ChildRunning:
-    """One execution while it runs here. What it says goes to the worker."""
+    """The running execution of this process. Its reports go to the worker."""
 
-    def __init__(self, claimed: Claimed, line: Line) -> None:
+    def __init__(self, claimed: Claimed, line: ChildLine) -> None:
         self.claimed = claimed
         self.is_hopeless = False
         self.durable: Any = None
-        self.ledger: StepLedger | None = None  # the store is the worker's, and so are its steps
+        self.ledger: StepLedger | None = None  # only the worker has the store
         self.is_cancelled = False
         self.is_watchful = False
-        self.patience = 0.0  # the worker's to have
+        self.patience = 0.0  # the worker applies it
         self._line = line
 
     def hide(self, values: Iterable[str]) -> None:
-        """The worker has opened them, and masks them."""
+        """Do nothing: the worker opened the secrets, and masks them."""
 
     def without_secrets(self, text: str) -> str:
         return text
@@ -302,37 +302,37 @@ class ChildRunning:
         self._line.send(LogLine(level, source, message, length))
 
     def print(self, stream: str, text: str) -> None:
-        """Heard through the pipe that the stream is."""
+        """Do nothing: the worker reads the stream through a pipe."""
 
     async def begin(self) -> Any:
-        """The worker ends an execution on a connection of its own, which is not in this process."""
+        """Refuse: the transaction is on a connection of the worker."""
         raise UsageError(
             "ctx.transaction() cannot be used by a task in a process of its own; leave out"
             ' isolation="process"'
         )
 
     async def undo(self) -> None:
-        """There is nothing to undo."""
+        """Do nothing: there is no transaction."""
 
 
 class Interruption:
-    """SIGTERM: what runs is to stop. Told by an exception where the function is; to one that looks
-    by itself, by the second signal, which the worker sends later.
+    """The handler of SIGTERM, which stops the running function with an exception. A function that
+    polls `is_cancelled` gets the exception with the second signal, which the worker sends later.
 
-    Only the worker's: systemd, for one, sends it to all processes of a service, while the worker
-    still lets what runs come to its end.
+    Signals of other senders are ignored: systemd sends SIGTERM to all processes of a service, while
+    the worker still drains.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ChildLine) -> None:
         self._line = line
         signal.signal(signal.SIGTERM, self._hear)
         self._running: ChildRunning | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._is_over = False  # it was interrupted
+        self._is_over = False  # the exception was raised
 
     @contextmanager
     def around(self, running: ChildRunning) -> Generator[None]:
-        if signal.getsignal(signal.SIGTERM) != self._hear:  # the last task has set another
+        if signal.getsignal(signal.SIGTERM) != self._hear:  # replaced by the last task
             signal.signal(signal.SIGTERM, self._hear)
         self._running, self._is_over = running, False
         try:
@@ -341,7 +341,7 @@ class Interruption:
             self._running = self._task = None
 
     def cancels(self, task: asyncio.Task[Any]) -> None:
-        """Have a coroutine cancelled instead: an exception in the loop itself would break it."""
+        """Cancel this task instead: an exception would break the event loop."""
         self._task = task
 
     def _hear(self, _number: int, _frame: FrameType | None) -> None:
@@ -362,9 +362,9 @@ def _interrupt() -> None:
 
 
 class Program:
-    """Takes orders and carries them out."""
+    """The main loop of the child process."""
 
-    def __init__(self, line: Line, libc: ctypes.CDLL) -> None:
+    def __init__(self, line: ChildLine, libc: ctypes.CDLL) -> None:
         self._line = line
         self._libc = libc
         self._pid = os.getpid()
@@ -372,13 +372,13 @@ class Program:
         self._handlers: dict[tuple[FunctionLocation, bool], PythonHandler] = {}
         self._apps: set[JobApp] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_loop_free = True  # of what the last task has left there
+        self._is_loop_free = True  # the last task left nothing on the event loop
         self._relay = Relay()
         self._streams = Streams()
-        os.register_at_fork(before=self._flush)  # or both processes would print what is buffered
+        os.register_at_fork(before=self._flush)  # otherwise both processes print the buffer
 
     def serve(self) -> None:
-        """Until the worker hangs up."""
+        """Execute orders until the worker closes the connection."""
         while (order := self._line.receive()) is not None:
             if isinstance(order, Setup):
                 self._set_up(order)
@@ -403,7 +403,7 @@ class Program:
             with self._interruption.around(running):
                 known = self._handlers.get((order.place, order.store_result))
                 handler = known or self._find(order)
-                threads.update(threading.enumerate())  # those of its module, which stays
+                threads.update(threading.enumerate())  # threads of the module may stay
                 self._relay.running = running
                 with self._relay.kept(), limit_memory(order.memory_limit):
                     done = TaskEnded(
@@ -414,7 +414,7 @@ class Program:
             done = describe_error(error, order, running)
         self._end_if_forked(None)
         self._relay.running = None
-        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm of this task would hit the next one
+        signal.setitimer(signal.ITIMER_REAL, 0)  # cancels an alarm of this task
         is_whole = self._streams.restore() and self._is_loop_free and have_threads_ended(threads)
         self._flush()
         return done if is_whole else msgspec.structs.replace(done, is_spent=True)
@@ -424,7 +424,7 @@ class Program:
         if isinstance(function, Task):
             task = cast("Task[..., Any, Any]", function)
             function = task.function
-            task.app.tenant = order.claimed.tenant  # the worker may have been told another
+            task.app.tenant = order.claimed.tenant  # that of the worker
             self._apps.add(task.app)
         handler = PythonHandler(
             function,
@@ -434,9 +434,9 @@ class Program:
             context_names=context_names(function),
             enter=current.set,
             make_context=Context,
-            threads=Threads(),  # which are never asked: see _run
+            threads=Threads(),  # unused: see _run
         )
-        # Jobs of several names may run it, of which not all keep what it returns.
+        # Jobs with different `store_result` may share a function.
         self._handlers[order.place, order.store_result] = handler
         return handler
 
@@ -451,7 +451,7 @@ class Program:
         async def whole() -> tuple[Any, BaseException | None]:
             try:
                 return await value, None
-            except BaseException as error:  # SystemExit would end the loop, too
+            except BaseException as error:  # SystemExit would end the event loop
                 return None, error
 
         if self._loop is None:
@@ -465,7 +465,7 @@ class Program:
         return result
 
     def _end_if_forked(self, error: BaseException | None) -> None:
-        """What a task has forked ends where the task does; only its parent answers."""
+        """End a process that the task has forked; only its parent reports."""
         if os.getpid() == self._pid:
             return
         if error is not None:
@@ -474,7 +474,7 @@ class Program:
         os._exit(0 if error is None else 1)
 
     def _flush(self) -> None:
-        """Have what was printed on its way before the end is told; C has a buffer of its own."""
+        """Flush Python's and C's output buffers before the end is reported."""
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
@@ -482,14 +482,14 @@ class Program:
 
 
 class Streams:
-    """sys.stdout and sys.stderr as they were at first, and what is behind them."""
+    """The original sys.stdout and sys.stderr, and their files."""
 
     def __init__(self) -> None:
         self._streams = (sys.stdout, sys.stderr)
         self._files = self._look()
 
     def restore(self) -> bool:
-        """Put them back; answers whether they still lead to the worker."""
+        """Restore the streams; return True if they still lead to the worker."""
         for stream in (sys.stdout, sys.stderr):
             if stream not in self._streams:
                 with suppress(Exception):
@@ -512,12 +512,12 @@ def _file_of(number: int) -> tuple[int, int] | None:
 def _is_open(stream: TextIO) -> bool:
     try:
         return not stream.closed
-    except ValueError:  # it is detached
+    except ValueError:  # detached
         return False
 
 
 def find_task(place: FunctionLocation) -> Any:
-    """Import what a place says. It is a Task, or the function itself if that was made one later."""
+    """Import a function: the Task, or the function itself if it became a task later."""
     process_info.importing = place.file if place.module == MAIN else place.module
     try:
         if place.module == MAIN:
@@ -540,7 +540,7 @@ def find_task(place: FunctionLocation) -> Any:
 
 @contextmanager
 def limit_memory(memory_limit: int | None) -> Generator[None]:
-    """Let this process grow by so much and no more."""
+    """Limit the growth of this process's memory."""
     if memory_limit is None:
         yield
         return
@@ -556,7 +556,7 @@ def limit_memory(memory_limit: int | None) -> Generator[None]:
 
 
 def describe_error(error: BaseException, order: TaskOrder, running: ChildRunning) -> TaskEnded:
-    """An exception as the worker is told of it."""
+    """Describe an exception for the worker."""
     hopeless, spent = running.is_hopeless, running.is_cancelled
     if isinstance(error, RetryLater):
         try:
@@ -565,7 +565,7 @@ def describe_error(error: BaseException, order: TaskOrder, running: ChildRunning
         except UsageError as refused:
             error = refused
     account = Account.of(error)
-    # Rules in the worker know the script's own classes by its name there.
+    # In the worker, classes of the script have another module name.
     names = tuple(name.replace(f"{ALIAS}.", f"{MAIN}.", 1) for name in account.names)
     kind, message = account.type.replace(f"{ALIAS}.", f"{MAIN}.", 1), account.message
     if isinstance(error, MemoryError) and order.memory_limit is not None:
@@ -579,24 +579,24 @@ def describe_error(error: BaseException, order: TaskOrder, running: ChildRunning
 
 
 def die_with_parent(parent: int, libc: ctypes.CDLL) -> None:
-    """Have this process killed when its worker is gone, whatever a task is doing."""
+    """Have the kernel kill this process when its worker ends."""
     if sys.platform == "linux":
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # when memory is short, a task goes before its worker
-    if os.getppid() != parent:  # it was quicker than we were
+            file.write("500")  # the kernel kills tasks before their worker
+    if os.getppid() != parent:  # the worker has already ended
         os._exit(1)
 
 
 def main() -> None:
-    """Run for the worker that started this process, and told it how to reach it."""
+    """Run the child with the arguments of the worker."""
     number, parent = sys.argv[1:]
     libc = ctypes.CDLL(None)
     die_with_parent(int(parent), libc)
     process_info.is_child = True
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # pyright: ignore
-    Program(Line(int(number)), libc).serve()
+    Program(ChildLine(int(number)), libc).serve()
 
 
 if __name__ == "__main__":

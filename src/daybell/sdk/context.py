@@ -1,6 +1,4 @@
-"""The context of a running task: its execution, progress, checkpoint, durable calls and
-transaction.
-"""
+"""The context of a running task: execution, progress, checkpoint, durable calls, transaction."""
 
 from __future__ import annotations
 
@@ -39,12 +37,12 @@ H = TypeVar("H")
 
 
 class Enqueueing(Protocol[P, H_co]):
-    """A task as a context enqueues it; answers a handle."""
+    """A task that a context can enqueue."""
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> H_co: ...
 
 
-# The execution that the code in hand belongs to: what it enqueues becomes its child.
+# The running execution. Executions that it enqueues become its children.
 current: contextvars.ContextVar[RunningAttempt | None] = contextvars.ContextVar(
     "daybell", default=None
 )
@@ -52,27 +50,26 @@ current: contextvars.ContextVar[RunningAttempt | None] = contextvars.ContextVar(
 
 @dataclass(frozen=True, kw_only=True)
 class CurrentExecution:
-    """The execution that the code in hand is part of."""
+    """The execution that runs the calling code."""
 
     execution_id: UUID
     job: str
     attempt: int
     tenant: str
     queue: str
-    run_id: UUID | None = None  # of a node of a workflow
-    node: str | None = None  # likewise
+    run_id: UUID | None = None  # of a workflow node
+    node: str | None = None  # of a workflow node
 
     @property
     def id(self) -> UUID:
-        """The execution's id, by the name that it has in a Context."""
+        """The execution's id, by the name of `Context.id`."""
         return self.execution_id
 
 
 def current_execution() -> CurrentExecution | None:
-    """The execution that calls this, however deep in its code; None outside of tasks.
+    """Return the execution that runs the calling code; None outside of tasks.
 
-    Threads that a task starts by itself know of it if they run in a copy of its context, as those
-    of `asyncio.to_thread` do.
+    Threads of a task need a copy of its context, as `asyncio.to_thread` makes.
     """
     running = current.get()
     if running is None:
@@ -90,10 +87,7 @@ def current_execution() -> CurrentExecution | None:
 
 
 class Context:
-    """Given to a task that has a parameter for it.
-
-    Cheap to make and safe to use from threads.
-    """
+    """The context of a task, for its parameter of this type. It is safe to use from threads."""
 
     def __init__(self, running: RunningAttempt) -> None:
         self._running = running
@@ -101,7 +95,7 @@ class Context:
 
     @property
     def id(self) -> UUID:
-        """The execution's id: the same through all its attempts."""
+        """The execution's id, the same in all attempts."""
         return self._running.claimed.id
 
     @property
@@ -110,49 +104,48 @@ class Context:
 
     @property
     def run_id(self) -> UUID | None:
-        """Of a node of a workflow: the id of the run, which all of its nodes have in common."""
+        """The id of the workflow run, for a node."""
         claimed = self._running.claimed
         return None if claimed.node is None else claimed.parent
 
     @property
     def node(self) -> str | None:
-        """Of a node of a workflow: its label, such as "extract", or "process[17]" for an item."""
+        """The label of the workflow node, such as "extract", or "process[17]" for an item."""
         return self._running.claimed.node
 
     @property
     def attempt(self) -> int:
-        """The number of this start, from 1: no other one has it, and it is higher than all before.
-        Numbers may be left out, where a worker gave the execution back unstarted; how often
-        something went wrong is in `failures`.
+        """The number of this attempt, from 1. It rises with every attempt; numbers of attempts that
+        did not start are skipped. Failures are counted in `failures`.
         """
         return self._running.claimed.attempt
 
     @property
     def failures(self) -> int:
-        """How often it has failed so far; what the retry policy counts."""
+        """The number of failures so far, which the retry policy counts."""
         return self._running.claimed.failures
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The nominal time of the tick that fired it, or its run; None if no schedule did."""
+        """The nominal time of the schedule's tick; None without a schedule."""
         at = self._running.claimed.scheduled_for
         return None if at is None else datetime.fromtimestamp(at, UTC)
 
     @property
     def previous_success(self) -> datetime | None:
-        """The nominal time of the last tick of its schedule that succeeded before; None: none did.
+        """The nominal time of the schedule's last successful tick; None if there is none.
 
-        What has come up since then is what a report or a sync has to look at.
+        A report covers the time since then.
         """
         at = self._running.claimed.previous_success
         return None if at is None else datetime.fromtimestamp(at, UTC)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the task should stop: cancelled, out of time, or the worker is shutting down.
+        """True if the task should stop: cancelled, timed out, or the worker is shutting down.
 
-        A function in a thread that looks at this is interrupted only if it has not ended 2.5 s
-        later; one that never does, at once.
+        A function in a thread that polls this gets 2.5 s to end before it is interrupted; another
+        one is interrupted at once.
         """
         self._running.is_watchful = True
         return self._running.is_cancelled
@@ -162,7 +155,7 @@ class Context:
         return logging.getLogger(f"daybell.task.{self.job}")
 
     def progress(self, percent: float, note: str | None = None) -> None:
-        """Show how far it is. Written a moment later, together with others'."""
+        """Set the progress. It is written a moment later, in a batch."""
         try:
             is_percentage = 0 <= percent <= 100
         except TypeError:
@@ -172,32 +165,32 @@ class Context:
                 f"progress {shown(percent)} must be a number from 0 to 100", field="progress"
             )
         if note is not None:
-            # It is cut for good when masks have seen it.
+            # The limit of masks; the final cut comes after them.
             note = note[:MASKED_CHARS_MAX].encode("utf-8", "replace").decode()
             note = note.replace("\0", " ")
         self._running.report(progress=float(percent), note=note)
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """A dictionary that the next attempt finds as this one left it."""
+        """A dictionary that the next attempt gets in its last state."""
         if self._checkpoint is None:
             text = self._running.claimed.checkpoint
             self._checkpoint = Checkpoint(self._running, payload.decode(text) if text else {})
         return self._checkpoint
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """A transaction in the store's database, on an asyncpg connection, that commits together
-        with the end of this execution: `async with ctx.transaction() as connection: …`.
+        """Begin a transaction in the store's database, on an asyncpg connection, that commits
+        together with the end of this execution: `async with ctx.transaction() as connection: …`.
 
-        It stays open after the block, until the task returns; then what was written and the end
-        are one commit. If the task fails, is stopped, or has lost its lease, nothing was written.
-        One for each execution; needs a PostgreSQL store.
+        It stays open after the block until the task returns; then the writes and the end are one
+        commit. If the task fails, is stopped, or has lost its lease, nothing is written. One per
+        execution; it needs a PostgreSQL store.
         """
         with lasting():
             refuse_in_step("ctx.transaction()")
         return Transaction(self._running)
 
-    # Durable calls. In a task without `async` they block, and are not awaited.
+    # Durable calls. A task without `async` does not await them: they block.
 
     @overload
     def step(
@@ -228,12 +221,12 @@ class Context:
         retries: int | Retry | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call a function once and remember its result: `await ctx.step("charge", charge, 42)`.
+        """Call a function once and record its result: `await ctx.step("charge", charge, 42)`.
 
-        When this returns, the result is on disk, and later attempts return it without a call. It
-        is JSON, converted by the function's return annotation. With `retries` a failed step is
-        tried again by itself, which the execution is not charged for. Without any left, what the
-        function has raised is raised here.
+        When this returns, the result is on disk, and later attempts get it without a call. It is
+        JSON, converted by the function's return annotation. With `retries` a failed step is
+        retried without a charge to the execution. After the last retry the function's error is
+        raised here.
         """
         with lasting():
             name = check_name(name, what="step")
@@ -242,14 +235,14 @@ class Context:
         return durable_of(self._running).step(name, function, args, kwargs, policy)
 
     def sleep(self, delay: Duration, *, name: str = "sleep") -> Any:
-        """Go on after this time, for which neither a worker nor a connection is held."""
+        """Continue after a delay, without occupying a worker."""
         with lasting():
             seconds = parse_duration(delay, what="sleep")
             name = check_name(name, what="sleep")
         return durable_of(self._running).sleep(name, lambda: seconds)
 
     def sleep_until(self, at: Time, *, name: str = "sleep") -> Any:
-        """Go on at this time: an aware datetime, or ISO 8601 with an offset."""
+        """Continue at a time: an aware datetime, or ISO 8601 with an offset."""
         with lasting():
             until, name = read_time(at, "sleep_until"), check_name(name, what="sleep")
         ledger, durable = self._running.ledger, durable_of(self._running)
@@ -266,10 +259,10 @@ class Context:
         match: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Go on when an event of this name has come, whose data has these values; answers the
-        ReceivedEvent, or None if there was none in time.
+        """Continue after an event of this name, with these values in its data; return the
+        ReceivedEvent, or None after the timeout.
 
-        One that came since the execution was created is not missed.
+        Events since the creation of the execution count.
         """
         with lasting():
             if not isinstance(match, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -284,10 +277,10 @@ class Context:
         return durable_of(self._running).wait(name, wanted, within, read_received_event)
 
     def wait_for_approval(self, name: str = "approval", *, timeout: Duration | None = None) -> Any:
-        """Go on when a person has decided; answers the Approval, which is true if it was given.
+        """Continue after a decision of a person; return the Approval, which is true if approved.
 
-        They do so with `daybell executions approve`, over HTTP, or with `handle.approve()`. If
-        nobody has in time, it is false, with `timed_out`.
+        Decisions come from `daybell executions approve`, HTTP, or `handle.approve()`. After the
+        timeout it is false, with `timed_out`.
         """
         with lasting():
             event = approval_event(check_name(name, what="approval"))
@@ -295,15 +288,15 @@ class Context:
         return durable_of(self._running).wait(event, "{}", within, read_approval)
 
     def now(self) -> datetime:
-        """The time, in UTC. Later attempts are told the same again."""
+        """Return the time in UTC, the same in later attempts."""
         return datetime.fromtimestamp(durable_of(self._running).now(), UTC)
 
     def random(self) -> float:
-        """A random number from 0 up to 1. Later attempts are given the same again."""
+        """Return a random number from 0 up to 1, the same in later attempts."""
         return durable_of(self._running).random()
 
     async def enqueue(self, task: Enqueueing[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
-        """Enqueue a child of this execution. Plain `task.enqueue()` in a task does the same."""
+        """Enqueue a child of this execution, as `task.enqueue()` in a task does."""
         return await task.enqueue(*args, **kwargs)
 
 
@@ -327,15 +320,15 @@ class Transaction(AbstractAsyncContextManager[Any, None]):
         )
 
     def __exit__(self, *_: object) -> None:
-        """Never reached; without it, Python would not ask `__enter__`."""
+        """Never called; Python requires it for `__enter__`."""
 
     __await__ = __enter__
 
 
 class Checkpoint(MutableMapping[str, Any]):
-    """JSON data that outlives the attempt. Saved with every assignment, a moment later.
+    """JSON data that outlives the attempt, saved a moment after every assignment.
 
-    Assign to keep a change: what is changed inside a kept value is not seen.
+    Changes inside a value are not noticed: assign it again.
     """
 
     def __init__(self, running: RunningAttempt, data: dict[str, Any]) -> None:
@@ -376,7 +369,7 @@ class Checkpoint(MutableMapping[str, Any]):
 
 
 def context_names(function: Callable[..., Any]) -> frozenset[str]:
-    """The parameters that are for a Context: by their annotation, or called `ctx` without one."""
+    """Return the parameters for a Context: by annotation, or `ctx` without one."""
     return frozenset(
         name
         for name, (written, resolved) in payload.annotations_of(function).items()
@@ -386,6 +379,6 @@ def context_names(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def _is_our_name(written: Any) -> bool:
-    """For a name that is imported only for the type checker, and so cannot be resolved."""
+    """Return True for an annotation that was imported for type checkers only."""
     text = getattr(written, "__forward_arg__", written)
     return isinstance(text, str) and text in ("Context", "daybell.Context")

@@ -1,6 +1,5 @@
 """Durable functions: recorded steps, and sleeps and waits that occupy no worker. Each durable call
-of an attempt has a position in the order of calls. A later attempt that makes the same call gets
-the recorded result.
+of an attempt has a position. A later attempt that makes the same call gets the recorded result.
 """
 
 from __future__ import annotations
@@ -51,22 +50,20 @@ from daybell.runners.python import (
     thread_patience,
 )
 
-# One way to write durable calls, for tasks with an event loop and for those in threads.
-#
-# A call is a coroutine. With a loop it is awaited by the task. Without one, all that it waits for
-# is waited for in the thread, so that it runs through in one go.
+# Durable calls are coroutines. In an event loop the task awaits them. In a thread they block at
+# every wait, and so run in one go.
 
 T = TypeVar("T")
 
-# The step that the code in hand is part of.
+# The name of the enclosing step.
 in_step: contextvars.ContextVar[str | None] = contextvars.ContextVar("daybell_step", default=None)
 
-LOOK_SECONDS: Final = 0.2  # a thread that waits in C does not hear that it is to stop
-LAST_SECONDS: Final = 2.0  # for the last write of one that has heard it
+LOOK_SECONDS: Final = 0.2  # a thread that blocks in C notices a stop only between these waits
+LAST_SECONDS: Final = 2.0  # for the last write of a stopped thread
 
 
 def is_in_loop() -> bool:
-    """Whether an event loop runs in this thread."""
+    """Return True if an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -75,17 +72,17 @@ def is_in_loop() -> bool:
 
 
 def run_or_await(work: Coroutine[Any, Any, T]) -> Any:
-    """The coroutine, for code in an event loop; for other code, what it returns."""
+    """Return the coroutine in an event loop; elsewhere run it and return its result."""
     return work if is_in_loop() else run_blocking(work)
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing but by blocking."""
+    """Run a coroutine that only blocks."""
     try:
         work.send(None)
     except StopIteration as end:
         return end.value
-    raise AssertionError("it waits for an event loop, and there is none")
+    raise AssertionError("the coroutine waits for an event loop, and there is none")
 
 
 @types.coroutine
@@ -94,19 +91,19 @@ def _yield_once() -> Generator[None]:
 
 
 async def yield_turns(times: int = 1) -> None:
-    """Let others in the event loop go first, if there is one."""
+    """Yield to other tasks of the event loop, if there is one."""
     for _ in range(times if is_in_loop() else 0):
         await _yield_once()
 
 
 class Bridge:
-    """The way from wherever a task runs to the worker's event loop."""
+    """Runs coroutines in the worker's event loop, for a task in any loop or thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     async def ask(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Have something done in the worker's loop."""
+        """Run a coroutine in the worker's loop."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -120,7 +117,7 @@ class Bridge:
         try:
             return self._looked_at(future)
         except BaseException:
-            if is_to_end:  # what a step has done is on record before it can be done again
+            if is_to_end:  # a step is recorded before it can run again
                 concurrent.futures.wait([future], LAST_SECONDS)
             future.cancel()
             raise
@@ -133,13 +130,13 @@ class Bridge:
             except concurrent.futures.CancelledError:
                 raise Interrupted from None
             except TimeoutError:
-                if future.done():  # then it is the work's own
+                if future.done():  # the error of the work itself
                     raise
 
     async def call(
         self, call: Callable[[], Any], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
     ) -> Any:
-        """Call a function where it does no harm: what blocks, in a thread."""
+        """Call a function: in a thread if it blocks."""
         if not is_in_loop():
             value = call()
             return self._waited(_await_value(value)) if inspect.isawaitable(value) else value
@@ -158,12 +155,12 @@ class WrappedFunction:
 
 
 def check_function(function: object) -> Callable[..., Any]:
-    """Return what a step calls, of a task its function."""
+    """Return the function of a step; that of a task if it is one."""
     if isinstance(function, WrappedFunction):
         return function.function
     if not callable(function):
         if inspect.iscoroutine(function):
-            function.close()  # or Python would complain that nobody has awaited it
+            function.close()  # avoids the warning of a coroutine that was never awaited
         raise UsageError(
             "a step is given a function and its arguments, to be called only if it is not on"
             f' record: ctx.step("charge", charge, 42). {shown(cast("object", function))} is none'
@@ -172,7 +169,7 @@ def check_function(function: object) -> Callable[..., Any]:
 
 
 def refuse_in_step(what: str) -> None:
-    """Refuse what has no place in a step."""
+    """Reject a durable call inside a step."""
     outer = in_step.get()
     if outer is not None:
         raise UsageError(
@@ -181,24 +178,22 @@ def refuse_in_step(what: str) -> None:
         )
 
 
-# What is on record of steps, as functions see it: results and exceptions.
+# Recorded results and errors.
 
 Group: TypeAlias = "BaseExceptionGroup[BaseException]"
 
 
 def convert_result(function: Callable[..., Any], text: str | None) -> Any:
-    """A result as it is found on record, also for who has just done the step: what works now works
-    after a crash.
-    """
+    """Convert a recorded result, also right after the step: later attempts get the same value."""
     value = None if text is None else payload.decode(text, what="result")
     try:
         return payload.convert_result(function, value)
-    except (ValueError, TypeError):  # some of what is written in C does not tell its signature
+    except (ValueError, TypeError):  # some C functions have no signature
         return value
 
 
 def describe_change(known: Step, fact: str) -> str:
-    """What to say if the code does not do what is on record."""
+    """Describe a difference between the code and the record."""
     return (
         f"the code of this durable function has changed since an earlier attempt: {known.kind}"
         f" {shown(known.name)} is on record as its call {known.n}, but {fact}. Either put the"
@@ -208,24 +203,20 @@ def describe_change(known: Step, fact: str) -> str:
 
 
 def raise_again(error: str) -> NoReturn:
-    """Raise what a step has raised in an earlier attempt, as far as that is on record: its class,
-    by its name, and its message.
-    """
+    """Raise the recorded error of a step: its class, by name, and its message."""
     failure = Failure.of_kept(error)
     raise _build_exception(failure) or StepFailed(failure.message, type=failure.type)
 
 
 def _build_exception(failure: Failure) -> Exception | None:
-    """An exception of that class. What its own __init__ would want is not known, so it is not
-    asked; nor is anything imported that is not there already.
-    """
+    """Create an exception of the recorded class without its __init__, and without imports."""
     kind = _find_class(failure.names[0].split("."))
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
         return None
     try:
         made = kind.__new__(kind, failure.message)
         made.args = (failure.message,)
-        str(made)  # some say what they were not given
+        str(made)  # may fail without the attributes of __init__
     except Exception:
         return None
     return made
@@ -242,7 +233,7 @@ def _find_class(path: list[str]) -> object:
 
 
 def is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether this was raised while such an exception was dealt with."""
+    """Return True if the error was raised while an exception of this type was handled."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, kind):
         seen = seen.__cause__ or seen.__context__
@@ -250,7 +241,7 @@ def is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
 
 
 def is_suspension(error: BaseException) -> bool:
-    """Whether this is a suspension and nothing else: of several calls at once, of each."""
+    """Return True for a suspension, or a group of suspensions."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_suspension, cast(Group, error).exceptions))
     return isinstance(error, Suspended)
@@ -258,7 +249,7 @@ def is_suspension(error: BaseException) -> bool:
 
 logger = logging.getLogger("daybell.worker")
 
-TURNS: Final = 5  # of the event loop, from the end of one call to the next that code may make
+TURNS: Final = 5  # turns of the event loop between the end of one call and the start of the next
 NO_RETRIES: Final = Retry(retries=0)
 
 _threads = Threads()
@@ -271,27 +262,27 @@ class Durable:
         self._running = running
         self._ledger = ledger
         self._bridge = Bridge(ledger.loop)
-        # The first attempt knows without asking that nothing is on record.
+        # Before the first attempt nothing is recorded.
         self._record: dict[int, Step] | None = {} if running.claimed.attempt == 1 else None
-        self._kept_chars = 0  # of results that are on record
-        self._begin()
+        self._kept_chars = 0  # size of the recorded results
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._places = itertools.count(1)
         self._last = 0
-        self._unwritten: list[NewStep] = []  # times that were told, to go with the next step
-        self._open: dict[int, str] = {}  # calls that have not come to their end
+        self._unwritten: list[NewStep] = []  # values of now(), recorded with the next step
+        self._open: dict[int, str] = {}  # calls that have not ended
         self._at_work: set[int] = set()
         self._parked: dict[int, Suspended] = {}
         self._rest: asyncio.Event | None = None  # set when no call is at work
-        self._changes = 0  # of those at work
+        self._changes = 0  # of `_at_work`
         self._suspended: Suspended | None = None
         self._chance: Random | None = None
-        self._raised: list[NewStep] = []  # failed steps, from when their errors were raised
-        self._raised_before: dict[int, int] = {}  # how many, when a call began
-        self._settled = 0  # of them
+        self._raised: list[NewStep] = []  # failed steps, after their errors were raised
+        self._raised_before: dict[int, int] = {}  # their number at the start of a call
+        self._settled = 0  # the number of those on record
 
-    # What a task asks for.
+    # Operations of the context.
 
     def step(
         self,
@@ -301,28 +292,28 @@ class Durable:
         kwargs: Mapping[str, Any],
         policy: Retry,
     ) -> Any:
-        """Call a function, unless its result is on record."""
+        """Call a function, unless its result is recorded."""
         n = self._place(f"step {shown(name)}")
         call = functools.partial(function, *args, **kwargs)
         return run_or_await(self._step(n, name, function, call, policy))
 
     def sleep(self, name: str, delay: Callable[[], Seconds]) -> Any:
-        """Go on after a while; how long is asked for once."""
+        """Continue after a delay, which is computed once."""
         return run_or_await(self._sleep(self._place(f"sleep {shown(name)}"), name, delay))
 
     def wait(
         self, name: str, match: str, timeout: Seconds | None, read: Callable[[str | None], Any]
     ) -> Any:
-        """Go on when an event has come; `read` makes of it what is answered."""
+        """Continue after an event; `read` converts it to the result."""
         n = self._place(f"wait for {shown(name)}")
         return run_or_await(self._wait(n, name, match, timeout, read))
 
     def now(self) -> Instant:
-        """The time, as it was when an earlier attempt asked at this place."""
+        """Return the time, as recorded by an earlier attempt at this position."""
         n = self._place("now()")
         del self._open[n]
         if self._record is None and is_in_loop():
-            raise Rewind  # reading takes a while, and there is nobody to await it here
+            raise Rewind  # the record must be read first, which cannot be awaited here
         if self._record is None:
             run_blocking(self._load())
         known = self._known(n, StepKind.NOW, "now")
@@ -333,17 +324,17 @@ class Durable:
         return payload.decode(text)
 
     def random(self) -> float:
-        """A number from 0 up to 1: in every attempt the same ones in the same order."""
+        """Return a number from 0 up to 1: the same sequence in every attempt."""
         self._check_place("random()")
         if self._chance is None:
             self._chance = Random(self._running.claimed.id.int)
         return self._chance.random()
 
-    # For the runner of the function: see `runners.python.DurableState`.
+    # For the runner: see `runners.python.DurableState`.
 
     async def rewind(self) -> None:
         await self._load()
-        self._begin()
+        self._reset()
 
     def finish(self, error: BaseException | None) -> None:
         suspended = self._suspended
@@ -353,7 +344,7 @@ class Durable:
                 and not is_suspension(error)
                 and not is_caused_by(error, Suspended)
             ):
-                return  # of several calls at once, another one has failed
+                return  # another concurrent call failed
             if error is None or not is_suspension(error):
                 with lasting():
                     raise UsageError(
@@ -375,7 +366,7 @@ class Durable:
         if left:
             raise StepsChanged(describe_change(left[0], "the function returns before it"))
 
-    # Places.
+    # Positions.
 
     def _place(self, what: str) -> int:
         self._check_place(what)
@@ -396,7 +387,7 @@ class Durable:
                 )
 
     def _known(self, n: int, kind: StepKind, name: str) -> Step | None:
-        """What is on record for a place, if it is what the code asks for there now."""
+        """Return the recorded step of a position; raise if the code makes another call there."""
         assert self._record is not None
         known = self._record.get(n)
         if known is None or (known.kind is kind and known.name == name):
@@ -406,7 +397,7 @@ class Durable:
     async def _load(self) -> None:
         if self._record is None:
             steps = await self._bridge.ask(self._ledger.recall)
-            if self._record is None:  # another call may have been quicker
+            if self._record is None:  # unless a concurrent call was faster
                 self._record = {step.n: step for step in steps}
                 self._kept_chars = sum(len(step.result or "") for step in steps)
 
@@ -428,11 +419,11 @@ class Durable:
             self._rest.set()
 
     async def _park(self, n: int, wish: Suspended) -> NoReturn:
-        """Suspend, but not while others are at work: what they do is not to be done twice."""
+        """Suspend when no other call is at work, so that none has to be repeated."""
         if self._suspended is None:
             self._parked[n] = wish
             if is_in_loop():
-                await yield_turns()  # several at once have all been begun after that
+                await yield_turns()  # lets concurrent calls start first
                 self._leave(n)
                 await self._quiet()
         if self._suspended is None:
@@ -440,8 +431,8 @@ class Durable:
         raise self._suspended
 
     async def _quiet(self) -> None:
-        """Until no call is at work, and for some turns none has begun or ended: code that hears of
-        an end may begin another, or cancel those that wait.
+        """Wait until no call has been at work for some turns: code may react to the end of a call
+        with another call, or cancel waiting ones.
         """
         seen = -1
         self._rest = self._rest or asyncio.Event()
@@ -460,10 +451,10 @@ class Durable:
         now = self._ledger.now()
         return min(timed, key=lambda wish: now + (wish.delay or 0) if wish.at is None else wish.at)
 
-    # The calls.
+    # Calls.
 
     async def _enter(self, n: int, kind: StepKind, name: str) -> Step | None:
-        if self._suspended is not None:  # the code cleans up on its way out
+        if self._suspended is not None:  # the code cleans up after a suspension
             await yield_turns()
             raise self._suspended
         await self._load()
@@ -483,7 +474,7 @@ class Durable:
             if known is not None and known.error is None:
                 return convert_result(function, known.result)
             if known is not None and known.error is not None:
-                if known.is_done:  # the function has gone on after it, in an earlier attempt
+                if known.is_done:  # an earlier attempt continued after the error
                     raise_again(known.error)
                 failures = known.failures
                 names = Failure.of_kept(known.error).names
@@ -516,7 +507,7 @@ class Durable:
         if value is None:
             return None
         what = f"the result of step {shown(name)}"
-        with lasting():  # its function has run, and another time would end here, too
+        with lasting():  # a retry would end here, too
             text = payload.encode(value, what=what, bytes_max=RESULT_BYTES_MAX)
             payload.check_result_sets(function, value, text, what=what)
             self._kept_chars += len(text)
@@ -568,7 +559,7 @@ class Durable:
             if known is None:
                 known = await self._written(self._new(n, StepKind.SLEEP, name, delay=delay()))
             wake_at = known.wake_at or 0.0
-            # The store gave this out at run_at or later, so that is past by its clock.
+            # The store returns the execution at run_at at the earliest, by its own clock.
             if max(self._ledger.now(), self._running.claimed.run_at) < wake_at:
                 await self._park(n, Suspended(f"sleep {shown(name)}", reason=FOR_SLEEP, at=wake_at))
 
@@ -603,7 +594,7 @@ class Durable:
 
     async def _written(self, new: NewStep) -> Step:
         unwritten, self._unwritten = self._unwritten, []
-        # Who begins a call after an error was raised has built upon that.
+        # A call after a raised error depends on it: record the error as final.
         upto = max(self._settled, self._raised_before[new.n])
         unwritten += self._raised[self._settled : upto]
         self._settled = upto
@@ -612,7 +603,7 @@ class Durable:
 
 
 def durable_of(running: RunningAttempt) -> Durable:
-    """What this attempt does durably."""
+    """Return the durable state of this attempt."""
     if running.durable is None:
         ledger = running.ledger
         with lasting():
@@ -625,36 +616,36 @@ def durable_of(running: RunningAttempt) -> Durable:
     return cast("Durable", running.durable)
 
 
-# What a durable function is told of the events that it has waited for.
+# Events for durable functions.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedEvent:
-    """An event that was waited for."""
+    """An event that ended a wait."""
 
     name: str
     data: Any
     source: str
     id: str
-    time: datetime | None  # when it happened, if its sender has said so
+    time: datetime | None  # of the event, if the sender specified it
     received_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Approval:
-    """What a person has decided; true if it was approved."""
+    """The decision of a person; true if approved."""
 
     approved: bool
     by: str | None = None
     note: str | None = None
-    timed_out: bool = False  # nobody has decided
+    timed_out: bool = False  # no decision in time
 
     def __bool__(self) -> bool:
         return self.approved
 
 
 def read_received_event(result: str | None) -> ReceivedEvent | None:
-    """What ended a wait; None: its time was over."""
+    """Parse the event that ended a wait; None after a timeout."""
     if result is None:
         return None
     event = payload.decode(result, what="event")
@@ -669,7 +660,7 @@ def read_received_event(result: str | None) -> ReceivedEvent | None:
 
 
 def read_approval(result: str | None) -> Approval:
-    """The same as a decision. An event that says nothing of one approves nothing."""
+    """Parse a decision. An event without a decision does not approve."""
     event = read_received_event(result)
     if event is None:
         return Approval(approved=False, timed_out=True)

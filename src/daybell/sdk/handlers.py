@@ -1,4 +1,4 @@
-"""Handlers of an app's jobs, as the engine runs them: functions, and jobs without code."""
+"""Handlers of an app's jobs for the engine: functions, and jobs without code."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from daybell.runners.http import Http
 
 
-# Jobs without code, as a worker runs them: what it offers, and what they share in it.
+# Jobs without code.
 
 REMEMBERED_MAX: Final = 10_000  # versions of jobs
-WORKFLOWS_MAX: Final = 100  # versions, each with its whole graph
+WORKFLOWS_MAX: Final = 100  # versions, each with its graph
 
-# What runs jobs of a kind, with all that it imports when it is used.
+# The modules of each kind, imported on first use.
 MODULES: Final = {
     "command": ("daybell.runners.command",),
     "http": ("daybell.runners.http",),
@@ -67,18 +67,18 @@ Version = tuple[str, str, int]  # tenant, job and number
 
 @dataclass(frozen=True, kw_only=True)
 class KindOptions:
-    """What a worker allows to jobs without code."""
+    """Options of a worker for jobs without code."""
 
-    tasks: bool = True  # whether it has code besides; without, it would have to give tasks back
+    tasks: bool = True  # False: the worker has no code and claims no tasks
     allow_command: bool = False
-    allow_private_http: bool = False  # requests to addresses that only this network can reach
-    allow_env: frozenset[str] = frozenset()  # what commands may set although it is dangerous
-    pass_env: tuple[str, ...] = ()  # variables of the worker that its commands see
+    allow_private_http: bool = False  # requests to private addresses
+    allow_env: frozenset[str] = frozenset()  # dangerous variables that commands may set
+    pass_env: tuple[str, ...] = ()  # variables of the worker that commands inherit
     connections: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 class HandledApp(Protocol):
-    """The app whose jobs are run, as its handlers use it."""
+    """The app, from the view of its handlers."""
 
     stand_in: Callable[[], Client] | None
 
@@ -98,7 +98,7 @@ class HandledApp(Protocol):
 
 
 class Kinds:
-    """Handlers of jobs without code. What they share belongs to an event loop, and so do they."""
+    """Handlers of jobs without code, with shared resources per event loop."""
 
     def __init__(self, reveal: Reveal) -> None:
         self.options = KindOptions()
@@ -108,7 +108,7 @@ class Kinds:
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """What jobs may need of this worker: see `JobDefinition.needs`."""
+        """The capabilities of this worker: see `JobDefinition.needs`."""
         options = self.options
         return (
             *(["task"] if options.tasks else []),
@@ -121,19 +121,17 @@ class Kinds:
         )
 
     def find(self, version: Version) -> KindHandler | None:
-        """What runs a job, as far as it is known."""
+        """Return the known handler of a job."""
         shared = self._shared.get(asyncio.get_running_loop())
         return None if shared is None else shared.handlers.get(version)
 
     def find_workflow(self, version: Version) -> WorkflowHandler | None:
-        """What begins runs of a workflow, and knows its nodes."""
+        """Return the known handler of a workflow."""
         shared = self._shared.get(asyncio.get_running_loop())
         return None if shared is None else shared.workflows.get(version)
 
     async def load(self, kind: str) -> None:
-        """Import what runs jobs of a kind. That takes up to half a second, in which all others
-        would have to wait.
-        """
+        """Import the modules of a kind in a thread, as this takes up to half a second."""
         if kind not in self._loaded:
             modules = MODULES.get(kind, ())
             if kind == "sql" and any(
@@ -144,7 +142,7 @@ class Kinds:
             self._loaded.add(kind)
 
     def learn(self, job: Job) -> None:
-        """Know how this version is run, unless that is not done here."""
+        """Make the handler of a version, if this worker can run it."""
         if job.definition.needs not in self.offered:
             return
         shared, version = self._here(), (job.tenant, job.name, job.version)
@@ -156,7 +154,7 @@ class Kinds:
             shared.keep(version, handler)
 
     def make_node(self, definition: JobDefinition) -> NodeHandler:
-        """What runs a node of a workflow that has no code."""
+        """Make the handler of a workflow node without code."""
         return NodeHandler(definition, self._here().make)
 
     def _here(self) -> Shared:
@@ -167,13 +165,13 @@ class Kinds:
         return shared
 
     def forget(self) -> None:
-        """Another store has other jobs, under the same names and numbers."""
+        """Forget all handlers: another store has other jobs."""
         for shared in self._shared.values():
             shared.handlers.clear()
             shared.workflows.clear()
 
     async def close(self) -> None:
-        """End what the jobs of this event loop share."""
+        """Close the shared resources of this event loop."""
         shared = self._shared.pop(asyncio.get_running_loop(), None)
         if shared is not None:
             await shared.close()
@@ -187,7 +185,7 @@ C = TypeVar("C", bound=Closable)
 
 
 class Shared:
-    """What jobs have in common in one event loop, made when the first of a kind comes."""
+    """Handlers and resources of one event loop, each created on first use."""
 
     def __init__(self, kinds: Kinds, reveal: Reveal) -> None:
         self.handlers: dict[Version, KindHandler] = {}
@@ -198,21 +196,17 @@ class Shared:
 
     @property
     def _options(self) -> KindOptions:
-        """As they are by now: an app that is opened before its worker starts knows workflows
-        already.
-        """
+        """The current options; an app may be opened before its worker sets them."""
         return self._kinds.options
 
     def keep(self, version: Version, handler: KindHandler) -> None:
-        """Remember how a job is run."""
+        """Add a handler to the cache."""
         if len(self.handlers) >= REMEMBERED_MAX:
             self.handlers.clear()
         self.handlers[version] = handler
 
     def learn_workflow(self, version: Version, definition: JobDefinition) -> None:
-        """Remember a workflow, and with it what is found out about its nodes: that takes longer
-        than to run a short one of them.
-        """
+        """Add a workflow to the cache; a known one keeps the handlers of its nodes."""
         known = self.workflows.pop(version, None)
         if known is None or known.definition != definition:
             known = WorkflowHandler(definition)
@@ -221,7 +215,7 @@ class Shared:
         self.workflows[version] = known
 
     def make(self, definition: JobDefinition) -> KindHandler | None:
-        """How a job is run; None: it is of a kind that a newer version brought."""
+        """Make a handler; None for a kind that this version does not know."""
         match definition.kind:
             case "command":
                 allowed = CommandOptions(
@@ -267,12 +261,12 @@ class Shared:
 
 def _load(modules: Iterable[str]) -> None:
     for module in modules:
-        with suppress(ImportError):  # where it is used, it is known what to say of that
+        with suppress(ImportError):  # reported by the handler that needs it
             import_module(module)
 
 
 def can_notify() -> bool:
-    """Whether what sends messages is installed: the extra `notify`."""
+    """Return True if the extra `notify` is installed."""
     return find_spec("apprise") is not None
 
 
@@ -281,11 +275,11 @@ Handler = TaskHandler | WrappedHandler | KindHandler | NodeHandler | WorkflowHan
 
 logger = logging.getLogger("daybell.sdk")
 
-TASKS_TOLD_MAX: Final = 2_000  # of a worker to others
+TASKS_PUBLISHED_MAX: Final = 2_000  # task names that a worker publishes
 
 
 class AppHandlers:
-    """Finds the handler of a job: on the loop, in threads, in child processes, or without code."""
+    """Finds handlers of jobs: on the loop, in threads, in child processes, or without code."""
 
     def __init__(self, app: HandledApp) -> None:
         self._app = app
@@ -294,22 +288,22 @@ class AppHandlers:
         self._processes: WeakKeyDictionary[asyncio.AbstractEventLoop, Processes] = (
             WeakKeyDictionary()
         )
-        # By what the definition says: a job may have a task's name and run another one.
+        # By version of the job, which may run a task of another name.
         self._by_version: dict[tuple[Version, bool], TaskHandler] = {}
-        # What runs several nodes of workflows, of which there may be ten thousand.
+        # Shared by workflow nodes that run the same.
         self._alike: dict[tuple[object, ...], TaskHandler | BranchHandler] = {}
-        # The tasks that jobs and nodes want which are not in this code.
+        # Tasks of jobs and nodes that this code does not have.
         self._unknown: dict[tuple[Version, str | None], str] = {}
         self.secrets = Secrets(app)
         self._kinds = Kinds(self.secrets)
         self.pool_options: PoolOptions | None = None
-        self.runs_max: int | None = None  # on the loop and in threads, before `is_worn` is set
+        self.runs_max: int | None = None  # runs on the loop and in threads until `is_worn` is set
         self.is_worn = asyncio.Event()
         self._runs = 0
 
     @property
     def kind_options(self) -> KindOptions:
-        """What is allowed to jobs without code; set before a worker starts."""
+        """Options for jobs without code; set before a worker starts."""
         return self._kinds.options
 
     @kind_options.setter
@@ -318,14 +312,14 @@ class AppHandlers:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What a worker with these handlers offers: see `JobDefinition.needs`."""
+        """The capabilities of a worker with these handlers: see `JobDefinition.needs`."""
         return self._kinds.offered
 
     @property
     def tasks(self) -> dict[str, str] | None:
-        """The queue that each task is meant for, by name; None: too many to tell others."""
+        """The queue of each task, by name; None: too many to publish."""
         tasks = self._app.tasks
-        if len(tasks) > TASKS_TOLD_MAX:
+        if len(tasks) > TASKS_PUBLISHED_MAX:
             return None
         return {name: tasks[name].definition.queue for name in sorted(tasks)}
 
@@ -334,7 +328,7 @@ class AppHandlers:
         if claimed.kind == "workflow":
             return self._kinds.find_workflow(version)
         if claimed.node is not None:
-            # A node that is a job of its own belongs to another workflow than its job, if to any.
+            # A node with a job of its own is found by that job.
             workflow = self._kinds.find_workflow(version)
             if workflow is not None:
                 return workflow.handlers.get((node_name(claimed.node), self._isolates))
@@ -342,10 +336,10 @@ class AppHandlers:
         return found or self._kinds.find(version)
 
     async def ask(self, claimed: Claimed) -> Handler | None:
-        """The handler that the job's definition asks for, at the version claimed."""
+        """Find the handler by the job's definition, at the claimed version."""
         version = claimed.tenant, claimed.job, claimed.version
         if self.lacking(claimed) is not None:
-            return None  # it was asked for before, and came back
+            return None  # known from an earlier attempt
         if self._kinds.find_workflow(version) is None:
             await self._ask_for_job(claimed)
         workflow = self._kinds.find_workflow(version)
@@ -359,7 +353,7 @@ class AppHandlers:
         return self.find(claimed)
 
     def lacking(self, claimed: Claimed) -> str | None:
-        """What another worker must have for it; None: as far as is known, nothing."""
+        """Return the capability that the execution lacks here; None: none is known."""
         version = claimed.tenant, claimed.job, claimed.version
         node = None if claimed.node is None else node_name(claimed.node)
         task = self._unknown.get((version, node)) or self._unknown.get((version, None))
@@ -381,7 +375,7 @@ class AppHandlers:
         self.learn([job])
 
     def learn(self, jobs: Iterable[Job]) -> None:
-        """Know what runs these versions of jobs, without asking for it."""
+        """Make the handlers of these versions."""
         for job in jobs:
             if job.definition.kind == "task":
                 self._learn_task(job)
@@ -404,7 +398,7 @@ class AppHandlers:
         )
 
     def _learn_node(self, workflow: WorkflowHandler, node: GraphNode) -> None:
-        """Know what runs a node of a workflow."""
+        """Make the handler of a workflow node."""
         key = node.name, self._isolates
         if node.kind != "task":
             workflow.handlers[key] = self._kinds.make_node(workflow.definition_of(node))
@@ -425,20 +419,21 @@ class AppHandlers:
                 return
             if len(self._alike) >= REMEMBERED_MAX:
                 self._alike.clear()
-            handler = self._alike[how] = self._make_node(task, workflow.definition_of(node))
+            handler = self._make_node(task, workflow.definition_of(node))
             if node.branch:
-                handler = self._alike[how] = _wrap_branch(handler, node.branch)
+                handler = BranchHandler(handler, node.branch)
+            self._alike[how] = handler
         workflow.handlers[key] = handler
 
     def _make_node(self, task: Task[..., Any, Any], definition: JobDefinition) -> TaskHandler:
         if definition.retry.to_json() == task.definition.retry.to_json():
-            # The store does not know the functions in it.
+            # Functions of a retry policy are not in the store.
             definition = replace(definition, retry=task.definition.retry)
         own = replace(definition, store_result=task.definition.store_result)
         return self._make(task, own, isolate=self._isolates)
 
     def forget(self) -> None:
-        """Another store has other jobs, under the same names and numbers."""
+        """Forget all handlers and secrets: another store has other jobs."""
         self._by_version.clear()
         self._unknown.clear()
         self._kinds.forget()
@@ -446,14 +441,12 @@ class AppHandlers:
 
     @property
     def _isolates(self) -> bool:
-        """Whether tasks run in other processes, if they want to. A test's store is in this process,
-        and so is all that it wants to look at.
-        """
+        """False in tests: their store is in this process, and so are the objects to inspect."""
         return self._app.stand_in is None
 
     def hide_settings(self) -> None:
-        """Withhold the keys and passwords that this process was given from all that jobs say: a
-        command can read the environment of its worker.
+        """Mask keys and passwords of this process in all output: a command can read the worker's
+        environment.
         """
         if self._app.stand_in is None:
             own = Settings(database_url=self._app.url).secrets
@@ -469,14 +462,14 @@ class AppHandlers:
         return text
 
     async def close(self) -> None:
-        """End the child processes of this event loop, and what jobs without code share in it."""
+        """End the child processes and shared resources of this event loop."""
         await self._kinds.close()
         processes = self._processes.pop(asyncio.get_running_loop(), None)
         if processes is not None:
             await processes.close()
 
     def _own(self, task: Task[..., Any, Any], *, isolate: bool) -> TaskHandler:
-        """Under its own name a task runs as its code says, whatever version is asked for."""
+        """Return the handler of a task under its own name, for any version."""
         key = task.name, isolate
         handler = self._handlers.get(key)
         if handler is None:
@@ -486,7 +479,7 @@ class AppHandlers:
     def _make(
         self, task: Task[..., Any, Any], definition: JobDefinition, *, isolate: bool
     ) -> TaskHandler:
-        """How it is run is up to its code; how often and how long, to the definition."""
+        """Make a handler: the code decides how it runs, the definition how often and how long."""
         how = msgspec.json.decode(task.definition.settings, type=Isolation)
         if isolate and how.isolation == "process":
             return ProcessHandler(
@@ -535,19 +528,15 @@ class AppHandlers:
         return processes
 
 
-def _wrap_branch(handler: TaskHandler, names: tuple[str, ...]) -> BranchHandler:
-    return BranchHandler(handler, names)
-
-
-KEPT_SECONDS: Final = 3.0  # a changed one is promised to be used within 5
+KEPT_SECONDS: Final = 3.0  # changed secrets apply within 5 s
 KEPT_MAX: Final = 10_000
 
 Opened = dict[str, str]  # values by name
 
 
 class Secrets:
-    """Puts in what references to secrets stand for, for the executions of an app: a `Reveal` of
-    runners/kind.py. An execution masks what was opened for it.
+    """Resolves references to secrets for an app's executions: a `Reveal` of runners/kind.py. The
+    execution masks its secrets.
     """
 
     def __init__(self, app: HandledApp) -> None:
@@ -558,27 +547,27 @@ class Secrets:
         )
 
     async def value(self, running: RunningAttempt, value: Any) -> Any:
-        """A part of a job's settings, with its secrets."""
+        """Resolve the secrets in a part of a job's settings."""
         names = names_in(value)
         opened = await self._opened(running, names) if names else {}
         return fill_references(value, "secret", opened.__getitem__)
 
     async def args(self, running: RunningAttempt) -> dict[str, Any]:
-        """What an execution was called with, with its secrets."""
+        """Resolve the secrets in the arguments of an execution."""
         args = payload.decode(running.claimed.args, what="args")
         names = names_in_args(args)
         opened = await self._opened(running, names) if names else {}
         return fill_args(args, opened.__getitem__)
 
     def forget(self) -> None:
-        """Another store has others, under the same names."""
+        """Forget all secrets: another store has others."""
         self._kept.clear()
 
     async def _opened(self, running: RunningAttempt, names: Collection[str]) -> Opened:
         tenant = running.claimed.tenant
         found = self._look_up(tenant, names)
         if len(found) < len(names):
-            # One at a time: of many that begin together, the first asks for all.
+            # One at a time: the first of concurrent executions fetches for all.
             lock = self._fetching.setdefault(asyncio.get_running_loop(), asyncio.Lock())
             async with lock:
                 found = self._look_up(tenant, names)
@@ -590,14 +579,14 @@ class Secrets:
         return found
 
     def _look_up(self, tenant: str, names: Collection[str]) -> Opened:
-        """Those that were opened just now."""
+        """Return the cached secrets."""
         since = asyncio.get_running_loop().time() - KEPT_SECONDS
         kept = {name: self._kept.get((tenant, name)) for name in names}
         return {name: one[1] for name, one in kept.items() if one is not None and one[0] > since}
 
     async def _fetch(self, running: RunningAttempt, names: Collection[str]) -> Opened:
         tenant = running.claimed.tenant
-        at = asyncio.get_running_loop().time()  # before the store is asked: it may be slow
+        at = asyncio.get_running_loop().time()  # before the query, which may be slow
         try:
             client = await self._app.client_for(tenant)
             sealed = await client.store.fetch_secrets(tenant, names)
@@ -636,7 +625,7 @@ class Secrets:
 
 
 def _sealer_of(client: Client) -> Sealer:
-    """What opens its secrets. The key is a secret, too: of a task that prints its environment."""
+    """Return the sealer of secrets, and mask its key, which tasks can read."""
     sealer = client.sealer()
     masks.add_settings(part.strip() for part in (client.secrets_key or "").split(","))
     return sealer

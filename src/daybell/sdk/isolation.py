@@ -1,6 +1,4 @@
-"""Isolation of tasks in child processes: its options, and the place where a child finds a
-function.
-"""
+"""Isolation of tasks in child processes: options, and the place of a function."""
 
 from __future__ import annotations
 
@@ -23,15 +21,15 @@ MAIN: Final = "__main__"
 
 
 class FunctionOptions(TaskOptions, total=False):
-    """What `@app.task` takes: the job's options, and how its function is run."""
+    """The options of `@app.task`: those of the job, and how its function runs."""
 
     isolation: Literal["process"] | None  # None: async on the worker's loop, others in threads
-    memory_limit: Size | None  # of its process, beyond what that has before
-    on_lease_lost: Literal["stop", "continue"]  # what to do when others may run it, too
+    memory_limit: Size | None  # for the growth of its process
+    on_lease_lost: Literal["stop", "continue"]  # when another worker may run it, too
 
 
 class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a function is run, as its definition keeps it."""
+    """How a function runs, as stored in its definition."""
 
     isolation: Literal["process"] | None = None
     memory_limit: int | None = None
@@ -39,10 +37,10 @@ class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessInfo:
-    """What this process is."""
+    """The role of this process."""
 
     is_child = False
-    importing: str | None = None  # the module that is imported to find a task in it
+    importing: str | None = None  # the module that is imported to find a task
 
 
 process_info: Final = ProcessInfo()
@@ -55,9 +53,7 @@ def read_isolation(
     memory_limit: Size | None = None,
     on_lease_lost: Any = "stop",
 ) -> dict[str, Any]:
-    """How a function is run, as settings of its job. What cannot work is refused here, while its
-    author looks on.
-    """
+    """Validate the options of a function, and return them as settings of its job."""
     if isolation not in (None, "process"):
         raise UsageError(
             f'isolation {shown(isolation)} is not "process"; leave it out to have a function run'
@@ -82,13 +78,13 @@ def read_isolation(
 
 
 def is_isolated(definition: JobDefinition) -> bool:
-    """Whether a task runs in a process of its own."""
+    """Return True if a task runs in its own process."""
     how = msgspec.json.decode(definition.settings, type=Isolation)
     return how.isolation == "process"
 
 
 def place_of(function: Callable[..., Any]) -> FunctionLocation:
-    """Where a child finds the function, which is sent to it by name only."""
+    """Return the place where a child process finds the function by name."""
     name = cast("object", getattr(function, "__qualname__", None))
     module = cast("object", getattr(function, "__module__", None))
     if not isinstance(name, str) or not isinstance(module, str):
@@ -120,14 +116,14 @@ def _unreachable(what: str, why: str) -> UsageError:
 
 
 def setup() -> Setup:
-    """What a child has to know of this process to find the same modules."""
+    """Return the settings of this process that a child needs to find the same modules."""
     levels = {name: logging.getLogger(name).level for name in ("", "daybell")}
-    path = [os.path.abspath(entry) for entry in sys.path]  # "" is where we are
+    path = [os.path.abspath(entry) for entry in sys.path]  # "" is the current folder
     return Setup(path, sys.argv, levels)
 
 
 def check_connecting(url: str) -> None:
-    """Refuse a connection that a child must not make or cannot have."""
+    """Reject a connection that a child process cannot or must not make."""
     if process_info.importing is not None:
         raise UsageError(
             f"{process_info.importing} is imported by a process that is to run a task of"

@@ -1,4 +1,4 @@
-"""The program behind `App.run`. The package registers it: this layer imports none above it."""
+"""The program of `App.run`. The package registers it, as this layer imports none above it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ _program = ""
 
 
 def register(program: str) -> None:
-    """Have apps run by a function of a module that is written `module:function`.
-
-    The module is imported at the first run, so that importing the package stays quick.
+    """Set the program, as `module:function`. The first run imports it, which keeps the package's
+    import fast.
     """
     global _program
     _program = program

@@ -1,4 +1,4 @@
-"""Finding an App by what people type: `module:app`, `module`, or a file."""
+"""Loading an App by `module:app`, `module`, or a file."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from daybell.errors import UsageError, shown
 from daybell.sdk.app import App
 from daybell.sdk.modules import import_module, is_file, load_file
 
-SOURCES_MAX: Final = 300  # files, and folders, that are searched for tasks
+SOURCES_MAX: Final = 300  # files and folders to search for tasks
 SOURCE_BYTES_MAX: Final = 256 * 1024
 _NOT_SOURCES: Final = {"tests", "venv", "node_modules", "__pycache__"}
 _DECLARES: Final = re.compile(r"^[ \t]*@\w+(?:\.\w+)*\.task\b|\bapp\.workflow\(", re.M)
 
 
 def load_app(spec: str) -> App:
-    """Import the module or file that `spec` names, and return the App in it."""
+    """Import the module or file, and return its App."""
     place, _, name = spec.partition(":")
     if not place:
         raise UsageError(f"{shown(spec)} names no app; write module:app or path/to/file.py")
-    # As `python -m` does: modules beside the user are the user's.
+    # As `python -m` does: the current folder comes first.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     module = load_file(Path(place)) if is_file(place) else import_module(place)
@@ -36,7 +36,7 @@ def load_app(spec: str) -> App:
 
 
 def undeclared_modules(app: App) -> list[str]:
-    """The modules beside the app's that look as if they declare tasks, and are not imported."""
+    """List modules beside the app's that seem to declare tasks, and are not imported."""
     name, file = app.module
     if file is None:
         return []
@@ -56,7 +56,7 @@ def undeclared_modules(app: App) -> list[str]:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    """The Python files in a folder, as far as it is worth looking."""
+    """Yield the Python files in a folder, up to a limit."""
     files = 0
     for place, inner, names in islice(os.walk(folder), SOURCES_MAX):
         if files > SOURCES_MAX:

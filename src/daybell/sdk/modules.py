@@ -1,4 +1,4 @@
-"""Modules of users: imported by name or from a file, with errors that tell how to go on."""
+"""Imports of users' modules by name or from a file, with helpful errors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from daybell.errors import DaybellError, UsageError, shown
 
-LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another module has
+LOADED_AS: Final = "daybell_app_"  # prefix for a file with the name of another module
 
 
 class AppImportError(UsageError):
-    """The user's module raised while it was imported; its own error is the cause."""
+    """The user's module raised an error during its import, which is the cause."""
 
 
 def module_name(home: Mapping[str, Any]) -> str:
-    """A module's name; of a program, the one that it has when it is imported."""
+    """Return a module's name; for a program, its name as an imported module."""
     name, spec, file = (home.get(key) for key in ("__name__", "__spec__", "__file__"))
     if name != "__main__":
         return str(name).removeprefix(LOADED_AS)
@@ -31,7 +31,7 @@ def module_name(home: Mapping[str, Any]) -> str:
 
 
 def file_name(path: Path) -> str:
-    """What a file is called as a module, with the packages that it is in."""
+    """Return the module name of a file, with its packages."""
     path = path.resolve()
     name, folder = path.stem, path.parent
     while (folder / "__init__.py").is_file():
@@ -40,9 +40,9 @@ def file_name(path: Path) -> str:
 
 
 def import_included(names: Iterable[str], *, home: Mapping[str, Any], line: int) -> None:
-    """Import the modules of `App(include=…)`, which is at this line of the module `home`."""
+    """Import the modules of `App(include=…)`, at this line of the module `home`."""
     if home.get("__name__") == "__main__":
-        # Else a module that imports the app's would run that file again and get another app.
+        # A module that imports the app's module must get this one instead of running it again.
         sys.modules.setdefault(module_name(home), sys.modules["__main__"])
     where = f"App(include=…) in {home.get('__file__', '<input>')}, line {line}"
     for name in names:
@@ -61,17 +61,16 @@ def import_included(names: Iterable[str], *, home: Mapping[str, Any], line: int)
 
 
 def load_module(name: str, file: str | None) -> ModuleType:
-    """Import by name if that leads to the file, and else from the file."""
+    """Import by name if that leads to the file, else from the file."""
     if file is None or _origin(name) == str(Path(file).resolve()):
         return import_module(name)
     return import_module(name, Path(file).resolve())
 
 
 def load_main(place: str, alias: str) -> ModuleType:
-    """Import under another name what was a program elsewhere: a file, or a module of `python -m`.
+    """Import a program of another process under an alias: a file, or a module of `python -m`.
 
-    As in the children of multiprocessing, `__main__` leads to it: what the task itself starts
-    looks for it there.
+    `__main__` becomes an alias for it, as in children of multiprocessing.
     """
     if alias in sys.modules:
         return sys.modules[alias]
@@ -86,28 +85,27 @@ def load_main(place: str, alias: str) -> ModuleType:
 
 
 def is_file(place: str) -> bool:
-    """Check whether a place is a file, not a module."""
+    """Return True for a file, False for a module."""
     return place.endswith(".py") or "/" in place
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a file under the name that it has as a module."""
+    """Import a file under its module name."""
     if not path.is_file():
         raise UsageError(f"there is no file {shown(str(path))}")
     path = path.resolve()
-    name, folder = path.stem, path.parent
-    while (folder / "__init__.py").is_file():  # so that its relative imports work
-        name, folder = f"{folder.name}.{name}", folder.parent
+    name = file_name(path)  # with its packages, so that relative imports work
+    folder = path.parents[name.count(".")]
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     if _origin(name) == str(path):
         return import_module(name)
-    # Another module has that name: `email.py` must not find the standard library's.
+    # Another module has that name: `email.py` must not replace the standard library's.
     return import_module(LOADED_AS + path.stem, path)
 
 
 def _origin(name: str) -> str | None:
-    """The file that importing this name would load, or has loaded."""
+    """Return the file that an import of this name loads."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -131,7 +129,7 @@ def _load_from(name: str, path: Path) -> ModuleType:
 
 
 def import_module(name: str, path: Path | None = None) -> ModuleType:
-    """Import a module by its name, or this file under that name. Raises UsageError."""
+    """Import a module by name, or a file under that name. Raises UsageError."""
     try:
         return importlib.import_module(name) if path is None else _load_from(name, path)
     except ModuleNotFoundError as error:
@@ -159,8 +157,8 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
 
 
 def describe_import_error(error: Exception) -> str:
-    """What an error of the user's code says. Of our own, people need not know the type."""
-    said = str(error)
-    if isinstance(error, DaybellError) and said:
-        return said
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    """Describe an error of the user's code; the type is left out for errors of Daybell."""
+    text = str(error)
+    if isinstance(error, DaybellError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

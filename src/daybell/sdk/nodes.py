@@ -1,6 +1,6 @@
-"""Nodes and parameters of a workflow while its block is open: the results of `>>`, `when`, `bind`
-and `map`. They are valid only in that block and become the JSON that `POST /jobs` takes;
-`core.workflow.graph` checks it.
+"""Nodes and parameters of a workflow in its block: the results of `>>`, `when`, `bind` and `map`.
+They are valid only in the block, and become the JSON of `POST /jobs`, which
+`core.workflow.graph` checks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from daybell.errors import InvalidArguments, InvalidWorkflow, shown
 
 
 class NodeTask(Protocol):
-    """A task as its nodes use it."""
+    """A task, from the view of its nodes."""
 
     @property
     def name(self) -> str: ...
@@ -48,14 +48,14 @@ class NodeTask(Protocol):
 
 
 class InnerWorkflow(Protocol):
-    """A workflow as its node in another one uses it."""
+    """A workflow, from the view of a node that runs it."""
 
     @property
     def params(self) -> DeclaredParams: ...
 
 
 class NodeHome(Protocol):
-    """The workflow that is being written: the home of its nodes."""
+    """The workflow of an open block."""
 
     @property
     def name(self) -> str: ...
@@ -81,10 +81,9 @@ class NodeHome(Protocol):
     def note_condition(self, node: Node, condition: str) -> None: ...
 
 
-# Parameters of a workflow in Python: as `app.workflow(…, params=…)` declares them, and as nodes
-# are given them, `load.bind(day=etl.params["day"])`.
+# Parameters of a workflow: `app.workflow(…, params=…)` and `load.bind(day=etl.params["day"])`.
 
-# Defaults by name; `...` is for what must be given.
+# Defaults by name; `...` marks required parameters.
 ParamsGiven: TypeAlias = "Mapping[str, Any | EllipsisType]"
 
 _DECIDE: Final = "have a task decide, with .when(…) or .branch(…)"
@@ -92,7 +91,7 @@ _EACH: Final = "a task runs once for each item with .map(…)"
 
 
 def read_declared(value: ParamsGiven | None) -> Params:
-    """Read what `params=` says. Raises InvalidWorkflow."""
+    """Parse `params=`. Raises InvalidWorkflow."""
     if value is None:
         return ()
     if not isinstance(cast("object", value), Mapping):
@@ -110,34 +109,16 @@ def read_declared(value: ParamsGiven | None) -> Params:
 
 
 class DeferredValue:
-    """What is known only when a run has come to it. To look at it when a workflow is written would
-    give an answer, and a wrong one.
-    """
+    """A value that is known only during a run; comparing or iterating it in the block fails."""
 
     __hash__ = object.__hash__
 
-    def __bool__(self) -> bool:
+    def _refuse_test(self, *_: object) -> NoReturn:
         raise self._not_yet(_DECIDE)
 
-    def __eq__(self, other: object) -> bool:
-        raise self._not_yet(_DECIDE)
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _refuse_test
 
-    def __lt__(self, other: object) -> bool:
-        raise self._not_yet(_DECIDE)
-
-    def __le__(self, other: object) -> bool:
-        raise self._not_yet(_DECIDE)
-
-    def __gt__(self, other: object) -> bool:
-        raise self._not_yet(_DECIDE)
-
-    def __ge__(self, other: object) -> bool:
-        raise self._not_yet(_DECIDE)
-
-    def __contains__(self, one: object) -> bool:
-        raise self._not_yet(_DECIDE)
-
-    # Without it, Python would take its parts from 0 on, for ever.
+    # Without it, Python would call __getitem__ with 0, 1, …, without end.
     def __iter__(self) -> NoReturn:
         raise self._not_yet(_EACH)
 
@@ -152,7 +133,7 @@ class DeferredValue:
 
 
 class DeclaredParams:
-    """The parameters of a workflow: `etl.params["day"]` stands for what its run is given."""
+    """The parameters of a workflow: `etl.params["day"]` is a reference to one."""
 
     def __init__(self, workflow: str, params: Params) -> None:
         self._workflow = workflow
@@ -166,7 +147,7 @@ class DeclaredParams:
         return Param(self._workflow, name)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # asked for by Python, which may have made it without __init__
+        if name.startswith("_"):  # looked up by Python, possibly before __init__
             raise AttributeError(name)
         raise AttributeError(
             f"parameters are no attributes; one of them is {self._workflow}.params[{name!r}]"
@@ -180,7 +161,7 @@ class DeclaredParams:
 
 
 class Param(DeferredValue):
-    """What a run will be given, or a part of that: `etl.params["conf"]["tables"][0]`."""
+    """A reference to a parameter of the run, or to a part: `etl.params["conf"]["tables"][0]`."""
 
     def __init__(self, workflow: str, name: str, path: tuple[str, ...] = ()) -> None:
         self.workflow = workflow
@@ -191,7 +172,7 @@ class Param(DeferredValue):
         return Param(self.workflow, self.name, (*self.path, part_named(key, "a parameter")))
 
     def reference(self) -> dict[str, str]:
-        """As JSON has it."""
+        """Return the reference as JSON."""
         path = {PATH: ".".join(self.path)} if self.path else {}
         return {PARAM: self.name, **path}
 
@@ -201,7 +182,7 @@ class Param(DeferredValue):
 
 
 def part_named(key: object, what: str) -> str:
-    """The part of an output or a parameter that a key names, as a path has it."""
+    """Return the path element of a key of an output or a parameter."""
     part = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
     if not isinstance(part, str) or not part or "." in part:
         raise InvalidWorkflow(
@@ -211,83 +192,83 @@ def part_named(key: object, what: str) -> str:
     return part
 
 
-# The block that is being written, in this thread or task.
+# The workflow of the open block, in this thread or task.
 draft: ContextVar[NodeHome | None] = ContextVar("daybell_workflow", default=None)
 
 
 class NodeOptions(TypedDict, total=False):
-    """What one node may say; what is left out is as its task, or the workflow, says."""
+    """Options of one node; by default those of its task or workflow."""
 
-    rule: str  # what it wants of its parents: all_success, all_done, one_failed, …
+    rule: str  # the condition on its parents: all_success, all_done, one_failed, …
     queue: str
     priority: str | int
     retries: int | Retry | Mapping[str, Any] | None
     timeout: Duration | None
-    max_items: int  # of the list that it is mapped over
+    max_items: int  # of the list to map over
 
 
 NODE_OPTIONS: Final = frozenset(NodeOptions.__optional_keys__)
 
 
-def _go_on(self: Linkable, then: Linkable) -> Links:
-    return _open(">>").link(self, then)
+def _link_to(self: Linkable, then: Linkable) -> Links:
+    return open_draft(">>").link(self, then)
 
 
-def _go_back(self: Linkable, first: Linkable) -> Links:
-    return _open("<<").link_before(self, first)
+def _link_back(self: Linkable, first: Linkable) -> Links:
+    return open_draft("<<").link_before(self, first)
 
 
-def _follow(self: Linkable, first: Linkable) -> Links:
-    return _open(">>").link(first, self)
+def _link_from(self: Linkable, first: Linkable) -> Links:
+    return open_draft(">>").link(first, self)
 
 
-def _precede(self: Linkable, then: Linkable) -> Links:
-    return _open("<<").link_before(then, self)
+def _link_back_from(self: Linkable, then: Linkable) -> Links:
+    return open_draft("<<").link_before(then, self)
 
 
 class Linked:
     """A part of a chain: `a >> [b, c] >> d`."""
 
-    __rshift__, __lshift__, __rrshift__, __rlshift__ = _go_on, _go_back, _follow, _precede
+    __rshift__, __lshift__, __rrshift__, __rlshift__ = (
+        _link_to, _link_back, _link_from, _link_back_from
+    )  # fmt: skip
 
 
 class Nodelike:
-    """A task or a workflow, which is a node of its own name where it is used in a block."""
+    """A task or a workflow, which is a node of its own name in a block."""
 
-    __rshift__, __lshift__, __rrshift__, __rlshift__ = _go_on, _go_back, _follow, _precede
+    __rshift__, __lshift__, __rrshift__, __rlshift__ = (
+        _link_to, _link_back, _link_from, _link_back_from
+    )  # fmt: skip
 
     def node(self, name: str | None = None, /, **options: Unpack[NodeOptions]) -> Node:
-        """A node that runs this: of this name, so that it may be there several times, or with these
-        options.
-        """
-        return _open("node()").add(self, name, options)
+        """Return a node that runs this, under another name or with options."""
+        return open_draft("node()").add(self, name, options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """Say what its node is called with: constants, outputs of others, and parameters of the
-        workflow.
-        """
-        return _open("bind()").add(self, None, {}).bind(*args, **kwargs)
+        """Bind arguments of its node: constants, outputs of nodes, parameters of the workflow."""
+        return open_draft("bind()").add(self, None, {}).bind(*args, **kwargs)
 
     def map(self, over: Output | Param | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
-        """Have its node run once for each item of a list, which is known when it comes to it."""
-        return _open("map()").add(self, None, {}).map(over, **by_name)
+        """Run its node once for each item of a list that is known during the run."""
+        return open_draft("map()").add(self, None, {}).map(over, **by_name)
 
     def when(self, condition: str) -> When:
-        """Go on from its node only if that is true of its result: `"result.rows > 0"`."""
-        return _open("when()").add(self, None, {}).when(condition)
+        """Continue from its node only under a condition on its result: `"result.rows > 0"`."""
+        return open_draft("when()").add(self, None, {}).when(condition)
 
     def branch(self, *nodes: Linkable) -> Links:
-        """Go on with those of these nodes whose name, or names, it returns; others are skipped."""
-        return _open("branch()").add(self, None, {}).branch(*nodes)
+        """Continue with those of these nodes that its result names; the others are skipped."""
+        return open_draft("branch()").add(self, None, {}).branch(*nodes)
 
     @property
     def output(self) -> Output:
-        """What its node will return, to be passed to others."""
-        return _open(".output").add(self, None, {}).output
+        """A reference to the result of its node."""
+        return open_draft(".output").add(self, None, {}).output
 
 
 class Node(Linked):
-    """One node of the workflow that is being written."""
+    """One node of an open block."""
 
     def __init__(
         self,
@@ -301,23 +282,23 @@ class Node(Linked):
         self.home = home
         self.name = name
         self.task = task
-        self.job = job  # the one that it runs, if it is no task
+        self.job = job  # the job to run, if it is not a task
         self.inner = inner  # that job, if it is a workflow of the same app
         self.options: NodeOptions = {}
         self.args: dict[str, Any] = {}
-        self.over: Any = None  # what it is mapped over, as JSON has it
-        self.choices: dict[str, None] = {}  # names of the nodes that it branches to
+        self.over: Any = None  # the list to map over, as JSON
+        self.choices: dict[str, None] = {}  # names of nodes to branch to
 
     def __repr__(self) -> str:
         return f"<Node {self.name} of {self.home.name}>"
 
     @property
     def output(self) -> Output:
-        """What it will return, to be passed to others."""
+        """A reference to its result."""
         return Output(self)
 
     def set(self, options: NodeOptions) -> Node:
-        """Add what this one says for itself."""
+        """Add options."""
         check_options(options, NODE_OPTIONS, "node()")
         for name, value in options.items():
             if name in self.options and self.options[name] != value:
@@ -326,7 +307,7 @@ class Node(Linked):
         return self
 
     def node(self, name: str | None = None, /, **options: Unpack[NodeOptions]) -> Node:
-        """The same node with these options. Its name is given before anything is bound to it."""
+        """Add options to this node. Its name must be set before anything is bound to it."""
         self.home.check_open(self)
         if name not in (None, self.name):
             raise InvalidWorkflow(
@@ -336,7 +317,7 @@ class Node(Linked):
         return self.set(options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """Say what it is called with: constants, outputs of others, parameters of the workflow."""
+        """Bind arguments: constants, outputs of nodes, parameters of the workflow."""
         self.home.check_open(self)
         names = self.free_names() if args else []
         if len(args) > len(names):
@@ -349,12 +330,12 @@ class Node(Linked):
         for name, value in (*given.items(), *kwargs.items()):
             if name in self.args or (name in given and name in kwargs):
                 raise InvalidArguments(f"{self.home.named(self)} is given {name!r} twice")
-            self.args[name] = self._said(value)
+            self.args[name] = self._convert(value)
         return self
 
     def map(self, over: Output | Param | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
-        """Have it run once for each item of a list. The item is its first argument that was not
-        bound, or the one of that name; what follows it gets the list of all results.
+        """Run it once for each item of a list. The item is its first unbound argument, or the one
+        of that name; the nodes after it get the list of all results.
         """
         self.home.check_open(self)
         if self.over is not None:
@@ -371,7 +352,7 @@ class Node(Linked):
         name, items = next(iter(by_name.items()), (None, over))
         if not isinstance(items, Output | Param):
             items = _constants(items, self)
-        self.over = self._said(items)
+        self.over = self._convert(items)
         if name is None:
             name = next((name for name in self.free_names() if name not in self.args), None)
             if name is None:
@@ -381,14 +362,14 @@ class Node(Linked):
         return self.bind(**{name: _Item()})
 
     def when(self, condition: str) -> When:
-        """Go on from here only if that is true of its result."""
+        """Continue from here only under a condition on its result."""
         self.home.check_open(self)
         text = Condition.parse(condition).text
         self.home.note_condition(self, text)
         return When(self, text)
 
     def branch(self, *nodes: Linkable) -> Links:
-        """Go on with those of these nodes whose name, or names, it returns; others are skipped."""
+        """Continue with those of these nodes that its result names; the others are skipped."""
         self.home.check_open(self)
         heads = self.home.heads(nodes)
         if not heads:
@@ -417,7 +398,7 @@ class Node(Linked):
             )
 
     def free_names(self) -> list[str]:
-        """What it can be given by position, in this order."""
+        """List its positional arguments, in order."""
         if self.task is None:
             return [] if self.inner is None else list(self.inner.params)
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -427,8 +408,8 @@ class Node(Linked):
             if one.kind in kinds and name not in self.task.context_names
         ]
 
-    def _said(self, value: Any) -> Any:
-        """A value as JSON has it: outputs are references, and what they are of comes first."""
+    def _convert(self, value: Any) -> Any:
+        """Convert a value to JSON with references; link the nodes of outputs."""
         if isinstance(value, Output):
             self.home.check_open(value.of)
             self.home.link(value.of, self)
@@ -440,9 +421,9 @@ class Node(Linked):
             return {ITEM: True}
         if isinstance(value, dict):
             given = cast("dict[Any, Any]", value)
-            return {key: self._said(one) for key, one in given.items()}
+            return {key: self._convert(one) for key, one in given.items()}
         if isinstance(value, list | tuple):
-            return [self._said(one) for one in cast("list[Any]", value)]
+            return [self._convert(one) for one in cast("list[Any]", value)]
         if isinstance(value, Linked | Nodelike):
             raise InvalidArguments(
                 f"{self.home.named(self)} is given {value!r} itself; to pass on what it returns,"
@@ -452,7 +433,7 @@ class Node(Linked):
 
 
 class Output(DeferredValue):
-    """What a node will return, or a part of that: `extract.output["rows"][0]`."""
+    """A reference to a node's result, or to a part of it: `extract.output["rows"][0]`."""
 
     def __init__(self, of: Node, path: tuple[str, ...] = ()) -> None:
         self.of = of
@@ -462,7 +443,7 @@ class Output(DeferredValue):
         return Output(self.of, (*self.path, part_named(key, "an output")))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # asked for by Python, which may have made it without __init__
+        if name.startswith("_"):  # looked up by Python, possibly before __init__
             raise AttributeError(name)
         parts = "".join(f"[{one!r}]" for one in (*self.path, name))
         raise AttributeError(
@@ -470,7 +451,7 @@ class Output(DeferredValue):
         )
 
     def reference(self) -> dict[str, str]:
-        """As JSON has it."""
+        """Return the reference as JSON."""
         path = {PATH: ".".join(self.path)} if self.path else {}
         return {OUTPUT: self.of.name, **path}
 
@@ -479,7 +460,7 @@ class Output(DeferredValue):
 
 
 class When(Linked):
-    """A node to go on from under a condition."""
+    """A node with a condition for the next ones."""
 
     def __init__(self, node: Node, condition: str) -> None:
         self.node = node
@@ -490,9 +471,9 @@ class When(Linked):
 
 
 class Links(Linked):
-    """One or several nodes that a chain has come to. Who goes on writing (`a >> b << c`) goes on
-    from its ends, or puts something before its heads: of a branch, the node that chooses. A chain
-    in brackets, `a >> (b >> c)`, is meant as a whole, from its first nodes to its last.
+    """The nodes at the ends of a chain. `a >> b << c` continues from its ends, or puts a node
+    before its heads; the head of a branch is the node that chooses. A chain in brackets,
+    `a >> (b >> c)`, is one part, from its first nodes to its last.
     """
 
     def __init__(
@@ -515,21 +496,21 @@ class Links(Linked):
 
 
 class End(NamedTuple):
-    """A node in a chain, and what must be true to go on from it."""
+    """A node in a chain, and the condition for the next one."""
 
     node: Node
     condition: str | None = None
 
 
 class _Item:
-    """Stands for the item of a mapped node."""
+    """A placeholder for the item of a mapped node."""
 
 
 Linkable: TypeAlias = "Linked | Nodelike | Iterable[Linkable]"
 
 
 def flatten_links(thing: object) -> Iterator[object]:
-    """What is in lists in lists, one by one."""
+    """Yield the elements of nested lists."""
     if isinstance(thing, list | tuple | set):
         for one in cast("Iterable[object]", thing):
             yield from flatten_links(one)
@@ -537,7 +518,8 @@ def flatten_links(thing: object) -> Iterator[object]:
         yield thing
 
 
-def _open(what: str) -> NodeHome:
+def open_draft(what: str) -> NodeHome:
+    """Return the workflow of the open block. Raises InvalidWorkflow outside of a block."""
     found = draft.get()
     if found is None:
         raise InvalidWorkflow(
@@ -545,11 +527,6 @@ def _open(what: str) -> NodeHome:
             " `with app.workflow(…):`"
         )
     return found
-
-
-def open_draft(what: str) -> NodeHome:
-    """The workflow that is being written, or a clear word that there is none."""
-    return _open(what)
 
 
 def _constants(items: Any, node: Node) -> list[Any]:

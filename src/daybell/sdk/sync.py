@@ -1,4 +1,4 @@
-"""The background event loop of code that has none: the `sync` side of tasks, workflows and apps."""
+"""The background event loop for code without one: the `sync` side of tasks, workflows and apps."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from daybell.errors import UsageError
 
-if TYPE_CHECKING:
-    pass
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 _lock = threading.Lock()
@@ -25,17 +19,17 @@ _left_behind: list[asyncio.AbstractEventLoop] = []
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for it. Not from within an event loop."""
+    """Run a coroutine on the background loop and wait for it. Raises in an event loop."""
     future = submit(work)
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # Ctrl-C: nobody waits for it any more
+        future.cancel()  # after Ctrl-C
         raise
 
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
-    """The same without waiting."""
+    """Start a coroutine on the background loop. Raises in an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -58,9 +52,9 @@ def _background() -> asyncio.AbstractEventLoop:
 
 
 def _reset_after_fork() -> None:
-    """In a child process after a fork: the thread is gone, and with it all that the loop held.
+    """Drop the loop in a child process after a fork, as its thread does not exist there.
 
-    The loop is kept, though: with it would go the connections, which are still the parent's.
+    A reference keeps the loop alive: collecting it would close connections of the parent.
     """
     global _lock, _loop
     _lock = threading.Lock()  # another thread may have held it

@@ -1,5 +1,5 @@
-"""Tasks: decorated functions that can be called, or enqueued with the same arguments; and handles
-on their executions.
+"""Tasks: functions that can be called, or enqueued with the same arguments; and handles of their
+executions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ POLL_MAX_SECONDS: Final = 0.5
 
 
 class ExecutionFailed(DaybellError):
-    """The execution ended, but not well; `state` says how, `failure` why, where that is known."""
+    """The execution ended without success; `state` is its state, `failure` its error, if any."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
@@ -66,7 +66,7 @@ class ExecutionFailed(DaybellError):
 
 
 class Handle(Generic[R]):
-    """One execution, to be waited for, looked at, told something or cancelled."""
+    """A handle of one execution."""
 
     def __init__(
         self,
@@ -79,29 +79,29 @@ class Handle(Generic[R]):
         self._client = client
         self._convert = convert
         self.id = id
-        self.created = created  # False: its unique key was held, this is the holder
+        self.created = created  # False: the execution existed and holds the unique key
 
     async def execution(self) -> Execution:
-        """All that is known of it."""
+        """Fetch the execution."""
         return (await (await self._client()).execution(self.id)).execution
 
     async def status(self) -> State:
-        """What it is doing."""
+        """Fetch its state."""
         return (await self.execution()).state
 
     async def cancel(self) -> Cancellation:
-        """Cancel it; one that runs is asked to stop.
+        """Cancel it; a running task is asked to stop.
 
-        The answer is true if that came in time: "cancelled" if the execution had not started,
-        "requested" if it runs. It is false, "finished", if the execution had ended before.
+        The result is true if the cancel was in time: "cancelled" if the execution had not started,
+        "requested" if it runs. It is false, "finished", if the execution had ended.
         """
         return await (await self._client()).cancel(self.id)
 
     async def signal(self, name: str, data: Any = None) -> None:
-        """Send an event to it alone, which it waits for, or will, with `ctx.wait_for_event`.
+        """Send an event to this execution alone, for `ctx.wait_for_event`.
 
-        A workflow's run passes it on to the node that waits for it; Conflict if there is none, or
-        more than one.
+        A workflow run passes it to the node that waits for it; Conflict if there is not exactly
+        one.
         """
         await (await self._client()).signal(self.id, name, data)
 
@@ -113,18 +113,17 @@ class Handle(Generic[R]):
         by: str | None = None,
         note: str | None = None,
     ) -> None:
-        """Tell it what was decided, which it waits for, or will, with `ctx.wait_for_approval`. A
-        workflow's run passes it on, see `signal`.
+        """Send a decision, for `ctx.wait_for_approval`; a workflow run passes it on as `signal`
+        does.
         """
         client = await self._client()
         await client.approve(self.id, name, approved=approved, by=by, note=note)
 
     async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109
-        """Wait for its end and return what the task returned.
+        """Wait for the end of the execution and return the result of the task.
 
-        Raises ExecutionFailed if it ended in any other way, TimeoutError if it has not ended in
-        time; it goes on then. With `store_result=False` there is only None to return, whatever the
-        task's annotation says.
+        Raises ExecutionFailed after any other end, and TimeoutError if the execution has not ended
+        in time; it continues. With `store_result=False` the result is None.
         """
         clock = SystemClock()
         limit = None if timeout is None else parse_duration(timeout, what="timeout")
@@ -137,14 +136,14 @@ class Handle(Generic[R]):
                 return self._result(execution)
             waited = clock.monotonic() - started
             if limit is not None and waited >= limit:
-                raise TimeoutError(await self._in_vain(execution, limit))
+                raise TimeoutError(await self._explain_timeout(execution, limit))
             await clock.sleep(pause if limit is None else min(pause, limit - waited))
             pause = min(pause * 1.5, POLL_MAX_SECONDS)
 
-    async def _in_vain(self, execution: Execution, limit: Seconds) -> str:
+    async def _explain_timeout(self, execution: Execution, limit: Seconds) -> str:
         client = await self._client()
         why = None
-        with suppress(DaybellError):  # it is about the time that ran out, whatever else is wrong
+        with suppress(DaybellError):  # the timeout is raised in any case
             why = await explain_idle(client, execution)
         late = f"{self.id} is still {execution.state} after {limit:g} s"
         return f"{late}; {why}" if why else f"{late}, in {client.place}"
@@ -161,22 +160,22 @@ class Handle(Generic[R]):
         return f"<Handle {self.id}>"
 
 
-# What tasks and workflows have in common: they can be enqueued, one by one or many at a time.
+# The common part of tasks and workflows: enqueue one or many.
 
 
 class CallOptions(EnqueueOptions, total=False):
-    """What `options()` takes: when, where and how one execution runs."""
+    """The arguments of `options()`: when, where and how one execution runs."""
 
     unique_key: str | None
     tenant: str | None
-    connection: Any  # of the caller's, to PostgreSQL: enqueues in its transaction
+    connection: Any  # a PostgreSQL connection of the caller: enqueue in its transaction
 
 
 CALL_OPTIONS: Final = frozenset(CallOptions.__optional_keys__)
 
 
 class AnyJob(Protocol):
-    """A task or a workflow, as its app uses it."""
+    """A task or a workflow, from the view of its app."""
 
     @property
     def name(self) -> str: ...
@@ -188,7 +187,7 @@ class AnyJob(Protocol):
 
 
 class JobApp(Protocol):
-    """The app of a task or a workflow, as these use it."""
+    """The app of a task or a workflow, from their view."""
 
     tenant: str
     stand_in: Callable[[], Client] | None
@@ -222,7 +221,7 @@ class JobApp(Protocol):
 
 
 class Enqueueable(ABC, Generic[R]):
-    """A job of an app: a task or a workflow. Its executions have a result of this type."""
+    """A job of an app, with executions that have a result of this type."""
 
     def __init__(
         self,
@@ -237,7 +236,7 @@ class Enqueueable(ABC, Generic[R]):
 
     @abstractmethod
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name, checked."""
+        """Check the arguments of a call, and return them by name."""
 
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
         return Handle(self._find_client, id, created=created, convert=self._convert)
@@ -248,7 +247,7 @@ class Enqueueable(ABC, Generic[R]):
     async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one execution per item, its arguments by name; one round trip, all or nothing.
 
-        More than 10,000 are streamed in one transaction; then there are no handles to return.
+        More than 10,000 items are streamed in one transaction, without handles to return.
         """
         checked = self.bound_many(items)
         if self.connection is not None:
@@ -270,28 +269,28 @@ class Enqueueable(ABC, Generic[R]):
 
     @property
     def connection(self) -> Any:
-        """The caller's connection that it enqueues through, if `options` named one."""
-        # It leads to a real database, where what a test enqueues has no business.
+        """The caller's connection of `options(connection=…)`."""
+        # In a test it would lead to a real database.
         return None if self.app.stand_in is not None else self._options.get("connection")
 
     @property
     def call_options(self) -> CallOptions:
-        """What `options` were given."""
+        """The arguments of `options`."""
         return self._options
 
     def bound_many(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """What each item is called with, as it is asked for."""
+        """Yield the checked arguments of each item."""
         if self._options.get("unique_key") is not None:
             raise UsageError("a unique_key is for one execution; enqueue_many takes none")
         return (_check_item(position, item, self.bound) for position, item in enumerate(items))
 
     def handles(self, answers: Iterable[Enqueued]) -> list[Handle[R]]:
-        """What is returned for these answers of a store."""
+        """Return handles for the answers of a store."""
         return [self._handle(answer.id, answer.created) for answer in answers]
 
 
 class RereadableItems(Iterable[Mapping[str, Any]]):
-    """Items that can be read again from the start, as long as no more than a batch was read."""
+    """Items that can be iterated again, unless more than a batch was read."""
 
     def __init__(self, items: Iterable[Mapping[str, Any]]) -> None:
         self._rest = iter(items)
@@ -314,7 +313,7 @@ def _check_item(
     item: Mapping[str, Any],
     bound: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """What one of many is called with; an error says which one it is."""
+    """Check the arguments of an item; errors name its position."""
     if not isinstance(cast("object", item), Mapping):
         kind = type(item).__name__
         raise UsageError(
@@ -330,7 +329,7 @@ P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# The words of other libraries, and what is said here instead.
+# Methods of other libraries, and their counterparts.
 _ELSEWHERE: Final = {
     "delay": "Celery's .delay(…) is .enqueue(…) here: await {task}.enqueue(…)",
     "apply_async": "Celery's .apply_async(args, countdown=60) is .options(…).enqueue(…) here:"
@@ -349,9 +348,9 @@ _ELSEWHERE: Final = {
 
 
 class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
-    """A function that is a job. Calling it just runs it; `enqueue` has it run by a worker.
+    """A function that is a job. A call runs it here; `enqueue` has a worker run it.
 
-    It is typed by the arguments of `enqueue`, the result, and the function itself.
+    The type parameters are the arguments of `enqueue`, the result, and the function.
     """
 
     __name__: str
@@ -364,7 +363,7 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
         definition: JobDefinition,
         options: CallOptions | None = None,
     ) -> None:
-        # Not the function's own attributes: they could hide what is set below.
+        # Attributes of the function could hide those set below.
         functools.update_wrapper(cast("Any", self), function, updated=())
         super().__init__(app, options, convert=self._convert_result)
         self.function = function
@@ -376,7 +375,7 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
         return self.definition.name
 
     if TYPE_CHECKING:
-        __call__: F  # whatever the function takes and returns
+        __call__: F
     else:
 
         def __call__(self, *args, **kwargs):
@@ -395,46 +394,45 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
         return f"<Task {self.name}>"
 
     def options(self, **options: Unpack[CallOptions]) -> Task[P, R, F]:
-        """The same task with other options for what is enqueued through it."""
+        """Return the same task with other options for its executions."""
         check_options(options, CALL_OPTIONS, "options()")
         return Task(self.app, self.function, self.definition, {**self._options, **options})
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Have it run by a worker. Once this returns, it is on disk.
+        """Enqueue an execution. When this returns, it is on disk.
 
-        Arguments are checked against the signature here, where the mistake is. With
-        `options(connection=…)` it is on disk when the transaction of that connection is committed.
+        Arguments are checked against the signature. With `options(connection=…)` the execution is
+        on disk when the transaction of that connection is committed.
         """
         return await self._enqueue_one(args, kwargs)
 
     @property
     def sync(self) -> SyncTask[P, R]:
-        """The same from code without an event loop."""
+        """Blocking variants for code without an event loop."""
         return SyncTask(self)
 
     @property
     def context_names(self) -> frozenset[str]:
-        """The parameters that the worker fills: `Context` ones, and a bare `ctx`."""
+        """The parameters that the worker fills: those of type `Context`, and a bare `ctx`."""
         if self._context_names is None:
             self._context_names = context_names(self.function)
         return self._context_names
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name, checked."""
         return self._check(payload.bind(self.function, args, kwargs, skip=self.context_names))
 
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Convert as the worker will, so that what it would refuse is refused here."""
+        """Convert as the worker will, so that errors occur here."""
         if given:
             text = payload.encode(given)
             stored = payload.decode(text)
             secret = ()
-            if SECRET_MARK in text:  # what they stand for is seen by the worker alone
+            if SECRET_MARK in text:  # only the worker resolves secrets
                 secret = {name for name, value in stored.items() if names_in(value)}
             converted = payload.convert(
                 self.function, stored, skip=self.context_names, unseen=secret
             )
-            if "[" in text:  # a set would be among the lists
+            if "[" in text:  # a set is stored as a list
                 payload.check_sets(self.function, given, converted)
         return given
 
@@ -443,7 +441,7 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
 
 
 def check_plain(function: object) -> None:
-    """Refuse what is not a function, or is one that needs an object to be called on."""
+    """Reject objects that are no functions, and methods."""
     name = getattr(function, "__qualname__", type(function).__name__)
     if inspect.isclass(function):
         raise UsageError(
@@ -461,7 +459,7 @@ def check_plain(function: object) -> None:
 
 
 def name_of(function: object) -> str:
-    """Return the name that a task has if it is given none: its function's."""
+    """Return the default name of a task: that of its function."""
     name = str(getattr(function, "__name__", ""))
     if not name or name == "<lambda>":
         what = "a lambda" if name else f"an object of {type(function).__name__}"
@@ -474,24 +472,23 @@ def name_of(function: object) -> str:
 
 
 def _is_method(function: object) -> bool:
-    """True for a function in the body of a class that takes its object first."""
+    """Return True for a function in the body of a class with a parameter self or cls."""
     owner = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
     if not inspect.isfunction(function) or not owner or owner.endswith("<locals>"):
         return False
     return next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
 
 
-# What an editor knows of `@app.task`: the function's own arguments and result, minus the context.
+# Types of `@app.task` for editors: the function's arguments and result, without the context.
 #
-# Nothing here does anything at run time. The order of the overloads matters: the first one that
-# fits is taken, and a parameter or a result of type Any fits everything.
+# The first matching overload wins, and a parameter or a result of type Any matches all.
 
 
 class Anything:
-    """Fits only where everything fits: so it finds what has no annotation."""
+    """Matches only types that match everything: functions without annotations."""
 
 
-# A first parameter that takes anything may be a context or not: nothing can be checked.
+# The type of a first parameter that may be a context: nothing can be checked.
 Loose = TypeVar("Loose", bound=Callable[Concatenate[Anything, ...], Any])
 
 Function = Callable[P, R]
@@ -501,7 +498,7 @@ AsyncContextFunction = Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
 
 
 class Decorator(Protocol):
-    """What `app.task(…)` returns: it makes a task of a function."""
+    """The result of `app.task(…)`."""
 
     @overload
     def __call__(self, function: Loose, /) -> Task[..., Any, Loose]: ...
@@ -519,11 +516,11 @@ class Decorator(Protocol):
     def __call__(self, function: Function[P, R], /) -> Task[P, R, Function[P, R]]: ...
 
 
-# The same from code without an event loop.
+# Blocking variants for code without an event loop.
 
 
 class SyncEnqueueable(Generic[R]):
-    """Methods of a task or a workflow that wait instead of being awaited."""
+    """Blocking variants of the methods of a task or a workflow."""
 
     def __init__(self, job: Enqueueable[R]) -> None:
         self._job = job
@@ -534,7 +531,7 @@ class SyncEnqueueable(Generic[R]):
         return [SyncHandle(handle) for handle in run(self._job.enqueue_many(items))]
 
     def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
-        """Not done on the background loop, because the connection is this thread's."""
+        """Enqueue in this thread, because the connection belongs to it."""
         job = self._job
         borrowed = BorrowedConnection(job.connection, is_async=False)
         call = run(job.app.prepare(cast("AnyJob", job), items, job.call_options, borrowed))
@@ -542,7 +539,7 @@ class SyncEnqueueable(Generic[R]):
 
 
 class SyncTask(SyncEnqueueable[R], Generic[P, R]):
-    """A task's methods that wait instead of being awaited."""
+    """Blocking variants of a task's methods."""
 
     def __init__(self, task: Task[P, R, Any]) -> None:
         super().__init__(task)
@@ -558,7 +555,7 @@ class SyncTask(SyncEnqueueable[R], Generic[P, R]):
 
 
 class SyncHandle(Generic[R]):
-    """A handle whose methods wait instead of being awaited."""
+    """Blocking variants of a handle's methods."""
 
     def __init__(self, handle: Handle[R]) -> None:
         self._handle = handle

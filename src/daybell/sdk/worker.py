@@ -1,4 +1,4 @@
-"""A worker for a while, in the event loop of the program that asks for it."""
+"""A worker in the event loop of a program: `app.worker()`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from daybell.settings import Settings
 from daybell.version import VERSION
 
 CONCURRENCY_MAX: Final = 100_000
-# For each child: the one that it runs, and one that is there when it has ended.
+# Per child: one running execution, and one that waits for the child.
 SLOTS_PER_CHILD: Final = 2
-AHEAD_SECONDS: Final = 0.05  # with so few slots, short tasks would need a claim for every few
+AHEAD_SECONDS: Final = 0.05  # with few slots, short tasks would need a claim for every few
 
 
 class WorkerApp(Protocol):
-    """The app whose tasks a worker runs, as the worker uses it."""
+    """The app, from the view of its worker."""
 
     stand_in: Callable[[], Client] | None
 
@@ -79,13 +79,11 @@ async def run_worker(
     app: WorkerApp, *, concurrency: int, queues: str, drain_timeout: Duration
 ) -> AsyncGenerator[None]:
     """Run a worker, the upkeep of its store, and a scheduler if tasks declare schedules, until the
-    block ends.
-
-    It uses the app's own connection. If the app was not open, it is closed in the end.
+    block ends. It uses the app's connection, and closes an app that was not open.
     """
     settings = Settings.load()
     app.load_included()
-    # Programs and addresses of this network are opened on the command line alone.
+    # Commands and private addresses are allowed on the command line only.
     app.handlers.kind_options = KindOptions(connections=dict(settings.connections))
     options = WorkerOptions(
         name="app",
@@ -107,7 +105,7 @@ async def run_worker(
         store = (await app.open()).store
         clock, events = SystemClock(), app.events
         pacemaker = None
-        if app.stand_in is None:  # else the store of a test, which is not at the URL
+        if app.stand_in is None:  # in a test, the store is not at the URL
             pacemaker = make_pacemaker(app.url, clock, lease=options.lease, tenant=app.tenant)
         worker = Worker(
             store,
@@ -132,9 +130,9 @@ async def run_worker(
 
 
 def fit_options(app: WorkerApp, options: WorkerOptions) -> WorkerOptions:
-    """Have a worker that runs everything in child processes take what these can soon run.
+    """Limit a worker of child processes to executions that these can run soon.
 
-    What it has beyond that waits for a child, and is invisible to workers that are idle.
+    More of them would wait, invisible to idle workers.
     """
     queues = Queues.parse(options.queues).names
     served = [task.definition for task in app.tasks.values() if task.definition.queue in queues]
@@ -146,6 +144,6 @@ def fit_options(app: WorkerApp, options: WorkerOptions) -> WorkerOptions:
 
 
 async def _drain(worker: Worker, node: Process) -> None:
-    """Stop early if somebody asks for it with `daybell workers drain`."""
+    """Stop early after `daybell workers drain`."""
     await worker.is_draining.wait()
     await node.stop()

@@ -1,4 +1,4 @@
-"""Workflows in Python: a block that puts tasks in order, and the job that it makes."""
+"""Workflows in Python: blocks that put tasks in order, and the jobs that they make."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ from daybell.sdk.task import (
     Task,
 )
 
-# A workflow while it is written: its nodes and edges, and what they come to in the end.
+# A workflow during its block.
 
 
 class Draft:
-    """What was said in the block of a workflow so far."""
+    """The nodes and edges of a block so far."""
 
     def __init__(self, app: JobApp, name: str, params: Params = ()) -> None:
         self.app = app
@@ -70,14 +70,14 @@ class Draft:
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str], str | None] = {}
         self._inner: dict[str, Workflow] = {}  # by the name of the node
-        self._unused: dict[tuple[str, str | None], None] = {}  # conditions without a node after
+        self._unused: dict[tuple[str, str | None], None] = {}  # conditions without a next node
 
     def named(self, node: Node) -> str:
-        """How messages call a node."""
+        """Return the name of a node for messages."""
         return f"node {node.name!r} of workflow {self.name!r}"
 
     def add(self, what: Nodelike, name: str | None, options: NodeOptions) -> Node:
-        """The node of this name that runs this, new or not."""
+        """Return the node of this name that runs this; add it if it is new."""
         task, inner = self._task(what), self._workflow(what)
         assert task is not None or inner is not None
         job = None if inner is None else inner.name
@@ -92,7 +92,7 @@ class Draft:
         task: Task[..., Any, Any] | None = None,
         inner: Workflow | None = None,
     ) -> Node:
-        """The same for a job by its name."""
+        """Return the node of this name for a job by name; add it if it is new."""
         name = check_name(name or job or (task.name if task else ""), what="node")
         node = self._nodes.get(name)
         if node is None:
@@ -108,12 +108,12 @@ class Draft:
         return node.set(options)
 
     def link(self, first: Linkable, then: Linkable) -> Links:
-        """Have one thing come before another, or all of these before all of those: `>>`."""
+        """Link nodes: all of `first` come before all of `then`: `>>`."""
         self._join(self.ends(first), self._first(then))
         return Links(self._last(then), first=self._first(first), is_chain=True)
 
     def link_before(self, then: Linkable, first: Linkable) -> Links:
-        """The same, written the other way: `<<`."""
+        """Link nodes in the reverse notation: `<<`."""
         self._join(self._last(first), self.heads(then))
         begins = self._first(first)
         return Links(
@@ -128,23 +128,23 @@ class Draft:
                 self._link(parent, child.node)
 
     def _refuse_empty(self, parents: list[End], children: list[End]) -> NoReturn:
-        """Whoever wrote an empty list believes that there is something in it."""
-        beside = self.named((parents or children)[0].node)  # two lists have no `>>`
+        # Two empty lists have no `>>`.
+        beside = self.named((parents or children)[0].node)
         where = "after" if parents else "before"
         raise InvalidWorkflow(
             f"{beside} has an empty list {where} it; put nodes into the list, or leave it out"
         )
 
     def heads(self, thing: Linkable) -> list[End]:
-        """The nodes that are meant by what comes before."""
+        """Return the nodes to put another one before."""
         return self._meant(thing, lambda links: links.heads)
 
     def ends(self, thing: Linkable) -> list[End]:
-        """The nodes that are meant by what comes after."""
+        """Return the nodes to continue from."""
         return self._meant(thing, lambda links: links.ends)
 
     def _first(self, thing: Linkable) -> list[End]:
-        """The same for a chain as a whole: where it begins."""
+        """Return the first nodes of a chain as a whole."""
         return self._meant(thing, lambda links: links.first)
 
     def _last(self, thing: Linkable) -> list[End]:
@@ -171,7 +171,7 @@ class Draft:
         return found
 
     def check_open(self, node: Node) -> None:
-        """Refuse a node of another block, or of one that is over."""
+        """Reject a node of another block, or of a closed one."""
         if node.home is not self:
             raise InvalidWorkflow(
                 f"{self.named(node)[: -len(repr(self.name))]}{node.home.name!r} cannot be used in"
@@ -181,7 +181,7 @@ class Draft:
             raise InvalidWorkflow(f"the block of workflow {self.name!r} has ended; write it there")
 
     def check_param(self, param: Param, node: Node) -> None:
-        """Refuse a parameter of another workflow."""
+        """Reject a parameter of another workflow."""
         if param.workflow != self.name:
             raise InvalidWorkflow(
                 f"{self.named(node)} is given {param!r}, which is another workflow's; its own are"
@@ -189,7 +189,7 @@ class Draft:
             )
 
     def note_condition(self, node: Node, condition: str) -> None:
-        """A condition was said. It needs something that depends on it."""
+        """Note a condition, which needs a node that depends on it."""
         self._unused[node.name, condition] = None
 
     def _link(self, parent: End, child: Node) -> None:
@@ -197,7 +197,7 @@ class Draft:
         key = parent.node.name, child.name
         if key in self._edges and self._edges[key] != parent.condition:
             if parent.condition is None:
-                return  # it was said before, and more exactly
+                return  # a link with a condition exists
             if self._edges[key] is not None:
                 raise InvalidWorkflow(
                     f"{self.named(child)} has two conditions on {parent.node.name!r}; join them"
@@ -222,7 +222,6 @@ class Draft:
         return task
 
     def _workflow(self, what: Nodelike) -> Workflow | None:
-
         if not isinstance(what, Workflow):
             return None
         if what.name == self.name:
@@ -232,13 +231,13 @@ class Draft:
                 f"workflow {what.name!r} belongs to another app than workflow {self.name!r}; a job"
                 f" of another app is job({what.name!r})"
             )
-        _ = what.definition  # it must have been written
+        _ = what.definition  # raises if its block was not closed
         return what
 
-    # --- in the end ---------------------------------------------------------------------------
+    # --- the result ---------------------------------------------------------------------------
 
     def settings(self, policy: JobDefinition) -> dict[str, Any]:
-        """The graph as JSON has it. Raises for what a node cannot be called with."""
+        """Return the graph as JSON, after checking the arguments of its nodes."""
         if not self._nodes:
             raise InvalidWorkflow(
                 f"workflow {self.name!r} has no nodes; inside its block say a >> b, or a.node()"
@@ -267,7 +266,7 @@ class Draft:
 
     @property
     def tasks(self) -> dict[str, JobDefinition]:
-        """What its nodes run, by name."""
+        """The definitions of its tasks, by name."""
         return {one.task.name: one.task.definition for one in self._nodes.values() if one.task}
 
     @property
@@ -276,25 +275,25 @@ class Draft:
         return list(self._inner.values())
 
     def _node(self, node: Node, parents: list[str], policy: JobDefinition) -> dict[str, Any]:
-        said: dict[str, Any] = {"name": node.name}
+        written: dict[str, Any] = {"name": node.name}
         if node.task is None:
-            said["job"] = node.job
+            written["job"] = node.job
             self._check_inner(node)
             self._call_inner(node, parents)
         else:
-            said["task"] = node.task.name
+            written["task"] = node.task.name
             self._call(node, node.task, parents)
             self._check_promises(node, node.task, policy)
         if node.args:
-            said["args"] = payload.decode(payload.encode(node.args, what=f"args of {node.name}"))
+            written["args"] = payload.decode(payload.encode(node.args, what=f"args of {node.name}"))
         if node.over is not None:
-            said["map"] = payload.decode(payload.encode(node.over, what=f"map of {node.name}"))
+            written["map"] = payload.decode(payload.encode(node.over, what=f"map of {node.name}"))
         if node.choices:
-            said["branch"] = list(node.choices)
-        return said | {name: _as_json(name, value) for name, value in node.options.items()}
+            written["branch"] = list(node.choices)
+        return written | {name: _as_json(name, value) for name, value in node.options.items()}
 
     def _call(self, node: Node, task: NodeTask, parents: list[str]) -> None:
-        """Pass results and parameters by name, and see whether the task can be called so."""
+        """Pass results and parameters by name, and check the call of the task."""
         known = payload.annotations_of(task.function).keys() - task.context_names
         self._pass_by_name(node, known, parents)
         try:
@@ -319,16 +318,16 @@ class Draft:
             ) from None
 
     def _call_inner(self, node: Node, parents: list[str]) -> None:
-        """The same for a workflow of this app."""
+        """Pass results and parameters by name, and check the call of an inner workflow."""
         inner = self._inner.get(node.name)
         if inner is None:
-            return  # any job, which may be another one when its turn comes
+            return  # a job by name, which may change before the run
         known = inner.graph.params
         self._pass_by_name(node, {param.name for param in known}, parents)
         check_passed(known, node.args, what=f"{self.named(node)}: workflow {inner.name!r}")
 
     def _pass_by_name(self, node: Node, known: Set[str], parents: list[str]) -> None:
-        """What is bound comes first, then what a parent returns, then what the run is given."""
+        """Add unbound arguments by name: from parents, then from the parameters of the run."""
         passed = {name: self._nodes[name].output.reference() for name in parents}
         passed = {one.name: {PARAM: one.name} for one in self._params} | passed
         for name, value in passed.items():
@@ -353,7 +352,7 @@ class Draft:
 
 
 def _as_json(name: str, value: Any) -> Any:
-    """An option of a node as JSON has it."""
+    """Convert an option of a node to JSON."""
     match name:
         case "retries" if not isinstance(value, int):
             policy = Retry.parse(value)
@@ -371,13 +370,12 @@ def _as_json(name: str, value: Any) -> Any:
             return value
 
 
-# Whether what a workflow is called with fits the tasks that get it, as far as that can be told
-# before there is a run: where a parameter is given to a task as it is.
+# Checks of a workflow's arguments against its tasks, where a parameter is passed unchanged.
 
 
 def check_fit(workflow: Workflow, given: Mapping[str, Any]) -> None:
-    """Refuse what a node would refuse that is sure to run: it would be dead then, and so would the
-    run. Raises InvalidArguments. What is left out has its default, which the workflow's code says.
+    """Check arguments against the tasks of nodes that certainly run, because the run would be dead.
+    Raises InvalidArguments.
     """
     if given:
         _check(workflow, payload.decode(payload.encode(given)), what=f"workflow {workflow.name!r}")
@@ -406,8 +404,8 @@ def _check_one(function: Any, name: str, value: Any, what: str, param: str, node
 
 
 def _certain_nodes(graph: Graph) -> Iterator[GraphNode]:
-    """Nodes that run unless something before them fails: no condition and no branch is in the way,
-    and no list that may be empty.
+    """Yield nodes that run unless a node before them fails: those after no condition or branch, and
+    mapped over no list.
     """
     parents: dict[str, list[str]] = {name: [] for name in graph.order}
     unsure: set[str] = set()
@@ -426,7 +424,7 @@ def _certain_nodes(graph: Graph) -> Iterator[GraphNode]:
 def _passed_params(
     node: GraphNode, given: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[str, Any]]]:
-    """What the node is given of this as it is: by argument, the parameter and its value."""
+    """Yield the parameters that a node gets unchanged: argument, then parameter and value."""
     for name, value in node.args.items():
         found = output(value)
         param = None if found is None or found.path else found.param
@@ -436,10 +434,10 @@ def _passed_params(
 
 logger = logging.getLogger("daybell.sdk")
 
-# What a function has and a graph has not.
+# Options that only functions have.
 _OF_TASKS: Final = ("store_result",)
 WORKFLOW_OPTIONS: Final = frozenset(TaskOptions.__optional_keys__ - {*_OF_TASKS})
-# How often and how long is up to the nodes, so it is not said for one run.
+# Options that only nodes have, not a run.
 _OF_NODES: Final = ("retries", "timeout")
 RUN_OPTIONS: Final = frozenset(CallOptions.__optional_keys__ - {*_OF_NODES})
 
@@ -447,8 +445,8 @@ RUN_OPTIONS: Final = frozenset(CallOptions.__optional_keys__ - {*_OF_NODES})
 class Workflow(Nodelike, Enqueueable[Any]):
     """A graph of tasks and other jobs, which is a job itself: made by `app.workflow(…)`.
 
-    Inside its block, `a >> b` says that b comes after a. When the block ends, it is checked as a
-    whole, and can be enqueued. As a node of another workflow it is one node there.
+    In its block, `a >> b` puts b after a. At the end of the block it is checked, and can be
+    enqueued. It can be a node of another workflow.
     """
 
     def __init__(
@@ -469,11 +467,11 @@ class Workflow(Nodelike, Enqueueable[Any]):
             "fail_fast": fail_fast,
             "max_running": max_running,
         }
-        self._policy = policy  # the definition, still without nodes
+        self._policy = policy  # the definition without nodes
         self._draft: Draft | None = None
         self._token: Token[NodeHome | None] | None = None
         self._definition: JobDefinition | None = None
-        self.inner: tuple[Workflow, ...] = ()  # those that are nodes of this one
+        self.inner: tuple[Workflow, ...] = ()  # workflows that are nodes of this one
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name}>"
@@ -505,10 +503,10 @@ class Workflow(Nodelike, Enqueueable[Any]):
         self._definition = self._written(written)
         self.inner = tuple(written.inner)
         self.app.add_workflow(self)
-        self._tell_unused()
+        self._warn_unused()
 
-    def _tell_unused(self) -> None:
-        """Whoever gives a parameter that nobody gets believes that it does something."""
+    def _warn_unused(self) -> None:
+        """Log parameters that no node uses."""
         used = {name for node in self.graph.nodes for name in node.params}
         for name in self.params:
             if name not in used and not process_info.is_child:
@@ -526,7 +524,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
 
     @property
     def definition(self) -> JobDefinition:
-        """What it is, as the store keeps it."""
+        """The definition for the store."""
         if self._definition is None:
             raise InvalidWorkflow(
                 f"workflow {self.name!r} has not been written; say `with app.workflow(…) as etl:`"
@@ -536,29 +534,29 @@ class Workflow(Nodelike, Enqueueable[Any]):
 
     @functools.cached_property
     def graph(self) -> Graph:
-        """Its nodes and edges."""
+        """The nodes and edges."""
         return Graph.from_settings(self.definition.settings)
 
     def options(self, **options: Unpack[CallOptions]) -> Workflow:
-        """The same workflow with other options for what is enqueued through it."""
+        """Return the same workflow with other options for its executions."""
         _check_call_options(options)
         other = copy(self)
         other._options = {**self._options, **options}
         return other
 
     async def enqueue(self, /, *args: Any, **params: Any) -> Handle[Any]:
-        """Have it run with these parameters. Its result is that of its one last node, or of all of
-        them by name.
+        """Enqueue a run with these parameters. Its result is that of its only last node, or the
+        results of all last nodes by name.
         """
         return await self._enqueue_one(args, params)
 
     @property
     def sync(self) -> SyncWorkflow:
-        """The same from code without an event loop."""
+        """Blocking variants for code without an event loop."""
         return SyncWorkflow(self)
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What it is called with, checked."""
+        """Check the arguments of a run, and return them by name."""
         _ = self.definition
         if args:
             names = ", ".join(f"{name}=…" for name in self.params)
@@ -570,7 +568,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
 
 
 class SyncWorkflow(SyncEnqueueable[Any]):
-    """A workflow's methods that wait instead of being awaited."""
+    """Blocking variants of a workflow's methods."""
 
     def __init__(self, workflow: Workflow) -> None:
         super().__init__(workflow)
@@ -594,14 +592,14 @@ def workflow(
     max_running: int | None = None,
     **options: Unpack[TaskOptions],
 ) -> Workflow:
-    """Put tasks in order: `with app.workflow("etl") as etl: extract >> [a, b] >> load`.
+    """Declare a workflow: `with app.workflow("etl") as etl: extract >> [a, b] >> load`.
 
-    `params` are what a run may be given, `{"day": ..., "limit": 10}`: defaults by name, and
-    `...` for what must be given. `args` are what a schedule gives it.
-    `fail_fast` starts nothing more once a node has failed; else all is run that does not depend
-    on it. `max_running` is how many nodes may run at a time. `retries`, `timeout`, `queue` and
-    `priority` are those of nodes that say nothing else, and whose task does not. The rest is as
-    for a task: when it runs, and under which rules.
+    `params` are the parameters of a run, `{"day": ..., "limit": 10}`: defaults by name, and `...`
+    for required ones. `args` are the arguments that schedules pass.
+    `fail_fast` starts no more nodes after a failure; by default, nodes that do not depend on the
+    failed one still run. `max_running` limits the number of concurrent nodes. `retries`,
+    `timeout`, `queue` and `priority` are defaults for nodes without their own, or their task's.
+    The other options are those of a task.
     """
     check_name(name, what="workflow")
     for one in _OF_TASKS:
@@ -617,9 +615,9 @@ def workflow(
 
 
 def job(name: str, node: str | None = None, /, **options: Unpack[NodeOptions]) -> Node:
-    """A node that runs a job of this name, wherever that was made, as it is when its turn comes.
+    """Return a node that runs a job by name, at its version at that time.
 
-    It is called like the job, or `node`. With `.bind(…)` it is given arguments, by name.
+    The node has the name of the job, or `node`. `.bind(…)` passes arguments by name.
     """
     check_options(options, NODE_OPTIONS, "job()")
     return open_draft("job()").add_job(check_name(name, what="job"), node, options)

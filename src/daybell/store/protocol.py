@@ -192,9 +192,8 @@ class Executions(Protocol):
 
     async def expire(self, *, limit: int = 1000) -> int:
         """End, as skipped, what has expired and was not started: also what no worker ever asks for.
-        For all tenants, at most so many a call; answers how many. What an earlier program has put
-        where no worker asks for it is put in its place; and waits whose time is over end, as by
-        `time_out_waits`, and are counted, too.
+        For all tenants, at most so many a call; answers how many. Waits whose time is over end,
+        as by `time_out_waits`, and are counted, too.
         """
         ...
 
@@ -391,6 +390,15 @@ class Schedules(Protocol):
     ) -> list[Schedule]:
         """Schedules of a tenant, or of one of its jobs, by id. With `ids`, those of them that there
         are; the cost does not depend on how many others the job has.
+        """
+        ...
+
+    async def list_job_schedules(
+        self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Schedule]:
+        """A page of the schedules of one job, by name. The cost does not depend on how many
+        there are. A page ends at PAGE_BYTES_MAX bytes, with one
+        schedule at least. Raises JobNotFound, and UsageError for a cursor that is none of ours.
         """
         ...
 
@@ -784,7 +792,8 @@ class Views(Protocol):
 
         The cost is that of the jobs asked for, not of what they have ever run. So of a job with
         very many unfinished executions only the newest thousand are looked at, and all that run.
-        Large values of the last execution and of schedules are left out, as in lists.
+        Large values of the last execution and of schedules are left out, as in lists. Of schedules
+        made at run time, only the next NEXT_SCHEDULES_MAX are read, the earliest first.
         """
         ...
 
@@ -1039,8 +1048,7 @@ class Upkeep(Protocol):
         execution. One that no execution and no schedule to come belongs to is deleted, unless
         the definition of another job names it. When it was so for as long as executions are kept,
         and two days, it is removed with its versions. One that is in use is checked again a day
-        later. Fills what jobs are
-        found by, where an earlier program has left it empty.
+        later.
         """
         ...
 

@@ -327,6 +327,12 @@ class ScopedStore:
         await self._check_job(tenant, job)
         return await self._store.list_schedules(tenant, job=job, ids=ids)
 
+    async def list_job_schedules(
+        self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Schedule]:
+        await self._check_job(tenant, job)
+        return await self._store.list_job_schedules(tenant, job, limit=limit, cursor=cursor)
+
     async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
         found = await self._store.upstream(tenant, jobs)
         return [

@@ -17,7 +17,7 @@ from daybell import Client, SchemaError
 from daybell.cli.doctor.report import check_file, check_store, check_tls
 from daybell.client.sealing import new_key
 from daybell.settings import Settings
-from tests.builders import a_secret, steps
+from tests.builders import steps
 from tests.cli.terminal import Running, daybell, environment
 from tests.stores import POSTGRES
 
@@ -144,20 +144,6 @@ def test_the_setting_that_names_no_store_is_named(tmp_path):
                         (flag, "--database-url")]:  # fmt: skip
         assert said.code == 2
         assert re.match(rf"error: {where}: 'no\w+' is not a database URL; use sqlite://", said.err)
-
-
-async def test_doctor_counts_secrets_that_are_bound_to_no_version(tmp_path):
-    settings = Settings(database_url=f"sqlite:///{tmp_path / 'daybell.db'}")
-    async with Client(settings.database_url, migrate=True) as client:
-        for name, key_id in (("A", "k1"), ("B", "v2.k1"), ("C", "k1"), ("GONE", "k1")):
-            await client.store.set_secret("default", a_secret(name, key_id=key_id))
-        await client.store.delete_secret("default", "GONE")
-
-    (check,) = [one for one in await check_store(settings) if one.name == "secrets"]
-
-    assert not check.is_ok
-    assert check.found.endswith("bound to no version: 2")
-    assert "daybell secrets rotate" in check.advice
 
 
 def test_doctor_measures_the_lease(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from daybell import Calendar, every
 from daybell.cli.doctor.report import judge_ahead, judge_schedules
 from daybell.core.ids import mint
+from daybell.core.limits import NEXT_SCHEDULES_MAX
 from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.when import cron
 from daybell.core.worker import Leadership
@@ -196,11 +197,20 @@ async def test_a_job_with_many_schedules_takes_a_line_of_a_table(client, command
     await client.schedule_many(items)
 
     listed = command("jobs", "list").out
-    every_one = as_json(command("jobs", "show", "greet", "--json"))["schedules"]
+    shown = command("jobs", "show", "greet").out
+    said = as_json(command("jobs", "show", "greet", "--json"))
+    page = as_json(command("jobs", "schedules", "greet", "--limit", "3", "--json"))
+    rest = command("jobs", "schedules", "greet", "--limit", "2", "--cursor", page["next_cursor"])
 
-    assert "Every 5 minutes; Every 5 minutes; and 498 more" in listed
+    assert "Every 5 minutes; Every 5 minutes; and at least 19 more" in listed
     assert max(map(len, listed.splitlines())) < 300
-    assert len(every_one) == 500
+    assert len(said["schedules"]) == NEXT_SCHEDULES_MAX
+    assert said["has_more_schedules"]
+    assert "daybell jobs schedules greet" in shown
+    assert [one["name"] for one in page["items"]] == ["user-0", "user-1", "user-10"]
+    assert re.findall(r"user-\d+", rest.out)[:2] == ["user-100", "user-101"]
+    assert "Every 5 minutes" in rest.out
+    assert "--cursor" in rest.out
 
 
 async def test_jobs_of_which_any_fires_are_given_by_id_and_all_that_are_missing_named(
@@ -311,7 +321,7 @@ async def test_it_says_which_scheduler_leads(client, command):
     holder = mint()
     await client.store.lead("scheduler", holder=holder, lease=60.0)
     somebody = command("workers", "list")
-    leaders = as_json(command("workers", "list", "--leaders", "--json"))
+    leaders = as_json(command("workers", "list", "--leaders", "--json"))["items"]
 
     assert "no scheduler" in nobody.out
     assert f"scheduler {holder} leads" in somebody.out
@@ -456,7 +466,7 @@ async def test_a_job_shows_the_gates_of_its_schedules_and_which_are_overdue(clie
         for one in as_json(command("jobs", "show", "report", "--json"))["schedules"]
     }
 
-    assert re.findall(r"overlap by +(\w+)", shown) == ["job", "schedule"]
+    assert re.findall(r"overlap by +(\w+)", shown) == ["schedule", "job"]
     assert len(re.findall(r"1995-05-09.*\(overdue\)", shown)) == 2  # of the job and its schedule
     assert ways == {"joined": "job", "own": "schedule"}
     assert "(overdue)" in command("jobs", "list").out

@@ -10,11 +10,6 @@ from tests.builders import TENANT, a_job, an_entry, an_execution, defined
 from tests.store.postgres.test_transactions_sql import blocked_by
 
 OTHER = "acme"
-OLD_INSERT = """
-    INSERT INTO daybell.audit (tenant, id, actor, action, target, before, after, source)
-    SELECT 1, gen_random_uuid(), 'ana', 'job.update', 'x', NULL, '{}', '' FROM generate_series(1, 3)
-    ON CONFLICT DO NOTHING
-"""
 
 
 async def test_a_chain_that_is_held_delays_neither_other_tenants_nor_reads(store, another):
@@ -33,16 +28,6 @@ async def test_a_chain_that_is_held_delays_neither_other_tenants_nor_reads(store
     await held
     assert (check.entries, check.broken) == (1, None)
     assert (await Client(store).verify_audit()).entries == 2
-
-
-async def test_entries_that_an_older_program_inserts_join_the_chain(store, sql):
-    await store.write_audit(TENANT, [an_entry()])
-    await sql.execute(OLD_INSERT)
-    await store.write_audit(TENANT, [an_entry()])
-
-    check = await Client(store).verify_audit()
-
-    assert (check.entries, check.unchained, check.broken) == (5, 0, None)
 
 
 WATCH = """

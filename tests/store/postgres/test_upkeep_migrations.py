@@ -6,11 +6,9 @@ import asyncpg
 import pytest
 
 from daybell.core.ids import mint
-from daybell.core.views import JobFilter
 from daybell.errors import SchemaError, Unavailable
-from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore, upkeep
-from tests.builders import TENANT, a_firing, a_job, a_schedule, put, shown, steps
+from tests.builders import brings, steps
 from tests.store.postgres.lifecycle import live_through_everything
 from tests.stores import POSTGRES
 
@@ -86,15 +84,6 @@ async def test_a_newer_schema_that_is_breaking_is_refused_and_named(fresh, admin
         await fresh.open()
 
 
-async def test_a_program_that_cannot_chain_the_audit_log_is_refused(fresh, monkeypatch):
-    await fresh.migrate()
-    known = [step for step in known_migrations("daybell.store.postgres") if step.version < 16]
-    monkeypatch.setattr(upkeep, "known_migrations", lambda package: known)
-
-    with pytest.raises(SchemaError, match=r"0016 \(audit_chain\) is unknown here"):
-        await fresh.open()
-
-
 async def test_a_migration_that_fails_leaves_nothing_behind(fresh, admin):
     await admin.execute("CREATE SCHEMA daybell; CREATE TABLE daybell.live (x int)")
 
@@ -103,6 +92,45 @@ async def test_a_migration_that_fails_leaves_nothing_behind(fresh, admin):
 
     rows = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'daybell'")
     assert [row["tablename"] for row in rows] == ["live"]
+
+
+async def test_a_step_that_fails_halfway_takes_the_steps_before_it_back(fresh, admin, later):
+    await fresh.migrate()
+    later(
+        "CREATE TABLE daybell.second (x int);", "CREATE TABLE daybell.third (x int); SELECT 1 / 0"
+    )
+
+    with pytest.raises(Exception, match="division by zero"):
+        await fresh.migrate()
+
+    exists = "SELECT to_regclass('daybell.second') IS NOT NULL"
+    assert not await admin.fetchval(exists)
+    assert await fresh.pending_migrations() == ("0002_later", "0003_later")
+    with pytest.raises(SchemaError, match="at version 1; missing: 0002_later, 0003_later"):
+        await fresh.open()
+    later("CREATE TABLE daybell.second (x int);", "CREATE TABLE daybell.third (x int);")
+    assert await fresh.migrate() == ("0002_later", "0003_later")
+    assert await admin.fetchval(exists)
+
+
+async def test_two_that_upgrade_at_once_make_the_step_once(fresh, empty, later):
+    await fresh.migrate()
+    later("CREATE TABLE daybell.second (x int);")
+    other = PostgresStore(empty)
+
+    answers = await asyncio.gather(fresh.migrate(), other.migrate())
+
+    assert sorted(answers) == [(), ("0002_later",)]
+    await other.close()
+
+
+async def test_a_program_from_before_a_breaking_step_is_refused(fresh, later, monkeypatch):
+    later("CREATE TABLE daybell.second (x int);")
+    await fresh.migrate()
+    monkeypatch.undo()
+
+    with pytest.raises(SchemaError, match=r"0002 \(later\) is unknown here"):
+        await fresh.open()
 
 
 @pytest.fixture
@@ -120,44 +148,41 @@ async def roles(admin):
         await admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
-async def migrate_to(admin, version):
-    """Make the first steps by hand, as an older program did."""
-    await admin.execute(upkeep.CREATE)
-    for step in known_migrations("daybell.store.postgres")[:version]:
-        await admin.execute(step.sql)
-        fields = (step.version, step.name, step.checksum, step.is_breaking)
-        await admin.execute(upkeep.RECORD_MIGRATION, *fields)
+LATER = """
+    CREATE TABLE daybell.later (x int);
+    CREATE FUNCTION daybell.soon() RETURNS int LANGUAGE sql AS 'SELECT 1';
+    REVOKE ALL ON FUNCTION daybell.soon FROM PUBLIC;
+    DROP FUNCTION daybell.grant_enqueue_to;
+    CREATE FUNCTION daybell.grant_enqueue_to(role name) RETURNS void LANGUAGE plpgsql
+      SET search_path = pg_catalog, pg_temp AS $$
+    BEGIN
+      EXECUTE format('GRANT EXECUTE ON FUNCTION daybell.soon, daybell.enqueue TO %I', role);
+    END $$;
+"""
 
 
-async def test_run_time_schedules_from_before_get_gates_of_their_own(fresh, admin):
-    await fresh.migrate()
-    await fresh.open()
-    now = (await fresh.health()).now
-    added, declared = a_schedule(next_at=now), a_schedule(next_at=now, is_declared=True)
-    await put(fresh, added, declared)
-    await admin.execute(
-        "ALTER TABLE daybell.schedule DROP COLUMN own_gate;"
-        "DELETE FROM daybell.migration WHERE name = 'own_gates'"
-    )
+@pytest.fixture
+def later(monkeypatch):
+    """Have the program bring these steps after its own."""
 
-    assert [name[5:] for name in await fresh.migrate()] == ["own_gates"]
+    def bring(*sql):
+        known = brings(upkeep.MIGRATIONS, *sql)
+        monkeypatch.setattr(upkeep, "known_migrations", known)
 
-    ways = {one.id: one.overlap_by for one in await fresh.list_schedules(TENANT)}
-    assert ways == {added.id: "schedule", declared.id: "job"}
-    assert await fresh.fire([a_firing(await shown(fresh, added))]) == [True]
-    assert await fresh.fire([a_firing(await shown(fresh, declared))]) == [True]
+    return bring
 
 
-async def test_a_role_that_was_granted_an_older_schema_goes_on_after_an_upgrade(
-    fresh, empty, admin, roles
+async def test_a_role_that_was_granted_the_schema_goes_on_after_an_upgrade(
+    fresh, empty, admin, roles, later
 ):
-    await migrate_to(admin, 1)
+    await fresh.migrate()
     runner = await roles("runner")
     await admin.execute("SELECT daybell.grant_to($1)", runner)
     await admin.execute("INSERT INTO daybell.tenant (name) VALUES ('acme')")
     running = PostgresStore(empty.replace("//postgres@", f"//{runner}@"))
+    later(LATER)
 
-    await fresh.migrate()
+    assert await fresh.migrate() == ("0002_later",)
 
     try:
         await running.open()
@@ -166,12 +191,12 @@ async def test_a_role_that_was_granted_an_older_schema_goes_on_after_an_upgrade(
     finally:
         await running.close()
     may = "SELECT has_table_privilege($1, $2, 'INSERT')"
-    assert await admin.fetchval(may, runner, "daybell.log")
+    assert await admin.fetchval(may, runner, "daybell.later")
     assert not await admin.fetchval(may, runner, "daybell.migration")
 
 
-async def test_an_upgrade_gives_nobody_more_than_he_was_given(fresh, admin, roles):
-    await migrate_to(admin, 2)
+async def test_an_upgrade_gives_nobody_more_than_he_was_given(fresh, admin, roles, later):
+    await fresh.migrate()
     enqueuer, reader, by_hand = [await roles(kind) for kind in ("enqueuer", "reader", "by_hand")]
     await admin.execute("SELECT daybell.grant_enqueue_to($1)", enqueuer)
     await admin.execute(
@@ -179,26 +204,14 @@ async def test_an_upgrade_gives_nobody_more_than_he_was_given(fresh, admin, role
         f"GRANT SELECT ON ALL TABLES IN SCHEMA daybell TO {reader};"
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON daybell.live TO {by_hand}"
     )
+    later(LATER)
 
     await fresh.migrate()
 
-    may = "SELECT has_table_privilege($1, 'daybell.log', 'SELECT')"
+    may = "SELECT has_table_privilege($1, 'daybell.later', 'SELECT')"
     assert [await admin.fetchval(may, one) for one in (enqueuer, reader, by_hand)] == [False] * 3
-    may = "SELECT has_function_privilege($1, 'daybell.enqueue(text, jsonb, jsonb)', 'EXECUTE')"
+    may = "SELECT has_function_privilege($1, 'daybell.soon()', 'EXECUTE')"
     assert [await admin.fetchval(may, one) for one in (enqueuer, reader)] == [True, False]
-
-
-async def test_a_role_that_may_enqueue_may_use_what_an_upgrade_brings(fresh, admin, roles):
-    await migrate_to(admin, 2)
-    enqueuer = await roles("enqueuer")
-    await admin.execute("SELECT daybell.grant_enqueue_to($1)", enqueuer)
-    # As if it had not been there yet.
-    await admin.execute(f"REVOKE EXECUTE ON FUNCTION daybell.enqueue_many FROM {enqueuer}")
-
-    await fresh.migrate()
-
-    may = "SELECT has_function_privilege($1, oid, 'EXECUTE') FROM pg_proc WHERE proname = $2"
-    assert await admin.fetchval(may, enqueuer, "enqueue_many")
 
 
 DECOYS = ["live", "agenda", "lease", "worker", "history", "dead", "attempt", "migration", "tenant"]
@@ -230,36 +243,6 @@ async def test_a_hostile_search_path_does_not_matter(empty, admin):
     await admin.execute(f"REASSIGN OWNED BY {role} TO postgres; DROP ROLE {role}")
 
 
-async def test_jobs_from_before_are_found_by_words_and_user(fresh, admin):
-    await migrate_to(admin, 6)
-    described = {"a": "Make it SMALL", "b": "with a \0"}  # which cannot be text in the database
-    for name, description in described.items():
-        new = a_job(name, user_id="ada", description=description)
-        key = await admin.fetchval(
-            "INSERT INTO daybell.job (id, tenant, name, version, queue)"
-            " VALUES ($1, 1, $2, 1, 'default') RETURNING key",
-            new.id,
-            name,
-        )
-        await admin.execute(
-            "INSERT INTO daybell.job_version (job, version, definition, author)"
-            " VALUES ($1, 1, $2, '')",
-            key,
-            new.definition.to_json(),
-        )
-
-    await fresh.migrate()
-
-    await fresh.open()
-    for where, names in {
-        JobFilter(user_id="ada"): ["a"],
-        JobFilter(text="it small"): ["a"],
-        JobFilter(text="B"): ["b"],
-    }.items():
-        page = await fresh.list_jobs("default", where)
-        assert [job.name for job in page.items] == names
-
-
 @pytest.fixture
 async def backup(empty):
     """A transaction of somebody who reads all tables."""
@@ -269,15 +252,12 @@ async def backup(empty):
 
 
 @pytest.fixture
-async def held_up(fresh, admin, backup, monkeypatch):
+async def held_up(fresh, admin, backup, later, monkeypatch):
     """A migration behind somebody who reads what it changes; and how to end that."""
     monkeypatch.setattr("daybell.store.postgres.upkeep.MIGRATE_LOCK_SECONDS", 0.2)
     monkeypatch.setattr("daybell.store.postgres.upkeep.MIGRATE_PAUSE_SECONDS", 0.01)
     await fresh.migrate()
-    await admin.execute(
-        "ALTER TABLE daybell.worker DROP COLUMN tasks;"
-        " DELETE FROM daybell.migration WHERE version = 12"
-    )
+    later("ALTER TABLE daybell.worker ADD later text;")
     reading, connection = backup
     await reading.start()
     await connection.execute("LOCK TABLE daybell.worker IN ACCESS SHARE MODE")

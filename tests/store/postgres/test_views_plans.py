@@ -9,9 +9,10 @@ from uuid import UUID
 
 import pytest
 
+from daybell.core.checks import schedule_cursor
 from daybell.core.execution import TERMINAL, State
 from daybell.core.ids import mint
-from daybell.core.job import LOOKED_AT_MAX
+from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
 from daybell.core.views import ExecutionFilter
 from daybell.store.postgres import PostgresStore
@@ -21,9 +22,10 @@ from tests.store.postgres.test_queue_plans import ExplainedDatabase, nodes
 
 PAGE = 50
 ROWS = 25_000  # of each, more than any view may read
-JOBS = ("common", "rare", "idle")
+JOBS = ("common", "rare", "idle", "timed")
 BUSY, ABSENT = UUID(int=1), UUID(int=2)
-LARGE = ("live", "agenda", "history", "dead", "attempt")
+BEHIND = schedule_cursor("s2", UUID(int=0))
+LARGE = ("live", "agenda", "history", "dead", "attempt", "schedule")
 LIVE = """
     WITH v AS (
       INSERT INTO daybell.live (created_at, run_at, tenant, job, version, lane, state, priority, id,
@@ -51,6 +53,20 @@ ENDED = f"""
 """
 
 
+# The schedules of a job that has nearly all, and of one that has few; next times come in no order.
+SCHEDULES = """
+    INSERT INTO daybell.schedule (tenant, id, job, name, rule, args, misfire, next_at, is_declared,
+                                  is_paused, is_reboot, own_gate)
+    SELECT 1, (lpad(to_hex(n + $2::bigint), 12, '0') || substr(md5(random()::text), 1, 20))::uuid,
+           j.key, 's' || n + $2::bigint, '{"every":60}', '{}', '',
+           CASE WHEN n % 10 > 0 THEN daybell.now() + 1e6 * random() END, n % 5000 = 2, false, false,
+           true
+      FROM generate_series(1, $1::int) n,
+           LATERAL (SELECT key FROM daybell.job
+                     WHERE name = CASE WHEN n % 1000 = 1 THEN 'rare' ELSE 'timed' END) j
+"""
+
+
 def listed(most=4 * PAGE, /, **where: Any):
     """A page, and how many rows it may read."""
     return lambda store: store.list_executions(TENANT, ExecutionFilter(**where), limit=PAGE), most
@@ -64,9 +80,23 @@ PENDING = frozenset({State.QUEUED, State.SCHEDULED, State.RETRYING, State.WAITIN
 VIEWS = {
     "jobs": (lambda store: store.list_jobs(TENANT), 0),
     "looks": (lambda store: store.job_activity(TENANT, JOBS), 2 * LOOKED_AT_MAX),
+    "looks at schedules": (
+        lambda store: store.job_activity(TENANT, ["timed", "rare"]),
+        2 * DECLARED_MAX,
+    ),
     "job": (lambda store: store.get_job(TENANT, "common"), 0),
     "versions": (lambda store: store.list_versions(TENANT, "common"), 0),
-    "schedules": (lambda store: store.list_schedules(TENANT, job="common"), 0),
+    "schedules": (lambda store: store.list_job_schedules(TENANT, "timed", limit=PAGE), 2 * PAGE),
+    "few schedules": (lambda store: store.list_job_schedules(TENANT, "rare", limit=PAGE), 2 * PAGE),
+    "more schedules": (
+        lambda store: store.list_job_schedules(TENANT, "timed", limit=PAGE, cursor=BEHIND),
+        2 * PAGE,
+    ),
+    "no schedules": (lambda store: store.list_job_schedules(TENANT, "idle"), 0),
+    "some schedules": (
+        lambda store: store.list_schedules(TENANT, job="timed", ids=[mint() for _ in range(5)]),
+        0,
+    ),
     "queues": (lambda store: store.list_queues(TENANT), COUNT_ITEMS_MAX),
     "workers": (lambda store: store.list_workers(TENANT), 0),
     "activity": (lambda store: store.activity(TENANT), PAGE),
@@ -152,6 +182,7 @@ async def test_no_view_reads_more_than_its_page(place, sql, state, rows):
         await sql.execute(LIVE, count, next(loads))
         await sql.execute(ENDED.format("history", 6), count, next(loads))
         await sql.execute(ENDED.format("dead", 7), count, next(loads))
+        await sql.execute(SCHEDULES, count, next(loads))
 
     async def plan():
         assert await excess(store) == []

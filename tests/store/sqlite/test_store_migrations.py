@@ -1,95 +1,98 @@
-"""Files of earlier versions: what is in them is still there, and goes on."""
+"""Upgrades of a file: all steps or none, made once, and refused where they do not fit."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
 import pytest
 
-from daybell.core.execution import State
-from daybell.core.ids import mint
-from daybell.core.views import JobFilter
 from daybell.errors import SchemaError
 from daybell.store import migrate
-from daybell.store.sqlite import SqliteStore
-from daybell.store.sqlite import upkeep as module
-from tests.builders import TENANT, a_firing, a_job, claim, defined, enqueued, fired, states
+from daybell.store.sqlite import SqliteStore, upkeep
+from tests.builders import TENANT, brings, claim, defined, enqueued
 
-BEFORE_SCHEDULES = 4
-
-
-@pytest.fixture
-async def old(tmp_path, monkeypatch, clock):
-    """A file as version 0004 left it, with a job, an execution, a schedule and a leader."""
-    path = str(tmp_path / "old.db")
-    known = migrate.known_migrations(module.PACKAGE)
-    earlier = [step for step in known if step.version <= BEFORE_SCHEDULES]
-    with monkeypatch.context() as patched:
-        patched.setattr(migrate, "known_migrations", lambda package: earlier)
-        await SqliteStore(path, clock=clock.now).migrate()
-    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
-        text = a_job(user_id="ada", description="Make it SMALL: GRÖSSE").definition.to_json()
-        raw.execute("INSERT INTO job VALUES (1, ?, 1, 'resize', 1, 0)", (mint().bytes,))
-        raw.execute("INSERT INTO job_version VALUES (1, 1, 1, ?, '', 0.0)", (text,))
-        schedule = mint().bytes, clock.now()
-        raw.execute("INSERT INTO schedule VALUES (1, ?, 1, '\"rule\"', ?, 5.0, 3, 0)", schedule)
-        raw.execute("INSERT INTO tick VALUES (1, ?, ?, 1, NULL, NULL, NULL)", (schedule[0], 5.0))
-        raw.execute("INSERT INTO leader VALUES ('upkeep', ?, 7, 10.0)", (mint().bytes,))
-    return path
+SECOND = "CREATE TABLE second (x INTEGER) STRICT;\n"
 
 
 @pytest.fixture
-async def upgraded(old, clock):
-    store = SqliteStore(old, clock=clock.now)
+async def path(tmp_path, clock):
+    """A file of this release, with an execution."""
+    store = SqliteStore(str(tmp_path / "old.db"), clock=clock.now)
     await store.migrate()
     await store.open()
-    yield store
+    await defined(store)
+    await enqueued(store)
+    await store.close()
+    return store.db.path
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Have the program bring these steps after its own."""
+
+    def bring(*sql):
+        known = brings(upkeep.PACKAGE, *sql)
+        monkeypatch.setattr(migrate, "known_migrations", known)
+
+    return bring
+
+
+def tables(path):
+    with closing(sqlite3.connect(path)) as db:
+        return {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+
+
+async def test_an_upgrade_keeps_the_work_of_the_file(path, clock, later):
+    later(SECOND + "ALTER TABLE execution ADD COLUMN later TEXT;")
+    store = SqliteStore(path, clock=clock.now)
+    with pytest.raises(SchemaError, match="at version 1; missing: 0002_later"):
+        await store.open()
+
+    assert await store.migrate() == ("0002_later",)
+
+    await store.open()
+    assert (await claim(store)).one.job == "resize"
+    assert (await store.health()).schema == 2
     await store.close()
 
 
-async def test_a_schedule_from_before_goes_on_where_it_was(upgraded, clock):
-    (schedule,) = (await upgraded.due_schedules()).schedules
-    assert (schedule.rule, schedule.fired, schedule.last_at) == ('"rule"', 3, 5.0)
-    assert (schedule.args, schedule.delay, schedule.skipped) == ("{}", None, 0)
-    assert schedule.overlap_by == "schedule"
-    (tick,) = await upgraded.list_ticks(TENANT, schedule.id)
-    assert (tick.at, tick.count) == (5.0, 1)
+async def test_a_step_that_fails_halfway_takes_the_steps_before_it_back(path, later):
+    store = SqliteStore(path)
+    later(SECOND, "CREATE TABLE third (x INTEGER);\nINSERT INTO nowhere VALUES (1);")
 
-    assert await upgraded.fire([a_firing(schedule)]) == [True]
+    with pytest.raises(Exception, match="nowhere"):
+        await store.migrate()
 
-    hands = await claim(upgraded)
-    assert hands.one.schedule == schedule.id
-    (after,) = await upgraded.list_schedules(TENANT)
-    # Its job minds by now, though nobody has defined it again.
-    (skipped,) = await fired(upgraded, after)
-    assert await states(upgraded, [skipped]) == [State.SKIPPED]
+    assert not tables(path) & {"second", "third"}
+    assert await store.pending_migrations() == ("0002_later", "0003_later")
+    later(SECOND, "CREATE TABLE third (x INTEGER);")
+    assert await store.migrate() == ("0002_later", "0003_later")
+    assert tables(path) >= {"second", "third"}
 
 
-async def test_a_job_from_before_is_the_same_version(upgraded):
-    (job,) = await defined(upgraded, user_id="ada", description="Make it SMALL: GRÖSSE")
+async def test_two_that_upgrade_at_once_make_the_step_once(path, later):
+    later(SECOND)
 
-    assert (job.version, job.paused_at, job.pause_note) == (1, None, "")
-    assert await states(upgraded, await enqueued(upgraded, 2)) == [State.QUEUED] * 2
-    # The upgrade itself knows no capitals beyond ASCII; defining it again does.
-    assert (await upgraded.list_jobs(TENANT, JobFilter(text="größe"))).items == (job,)
+    answers = await asyncio.gather(*(SqliteStore(path).migrate() for _ in range(2)))
 
-
-async def test_the_epoch_of_a_leader_from_before_goes_on_rising(upgraded):
-    leadership = await upgraded.lead("upkeep", holder=mint(), lease=30.0)
-
-    assert leadership is not None
-    assert leadership.epoch == 8
+    assert sorted(answers) == [(), ("0002_later",)]
 
 
-async def test_a_job_from_before_is_found_by_words_user_and_id(upgraded):
-    for where in (JobFilter(user_id="ada"), JobFilter(text="it small"), JobFilter(text="RESIZE")):
-        (job,) = (await upgraded.list_jobs(TENANT, where)).items
-        assert await upgraded.find_job(TENANT, job.id) == job
-    assert (await upgraded.list_jobs(TENANT, JobFilter(text="large"))).items == ()
+async def test_a_program_from_before_a_breaking_step_is_refused(path, later, monkeypatch):
+    later(SECOND)
+    await SqliteStore(path).migrate()
+    monkeypatch.undo()
+
+    with pytest.raises(SchemaError, match=r"0002 \(later\) is unknown here"):
+        await SqliteStore(path).open()
 
 
-async def test_a_program_that_cannot_chain_the_audit_log_is_refused(upgraded, old, monkeypatch):
-    known = [step for step in migrate.known_migrations(module.PACKAGE) if step.version < 13]
-    monkeypatch.setattr(migrate, "known_migrations", lambda package: known)
+async def test_the_first_tenant_is_as_old_as_the_file(tmp_path, clock):
+    store = SqliteStore(str(tmp_path / "new.db"), clock=clock.now)
+    await store.migrate()
+    await store.open()
 
-    with pytest.raises(SchemaError, match=r"0013 \(audit_chain\) is unknown here"):
-        await SqliteStore(old).open()
+    tenant = await store.get_tenant(TENANT)
+
+    assert tenant.created_at == clock.now()
+    await store.close()

@@ -62,6 +62,14 @@ LOOKS = {
     "newest": (views._LAST_EXECUTIONS, "SEARCH e USING COVERING INDEX execution_job (job=?)"),
     "newest states": (views._NEWEST_STATES, "SEARCH execution USING INDEX execution_job (job=?)"),
     "running": (views._RUNNING_JOBS, "SCAN execution USING INDEX execution_running"),
+    "next schedules": (
+        views._SCHEDULES,
+        "SEARCH s USING INDEX schedule_next (job=? AND is_declared=?)",
+    ),
+    "schedules": (
+        schedules._JOB_SCHEDULES,
+        "SEARCH s USING INDEX schedule_name (job=? AND (name,id)>(?,?))",
+    ),
     "unfinished": (
         views._ALL_STATES,
         "SCAN execution USING COVERING INDEX execution_claimable",
@@ -83,7 +91,8 @@ async def analyzed(store, raw):
 
 def plan(connection, statement):
     rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * statement.count("?"))
-    steps = [step for *_, step in rows if "execution_" in step or " execution " in step]
+    names = ("execution_", " execution ", "schedule_n")
+    steps = [step for *_, step in rows if any(name in step for name in names)]
     steps = [step for step in steps if step != OF_RUN]
     return list(dict.fromkeys(steps))  # a condition on a pair is shown for each half
 

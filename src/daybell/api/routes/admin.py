@@ -12,7 +12,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api import responses
 from daybell.api.bodies import NewKey, NewSecret, NewTenant, Nothing, TenantChange
 from daybell.api.caller import Caller, answer_created, answer_json, answer_page
 from daybell.api.contract import LOCATION, REPLAYED
@@ -20,12 +19,13 @@ from daybell.api.fields import UUID_FORMAT, AgoBound, Limit, Paged, Shorter
 from daybell.api.idempotency import HEADER, IdempotentRequest, perform_once
 from daybell.api.requests import answer_list
 from daybell.api.router import Routes
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.requests import read_id
 from daybell.client.sealing import VARIABLE, KeyMissing
 from daybell.core.access import Action, Role, Secret, Tenant
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.references import check_secret_name
+from daybell.core.views import Page
 from daybell.errors import AccessDenied, Conflict, SecretNotFound, UsageError, shown
 
 keys_router = Routes("/keys", tag="access")
@@ -38,7 +38,7 @@ KeyPath = Annotated[str, Meta(description="A key's id.", max_length=100), UUID_F
     id="create_key",
     role=Role.ADMIN,
     action=None,
-    answers=responses.NewKeyAnswer,
+    answers=wire.NewKeyAnswer,
     status=201,
     says="Made. The token is shown this once.",
     examples={
@@ -80,7 +80,7 @@ async def create_key(request: Request, body: NewKey, caller: Caller) -> Response
             created_by=caller.actor,
             **given,
         )
-    return answer_created({**wire.key(key), "token": token}, location=f"/api/v1/keys/{key.id}")
+    return answer_created(answers.key(key, token=token), location=f"/api/v1/keys/{key.id}")
 
 
 @keys_router.get(
@@ -88,14 +88,14 @@ async def create_key(request: Request, body: NewKey, caller: Caller) -> Response
     id="list_keys",
     role=Role.ADMIN,
     action=Action.READ,
-    answers=responses.Keys,
+    answers=Page[wire.Key],
     says="Keys, newest first.",
 )
 async def list_keys(caller: Caller, query: Paged) -> Response:
     """List keys, revoked and expired ones too."""
     return answer_list(
         await caller.client.keys(),
-        wire.key,
+        answers.key,
         key=lambda one: one.id,
         read=UUID,
         limit=query.limit,
@@ -112,7 +112,7 @@ async def revoke_key(id: KeyPath, caller: Caller) -> Response:
             _check_role(caller, one.role)
     with caller.auditing("key.revoke", known):
         key = await caller.client.revoke_key(known)
-    return answer_json(wire.key(key))
+    return answer_json(answers.key(key))
 
 
 keys_router.post(
@@ -120,7 +120,7 @@ keys_router.post(
     id="revoke_key",
     role=Role.ADMIN,
     action=None,
-    answers=responses.Key,
+    answers=wire.Key,
     says="It opens nothing any more.",
     body=Nothing,
     is_body_optional=True,
@@ -131,7 +131,7 @@ keys_router.delete(
     id="delete_key",
     role=Role.ADMIN,
     action=None,
-    answers=responses.Key,
+    answers=wire.Key,
     says="It opens nothing any more.",
     errors=(404,),
 )(revoke_key)
@@ -157,7 +157,7 @@ TenantPath = Annotated[str, Meta(description="A tenant's name.", max_length=200)
     id="create_tenant",
     role=Role.SUPERADMIN,
     action=None,
-    answers=responses.Tenant,
+    answers=wire.Tenant,
     status=201,
     says="Created.",
     examples={"with quotas": {"name": "acme", "jobs": 100, "per_minute": 6000}},
@@ -172,7 +172,7 @@ async def create_tenant(
     async def perform(this: IdempotentRequest) -> Response:
         made = await _create_tenant(caller, body, this)
         return answer_created(
-            wire.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}"
+            answers.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}"
         )
 
     return await perform_once(request, caller, key, raw, perform)
@@ -193,14 +193,14 @@ async def _create_tenant(caller: Caller, wanted: NewTenant, this: IdempotentRequ
     id="list_tenants",
     role=Role.SUPERADMIN,
     action=None,
-    answers=responses.Tenants,
+    answers=Page[wire.Tenant],
     says="Tenants, by name.",
 )
 async def list_tenants(caller: Caller, query: Paged) -> Response:
     """List tenants with their quotas."""
     found = await caller.client.tenants()
     return answer_list(
-        found, wire.tenant, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
+        found, answers.tenant, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
     )
 
 
@@ -209,13 +209,13 @@ async def list_tenants(caller: Caller, query: Paged) -> Response:
     id="get_tenant",
     role=Role.SUPERADMIN,
     action=None,
-    answers=responses.Tenant,
+    answers=wire.Tenant,
     says="The tenant.",
     errors=(404,),
 )
 async def get_tenant(name: TenantPath, caller: Caller) -> Response:
     """Show a tenant with its quotas."""
-    return answer_json(wire.tenant(await caller.client.tenant_record(name)))
+    return answer_json(answers.tenant(await caller.client.tenant_record(name)))
 
 
 @tenants_router.patch(
@@ -223,18 +223,18 @@ async def get_tenant(name: TenantPath, caller: Caller) -> Response:
     id="update_tenant",
     role=Role.SUPERADMIN,
     action=None,
-    answers=responses.Tenant,
+    answers=wire.Tenant,
     says="Changed.",
     examples={"more, and no limit": {"per_minute": 60_000, "jobs": None}},
     errors=(404,),
 )
 async def update_tenant(body: TenantChange, name: TenantPath, caller: Caller) -> Response:
     """Change a tenant's quotas. Those that are not named stay; null is no limit."""
-    before = wire.tenant(await caller.client.tenant_record(name))["quotas"]
+    before = answers.tenant(await caller.client.tenant_record(name)).quotas
     quotas = msgspec.to_builtins(body)
     with caller.auditing("tenant.update", name, before=before, after=quotas):
         made = await caller.client.update_tenant(name, **quotas)
-    return answer_json(wire.tenant(made))
+    return answer_json(answers.tenant(made))
 
 
 # `/secrets`: values that jobs use and nobody reads. No answer ever has one.
@@ -255,14 +255,14 @@ SecretPath = Annotated[
     id="list_secrets",
     role=Role.ADMIN,
     action=Action.READ,
-    answers=responses.SecretPage,
+    answers=Page[wire.Secret],
     says="Secrets, by name.",
 )
 async def list_secrets(caller: Caller, query: Paged) -> Response:
     """List secrets, without their values."""
     found = await caller.client.secrets()
     return answer_list(
-        found, wire.secret, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
+        found, answers.secret, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
     )
 
 
@@ -271,7 +271,7 @@ async def list_secrets(caller: Caller, query: Paged) -> Response:
     id="set_secret",
     role=Role.ADMIN,
     action=Action.SECRETS,
-    answers=responses.Secret,
+    answers=wire.Secret,
     says="It is what was said.",
     examples={"a token": {"value": "sk-0123456789abcdef"}},
     also={201: "Created."},
@@ -288,7 +288,7 @@ async def set_secret(body: NewSecret, name: SecretPath, caller: Caller) -> Respo
     with caller.auditing("secret.set", name, before=_secret_payload(before), after=after):
         made = await caller.client.set_secret(name, body.value, author=caller.actor)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(wire.secret(made), status=status)
+    return answer_json(answers.secret(made), status=status)
 
 
 @secrets_router.delete(
@@ -296,7 +296,7 @@ async def set_secret(body: NewSecret, name: SecretPath, caller: Caller) -> Respo
     id="delete_secret",
     role=Role.ADMIN,
     action=Action.SECRETS,
-    answers=responses.DeletedSecret,
+    answers=wire.DeletedName,
     says="It is gone; what refers to it fails from now on.",
     errors=(404,),
 )
@@ -307,7 +307,7 @@ async def delete_secret(name: SecretPath, caller: Caller) -> Response:
         raise SecretNotFound(f"there is no secret named {shown(name)}")
     with caller.auditing("secret.delete", name, before=_secret_payload(before)):
         await caller.client.delete_secret(name)
-    return answer_json({"name": name, "status": "deleted"})
+    return answer_json(wire.DeletedName(name=name, status="deleted"))
 
 
 def _sealing_key(caller: Caller) -> str:
@@ -357,7 +357,7 @@ class VerifyQuery(Paged):
     id="list_audit",
     role=Role.ADMIN,
     action=Action.READ,
-    answers=responses.Entries,
+    answers=Page[wire.AuditEntry],
     says="A page of the log, newest first.",
 )
 async def list_audit(
@@ -374,7 +374,7 @@ async def list_audit(
         limit=query.limit,
         cursor=query.cursor,
     )
-    return answer_page(page, map(wire.entry, page.items), cursor=lambda one: str(one.id))
+    return answer_page(page, map(answers.audit_entry, page.items), cursor=lambda one: str(one.id))
 
 
 @audit_router.get(
@@ -382,7 +382,7 @@ async def list_audit(
     id="verify_audit",
     role=Role.ADMIN,
     action=Action.READ,
-    answers=responses.AuditCheck,
+    answers=wire.AuditCheck,
     says="How far the chain holds.",
 )
 async def verify_audit(caller: Caller, query: VerifyQuery) -> Response:
@@ -392,5 +392,7 @@ async def verify_audit(caller: Caller, query: VerifyQuery) -> Response:
     the log must still continue.
     """
     return answer_json(
-        wire.audit_check(await caller.client.verify_audit(limit=query.limit, cursor=query.cursor))
+        answers.audit_check(
+            await caller.client.verify_audit(limit=query.limit, cursor=query.cursor)
+        )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
@@ -12,9 +12,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api import responses
 from daybell.api.bodies import Item, Items, LetterSelection, Retrial, Selection
-from daybell.api.caller import ERRORS_MAX, Caller, Invalid, answer_json, answer_page, api_of
+from daybell.api.caller import ERRORS_MAX, Caller, Invalid, answer_json
 from daybell.api.contract import REPLAYED
 from daybell.api.fields import ARGS_PARAMETER, Search
 from daybell.api.idempotency import IdempotentRequest, perform_once
@@ -26,7 +25,8 @@ from daybell.api.requests import (
     yield_to_loop,
 )
 from daybell.api.router import Reach, Routes
-from daybell.api.routes.executions import execution_payloads, read_selection
+from daybell.api.routes.executions import answer_executions, read_selection
+from daybell.client import answers, wire
 from daybell.client.executions import Sweep, read_execution, read_executions
 from daybell.client.requests import CONTENT
 from daybell.core.access import Action, Role
@@ -36,6 +36,7 @@ from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
     REQUEST_BYTES_MAX,
 )
+from daybell.core.views import Page
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
 WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
@@ -91,20 +92,13 @@ _PLAIN_DECODER: Final = msgspec.json.Decoder(list[PlainItem])
 _SPLITTING_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class EnqueuedRow(msgspec.Struct, gc=False):
-    """One of them in the answer."""
-
-    execution_id: UUID
-    created: bool
-
-
 @router.post(
     "",
     id="enqueue_executions",
     role=Role.OPERATOR,
     action=Action.TRIGGER,
     reach=Reach.NAMES,
-    answers=responses.EnqueuedMany,
+    answers=wire.EnqueuedMany,
     status=202,
     says="They will run.",
     body=Items,
@@ -246,8 +240,9 @@ async def _enqueue(caller: Caller, parts: Sequence[Part], this: IdempotentReques
     caller.check_args(new.args for new in news)
     made = await _submit(caller, news, this)
     created = sum(one.created for one in made)
-    items = [EnqueuedRow(one.id, one.created) for one in made]
-    return answer_json({"count": len(made), "created": created, "items": items}, status=202)
+    items = [wire.EnqueuedItem(execution_id=one.id, created=one.created) for one in made]
+    said = wire.EnqueuedMany(count=len(made), created=created, items=items)
+    return answer_json(said, status=202)
 
 
 async def _submit(
@@ -311,7 +306,7 @@ def _id(this: IdempotentRequest, position: int) -> UUID:
     role=Role.OPERATOR,
     action=Action.CANCEL,
     reach=Reach.NAMES,
-    answers=responses.Counts,
+    answers=wire.Counts,
     says="How many went which way.",
     examples={
         "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
@@ -327,12 +322,12 @@ async def cancel_executions(body: Selection, caller: Caller) -> Response:
     sweep = make_sweep(body)
     if body.filter is None:
         with caller.auditing("execution.cancel", "many", after=said):
-            answers = await caller.client.cancel_picked(body.ids or ())
+            outcomes = await caller.client.cancel_picked(body.ids or ())
     else:
         filters = read_selection(said["filter"])
         with caller.auditing("execution.cancel", "many", after=said):
-            answers = await caller.client.cancel_many(sweep=sweep, **filters)
-    return answer_json(count_outcomes(answers, sweep))
+            outcomes = await caller.client.cancel_many(sweep=sweep, **filters)
+    return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
 @router.post(
@@ -341,7 +336,7 @@ async def cancel_executions(body: Selection, caller: Caller) -> Response:
     role=Role.OPERATOR,
     action=Action.RETRY,
     reach=Reach.NAMES,
-    answers=responses.Counts,
+    answers=wire.Counts,
     says="How many went which way.",
     examples={
         "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
@@ -369,18 +364,18 @@ async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Re
     sweep = make_sweep(wanted)
     with caller.auditing("execution.retry", "many", after=said, id=this.made("entry")):
         if filters is None:
-            answers = await caller.client.retry_picked(
-                wanted.ids or (), force=wanted.force, request=this.id, repeat=this.is_repeated
+            outcomes = await caller.client.retry_picked(
+                wanted.ids or (), force=bool(wanted.force), request=this.id, repeat=this.is_repeated
             )
         else:
-            answers = await caller.client.retry_many(
-                force=wanted.force,
+            outcomes = await caller.client.retry_many(
+                force=bool(wanted.force),
                 request=this.id,
                 repeat=this.is_repeated,
                 sweep=sweep,
                 **filters,
             )
-    return answer_json(count_outcomes(answers, sweep))
+    return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
 def make_sweep(wanted: Selection | LetterSelection) -> Sweep:
@@ -397,14 +392,6 @@ def make_sweep(wanted: Selection | LetterSelection) -> Sweep:
             field="cursor",
         )
     return Sweep(cursor=wanted.cursor, pages=SWEEP_PAGES)
-
-
-def count_outcomes(answers: Mapping[Any, int], sweep: Sweep | None = None) -> dict[str, Any]:
-    """How many went which way; those that nobody knows, or that are on no list, do not match."""
-    counts = {str(word): number for word, number in answers.items() if number}
-    others = counts.get("unknown", 0) + counts.get("not_listed", 0)
-    left = {} if sweep is None or sweep.cursor is None else {"next_cursor": sweep.cursor}
-    return {"matched": sum(counts.values()) - others, **counts, **left}
 
 
 def check_selection(wanted: Any) -> None:
@@ -434,7 +421,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.ExecutionPage,
+    answers=Page[wire.Execution],
     says="A page of dead letters, newest first.",
     errors=(404,),
     parameters=[ARGS_PARAMETER],
@@ -448,8 +435,7 @@ async def list_dead_letters(
     page = await caller.client.dead_letters(
         limit=query.limit, cursor=query.cursor, **query.read_filters(request)
     )
-    items = await execution_payloads(api_of(request).job_ids, caller, page.items)
-    return answer_page(page, items, cursor=lambda one: str(one.id))
+    return await answer_executions(caller, page)
 
 
 @dead_letters_router.post(
@@ -458,7 +444,7 @@ async def list_dead_letters(
     role=Role.OPERATOR,
     action=Action.RETRY,
     reach=Reach.NAMES,
-    answers=responses.Counts,
+    answers=wire.Counts,
     says="How many went which way.",
     examples=_EXAMPLES,
     errors=(404,),
@@ -468,8 +454,8 @@ async def retry_dead_letters(body: LetterSelection, caller: Caller) -> Response:
     chosen, sweep = _read_letters(body), make_sweep(body)
     said = msgspec.to_builtins(body)
     with caller.auditing("dead_letter.retry", "many", after=said):
-        answers = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
-    return answer_json(count_outcomes(answers, sweep))
+        outcomes = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
+    return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
 @dead_letters_router.post(
@@ -478,7 +464,7 @@ async def retry_dead_letters(body: LetterSelection, caller: Caller) -> Response:
     role=Role.OPERATOR,
     action=Action.DISCARD,
     reach=Reach.NAMES,
-    answers=responses.Counts,
+    answers=wire.Counts,
     says="How many were on the list, and how many not.",
     examples=_EXAMPLES,
     errors=(404,),
@@ -489,7 +475,9 @@ async def discard_dead_letters(body: LetterSelection, caller: Caller) -> Respons
     said = msgspec.to_builtins(body)
     with caller.auditing("dead_letter.discard", "many", after=said):
         listed, others = await caller.client.discard_dead_letters(sweep=sweep, **chosen)
-    return answer_json(count_outcomes({"discarded": listed, "not_listed": others}, sweep))
+    return answer_json(
+        answers.counts({"discarded": listed, "not_listed": others}, next_cursor=sweep.cursor)
+    )
 
 
 def _read_letters(wanted: LetterSelection) -> dict[str, Any]:

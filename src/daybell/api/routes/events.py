@@ -20,14 +20,14 @@ from daybell.api.guard import is_handshake, is_json, is_text
 from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.requests import read_bytes, read_json, validate_body
 from daybell.api.router import Reach, Routes, refuse_method
-from daybell.api.schema import EventPage, Published
+from daybell.client import answers, wire
 from daybell.client.events import read_decision, read_event
 from daybell.client.requests import read_id
-from daybell.client.wire import encode_event, identity
 from daybell.core.access import Action, Role
 from daybell.core.event import Event, NewEvent
 from daybell.core.event import Published as Sent
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.views import Page
 from daybell.errors import PayloadError
 
 router = Routes("", tag="events")
@@ -51,7 +51,7 @@ _EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes 
     id="publish_event",
     role=Role.OPERATOR,
     action=Action.SIGNAL,
-    answers=Published,
+    answers=wire.Published,
     status=202,
     says="It is on record, and what waited for it goes on.",
     body=CloudEvent,
@@ -194,14 +194,7 @@ async def _send(
         with caller.auditing(action, target, after=after, id=this.made("entry")):
             found = await caller.client.keep(event, node)
         found = msgspec.structs.replace(found, created=found.created or is_ours)
-    said = {
-        "event_id": event.id,
-        "created": found.created,
-        "resumed": found.resumed,
-        "execution_id": identity(found.execution),
-        "node": found.node,
-    }
-    return answer_json(said, status=202)
+    return answer_json(answers.published(found, event.id), status=202)
 
 
 async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
@@ -225,14 +218,13 @@ async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
     id="list_events",
     role=Role.VIEWER,
     action=Action.READ,
-    answers=EventPage,
+    answers=Page[wire.Event],
     says="A page of events, the last ones first.",
 )
 async def list_events(caller: Caller, query: Paged) -> Response:
     """List the events that are on record."""
     page = await caller.client.events(limit=query.limit, cursor=query.cursor)
-    items = [encode_event(one) for one in page.items]
-    return answer_json({"items": items, "next_cursor": page.next_cursor})
+    return answer_json(answers.page(page, answers.event))
 
 
 @router.post(
@@ -241,7 +233,7 @@ async def list_events(caller: Caller, query: Paged) -> Response:
     role=Role.OPERATOR,
     action=Action.SIGNAL,
     reach=Reach.NAMES,
-    answers=Published,
+    answers=wire.Published,
     status=202,
     says="It is on record for this execution, which goes on if it waits for it.",
     examples={"a signal": {"name": "order.approved", "data": {"by": "ada"}}},
@@ -267,7 +259,7 @@ async def signal_execution(
     role=Role.OPERATOR,
     action=Action.SIGNAL,
     reach=Reach.NAMES,
-    answers=Published,
+    answers=wire.Published,
     status=202,
     says="The decision is on record, and the execution goes on if it waits for it.",
     is_body_optional=True,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -13,9 +10,8 @@ from msgspec import Meta, Raw
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api import responses
 from daybell.api.bodies import Again, Nothing, Trigger
-from daybell.api.caller import Caller, answer_json, answer_page, api_of, encode
+from daybell.api.caller import Caller, answer_json, answer_page, encode
 from daybell.api.contract import LOCATION, REPLAYED
 from daybell.api.fields import (
     ARGS_PARAMETER,
@@ -33,7 +29,7 @@ from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.requests import may_repeat_keys, read_json, validate_body
 from daybell.api.router import Reach, Routes
 from daybell.api.stream import MEDIA_TYPE, follow_log, read_place, wants_stream
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.executions import (
     PARTS_PER_READ,
     START,
@@ -46,49 +42,14 @@ from daybell.core import payload
 from daybell.core.access import Action, NewAuditEntry, Role
 from daybell.core.execution import Enqueued, Execution, LogPart, NewExecution, State
 from daybell.core.limits import PAGE_BYTES_MAX, PAYLOAD_DEPTH_MAX
-from daybell.core.units import to_iso
-from daybell.core.views import Counts
+from daybell.core.views import Counts, Page
 from daybell.errors import UsageError
 
-# Between the names of jobs, which executions carry, and their ids, which callers may use.
 
-KNOWN_MAX: Final = 10_000
-KNOWN_SECONDS: Final = 600.0
-
-
-class JobIds:
-    """Ids of jobs by name. A job keeps its id, a deleted one that comes back too; a name gets
-    another id only long after its job was removed. So they are remembered for a while.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._until = 0.0
-
-    async def of(self, caller: Caller, names: Iterable[str]) -> dict[str, str]:
-        """The ids of these jobs."""
-        wanted = set(names)
-        now = asyncio.get_running_loop().time()
-        if now > self._until:
-            self._known.clear()
-            self._until = now + KNOWN_SECONDS
-        place = caller.tenant
-        known = {name: self._known[place, name] for name in wanted if (place, name) in self._known}
-        if len(known) < len(wanted):
-            for name, id in (await caller.client.job_ids(wanted - known.keys())).items():
-                known[name] = self._known[place, name] = str(id)
-            while len(self._known) > KNOWN_MAX:
-                self._known.popitem(last=False)
-        return known
-
-
-async def execution_payloads(
-    ids: JobIds, caller: Caller, executions: Iterable[Execution]
-) -> list[dict[str, Any]]:
-    """Executions as answers have them: with the ids of their jobs."""
-    found = list(executions)
-    known = await ids.of(caller, (one.job for one in found))
-    return [{**wire.execution(one), "job_id": known[one.job]} for one in found]
+async def answer_executions(caller: Caller, page: Page[Execution]) -> Response:
+    """The answer with a page of executions."""
+    ids = await caller.client.job_ids(one.job for one in page.items)
+    return answer_page(page, answers.executions(page.items, ids), cursor=lambda one: str(one.id))
 
 
 async def find_job_name(caller: Caller, job: str | None) -> str | None:
@@ -143,12 +104,11 @@ async def list_executions(
     """
     filters: Filters = {**query.read_filters(request), **_by_state(query)}
     page = await caller.client.executions(limit=query.limit, cursor=query.cursor, **filters)
-    items = await execution_payloads(api_of(request).job_ids, caller, page.items)
-    return answer_page(page, items, cursor=lambda one: str(one.id))
+    return await answer_executions(caller, page)
 
 
 _LIST: dict[str, Any] = {
-    "answers": responses.ExecutionPage,
+    "answers": Page[wire.Execution],
     "says": "A page of executions.",
     "errors": (404,),
     "parameters": [ARGS_PARAMETER],
@@ -178,7 +138,7 @@ router.get(
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.StateCounts,
+    answers=wire.StateCounts,
     says="How many.",
     errors=(404,),
 )
@@ -198,7 +158,7 @@ async def count_executions(
         counts = Counts({State.DEAD: int(count)}, at_least=at_least)
     else:
         counts = await caller.client.count(**filters)
-    return answer_json(wire.counts(counts))
+    return answer_json(answers.state_counts(counts))
 
 
 @router.get(
@@ -207,19 +167,16 @@ async def count_executions(
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.ExecutionDetail,
+    answers=wire.ExecutionDetail,
     says="The execution, with its attempts and its timeline.",
     errors=(404,),
 )
-async def get_execution(request: Request, id: ExecutionPath, caller: Caller) -> Response:
+async def get_execution(id: ExecutionPath, caller: Caller) -> Response:
     """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
     found = await caller.client.story(id)
-    (said,) = await execution_payloads(api_of(request).job_ids, caller, [found.detail.execution])
-    said |= {**wire.detail(found.detail), "timeline": found.timeline, "steps": found.told_steps}
-    run = found.run
-    if run is not None:
-        said["progress"] = run.percent
-    return answer_json({**said, "workflow": None if run is None else wire.run(run)})
+    job = found.detail.execution.job
+    ids = await caller.client.job_ids([job])
+    return answer_json(answers.detail(found, ids[job]))
 
 
 @router.get(
@@ -228,7 +185,7 @@ async def get_execution(request: Request, id: ExecutionPath, caller: Caller) -> 
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.LogPage,
+    answers=wire.LogPage,
     says="Lines of its log; for `Accept: text/event-stream`, the log as it grows.",
     media_types=(MEDIA_TYPE,),
     errors=(404,),
@@ -265,20 +222,7 @@ async def get_logs(
 
 def _lines(part: LogPart) -> list[Raw]:
     """The lines of a part as JSON."""
-    return [
-        Raw(
-            encode(
-                {
-                    "at": to_iso(line.at),
-                    "attempt": part.attempt,
-                    "level": line.level,
-                    "source": line.source,
-                    "message": line.message,
-                }
-            )
-        )
-        for line in part.lines
-    ]
+    return [Raw(encode(line)) for line in answers.log_lines(part)]
 
 
 def _read_log_cursor(cursor: str | None) -> tuple[int, int]:
@@ -296,7 +240,7 @@ def _read_log_cursor(cursor: str | None) -> tuple[int, int]:
     role=Role.OPERATOR,
     action=Action.CANCEL,
     reach=Reach.NAMES,
-    answers=responses.Cancelled,
+    answers=wire.Cancelled,
     says="It has ended.",
     body=Nothing,
     is_body_optional=True,
@@ -311,7 +255,7 @@ async def cancel_execution(id: ExecutionPath, caller: Caller) -> Response:
     state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
     if outcome == "finished":
         state = (await caller.client.execution(id)).execution.state
-    said = {"execution_id": str(read_id(id)), "status": str(state), "cancel_requested": is_asked}
+    said = wire.Cancelled(execution_id=read_id(id), status=state, cancel_requested=is_asked)
     return answer_json(said, status=202 if is_asked else 200)
 
 
@@ -321,7 +265,7 @@ async def cancel_execution(id: ExecutionPath, caller: Caller) -> Response:
     role=Role.OPERATOR,
     action=Action.RETRY,
     reach=Reach.NAMES,
-    answers=responses.Retried,
+    answers=wire.Enqueued,
     status=202,
     says="It runs again, itself or as a new one.",
     is_body_optional=True,
@@ -374,7 +318,7 @@ async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UU
 async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
     state = (await caller.client.execution(made)).execution.state
     return answer_json(
-        {"execution_id": str(made), "status": str(state), "created": made != old},
+        wire.Enqueued(execution_id=made, status=state, created=made != old),
         status=202,
         headers={"Location": f"/api/v1/executions/{made}"},
     )
@@ -386,13 +330,13 @@ async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.Why,
+    answers=wire.Why,
     says="Why.",
     errors=(404,),
 )
 async def explain_execution(id: ExecutionPath, caller: Caller) -> Response:
     """Say why an execution has not run, or has not ended."""
-    return answer_json(wire.reason(await caller.client.why(id)))
+    return answer_json(answers.why(await caller.client.why(id)))
 
 
 def read_selection(said: dict[str, Any]) -> Filters:
@@ -476,7 +420,7 @@ async def _enqueue_one(
     is_sure = made.created and is_now and not made.at_gate and not this.is_repeated
     state = State.QUEUED if is_sure else await _state_of(caller, made)
     return answer_json(
-        {"execution_id": str(made.id), "status": str(state), "created": made.created},
+        wire.Enqueued(execution_id=made.id, status=state, created=made.created),
         status=202,
         headers={"Location": f"/api/v1/executions/{made.id}"},
     )

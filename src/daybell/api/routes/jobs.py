@@ -15,7 +15,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api import responses
 from daybell.api.bodies import (
     BackfillRequest,
     DeclaredTemplate,
@@ -46,7 +45,7 @@ from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.router import Reach, Routes
 from daybell.api.routes.executions import trigger_execution
 from daybell.api.schema import DeclaredJob, JobChange, NewJob
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.declarations import CREATED, UNCHANGED, ApplyOutcome, warnings_about
 from daybell.client.executions import read_execution
 from daybell.client.job_checks import describe_broken_uses
@@ -54,6 +53,7 @@ from daybell.client.requests import id_in
 from daybell.core.access import Action, Role
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, Template
+from daybell.core.views import Page
 from daybell.core.when import Schedule
 from daybell.core.when.zone import just_before, parse_moment
 from daybell.errors import JobNotFound, TemplateNotFound, UsageError, VersionConflict, shown
@@ -107,7 +107,7 @@ class WarningsQuery(msgspec.Struct):
     role=Role.ADMIN,
     action=Action.DEFINE,
     reach=Reach.NAMES,
-    answers=responses.NewJobAnswer,
+    answers=wire.Job,
     status=201,
     says="Created.",
     examples=NEW_JOBS,
@@ -131,12 +131,13 @@ async def create_job(
 
 async def _create_job(caller: Caller, wanted: NewJob, this: IdempotentRequest) -> Response:
     job, made = await _create_or_launch(caller, wanted, this)
-    said = {} if made is None else {"execution_id": str(made.id)}
     # Of what was made: by now it may be deleted.
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
     standing = await caller.client.standing(job.name)
     return answer_created(
-        {**wire.standing(standing), **said, "warnings": warnings},
+        answers.job(
+            standing, execution_id=msgspec.UNSET if made is None else made.id, warnings=warnings
+        ),
         location=job_location(job),
         headers=etag_header(job),
     )
@@ -175,7 +176,7 @@ async def _create_or_launch(
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.JobPage,
+    answers=Page[wire.Job],
     says="A page of jobs, by name.",
 )
 async def list_jobs(
@@ -192,7 +193,7 @@ async def list_jobs(
         limit=query.limit,
         cursor=query.cursor,
     )
-    items = (wire.standing(one, listed=True) for one in page.items)
+    items = (answers.job(one, listed=True) for one in page.items)
     return answer_page(page, items, cursor=lambda one: one.job.name)
 
 
@@ -202,7 +203,7 @@ async def list_jobs(
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.Job,
+    answers=wire.Job,
     says="The job, with what it does now.",
     errors=(404,),
     headers=ETAG,
@@ -210,7 +211,7 @@ async def list_jobs(
 async def get_job(name: JobPath, caller: Caller) -> Response:
     """Show a job, a deleted one too, with its status, its next time and its last execution."""
     standing = await caller.client.standing(name)
-    return answer_json(wire.standing(standing), headers=etag_header(standing.job))
+    return answer_json(answers.job(standing), headers=etag_header(standing.job))
 
 
 @router.patch(
@@ -219,7 +220,7 @@ async def get_job(name: JobPath, caller: Caller) -> Response:
     role=Role.ADMIN,
     action=Action.DEFINE,
     reach=Reach.NAMES,
-    answers=responses.ChangedJob,
+    answers=wire.Job,
     says="Changed; the new version.",
     examples=CHANGED_JOBS,
     errors=(404, 409, 412),
@@ -238,12 +239,12 @@ async def update_job(
     with (
         schedule_field_paths(),
         precondition(expect),
-        caller.auditing("job.update", before.name, before=wire.job(before), after=after),
+        caller.auditing("job.update", before.name, before=answers.job_version(before), after=after),
     ):
         job = await caller.client.update(before.name, author=caller.actor, expect=expect, **options)
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
-    standing = wire.standing(await caller.client.standing(job.name))
-    return answer_json({**standing, "warnings": warnings}, headers=etag_header(job))
+    standing = await caller.client.standing(job.name)
+    return answer_json(answers.job(standing, warnings=warnings), headers=etag_header(job))
 
 
 def _changes(change: JobChange) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def _changes(change: JobChange) -> dict[str, Any]:
     role=Role.ADMIN,
     action=Action.DEFINE,
     reach=Reach.NAMES,
-    answers=responses.AppliedJob,
+    answers=wire.AppliedJob,
     says="It is what was declared; `action` says whether it was before.",
     examples=DECLARED_JOBS,
     errors=(404, 409, 412),
@@ -302,13 +303,13 @@ async def _check_no_id(caller: Caller, name: str) -> None:
 
 async def _answer_applied(caller: Caller, made: ApplyOutcome, status: int) -> Response:
     there = None if made.job is None else await caller.client.standing(made.job.name)
-    said = {
-        "action": made.action,
-        "before": made.before,
-        "after": made.after,
-        "job": None if there is None else wire.standing(there),
-        "warnings": made.warnings,
-    }
+    said = wire.AppliedJob(
+        action=cast("Any", made.action),
+        before=made.before,
+        after=made.after,
+        job=None if there is None else answers.job(there),
+        warnings=made.warnings,
+    )
     return answer_json(
         said, status=status, headers={} if made.job is None else etag_header(made.job)
     )
@@ -320,7 +321,7 @@ async def _answer_applied(caller: Caller, made: ApplyOutcome, status: int) -> Re
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.JobWarnings,
+    answers=Page[str],
     says="What looks wrong with the job as things are now; nothing, if all is well.",
     errors=(404,),
 )
@@ -329,7 +330,7 @@ async def list_warnings(name: JobPath, caller: Caller, query: WarningsQuery) -> 
     client = caller.client
     job = (await client.standing(name)).job if query.deleting else await client.job_named(name)
     found = await client.warnings(job.name, deleting=query.deleting)
-    return answer_json({"items": found, "next_cursor": None})
+    return answer_json(Page(items=tuple(found)))
 
 
 @router.delete(
@@ -338,7 +339,7 @@ async def list_warnings(name: JobPath, caller: Caller, query: WarningsQuery) -> 
     role=Role.ADMIN,
     action=Action.DEFINE,
     reach=Reach.NAMES,
-    answers=responses.Deleted,
+    answers=wire.Deleted,
     says="It fires no more, and what was unfinished is cancelled.",
     errors=(404, 409, 412),
 )
@@ -354,16 +355,19 @@ async def delete_job(
     job = (await caller.client.standing(name)).job
     expect = read_version(if_match)
     warnings = await describe_broken_uses(caller.client.store, caller.client.tenant, job)
-    with precondition(expect), caller.auditing("job.delete", job.name, before=wire.job(job)):
+    with (
+        precondition(expect),
+        caller.auditing("job.delete", job.name, before=answers.job_version(job)),
+    ):
         cancelled = await caller.client.delete_job(job.name, expect=expect, force=query.force)
     return answer_json(
-        {
-            "job_id": str(job.id),
-            "name": job.name,
-            "status": "deleted",
-            "cancelled": cancelled,
-            "warnings": warnings,
-        }
+        wire.Deleted(
+            job_id=job.id,
+            name=job.name,
+            status="deleted",
+            cancelled=cancelled,
+            warnings=warnings,
+        )
     )
 
 
@@ -438,7 +442,7 @@ job_actions_router = Routes("/jobs/{job}", tag="jobs")
     role=Role.OPERATOR,
     action=Action.TRIGGER,
     reach=Reach.NAMES,
-    answers=responses.Enqueued,
+    answers=wire.Enqueued,
     status=202,
     says="It will run.",
     body=Trigger,
@@ -464,7 +468,7 @@ async def trigger_job(
     role=Role.OPERATOR,
     action=Action.PAUSE,
     reach=Reach.NAMES,
-    answers=responses.Job,
+    answers=wire.Job,
     says="Its schedules fire no more.",
     is_body_optional=True,
     examples={"with a note": {"note": "until the disk is replaced"}},
@@ -485,7 +489,7 @@ async def pause_job(body: Pause, name: JobPath, caller: Caller) -> Response:
     role=Role.OPERATOR,
     action=Action.PAUSE,
     reach=Reach.NAMES,
-    answers=responses.Job,
+    answers=wire.Job,
     says="Its schedules fire again.",
     body=Nothing,
     is_body_optional=True,
@@ -506,7 +510,7 @@ async def resume_job(name: JobPath, caller: Caller) -> Response:
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.JobVersions,
+    answers=Page[wire.ListedVersion],
     says="A page of versions, newest first.",
     errors=(404,),
 )
@@ -518,7 +522,7 @@ async def list_versions(name: JobPath, caller: Caller, query: Paged) -> Response
     if page.items:
         before.append(await _previous_version(caller, page.items[-1]))
     pairs = zip(page.items, before, strict=True)
-    items = (wire.version(one, older, listed=True) for one, older in pairs)
+    items = (answers.listed_version(one, older, listed=True) for one, older in pairs)
     return answer_page(page, items, cursor=lambda one: str(one.version))
 
 
@@ -528,7 +532,7 @@ async def list_versions(name: JobPath, caller: Caller, query: Paged) -> Response
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
-    answers=responses.ListedVersion,
+    answers=wire.ListedVersion,
     says="The version.",
     errors=(404,),
 )
@@ -540,7 +544,7 @@ async def get_version(
     """Show a version of a job, with the changes since the one before it."""
     known = (await caller.client.standing(name)).job
     found = await caller.client.job(known.name, version=version)
-    return answer_json(wire.version(found, await _previous_version(caller, found)))
+    return answer_json(answers.listed_version(found, await _previous_version(caller, found)))
 
 
 async def _previous_version(caller: Caller, job: Job) -> Job | None:
@@ -556,7 +560,7 @@ async def _previous_version(caller: Caller, job: Job) -> Job | None:
     role=Role.ADMIN,
     action=Action.DEFINE,
     reach=Reach.NAMES,
-    answers=responses.Job,
+    answers=wire.Job,
     says="The version is the current one again, as a new version.",
     examples={"to the first": {"version": 1}},
     errors=(404, 409, 412),
@@ -583,7 +587,7 @@ async def rollback_job(
     role=Role.ADMIN,
     action=Action.BACKFILL,
     reach=Reach.NAMES,
-    answers=responses.Backfill,
+    answers=wire.Backfill,
     says="What is run, or would be in a dry run.",
     examples={
         "last week, to look at": {"since": "2026-11-01", "until": "2026-11-08", "dry_run": True}
@@ -616,12 +620,12 @@ async def _backfill(
     after = {**said, "backfill_id": id}
     entry = caller.entry("job.backfill", job, after=after, id=this.made("entry"))
     made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated, entry=entry)
-    return answer_json(wire.backfill(made))
+    return answer_json(answers.backfill(made))
 
 
 async def _answer_status(caller: Caller, name: str) -> Response:
     standing = await caller.client.standing(name)
-    return answer_json(wire.standing(standing), headers=etag_header(standing.job))
+    return answer_json(answers.job(standing), headers=etag_header(standing.job))
 
 
 # `/templates`: jobs with blanks, from which others are made.
@@ -636,7 +640,7 @@ TemplatePath = Annotated[str, Meta(description="A template's name.", max_length=
     id="create_template",
     role=Role.ADMIN,
     action=Action.DEFINE,
-    answers=responses.Template,
+    answers=wire.Template,
     status=201,
     says="Created.",
     examples=NEW_TEMPLATES,
@@ -654,7 +658,7 @@ async def create_template(
         made = await _create_template(caller, body, this)
         location = f"/api/v1/templates/{quote(made.name, safe='')}"
         return answer_created(
-            wire.template(made), location=location, headers=template_etag_header(made)
+            answers.template(made), location=location, headers=template_etag_header(made)
         )
 
     return await perform_once(request, caller, key, raw, perform)
@@ -676,13 +680,13 @@ async def _create_template(
     id="list_templates",
     role=Role.VIEWER,
     action=Action.READ,
-    answers=responses.TemplatePage,
+    answers=Page[wire.Template],
     says="Templates, by name.",
 )
 async def list_templates(caller: Caller, query: Paged) -> Response:
     """List templates."""
     page = await caller.client.templates_page(limit=query.limit, cursor=query.cursor)
-    items = (wire.template(one, listed=True) for one in page.items)
+    items = (answers.template(one, listed=True) for one in page.items)
     return answer_page(page, items, cursor=lambda one: one.name)
 
 
@@ -691,7 +695,7 @@ async def list_templates(caller: Caller, query: Paged) -> Response:
     id="get_template",
     role=Role.VIEWER,
     action=Action.READ,
-    answers=responses.Template,
+    answers=wire.Template,
     says="The template.",
     errors=(404,),
     headers=ETAG,
@@ -699,7 +703,7 @@ async def list_templates(caller: Caller, query: Paged) -> Response:
 async def get_template(name: TemplatePath, caller: Caller) -> Response:
     """Show a template."""
     found = await caller.client.template(name)
-    return answer_json(wire.template(found), headers=template_etag_header(found))
+    return answer_json(answers.template(found), headers=template_etag_header(found))
 
 
 @templates_router.put(
@@ -707,7 +711,7 @@ async def get_template(name: TemplatePath, caller: Caller) -> Response:
     id="set_template",
     role=Role.ADMIN,
     action=Action.DEFINE,
-    answers=responses.Template,
+    answers=wire.Template,
     says="It is what was said.",
     examples=NEW_TEMPLATES,
     errors=(404, 409, 412),
@@ -734,7 +738,7 @@ async def set_template(
     ):
         made = await caller.client.set_template(said, author=caller.actor, expect=expect)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(wire.template(made), status=status, headers=template_etag_header(made))
+    return answer_json(answers.template(made), status=status, headers=template_etag_header(made))
 
 
 @templates_router.delete(
@@ -742,22 +746,22 @@ async def set_template(
     id="delete_template",
     role=Role.ADMIN,
     action=Action.DEFINE,
-    answers=responses.DeletedTemplate,
+    answers=wire.DeletedName,
     says="It is gone; jobs that were made from it stay.",
     errors=(404, 412),
 )
 async def delete_template(name: TemplatePath, caller: Caller, if_match: str | None) -> Response:
     """Delete a template. Jobs that were made from it stay as they are."""
     expect = read_version(if_match)
-    before = wire.template(await caller.client.template(name))
+    before = answers.template(await caller.client.template(name))
     with precondition(expect), caller.auditing("template.delete", name, before=before):
         await caller.client.delete_template(name, expect=expect)
-    return answer_json({"name": name, "status": "deleted"})
+    return answer_json(wire.DeletedName(name=name, status="deleted"))
 
 
-async def _template_before(caller: Caller, name: str) -> dict[str, Any] | None:
+async def _template_before(caller: Caller, name: str) -> wire.Template | None:
     try:
-        return wire.template(await caller.client.template(name))
+        return answers.template(await caller.client.template(name))
     except TemplateNotFound:
         return None
 
@@ -794,7 +798,7 @@ class PreviewQuery(msgspec.Struct, rename={"start": "from"}):
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NEUTRAL,
-    answers=responses.Preview,
+    answers=wire.Preview,
     says="The schedule in words, and its next times.",
 )
 async def preview_schedule(
@@ -813,5 +817,5 @@ async def preview_schedule(
     first = now if query.start is None else parse_moment(query.start, what="from", tz=schedule.tz)
     times = schedule.preview(query.count, just_before(first))
     return answer_json(
-        {"description": schedule.describe(), "next": [one.isoformat() for one in times]}
+        wire.Preview(description=schedule.describe(), next=[one.isoformat() for one in times])
     )

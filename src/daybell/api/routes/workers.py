@@ -7,27 +7,25 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api import responses
 from daybell.api.bodies import Nothing
 from daybell.api.caller import Caller, answer_json
 from daybell.api.fields import UUID_FORMAT, Paged
 from daybell.api.requests import answer_list
 from daybell.api.router import Reach, Routes
-from daybell.api.stream import overview_payload
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.requests import read_id
 from daybell.client.workers import Overview
 from daybell.core.access import Action, Role
 from daybell.core.limits import check_name
-from daybell.core.units import Instant, to_iso
-from daybell.core.views import Queue
+from daybell.core.units import Instant, to_datetime
+from daybell.core.views import Page, Queue
 from daybell.core.worker import WorkerState
 from daybell.errors import DaybellError, Unavailable
 
@@ -47,7 +45,7 @@ class WorkersQuery(Paged):
     id="list_workers",
     role=Role.VIEWER,
     action=Action.READ,
-    answers=responses.Workers,
+    answers=Page[wire.Worker],
     says="Workers, oldest first.",
 )
 async def list_workers(
@@ -58,7 +56,7 @@ async def list_workers(
     found = await caller.client.workers(include_dead=query.include_dead)
     return answer_list(
         found,
-        wire.worker,
+        answers.worker,
         key=lambda one: (one.started_at, one.id),
         read=_read_cursor,
         write=_write_cursor,
@@ -81,7 +79,7 @@ def _read_cursor(cursor: str) -> tuple[Instant, UUID]:
     id="drain_worker",
     role=Role.OPERATOR,
     action=Action.DRAIN,
-    answers=responses.Drained,
+    answers=wire.Drained,
     status=202,
     says="It finishes what it has, and claims nothing more.",
     body=Nothing,
@@ -93,7 +91,7 @@ async def drain_worker(id: WorkerPath, caller: Caller) -> Response:
     known = read_id(id)
     with caller.auditing("worker.drain", known):
         await caller.client.drain_worker(known)
-    return answer_json({"worker_id": str(known), "state": "draining"}, status=202)
+    return answer_json(wire.Drained(worker_id=known, state="draining"), status=202)
 
 
 # `/queues`: lanes that workers take work from.
@@ -109,14 +107,14 @@ QueuePath = Annotated[str, Meta(description="A queue's name.", max_length=200)]
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.QUEUES,
-    answers=responses.Queues,
+    answers=Page[wire.Queue],
     says="Queues, by name.",
 )
 async def list_queues(caller: Caller, query: Paged) -> Response:
     """List queues with their numbers."""
     found = await caller.client.queues()
     return answer_list(
-        found, wire.queue, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
+        found, answers.queue, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
     )
 
 
@@ -126,7 +124,7 @@ async def list_queues(caller: Caller, query: Paged) -> Response:
     role=Role.OPERATOR,
     action=Action.PAUSE,
     reach=Reach.NAMES,
-    answers=responses.QueueState,
+    answers=wire.QueueState,
     says="Nothing is given out from it.",
     body=Nothing,
     is_body_optional=True,
@@ -135,7 +133,7 @@ async def pause_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out nothing from a queue until it is resumed. What runs goes on."""
     with caller.auditing("queue.pause", name):
         await caller.client.pause_queue(name)
-    return answer_json({"name": name, "is_paused": True})
+    return answer_json(wire.QueueState(name=name, is_paused=True))
 
 
 @queues_router.post(
@@ -144,7 +142,7 @@ async def pause_queue(name: QueuePath, caller: Caller) -> Response:
     role=Role.OPERATOR,
     action=Action.PAUSE,
     reach=Reach.NAMES,
-    answers=responses.QueueState,
+    answers=wire.QueueState,
     says="Work is given out from it.",
     body=Nothing,
     is_body_optional=True,
@@ -153,7 +151,7 @@ async def resume_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out work from a queue again."""
     with caller.auditing("queue.resume", name):
         await caller.client.resume_queue(name)
-    return answer_json({"name": name, "is_paused": False})
+    return answer_json(wire.QueueState(name=name, is_paused=False))
 
 
 @queues_router.post(
@@ -162,7 +160,7 @@ async def resume_queue(name: QueuePath, caller: Caller) -> Response:
     role=Role.OPERATOR,
     action=Action.CANCEL,
     reach=Reach.NAMES,
-    answers=responses.Purged,
+    answers=wire.Purged,
     says="All that waited in it is cancelled.",
     body=Nothing,
     is_body_optional=True,
@@ -171,7 +169,7 @@ async def purge_queue(name: QueuePath, caller: Caller) -> Response:
     """Cancel all that waits in a queue. What runs goes on."""
     with caller.auditing("queue.purge", name):
         cancelled = await caller.client.purge_queue(name)
-    return answer_json({"name": name, "cancelled": cancelled})
+    return answer_json(wire.Purged(name=name, cancelled=cancelled))
 
 
 @queues_router.get(
@@ -180,7 +178,7 @@ async def purge_queue(name: QueuePath, caller: Caller) -> Response:
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.QUEUES,
-    answers=responses.Scaling,
+    answers=wire.Scaling,
     says="How much work it has.",
 )
 async def get_scaling(name: QueuePath, caller: Caller) -> Response:
@@ -192,7 +190,7 @@ async def get_scaling(name: QueuePath, caller: Caller) -> Response:
     return answer_json(await _scaling(caller, check_name(name, what="queue")))
 
 
-async def _scaling(caller: Caller, name: str) -> dict[str, Any]:
+async def _scaling(caller: Caller, name: str) -> wire.Scaling:
     found: list[Queue] = [one for one in await caller.client.queues() if one.name == name]
     queued = sum(one.queued for one in found)
     running = sum(one.running for one in found)
@@ -202,16 +200,16 @@ async def _scaling(caller: Caller, name: str) -> dict[str, Any]:
         for one in await caller.client.workers()
         if name in one.queues and one.state is WorkerState.LIVE
     ]
-    return {
-        "queue": name,
-        "value": queued + running,
-        "queued": queued,
-        "running": running,
-        "workers": len(workers),
-        "capacity": sum(one.capacity for one in workers),
-        "is_paused": any(one.is_paused for one in found),
-        "at_least": ["value", *bounded] if bounded else [],
-    }
+    return wire.Scaling(
+        queue=name,
+        value=queued + running,
+        queued=queued,
+        running=running,
+        workers=len(workers),
+        capacity=sum(one.capacity for one in workers),
+        is_paused=any(one.is_paused for one in found),
+        at_least=["value", *bounded] if bounded else [],
+    )
 
 
 # Routes of `/healthz`, `/readyz`, `/stats` and `/status`.
@@ -247,7 +245,7 @@ class RecentOverviews:
     id="get_stats",
     role=Role.VIEWER,
     action=Action.READ,
-    answers=responses.Stats,
+    answers=wire.Stats,
     says="What goes on.",
 )
 async def get_stats(request: Request, caller: Caller) -> Response:
@@ -258,7 +256,9 @@ async def get_stats(request: Request, caller: Caller) -> Response:
     state = request.app.state
     if not hasattr(state, "looks"):
         state.looks = RecentOverviews()
-    return answer_json(overview_payload(await state.looks.look(caller)))
+    seen = await state.looks.look(caller)
+    ids = await caller.client.job_ids(one.job for one in seen.letters)
+    return answer_json(answers.stats(seen, ids))
 
 
 @status_router.get(
@@ -267,16 +267,15 @@ async def get_stats(request: Request, caller: Caller) -> Response:
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NEUTRAL,
-    answers=responses.Status,
+    answers=wire.Status,
     says="The store's time.",
 )
 async def get_status(caller: Caller) -> Response:
     """Say what time it is by the store's clock, and which process does the upkeep."""
     health = await caller.client.health()
     leaders = await caller.client.leaders()
-    return answer_json(
-        {"now": to_iso(health.now), "leaders": [wire.leader(one) for one in leaders]}
-    )
+    told = [answers.leader(one) for one in leaders]
+    return answer_json(wire.Status(now=to_datetime(health.now), leaders=told))
 
 
 # `/healthz` and `/readyz`: whether this process and its store are well. Open to all.
@@ -335,7 +334,7 @@ def health_routes(readiness: Readiness) -> Routes:
         id="healthz",
         role=None,
         action=None,
-        answers=responses.Health,
+        answers=wire.Health,
         says="It answers.",
     )
     async def healthz() -> Response:
@@ -347,7 +346,7 @@ def health_routes(readiness: Readiness) -> Routes:
         id="readyz",
         role=None,
         action=None,
-        answers=responses.Health,
+        answers=wire.Health,
         says="It can work.",
         also={503: "Its store cannot be read or written."},
     )

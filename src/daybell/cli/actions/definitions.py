@@ -31,8 +31,14 @@ from daybell.cli.output import Column
 from daybell.cli.references import format_references
 from daybell.cli.runtime import DONE, print_stderr, require_store
 from daybell.cli.terminal import confirm
-from daybell.cli.views.jobs import describe_schedule, echo_versions, next_run, required_args
-from daybell.client import wire
+from daybell.cli.views.jobs import (
+    describe_schedule,
+    echo_schedules,
+    echo_versions,
+    next_run,
+    required_args,
+)
+from daybell.client import answers
 from daybell.client.declarations import build_request, diff_versions, read_template
 from daybell.client.job_checks import (
     add_versions,
@@ -149,7 +155,7 @@ async def report_job(client: AnyClient, name: str, *, as_json: bool) -> int:
     for warning in await client.warnings(name):
         print_stderr(f"warning: {output.printable(rephrase_definition_error(warning))}")
     if as_json:
-        output.echo_json(wire.standing(standing))
+        output.echo_json(answers.job(standing))
         return DONE
     args = required_args(standing.job.definition)
     runs = f"runs when triggered: daybell jobs trigger {shlex.quote(name)}{args}"
@@ -193,9 +199,24 @@ async def list_versions(
         standing = await client.standing(name)
         page = await client.versions_page(standing.job.name, **asked)
     if as_json:
-        output.echo_json(wire.page(page, partial(wire.job, listed=True)))
+        output.echo_json(answers.page(page, partial(answers.job_version, listed=True)))
     else:
         echo_versions(page.items)
+        output.echo_more(page.next_cursor)
+    return DONE
+
+
+async def list_schedules(
+    settings: Settings, *, name: str, asked: dict[str, Any], tenant: str | None, as_json: bool
+) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        job = await client.job_named(name)
+        page = await client.schedules_page(job.name, **asked)
+        now = (await client.health()).now
+    if as_json:
+        output.echo_json(answers.page(page, answers.schedule))
+    else:
+        echo_schedules(page.items, now=now)
         output.echo_more(page.next_cursor)
     return DONE
 
@@ -222,7 +243,7 @@ async def compare_versions(
         versions = {number: await client.job(found, version=number) for number in (old, new)}
     changes = diff_versions(versions[old], versions[new])
     if as_json:
-        said = [wire.change(change) for change in changes]
+        said = [answers.change(change) for change in changes]
         output.echo_json({"name": found, "from": old, "to": new, "changes": said})
         return DONE
     by = versions[new]
@@ -331,7 +352,7 @@ async def _restore_definitions(app: App) -> list[Job]:
     before = {job.name: job.version for job in found}
     after = {"author": app.author}
     with audit_entry(client, "job.declare", MANY, before=before, after=after):
-        return await app.declaring.go_back(client, author=app.author)
+        return await app.declaring.promote(client, author=app.author)
 
 
 # `daybell templates`: job definitions with parameters.
@@ -342,7 +363,7 @@ async def list_templates(settings: Settings, *, tenant: str | None, as_json: boo
     async with client_for(settings, tenant=tenant) as client:
         templates = await client.templates()
     if as_json:
-        output.echo_json([wire.template(one, listed=True) for one in templates])
+        output.echo_json(answers.whole(templates, partial(answers.template, listed=True)))
         return DONE
     rows = [
         (
@@ -374,7 +395,7 @@ async def show_template(
     async with client_for(settings, tenant=tenant) as client:
         found = await client.template(name)
     if as_json:
-        output.echo_json(wire.template(found))
+        output.echo_json(answers.template(found))
     elif as_yaml:
         typer.echo(write_yaml({"name": found.name, **template_fields(found.template)}), nl=False)
     else:
@@ -399,7 +420,7 @@ async def create_template(
                 f"there is a template named {value['name']!r} already; --replace takes its place"
             ) from None
     if as_json:
-        output.echo_json(wire.template(made))
+        output.echo_json(answers.template(made))
     else:
         blanks = ", ".join(made.template.parameters) or "none"
         typer.echo(f"template {made.name} is at version {made.version}; parameters: {blanks}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgspec
 import typer
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE
 from daybell.cli.views.jobs import echo_job, echo_jobs, find_workflow_users, next_run
 from daybell.cli.views.transcripts import wait_for_end
-from daybell.client import wire
+from daybell.client import answers
 from daybell.core import payload
 from daybell.core.units import parse_duration
 from daybell.errors import AccessDenied
@@ -33,7 +34,7 @@ async def list_jobs(
         )
         users = None if as_json else await find_workflow_users(client, page.items, is_all=is_all)
     if as_json:
-        output.echo_json(wire.page(page, partial(wire.standing, listed=True)))
+        output.echo_json(answers.page(page, partial(answers.job, listed=True)))
         return DONE
     none = _none(asked, is_over=page.next_cursor is None)
     echo_jobs(page.items, now=now, empty=none, users=users)
@@ -64,9 +65,10 @@ async def show_job(
         counts = await client.count(job=found)
         now = (await client.health()).now
     if as_json:
-        said = wire.standing(standing) | wire.counts(counts)
+        said = msgspec.to_builtins(answers.job(standing))
+        said |= msgspec.to_builtins(answers.state_counts(counts))
         if not standing.job.is_current:
-            said["schedules"] = wire.job(standing.job)["schedules"]
+            said["schedules"] = answers.job_version(standing.job).schedules
         output.echo_json(said)
     else:
         echo_job(standing, counts, now=now)
@@ -78,12 +80,13 @@ async def pause_job(settings: Settings, *, name: str, note: str, tenant: str | N
         async with explain_missing_job(client, name):
             before = await none_if_denied(client.job(name))
             await client.pause(name, note)
-        found = await none_if_denied(client.schedules(name))
+        found = await none_if_denied(client.schedules_page(name, limit=1))
     if before is not None and before.paused_at is not None and not note:
         kept = f" ({output.printable(before.pause_note)})" if before.pause_note else ""
         typer.echo(f"{name} was paused already{kept}; daybell jobs resume {name}")
         return DONE
-    then = "it has no schedules" if found == [] else "its schedules do not fire"
+    has_none = found is not None and not found.items
+    then = "it has no schedules" if has_none else "its schedules do not fire"
     typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
     return DONE
 

@@ -124,7 +124,7 @@ def update_job(
     run(context, command, database_url)
 
 
-# `daybell jobs delete`, `versions`, `diff` and `rollback`: what becomes of a job's definitions.
+# `daybell jobs delete`, `schedules`, `versions`, `diff` and `rollback`.
 
 JobNameOrId = Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")]
 
@@ -153,6 +153,24 @@ def delete_job(
         yes=yes,
         tenant=tenant,
         as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+@app.command("schedules")
+def list_schedules(
+    context: typer.Context,
+    name: JobNameOrId,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List a job's schedules by name, added ones too."""
+    asked = {"limit": limit, "cursor": cursor}
+    command = partial(
+        actions.definitions.list_schedules, name=name, asked=asked, tenant=tenant, as_json=as_json
     )
     run(context, command, database_url)
 

@@ -29,7 +29,7 @@ from daybell.client.explain import effective_definition
 from daybell.client.job_checks import find_mismatched_schedules
 from daybell.client.sealing import VARIABLE, Sealer
 from daybell.client.workers import describe_lack, find_capable_workers
-from daybell.core.access import BOUND, SealedSecret
+from daybell.core.access import SealedSecret
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.job import DEFAULT_TENANT, Job, JobActivity, JobDefinition, task_of
 from daybell.core.kinds import secrets_of
@@ -556,7 +556,6 @@ async def check_store(
         found += await check_pooler(store)
         found += await check_schedules(store)
         found += await check_missing_jobs(store)
-        found += await _check_bound(store)
         found += await _check_takers(store)
         found += await check_sealing(store, sealer)
         found += [] if app is None else [await check_app_code(store, app)]
@@ -571,24 +570,6 @@ async def check_store(
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]
     finally:
         await store.close()
-
-
-async def _check_bound(store: Store) -> list[Check]:
-    """Report secrets whose seals are bound to no version: an older value could be put back."""
-    count = 0
-    for tenant in await store.list_tenants():
-        secrets = await store.list_secrets(tenant)
-        count += sum(not one.key_id.startswith(BOUND) for one in secrets)
-    if not count:
-        return []
-    return [
-        Check(
-            name="secrets",
-            is_ok=False,
-            found=f"secrets that an earlier release sealed, bound to no version: {count}",
-            advice="when all workers have this release, run `daybell secrets rotate`",
-        )
-    ]
 
 
 async def _check_takers(store: Store) -> list[Check]:

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
+import typer
 
 from daybell.cli import output
 from daybell.cli.output import Column
@@ -255,6 +256,7 @@ def echo_jobs(
             _in_brief(
                 [describe_schedule(schedule) for schedule in one.schedules[:SHOWN_MAX]],
                 one.schedules,
+                has_more=one.has_more_schedules,
             )
             or describe_workflows(users.get(one.job.name, ())),
             summarize_job(one.job.definition),
@@ -326,12 +328,17 @@ def echo_job(one: JobStatus, counts: Counts, *, now: Instant) -> None:
     for schedule in one.schedules:
         said = {f"schedule {schedule.name}".rstrip(): describe_schedule(schedule)}
         output.echo_fields(said | _tally(schedule, now, is_paused=job.paused_at is not None))
+    if one.has_more_schedules:
+        typer.echo(f"and more schedules; daybell jobs schedules {shlex.quote(job.name)} lists all")
 
 
-def _in_brief(first: Sequence[str], every: Sized) -> str:
-    """The first ones of all schedules in one line, and how many more there are."""
-    more = len(every) - len(first)
-    return "; ".join(first) + (f"; and {more:,} more" if more else "")
+def _in_brief(first: Sequence[str], every: Sized, *, has_more: bool = False) -> str:
+    """The first ones of all schedules in one line, and how many more there are; with `has_more`,
+    there are others beside `every`.
+    """
+    more = len(every) - len(first) + has_more
+    least = "at least " if has_more else ""
+    return "; ".join(first) + (f"; and {least}{more:,} more" if more else "")
 
 
 def _dependencies(one: JobStatus) -> str:
@@ -368,6 +375,34 @@ def echo_versions(versions: Sequence[Job]) -> None:
         Column("description", least=16, rank=4),
     )
     output.echo_table(columns, rows, empty="no versions")
+
+
+def echo_schedules(schedules: Sequence[Schedule], *, now: Instant) -> None:
+    """Print the schedules of a job as a table."""
+    rows = [
+        (
+            one.name,
+            describe_schedule(one),
+            "paused" if one.is_paused else _due(one, now),
+            "" if one.last_at is None else format_local_time(one.last_at, one),
+            one.fired,
+            one.skipped,
+            one.missed,
+            "" if one.args == "{}" else one.args,
+        )
+        for one in schedules
+    ]
+    columns = (
+        Column("name", least=8),
+        Column("schedule", least=16),
+        Column("next run"),
+        Column("last run", rank=1),
+        Column("fired", rank=2),
+        Column("skipped", rank=3),
+        Column("missed", rank=3),
+        Column("arguments", least=8, rank=4),
+    )
+    output.echo_table(columns, rows, empty="no schedules")
 
 
 def name_schedules(definition: JobDefinition) -> list[tuple[str, str]]:
@@ -416,17 +451,9 @@ def format_local_time(at: Instant, schedule: Schedule) -> str:
 
 def _tally(schedule: Schedule, now: Instant, *, is_paused: bool) -> dict[str, object]:
     """Where a schedule stands, and what became of its ticks."""
-    at = schedule.next_at
     numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
-    waits = "when the execution before it has ended" if schedule.delay is not None else "never"
-    if schedule.since is not None:
-        is_any = bool(any_jobs((schedule.rule,)))
-        waits = "when any of these has succeeded" if is_any else "when these have succeeded"
-    if schedule.is_reboot:
-        waits = "when schedulers start after none was there"
-    due = _next_time(at, schedule, now) if at is not None else waits
     return {
-        "  next": "paused" if is_paused else due,
+        "  next": "paused" if is_paused else _due(schedule, now),
         "  last": None
         if schedule.last_at is None
         else format_local_time(schedule.last_at, schedule),
@@ -436,6 +463,19 @@ def _tally(schedule: Schedule, now: Instant, *, is_paused: bool) -> dict[str, ob
         "  arguments": "" if schedule.args == "{}" else schedule.args,
         "  overlap by": None if schedule.is_declared else schedule.overlap_by,
     }
+
+
+def _due(schedule: Schedule, now: Instant) -> str:
+    """When a schedule fires next, or on what that depends."""
+    if schedule.next_at is not None:
+        return _next_time(schedule.next_at, schedule, now)
+    waits = "when the execution before it has ended" if schedule.delay is not None else "never"
+    if schedule.since is not None:
+        is_any = bool(any_jobs((schedule.rule,)))
+        waits = "when any of these has succeeded" if is_any else "when these have succeeded"
+    if schedule.is_reboot:
+        waits = "when schedulers start after none was there"
+    return waits
 
 
 def _paused(one: JobStatus) -> str | None:

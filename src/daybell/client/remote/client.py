@@ -80,6 +80,7 @@ class RemoteClient(RemoteContext):
     standings = job_room.standings
     standings_page = job_room.standings_page
     schedules = job_room.schedules
+    schedules_page = job_room.schedules_page
     pause = job_room.pause
     resume = job_room.resume
     trigger = job_room.trigger

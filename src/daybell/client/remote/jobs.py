@@ -30,7 +30,7 @@ from daybell.client.schedules import Backfill
 from daybell.client.when import Arguments
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import mint
-from daybell.core.job import DELETED, Job, JobStatus, Template
+from daybell.core.job import Job, JobStatus, Template, by_name
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     PAGE_ITEMS_DEFAULT,
@@ -256,10 +256,18 @@ async def resume(client: RemoteContext, job: str) -> None:
 
 async def schedules(client: RemoteContext, job: str) -> list[Schedule]:
     """The schedules of a job, by name."""
-    found = await standing(client, job)
-    if found.status == DELETED:
-        raise JobNotFound(f"no job named {shown(job)}")
-    return list(found.schedules)
+    read = partial(schedules_page, client, job, limit=PAGE_ITEMS_MAX)
+    found = [one async for page in read_pages(lambda at: read(cursor=at)) for one in page]
+    return sorted(found, key=by_name)
+
+
+async def schedules_page(
+    client: RemoteContext, job: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+) -> Page[Schedule]:
+    """A page of the schedules of a job, by name."""
+    asked = {"limit": limit, "cursor": cursor}
+    read = messages.page_of(messages.schedule)
+    return await client.transport.get(_job_path(job, "schedules"), asked, read=read)
 
 
 async def trigger(

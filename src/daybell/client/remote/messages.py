@@ -60,7 +60,7 @@ from daybell.core.access import (
     Scope,
     Tenant,
 )
-from daybell.core.event import NodeWait
+from daybell.core.event import Event, NodeWait, Step, StepKind
 from daybell.core.execution import (
     AttemptRecord,
     AttemptSpan,
@@ -185,10 +185,9 @@ def standing(of: Wire) -> JobStatus:
         job=job(of),
         status=of["status"],
         next_run_at=time(of["next_run_at"]),
-        schedules=tuple(
-            schedule(one, tenant=of["tenant"], job=of["name"]) for one in of["schedules"]
-        ),
+        schedules=tuple(map(schedule, of["schedules"])),
         last_execution=None if last is None else execution(last),
+        has_more_schedules=of["has_more_schedules"],
         waits_for=tuple(WaitsFor(**one) for one in of.get("waits_for", ())),
     )
 
@@ -209,12 +208,12 @@ def applied(of: Wire) -> ApplyOutcome:
     )
 
 
-def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
+def schedule(of: Wire) -> Schedule:
     """A schedule as people see it."""
     return Schedule(
         id=UUID(of["schedule_id"]),
-        tenant=tenant,
-        job=job,
+        tenant=of["tenant"],
+        job=of["job"],
         rule=rule_text(of["rule"]),
         next_at=time(of["next_run_at"]),
         name=of["name"],
@@ -465,7 +464,6 @@ def audit_check(of: Wire) -> AuditCheck:
         broken = ChainBreak(number=found["number"], id=id, problem=found["problem"])
     return AuditCheck(
         entries=of["entries"],
-        unchained=of["unchained"],
         head=of["head"],
         broken=broken,
         next_cursor=of["next_cursor"],
@@ -669,3 +667,36 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return to_iso(read_time(value, "time"))
     return value
+
+
+def decode_step(of: Mapping[str, Any]) -> Step:
+    """A step as a server has told it."""
+    finished, wake_at, result = of["finished_at"], of["wake_at"], of["result"]
+    # A wait without a result has timed out; one whose result was left out has not.
+    has_result = result is not None or (of["kind"] == "wait" and of["is_result_left_out"])
+    return Step(
+        n=int(of["n"]),
+        name=str(of["name"]),
+        kind=StepKind(of["kind"]),
+        result=payload.encode(result) if has_result else None,
+        error=None if of["error"] is None else payload.encode(of["error"]),
+        failures=int(of["failures"]),
+        wake_at=None if wake_at is None else from_iso(wake_at),
+        started_at=from_iso(of["started_at"]),
+        finished_at=None if finished is None else from_iso(finished),
+        is_done=of["status"] not in ("waiting", "failed"),
+    )
+
+
+def decode_event(of: Mapping[str, Any]) -> Event:
+    """An event as a server has told it."""
+    time, execution = of["time"], of["execution_id"]
+    return Event(
+        id=str(of["event_id"]),
+        source=str(of["source"]),
+        name=str(of["type"]),
+        data=payload.encode(of["data"]),
+        time=None if time is None else from_iso(time),
+        received_at=from_iso(of["received_at"]),
+        execution=None if execution is None else UUID(execution),
+    )

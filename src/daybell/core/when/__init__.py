@@ -1,6 +1,4 @@
-"""Schedule rules as values: cron, intervals, times, recurrence rules, dependencies, unions, and the
-ticks of each.
-"""
+"""Schedule rules as values: cron, intervals, times, recurrence, dependencies and unions."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from daybell.core.when.rule import (
     every,
 )
 
-Schedule.language = language  # a rule cannot import it: it knows all kinds of rules
+Schedule.language = language  # rule.py cannot import it: it imports all kinds of rules
 
 union = any_of
 

@@ -40,25 +40,25 @@ class TickRule(Protocol):
     def tick_until(self, until: Instant, effort: Effort) -> Instant | None: ...
 
 
-# Ticks of closed days on the open day that they are moved to, at the same time on the clock.
+# Ticks of closed days move to an open day, at the same wall-clock time.
 
-Span = tuple[date, date]  # days in a row, the first and the last
+Span = tuple[date, date]  # consecutive days, the first and the last
 
 _DAY: Final = timedelta(days=1)
-_LOOK_COST: Final = 15  # at one day
+_LOOK_COST: Final = 15  # of one day
 
 
 def first_moved(
     schedule: TickRule, days: Span, to: date, after: Instant, effort: Effort
 ) -> Instant | None:
-    """Of ticks of these days, the first that is later than `after` when they are moved to `to`."""
+    """Return the first tick of these days that is later than `after` once it moved to `to`."""
     tz, now = schedule.tz, local(after, schedule.tz)
     if now.date() > to:
         return None
     found: list[Instant] = []
     for day, tick in _days_with_ticks(schedule, days, effort):
         following = start_of(day + _DAY, tz)
-        if now.date() == to:  # what is earlier on the clock was there already
+        if now.date() == to:  # skip earlier times of the day
             wall = datetime.combine(day, now.time())
             tick = schedule.tick_after(just_before(instant_of(wall, tz)), effort)
         while tick is not None and tick < following:
@@ -72,7 +72,7 @@ def first_moved(
 def last_moved(
     schedule: TickRule, days: Span, to: date, until: Instant, effort: Effort
 ) -> Instant | None:
-    """Of ticks of these days, the last that is not later than `until` when they are moved."""
+    """Return the last tick of these days that is not later than `until` once it moved to `to`."""
     tz, now = schedule.tz, local(until, schedule.tz)
     if now.date() < to:
         return None
@@ -94,9 +94,9 @@ def last_moved(
 def _days_with_ticks(
     schedule: TickRule, days: Span, effort: Effort
 ) -> Iterator[tuple[date, Instant]]:
-    """The days that have ticks, with the first of each; of days that are all alike, one.
+    """Yield the days that have ticks, each with its first tick; identical days only once.
 
-    It goes from one day that has ticks to the next: of a rule that has few, few are looked at.
+    It jumps from one day with ticks to the next, so a sparse rule is cheap.
     """
     tz = schedule.tz
     end = start_of(days[1] + _DAY, tz)
@@ -112,7 +112,7 @@ def _days_with_ticks(
 
 
 def _after_those_alike(day: date, following: Instant, end: Instant, tz: str) -> Instant:
-    """Where the first day begins in which clocks change, if they do not on this one."""
+    """Return the start of the next day with a clock change, if this day has none."""
     stretch = stretch_at(math.floor(following) - 1, tz=tz, gap="shift", fold="first")
     if start_of(day, tz) < stretch.start:
         return following
@@ -129,23 +129,23 @@ def _moved(tick: Instant, to: date, tz: str) -> Instant:
 
 
 def start_of(day: date, tz: str) -> Instant:
-    """When a day begins."""
+    """Return the start of a day."""
     return instant_of(datetime.combine(day, time.min), tz)
 
 
-# Public holidays, from the package `holidays`, which is loaded when somebody asks for them.
+# Public holidays come from the package `holidays`, which is loaded on first use.
 
 
 @lru_cache(maxsize=1024)
 def public_holidays(country: str, subdivision: str | None, year: int) -> frozenset[date]:
-    """The public holidays of one year."""
+    """Return the public holidays of one year."""
     found = _package().country_holidays(country, subdiv=subdivision, years=year, expand=False)
     return frozenset(found)
 
 
 @lru_cache(maxsize=256)
 def check_country(country: str, subdivision: str | None) -> None:
-    """Refuse a country or a part of it whose holidays are not known."""
+    """Reject an unknown country or subdivision."""
     known = _countries()
     if country not in known:
         raise InvalidSchedule(
@@ -182,28 +182,28 @@ def _package() -> Any:
 OnClosed = Literal["skip", "next_open", "previous_open"]
 ON_CLOSED: Final = ("skip", "next_open", "previous_open")
 
-_CLOSED_DAYS_MAX: Final = 366  # in a row; a year of holidays is a mistake
-_MOVED_DAYS_MAX: Final = 31  # what would have to be moved further is dropped
-_TRIES: Final = 64  # ticks in a row that may fall on closed days
+_CLOSED_DAYS_MAX: Final = 366  # consecutive closed days to search; more is a mistake
+_MOVED_DAYS_MAX: Final = 31  # a tick that would move further is dropped
+_TRIES: Final = 64  # consecutive ticks that may fall on closed days
 _HOLIDAYS_COST: Final = 300  # of one year
 _KNOWN_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """Which days are closed. Days are those of the schedule's zone."""
+    """The closed days, in the schedule's zone."""
 
-    country: str | None = None  # public holidays: DE, US
-    subdivision: str | None = None  # and of its part: BY, CA
+    country: str | None = None  # its public holidays are closed: DE, US
+    subdivision: str | None = None  # and those of this part: BY, CA
     business_days: bool = False  # Saturdays and Sundays are closed
-    dates: Collection[date | str] = ()  # closed, too
+    dates: Collection[date | str] = ()  # closed dates
     blackouts: Collection[Sequence[Moment]] = ()  # from, until
     on_closed: OnClosed = "skip"
-    # Open days, and the first and last of the days whose ticks fall on them, as far as known.
+    # Cache: open days, each with the first and last day that moves its ticks there.
     known: dict[date, Span] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Bring what was given into one form, and refuse what cannot be."""
+        """Normalize and validate the fields."""
         choice(self.on_closed, ON_CLOSED, what="on_closed")
         if not isinstance(self.business_days, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidSchedule(
@@ -222,7 +222,7 @@ class Calendar:
             raise InvalidSchedule("subdivision needs a country", field="subdivision")
 
     def is_open(self, day: date, effort: Effort | None = None) -> bool:
-        """Whether ticks may fall on a day."""
+        """Return True if ticks may fall on a day."""
         if self.business_days and day.weekday() >= 5:
             return False
         if self._dates:
@@ -236,7 +236,7 @@ class Calendar:
         return day not in public_holidays(self.country, self.subdivision, day.year)
 
     def tick_after(self, schedule: TickRule, after: Instant, effort: Effort) -> Instant | None:
-        """The schedule's first tick later than `after` that this calendar leaves or moves there."""
+        """Return the first tick later than `after` that this calendar keeps or moves there."""
         find = self._open_tick_after if self.on_closed == "skip" else self._moved_tick_after
         for _ in range(len(self._blackouts) + 1):
             tick = find(schedule, after, effort)
@@ -247,7 +247,7 @@ class Calendar:
         return None
 
     def tick_until(self, schedule: TickRule, until: Instant, effort: Effort) -> Instant | None:
-        """The last one that is not later than `until`."""
+        """Return the last such tick that is not later than `until`."""
         find = self._open_tick_until if self.on_closed == "skip" else self._moved_tick_until
         for _ in range(len(self._blackouts) + 1):
             tick = find(schedule, until, effort)
@@ -262,7 +262,7 @@ class Calendar:
         window = self._blackouts[place] if place >= 0 else None
         return window if window is not None and tick < window[1] else None
 
-    # What `__post_init__` has made of them.
+    # The normalized fields.
 
     @property
     def _dates(self) -> tuple[date, ...]:
@@ -304,7 +304,7 @@ class Calendar:
             until = just_before(start_of(closing + _DAY, schedule.tz))
         return None
 
-    # Where ticks are moved, an open day has its own and those of the closed days beside it.
+    # With moved ticks, an open day has its own ticks and those of adjacent closed days.
 
     def _moved_tick_after(
         self, schedule: TickRule, after: Instant, effort: Effort
@@ -339,7 +339,7 @@ class Calendar:
         return None
 
     def _destination(self, day: date, onward: timedelta, effort: Effort) -> date | None:
-        """The open day that ticks of a day fall on; if that is too far, the next one `onward`."""
+        """Return the open day for ticks of a day; if it is too far, the next one `onward`."""
         to = self._nearest_open(day, _DAY if self.on_closed == "next_open" else -_DAY, effort)
         if to is not None and abs(to - day) <= _MOVED_DAYS_MAX * _DAY:
             return to
@@ -356,7 +356,7 @@ class Calendar:
         return None
 
     def _days_moved_to(self, day: date, effort: Effort) -> Span:
-        """An open day and the closed ones whose ticks are moved to it: the first and the last."""
+        """Return the first and the last day that move their ticks to this open day."""
         effort.spend(_MOVED_DAYS_MAX // 2)
         known = self.known.get(day)
         if known is None:
@@ -375,7 +375,7 @@ class Calendar:
         return min(day, last), max(day, last)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `parse` reads back."""
+        """Return the JSON object that `parse` reads."""
         written: dict[str, Any] = {
             "country": self.country,
             "subdivision": self.subdivision,
@@ -388,7 +388,7 @@ class Calendar:
 
     @classmethod
     def parse(cls, value: object) -> Calendar | None:
-        """Read a calendar as JSON has it; None stays None."""
+        """Parse a calendar from JSON; None stays None."""
         if value is None or isinstance(value, Calendar):
             return value
         if not isinstance(value, Mapping):
@@ -436,7 +436,7 @@ def _blackouts(given: object) -> tuple[tuple[Instant, Instant], ...]:
 
 
 def _merged(windows: list[tuple[Instant, Instant]]) -> list[tuple[Instant, Instant]]:
-    """The same time in windows that do not touch, so that one look finds the right one."""
+    """Merge windows that touch, so that one bisection finds the right one."""
     merged: list[tuple[Instant, Instant]] = []
     for start, end in windows:
         if merged and start <= merged[-1][1]:

@@ -1,8 +1,8 @@
 """Cron: wall-clock times, written in five to seven fields, in a zone.
 
-Where clocks change, a fixed time happens once: in a gap at the first instant after it, of two the
-first, unless asked otherwise. An expression whose minute or hour is open (`*`, `*/15`, `5/15`,
-`H/15`, `0-23`) happens whenever the clock shows a time that matches, and so keeps its spacing.
+A fixed time happens once where clocks change: by default at the end of a gap and at the first of
+two. An expression with an open minute or hour (`*`, `*/15`, `5/15`, `H/15`, `0-23`) happens at
+every matching time of the clock, and so keeps its spacing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from daybell.errors import InvalidSchedule, shown
 
 # One field of a cron expression: its text, and the numbers that it matches.
 #
-# Numbers are kept as bits of an integer: "is 30 in it?" and "what comes after 30?" are a shift
-# each. Weekdays count from 0, Sunday, whatever the dialect; it translates on the way in.
+# Numbers are bits of an integer, so that membership and successor are a shift each. Weekdays
+# count from 0, Sunday; the parser converts other dialects.
 
 _MONTHS: Final = (
     *("JAN", "FEB", "MAR", "APR", "MAY", "JUN"),
@@ -38,7 +38,7 @@ YEAR_MAX: Final = 2199
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a field counts, and the numbers and names that it takes."""
+    """The unit that a field counts, with the numbers and names that it accepts."""
 
     name: str
     lowest: int
@@ -48,7 +48,7 @@ class Unit:
 
     @property
     def takes(self) -> str:
-        """What the field takes, for messages."""
+        """Describe the accepted values for error messages."""
         named = f" or {next(iter(self.names))}-{list(self.names)[-1]}" if self.names else ""
         return f"it takes {self.lowest}-{self.highest}{named}, {self.example}"
 
@@ -80,36 +80,36 @@ YEAR: Final = Unit("year", YEAR_MIN, YEAR_MAX, {}, "as in 2027 or 2027-2029")
 
 @dataclass(slots=True)
 class Field:
-    """What a field matches: `bits` of plain numbers, and days that only a month can tell.
+    """The matches of a field: `bits` of plain numbers, and days that depend on the month.
 
-    It is written to while its items are read, and never again.
+    Only the parser writes to it.
     """
 
     text: str
     unit: Unit
     bits: int = 0
-    # A wildcard, or steps over the whole range: such a time keeps its spacing when clocks change.
+    # A wildcard, or steps over the whole range: it keeps its spacing when clocks change.
     is_open: bool = False
     from_end: tuple[int, ...] = ()  # L-3: days before the last one
-    nearest: tuple[int, ...] = ()  # 15W: the weekday nearest to this day; 0 and below: from the end
-    last_weekdays: int = 0  # 5L: bits of weekdays, of which the last in the month is meant
-    nth_weekdays: tuple[tuple[int, int], ...] = ()  # 2#1: (weekday, which one)
-    large_steps: tuple[str, ...] = ()  # */100: items whose step reaches no second number
+    nearest: tuple[int, ...] = ()  # 15W: the nearest weekday; 0 and below count from the end
+    last_weekdays: int = 0  # 5L: bits of weekdays, of which the last in the month matches
+    nth_weekdays: tuple[tuple[int, int], ...] = ()  # 2#1: (weekday, number)
+    large_steps: tuple[str, ...] = ()  # */100: items with a step that reaches no second number
 
     @property
     def is_star(self) -> bool:
-        """Whether it leaves the choice of the day to the other field of the day."""
+        """Return True if the other day field alone chooses the day."""
         return self.text[0] in "*?"
 
     def refuse(self, fact: str) -> InvalidSchedule:
-        """The error for a field that is wrong."""
+        """Build the error for a wrong field."""
         return InvalidSchedule(
             f"{self.unit.name} {shown(self.text)} {fact}; {self.unit.takes}", field=self.unit.name
         )
 
 
 def parse_field(text: str, unit: Unit) -> Field:
-    """Read one field, in capitals. `hashing` has already replaced each H."""
+    """Parse one field, in capitals, without H."""
     field = Field(text, unit)
     if text == "?" and unit.name not in (DAY.name, WEEKDAY.name):
         raise field.refuse("leaves open what only a day may")
@@ -154,14 +154,14 @@ def _read_numbers(item: str, field: Field) -> None:
 
 
 def _size(start: int, end: int, unit: Unit) -> int:
-    """How many numbers a range has; one that ends before it starts goes around the end."""
+    """Return the length of a range; one that ends before it starts wraps around."""
     whole = 7 if unit is WEEKDAY else unit.highest - unit.lowest + 1
     return end - start + 1 + (whole if end < start else 0)
 
 
 @lru_cache(maxsize=1024)
 def _stepped(size: int, step: int) -> int:
-    """Every `step`-th number from 0 to before `size`."""
+    """Return every `step`-th number from 0 to before `size`."""
     bits = 0
     for number in range(0, size, step):
         bits |= 1 << number
@@ -169,7 +169,7 @@ def _stepped(size: int, step: int) -> int:
 
 
 def _around(start: int, end: int, field: Field) -> list[int]:
-    """The numbers of a range that goes on at the field's beginning, or reaches a second Sunday."""
+    """List the numbers of a range that wraps around, or reaches a second Sunday."""
     unit = field.unit
     if start <= end:
         return list(range(start, end + 1))
@@ -215,7 +215,7 @@ def _read_month_weekday(item: str, field: Field) -> None:
 
 
 def parse_step(text: str, field: Field) -> int:
-    """Read a step. One that is larger than the field is not refused, as in other crons."""
+    """Parse a step. A step larger than the field is valid, as in other crons."""
     step = _whole(text)
     if step is None:
         raise field.refuse(f"has a step {shown(text)} that is not a number")
@@ -239,7 +239,7 @@ def parse_number(text: str, field: Field) -> int:
 
 
 def _whole(text: str) -> int | None:
-    # Digits of other scripts are digits to Python, and no five of them are a year to anybody.
+    # isdigit accepts digits of other scripts.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
 
 
@@ -252,29 +252,28 @@ def _bit(number: int, unit: Unit) -> int:
 
 
 def first_bit(bits: int) -> int:
-    """The lowest number in a set that is not empty."""
+    """Return the lowest number of a set that is not empty."""
     return (bits & -bits).bit_length() - 1
 
 
 def numbers_in(bits: int) -> list[int]:
-    """The numbers of a set, in order."""
+    """List the numbers of a set, in order."""
     return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
-# `H` in a cron expression: a number that is always the same for one name, and spread over names.
+# `H` in a cron expression: a number that is fixed for one name and spread over names.
 #
-# A thousand jobs "once an hour" need not all run on the hour. `H` is any number of the field,
-# `H(0-29)` one of that range, `H/15` every 15 from one of the first 15. Replacing it is all that
-# is done here: what comes out is an expression like any other.
+# A thousand hourly jobs need not all run on the hour. `H` is any number of the field, `H(0-29)`
+# one of that range, `H/15` every 15 from one of the first 15. Binding replaces it with numbers.
 
 
 def is_hashed(expression: str) -> bool:
-    """Whether there is an H to be replaced."""
+    """Return True if the expression contains an H."""
     return any(item[:1] == "H" for text in expression.split() for item in text.split(","))
 
 
 def bind_hashes(expression: str, units: Iterable[Unit], *, name: str) -> str:
-    """The expression as it is for `name`."""
+    """Replace each H with its number for `name`."""
     texts = zip(expression.split(), units, strict=True)
     return " ".join(_bound_field(text, unit, name) if "H" in text else text for text, unit in texts)
 
@@ -295,7 +294,7 @@ def _bound_item(item: str, field: Field, name: str) -> str:
     start = lowest + int.from_bytes(digest[:8], "big") % (min(step, room) if step else room)
     if not step:
         return str(start)
-    # Without an end it counts as steps over the whole range, which keep their spacing.
+    # Without an end it covers the whole range and keeps its spacing.
     return f"{start}/{step}" if highest == unit.highest else f"{start}-{highest}/{step}"
 
 
@@ -304,9 +303,9 @@ def _range(span: str, field: Field) -> tuple[int, int]:
     if span == "H":
         highest = unit.highest
         if unit is DAY:
-            highest = 28  # every month has them
+            highest = 28  # in every month
         elif unit is WEEKDAY:
-            highest = 6  # 7 is Sunday again
+            highest = 6  # 7 is Sunday, too
         return unit.lowest, highest
     first, dash, last = span[2:-1].partition("-")
     if span[1:2] != "(" or span[-1:] != ")" or not dash:
@@ -317,10 +316,10 @@ def _range(span: str, field: Field) -> tuple[int, int]:
     return lowest, highest
 
 
-# All fields of a cron expression together: the wall-clock times that it matches.
+# All fields together: the wall-clock times of an expression.
 #
-# The search jumps from field to field with integers, so that the 29th of February is as near as
-# the next minute.
+# The search jumps from field to field, so that the 29th of February costs as much as the next
+# minute.
 
 DAY_SECONDS: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -335,18 +334,18 @@ _LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """The numbers that each field matches, as bits."""
+    """The matching numbers of each field, as bits."""
 
     seconds: int
     minutes: int
     hours: int
     months: int
-    years: int  # 0: all of them; bit 0 is 1970
-    days: tuple[int, ...]  # of a month, by its length and the weekday that it begins with
+    years: int  # 0: all; bit 0 is 1970
+    days: tuple[int, ...]  # of a month, by its length and first weekday
     is_open: bool  # keeps its spacing when clocks change
 
     def after(self, wall: Wall, effort: Effort) -> Wall | None:
-        """The first time later than `wall`."""
+        """Return the first time later than `wall`."""
         day, second = divmod(wall, DAY_SECONDS)
         if not _FIRST_DAY <= day <= _LAST_DAY:
             return self.after(_FIRST_DAY * DAY_SECONDS, effort) if day < 0 else None
@@ -364,7 +363,7 @@ class Pattern:
         return self._in_later_month(year, month, effort)
 
     def until(self, wall: Wall, effort: Effort) -> Wall | None:
-        """The last time that is not later than `wall`."""
+        """Return the last time that is not later than `wall`."""
         day, second = divmod(wall, DAY_SECONDS)
         if not _FIRST_DAY <= day <= _LAST_DAY:
             return None if day < 0 else self.until(_LAST_DAY * DAY_SECONDS, effort)
@@ -383,9 +382,9 @@ class Pattern:
         return self._in_earlier_month(year, month, effort)
 
     def days_around(self, day: date) -> tuple[date, date]:
-        """The first and the last of the days in a row that match, around one that does.
+        """Return the first and the last of the consecutive matching days around a matching day.
 
-        Not further than two years to either side: who asks may ask again from there.
+        The search ends after two years on either side.
         """
         first = last = day
         for _ in range(_MONTHS_AROUND):
@@ -406,19 +405,19 @@ class Pattern:
         return first, last
 
     def _days_in(self, year: int, month: int) -> int:
-        """The days of a month that match, as bits."""
+        """Return the matching days of a month, as bits."""
         if not self.months >> month & 1 or (self.years and not self._has_year(year)):
             return 0
         return self.days[_shape(year, month, date(year, month, 1).weekday())]
 
     @property
     def earliest(self) -> int:
-        """The first time of a day."""
+        """Return the first time of a day."""
         return first_bit(self.hours) * 3600 + first_bit(self.minutes) * 60 + first_bit(self.seconds)
 
     @property
     def latest(self) -> int:
-        """The last time of a day."""
+        """Return the last time of a day."""
         hour, minute, second = (
             bits.bit_length() - 1 for bits in (self.hours, self.minutes, self.seconds)
         )
@@ -519,7 +518,7 @@ class Pattern:
 
 
 def _shape(year: int, month: int, begins_with: int) -> int:
-    """Which of the 28 months that there are this one looks like; Monday is 0."""
+    """Return the index of a month among the 28 combinations of length and first weekday."""
     length = _LENGTHS[month]
     if month == 2 and isleap(year):
         length = 29
@@ -527,9 +526,9 @@ def _shape(year: int, month: int, begins_with: int) -> int:
 
 
 def days_of_months(monthdays: Field, weekdays: Field) -> tuple[int, ...]:
-    """For each shape of a month, the days that match, as bits.
+    """Return the matching days, as bits, for each of the 28 combinations of `_shape`.
 
-    Where both fields choose, either is enough; one that begins with * or ? does not choose.
+    If both fields choose days, one match is enough; a field that begins with * or ? chooses none.
     """
     is_either = not (monthdays.is_star or weekdays.is_star)
     shapes: list[int] = []
@@ -554,7 +553,7 @@ def _by_monthday(field: Field, length: int, begins_with: int) -> int:
 
 
 def _nearest_workday(day: int, length: int, begins_with: int) -> int:
-    """Monday to Friday, as near as possible, and never in another month."""
+    """Return the nearest day from Monday to Friday in the same month."""
     weekday = (begins_with + day - 1) % 7
     if weekday == 5:
         return day - 1 if day > 1 else day + 2
@@ -582,7 +581,7 @@ def _by_weekday(field: Field, length: int, begins_with: int) -> int:
 Dialect = Literal["unix", "quartz", "aws"]
 DIALECTS: Final = ("unix", "quartz", "aws")
 
-_COST: Final = 5  # of a question, where the answer is not years away
+_COST: Final = 5  # of a query with an answer that is not years away
 _TIME: Final = (MINUTE, HOUR, DAY, MONTH)
 _QUARTZ: Final = (SECOND, *_TIME, WEEKDAY_FROM_ONE)
 _LAYOUTS: Final[dict[str, tuple[tuple[Unit, ...], ...]]] = {
@@ -597,7 +596,7 @@ _LAYOUTS: Final[dict[str, tuple[tuple[Unit, ...], ...]]] = {
 
 
 class Fields(NamedTuple):
-    """The fields of an expression, with those that it leaves out."""
+    """The fields of an expression, including those that it leaves out."""
 
     second: Field
     minute: Field
@@ -608,14 +607,14 @@ class Fields(NamedTuple):
     year: Field
 
 
-_DAYS_COST: Final = 20  # of days in a row that are excluded; a month costs about 3 more
+_DAYS_COST: Final = 20  # of consecutive excluded days; a month adds about 3
 _ALL_MINUTES: Final = (1 << 60) - 1
 _ALL_HOURS: Final = (1 << 24) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cron(Schedule):
-    """A cron expression. Its text is in capitals, its fields one space apart."""
+    """A cron expression, in capitals, with one space between fields."""
 
     expression: str
     dialect: Dialect = "unix"
@@ -668,7 +667,7 @@ class Cron(Schedule):
         return start, end
 
     def _days_or_hour(self, minute: Instant, effort: Effort) -> tuple[Instant, Instant]:
-        """Return the span around a minute of an expression for all minutes of its hours."""
+        """Return the span around a minute of an expression that matches whole hours."""
         clock = local(minute, self.tz)
         if self.pattern.hours == _ALL_HOURS:
             first, last = self.pattern.days_around(clock.date())
@@ -682,7 +681,7 @@ class Cron(Schedule):
 
     @property
     def rules(self) -> tuple[Gap, Fold]:
-        """The rules for gaps and folds that count; one that is open follows the clock."""
+        """Return the rules for gaps and folds; an open expression follows the clock."""
         return ("skip", "both") if self.pattern.is_open else (self.gap, self.fold)
 
     def own_fields(self) -> dict[str, Any]:
@@ -696,7 +695,7 @@ class Cron(Schedule):
 
 
 def layout(expression: str, dialect: Dialect) -> tuple[Unit, ...]:
-    """What the fields of an expression count, by how many there are."""
+    """Return the units of the fields of an expression, by their number."""
     count = len(expression.split())
     for units in _LAYOUTS[dialect]:
         if len(units) == count:
@@ -714,7 +713,7 @@ def layout(expression: str, dialect: Dialect) -> tuple[Unit, ...]:
 
 
 def read_fields(expression: str, dialect: Dialect) -> Fields:
-    """Read all fields; an H is what it is for the empty name."""
+    """Parse all fields; an H has its value for the empty name."""
     units = layout(expression, dialect)
     texts = bind_hashes(expression, units, name="").split()
     named = {unit.name: parse_field(text, unit) for text, unit in zip(texts, units, strict=True)}
@@ -733,7 +732,7 @@ def read_fields(expression: str, dialect: Dialect) -> Fields:
 
 
 def _check_days(found: Fields, dialect: Dialect) -> None:
-    """Quartz and AWS let one field choose the day, and want a ? in the other."""
+    """Check for the ? that Quartz and AWS require in exactly one of the day fields."""
     day, weekday = found.day, found.weekday
     if [day.text, weekday.text].count("?") != 1:
         raise InvalidSchedule(

@@ -25,19 +25,17 @@ from daybell.core.when import Schedule as Rule
 from daybell.core.when.zone import Effort, just_before
 from daybell.errors import InvalidSchedule, UsageError
 
-PAUSED: Final = "paused"  # why ticks were missed
-AHEAD_SECONDS: Final = (
-    2.0  # by so much a tick may be fired early; more is a clock that was set back
-)
-RECORDS_MAX: Final = 1_000  # ticks on record that are compared with a cursor
-COUNTED_MAX: Final = 1_000  # ticks that are worth counting one by one
+PAUSED: Final = "paused"  # the reason of missed ticks
+AHEAD_SECONDS: Final = 2.0  # a tick may fire this early; more means that the clock was set back
+RECORDS_MAX: Final = 1_000  # recorded ticks to compare with a cursor
+COUNTED_MAX: Final = 1_000  # ticks of a range to count one by one
 COUNT_EFFORT: Final = 4 * SCHEDULE_EFFORT_MAX
 
 
 def first_tick(rule: Rule, now: Instant) -> Instant | None:
-    """The first time of a schedule that begins now; None: it does not fire by itself.
+    """Return the first tick of a schedule that starts now; None if time does not trigger it.
 
-    A fixed delay begins with a delay, unless it says when.
+    A fixed delay starts with a delay, unless it has a start time.
     """
     if rule.delay is None:
         return rule.next_after(now)
@@ -49,8 +47,9 @@ def first_tick(rule: Rule, now: Instant) -> Instant | None:
 def first_unrecorded_tick(
     rule: Rule, cursor: Instant, records: Sequence[TickRecord], now: Instant
 ) -> Instant | None:
-    """The first tick from the cursor on that is not on record, given the latest that are. Of a
-    range only the ticks up to now count: the rest was recorded while the clock was ahead.
+    """Return the first tick from the cursor on that is not among the latest records.
+
+    Only the part of a range up to now counts: the rest was recorded while the clock was ahead.
     """
     if rule.delay is not None:
         return cursor
@@ -64,13 +63,13 @@ def first_unrecorded_tick(
 def resume_schedule(
     schedule: Schedule, now: Instant, records: Sequence[TickRecord] = ()
 ) -> Firing | None:
-    """Go on from now: what came due in the meantime is recorded as missed, in one range, except
-    for what is on record. `records` are the schedule's latest.
+    """Continue from now and record the due ticks as one missed range, except recorded ones.
 
-    None: nothing did. Raises InvalidSchedule for a rule that cannot be read.
+    `records` are the latest ticks of the schedule. Returns None if no tick is due. Raises
+    InvalidSchedule for an unreadable rule.
     """
     if schedule.since is not None:
-        # What its dependencies did in the meantime does not fire it.
+        # Successes of its dependencies during the pause do not fire it.
         return Firing(
             tenant=schedule.tenant,
             schedule=schedule.id,
@@ -99,18 +98,17 @@ def resume_schedule(
 def rewind_schedule(
     schedule: Schedule, now: Instant, records: Sequence[TickRecord] = ()
 ) -> ScheduleRewind | None:
-    """Re-arm a schedule that advanced while the store's clock was ahead. `records` are its latest
-    ticks up to now.
+    """Move the cursor back if the schedule advanced while the store's clock was ahead.
 
-    The cursor goes to the first time after now that the rule gives. Ticks on record as fired stay
-    there, so none of them fires twice; ticks that were missed because of the jump can fire. None:
-    the cursor is where it belongs. Raises InvalidSchedule for a rule that cannot be read.
+    `records` are its latest ticks up to now. The cursor moves to the rule's first tick after now.
+    Fired ticks stay on record, so none fires twice; ticks that were missed because of the jump
+    can fire. Returns None if the cursor is right. Raises InvalidSchedule for an unreadable rule.
     """
     if schedule.since is not None or schedule.is_reboot:
         return None
     rule = Rule.from_json(schedule.rule)
     if rule.delay is not None and schedule.next_at is None:
-        return None  # the end of its execution sets the next time, or it is over
+        return None  # its next tick comes with the end of its execution, or it is over
     if rule.max_executions is not None and schedule.fired >= rule.max_executions:
         return None
     next_at = first_tick(rule, now)
@@ -144,9 +142,9 @@ def _missed(rule: Rule, first: Instant, now: Instant) -> Tick:
 
 
 def _count(rule: Rule, first: Instant, last: Instant) -> int:
-    """How many ticks a range has; beyond what is worth counting, as many as were counted."""
+    """Count the ticks of a range, up to a limit."""
     count = 1
-    with suppress(InvalidSchedule):  # the effort has been spent
+    with suppress(InvalidSchedule):  # effort exhausted
         for tick in rule.ticks(first, effort=Effort(COUNT_EFFORT)):
             if tick > last or count > COUNTED_MAX:
                 break
@@ -154,19 +152,19 @@ def _count(rule: Rule, first: Instant, last: Instant) -> int:
     return count
 
 
-# Backfill: which of a schedule's past ticks are run now, and in which order.
+# Backfill: the past ticks of a schedule to run now, and their order.
 
 
 class Only(StrEnum):
-    """Which ticks are wanted. One whose execution has not ended is never among them."""
+    """The ticks to backfill. Ticks with an unfinished execution are always left out."""
 
-    MISSING = "missing"  # nothing ran: there is no execution, or a rule has skipped it
-    FAILED = "failed"  # the last execution is dead, and none has succeeded
+    MISSING = "missing"  # no execution, or a skipped one
+    FAILED = "failed"  # the last execution is dead and none succeeded
     ALL = "all"
 
 
 class Order(StrEnum):
-    """Which of them comes first."""
+    """The order of backfilled ticks."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -175,7 +173,7 @@ class Order(StrEnum):
 def ticks_between(
     rule: Rule, since: Instant, until: Instant, *, limit: int = BACKFILL_TICKS_MAX
 ) -> list[Instant]:
-    """The ticks from `since` to before `until`, oldest first. More than `limit` are refused."""
+    """List the ticks from `since` to before `until`, oldest first; more than `limit` raise."""
     found: list[Instant] = []
     for tick in rule.ticks(just_before(since)):
         if tick >= until:
@@ -193,7 +191,7 @@ def ticks_between(
 def choose(
     ticks: Iterable[Instant], occurrences: Iterable[Occurrence], *, only: Only, order: Order
 ) -> list[Instant]:
-    """The ticks to run, given the executions that there are for them, oldest first."""
+    """Select the ticks to run, given their executions, oldest first."""
     states: dict[int, list[State]] = {}
     for occurrence in occurrences:
         states.setdefault(_exact(occurrence.scheduled_for), []).append(occurrence.state)
@@ -202,13 +200,13 @@ def choose(
 
 
 def _exact(instant: Instant) -> int:
-    """In microseconds: what a store gives back may differ in the last bit."""
+    """Round to microseconds: an instant from a store may differ in the last bit."""
     return round(instant * 1_000_000)
 
 
 def _is_wanted(states: Sequence[State], only: Only) -> bool:
     if any(state not in TERMINAL for state in states):
-        return False  # it will run, or does
+        return False
     match only:
         case Only.MISSING:
             return all(state is State.SKIPPED for state in states)

@@ -1,6 +1,4 @@
-"""The language of schedules: read JSON objects, text and the cron dialects of other schedulers, and
-describe a schedule in English.
-"""
+"""The language of schedules: JSON objects, text, cron dialects, and descriptions in English."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ from daybell.core.when.rule import (
 from daybell.core.when.zone import Effort, Fold, Gap, check_keys, choice, local, nearest
 from daybell.errors import InvalidSchedule, UsageError, shown
 
-# The ways to write cron: macros, and texts of other schedulers, taken as they stand.
+# Cron: macros, and the texts of other schedulers.
 
 _MACROS: Final = {
     "@HOURLY": "0 * * * *",
@@ -76,14 +74,14 @@ def cron(
     fold: Fold = "first",
     **options: Unpack[Options],
 ) -> Schedule:
-    """When clocks in `tz` show these times: `cron("0 9 * * mon-fri", tz="Europe/Berlin")`.
+    """Fire when clocks in `tz` show these times: `cron("0 9 * * mon-fri", tz="Europe/Berlin")`.
 
     Five fields (minute, hour, day of month, month, day of week), six with seconds first, seven with
     a year last; or a macro, such as "@daily", "@every 90s" or "@reboot"; or AWS's "cron(…)",
     "rate(…)" and "at(…)". `dialect="quartz"` counts weekdays from 1 = Sunday.
 
-    `gap` says what happens to a time that a change of the clocks leaves out ("shift" to the first
-    instant after it, or "skip"), `fold` to one that comes twice ("first", "second", "both").
+    `gap` applies to a time that a clock change skips ("shift" to the first instant after it, or
+    "skip"), `fold` to a time that occurs twice ("first", "second", "both").
     """
     text = _tidied(expression)
     choice(dialect, DIALECTS, what="dialect")
@@ -114,7 +112,7 @@ def cron(
 
 @contextmanager
 def _as_written(expression: str) -> Generator[None]:
-    """Have errors quote parts of an expression as they were written: it is read in capitals."""
+    """Quote the original spelling in errors: the parser works on capitals."""
     try:
         yield
     except InvalidSchedule as error:
@@ -132,7 +130,7 @@ def _quoting(message: str, expression: str) -> str:
 
 
 def _check_kind(text: str, expression: str) -> None:
-    """Refuse what is no cron expression, but means something in another language of schedules."""
+    """Reject text of another schedule language, such as an rrule or an interval."""
     if text.startswith("FREQ="):
         raise InvalidSchedule(
             f"{shown(expression)} is a recurrence rule, not cron; write"
@@ -156,7 +154,7 @@ def _check_kind(text: str, expression: str) -> None:
 
 
 def _period(text: str) -> str | None:
-    """A duration as `every` takes it, from what people write: `5m`, `5 m`, `5 minutes`."""
+    """Convert `5m`, `5 m` or `5 minutes` to a duration for `every`."""
     words = text.split()
     if len(words) == 2 and words[1].removesuffix("S") in _UNITS:
         words[1] = _UNITS[words[1].removesuffix("S")]
@@ -200,7 +198,7 @@ def _macro(text: str, expression: str) -> str:
 
 
 def _rate(text: str, expression: str) -> str:
-    """`5 minutes`, as AWS writes it."""
+    """Parse the `5 minutes` of AWS."""
     number, _, unit = text.strip().partition(" ")
     letter = _RATE_UNITS.get(unit.strip().removesuffix("S"))
     if letter is None or not (number.isascii() and number.isdigit()) or len(number) > 10:
@@ -221,7 +219,7 @@ _KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "after", "after
 def read(
     value: object, *, now: Instant | None = None, depth: int = 0, effort: Effort | None = None
 ) -> Schedule:
-    """Read a schedule in any form; with `now`, refuse one that is over."""
+    """Parse a schedule in any form; with `now`, reject one that is over."""
     effort = effort or Effort()
     if isinstance(value, Schedule):
         schedule = value
@@ -253,7 +251,7 @@ def _check_future(schedule: Schedule, now: Instant) -> None:
 
 
 def check_chars(schedule: Schedule) -> None:
-    """Refuse a schedule that could be written as JSON, and then not be read back."""
+    """Reject a schedule with a JSON text that is too long to read."""
     if schedule.calendar is not None or isinstance(schedule, Union):
         _check_length(len(schedule.to_json()))
 
@@ -267,7 +265,7 @@ def _check_length(chars: int) -> None:
 
 
 def read_json(text: str) -> Schedule:
-    """Read a schedule that is JSON text."""
+    """Parse a schedule from JSON text."""
     if not text.startswith(JSON_START):
         _check_length(len(text))
     try:
@@ -295,7 +293,7 @@ def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) 
         rule = read_rrule(given["rrule"], **_dst(given), **options)
         check_any(rule, effort)
         return rule
-    return _READERS[kind](given, options, now)
+    return _read_kind(kind, given, options, now)
 
 
 def _no_kind(given: Given, kinds: Sequence[str]) -> InvalidSchedule:
@@ -311,40 +309,27 @@ def _no_kind(given: Given, kinds: Sequence[str]) -> InvalidSchedule:
     return InvalidSchedule(f"schedule does not say when; {takes}", field="schedule")
 
 
-def _read_cron(given: Given, options: Given, now: Instant | None) -> Schedule:
-    dialect = given.get("dialect", "unix")
-    return cron(given["cron"], dialect=dialect, **_dst(given), **options)
-
-
-def _read_every(given: Given, options: Given, now: Instant | None) -> Schedule:
-    return every(
-        given["every"], mode=given.get("mode", "rate"), anchor=given.get("anchor"), **options
-    )
-
-
-def _read_at(given: Given, options: Given, now: Instant | None) -> Schedule:
-    return at(given["at"], **options)
-
-
-def _read_delay(given: Given, options: Given, now: Instant | None) -> Schedule:
-    seconds = parse_delay(given["delay"])
-    if now is None:
-        raise InvalidSchedule("delay counts from now, which is not known here", field="delay")
-    return at(now + seconds, **options)
-
-
-def _read_after(given: Given, options: Given, now: Instant | None) -> Schedule:
-    return read_after(given["after"])
-
-
-def _read_after_any(given: Given, options: Given, now: Instant | None) -> Schedule:
-    return read_after(given["after_any"], is_any=True)
-
-
-def _read_manual(given: Given, options: Given, now: Instant | None) -> Schedule:
-    if given["manual"] is not True:
-        raise InvalidSchedule("manual takes true and nothing else", field="manual")
-    return Manual(**resolve_options(cast("Any", options)))
+def _read_kind(kind: str, given: Given, options: Given, now: Instant | None) -> Schedule:
+    value = given[kind]
+    match kind:
+        case "cron":
+            return cron(value, dialect=given.get("dialect", "unix"), **_dst(given), **options)
+        case "every":
+            mode, anchor = given.get("mode", "rate"), given.get("anchor")
+            return every(value, mode=mode, anchor=anchor, **options)
+        case "at":
+            return at(value, **options)
+        case "delay":
+            seconds = parse_delay(value)
+            if now is None:
+                raise InvalidSchedule("delay counts from now, which is not known here", field=kind)
+            return at(now + seconds, **options)
+        case "manual":
+            if value is not True:
+                raise InvalidSchedule("manual takes true and nothing else", field=kind)
+            return Manual(**resolve_options(cast("Any", options)))
+        case _:
+            return read_after(value, is_any=kind == "after_any")
 
 
 def _read_union(given: Given, options: Given, depth: int, effort: Effort) -> Schedule:
@@ -362,7 +347,7 @@ def _read_union(given: Given, options: Given, depth: int, effort: Effort) -> Sch
 
 
 def _check_members(union: Given) -> None:
-    """Refuse a union that is too large as a whole, before any of its members is read."""
+    """Check the size of a whole union before its members are read."""
     count = chars = dates = 0
     waiting: list[object] = [union]
     while waiting:
@@ -401,17 +386,8 @@ _EXTRA: Final = {
     "rrule": ("dst",),
     "any": ("except",),
 }
-# All that a schedule may have beside its options.
+# All keys of a schedule besides its options.
 KEYS: Final = frozenset((*_KINDS, *(key for extra in _EXTRA.values() for key in extra)))
-_READERS: Final[dict[str, Callable[[Given, Given, Instant | None], Schedule]]] = {
-    "cron": _read_cron,
-    "every": _read_every,
-    "at": _read_at,
-    "delay": _read_delay,
-    "after": _read_after,
-    "after_any": _read_after_any,
-    "manual": _read_manual,
-}
 
 
 def _dst(given: Given) -> dict[str, Any]:
@@ -425,7 +401,7 @@ def _dst(given: Given) -> dict[str, Any]:
     return dict(cast("Given", dst))
 
 
-# Small words: lists, numbers and lengths of time, as people say them.
+# Words for lists, numbers and durations.
 
 _LENGTHS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
@@ -438,7 +414,7 @@ def join_words(words: Sequence[str], *, word: str = "and") -> str:
 
 
 def list_numbers(numbers: Sequence[int], *, names: Callable[[int], str] = str) -> str:
-    """`1`, `1 and 2`, `1 to 3, 5 and 7`: three or more in a row are told by their ends."""
+    """`1`, `1 and 2`, `1 to 3, 5 and 7`: a range replaces three or more in a row."""
     ordered = sorted(numbers)
     words: list[str] = []
     start = 0
@@ -471,7 +447,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def describe_seconds(seconds: Seconds, *, one: str = "1 ") -> str:
-    """`1 hour 30 minutes`; `one` is said for a single unit alone, as in "every hour"."""
+    """`1 hour 30 minutes`; `one` replaces the "1 " of a single unit, as in "every hour"."""
     words: list[str] = []
     micros = round(seconds * 1_000_000)
     for unit, size in _LENGTHS:
@@ -484,7 +460,7 @@ def describe_seconds(seconds: Seconds, *, one: str = "1 ") -> str:
     return one + said.removeprefix("1 ") if len(words) == 1 and said.startswith("1 ") else said
 
 
-_TIMES_MAX: Final = 6  # so many times of a day are listed one by one
+_TIMES_MAX: Final = 6  # times of a day that are listed one by one
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -494,13 +470,13 @@ _ALL: Final = {"second": 60, "minute": 60, "hour": 24}
 
 
 def describe(schedule: Schedule) -> str:
-    """What a schedule means, as a phrase that begins with a capital."""
+    """Describe a schedule in English."""
     text = ", ".join([_kind(schedule), *_options(schedule)])
     return text[0].upper() + text[1:]
 
 
 def list_warnings(schedule: Schedule) -> list[str]:
-    """List what looks like a mistake in a schedule, as sentences without a full stop."""
+    """List likely mistakes in a schedule, as sentences without a full stop."""
     if isinstance(schedule, Union):
         parts = (*schedule.parts, *schedule.excluded)
         return [warning for part in parts for warning in list_warnings(part)]
@@ -642,7 +618,7 @@ def _time(hour: int, minute: int, second: int) -> str:
 
 
 def _rhythm(numbers: list[int], unit: str) -> str:
-    """`every 5 minutes` where that is the same, else `at minutes 1 and 7`."""
+    """`every 5 minutes` for an even spacing, else `at minutes 1 and 7`."""
     size = _ALL[unit]
     step = numbers[1] - numbers[0] if len(numbers) > 1 else size
     if numbers == list(range(0, size, step)) and size % step == 0 and step < size:
@@ -690,7 +666,7 @@ def _weekdays(field: Field) -> str:
     days = numbers_in(field.bits)
     said: list[str] = []
     if days and len(days) < 7:
-        # A week is told from Monday on.
+        # Weeks start on Monday.
         said.append(list_numbers([day or 7 for day in days], names=lambda day: _WEEKDAYS[day % 7]))
     for day in numbers_in(field.last_weekdays):
         said.append(f"the last {_WEEKDAYS[day]} of the month")

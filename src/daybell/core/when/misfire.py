@@ -14,10 +14,10 @@ from daybell.errors import InvalidSchedule, shown
 
 Policy = Literal["fire_once", "skip", "fire_all"]
 POLICIES: Final = ("fire_once", "skip", "fire_all")
-GRACE_SECONDS: Final = 5.0  # a busy machine is late by that; who is later was not there
+GRACE_SECONDS: Final = 5.0  # the delay of a busy scheduler; more than that is downtime
 BATCH: Final = 100
-# What looking for the first of many missed ticks may cost, and counting those given up. Honest
-# schedules need a tenth of it; moving many ticks of many closed days is what takes long.
+# Limits of the search for the first of many missed ticks, and of the count of those given up.
+# Common schedules need a tenth; ticks that move away from many closed days need the most.
 _WALK_EFFORT: Final = 20 * SCHEDULE_EFFORT_MAX
 _COUNT_EFFORT: Final = 4 * SCHEDULE_EFFORT_MAX
 _KEYS: Final = ("policy", "limit", "within", "grace")
@@ -25,11 +25,11 @@ _KEYS: Final = ("policy", "limit", "within", "grace")
 
 @dataclass(frozen=True, slots=True)
 class Misfire:
-    """What becomes of ticks that are later than `grace`.
+    """The policy for ticks that are later than `grace`.
 
-    `fire_once`: one execution, for the latest tick that is due; those between are missed, too.
-    `skip`: none of them. `fire_all`: the latest `limit` that are not older than `within`. All
-    others are recorded as missed, in one range. A schedule goes on whatever it missed.
+    `fire_once` creates one execution, for the latest due tick. `skip` creates none. `fire_all`
+    creates the latest `limit` ticks that are not older than `within`. All other late ticks are
+    recorded as missed, in one range. The schedule continues in every case.
     """
 
     policy: Policy = "fire_once"
@@ -38,7 +38,7 @@ class Misfire:
     grace: Seconds = GRACE_SECONDS
 
     def __post_init__(self) -> None:
-        """Read durations as people write them, and refuse what cannot be."""
+        """Parse durations and validate the fields."""
         choice(self.policy, POLICIES, what="misfire")
         is_whole = isinstance(self.limit, int) and not isinstance(self.limit, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_whole or not 1 <= self.limit <= MISFIRE_LIMIT_MAX:
@@ -54,7 +54,7 @@ class Misfire:
 
     @classmethod
     def parse(cls, value: object) -> Misfire:
-        """Read a policy's name, an object with policy, limit, within and grace, or a Misfire."""
+        """Parse a policy's name, an object with policy, limit, within and grace, or a Misfire."""
         if isinstance(value, Misfire):
             return value
         if value is None:
@@ -66,7 +66,7 @@ class Misfire:
         return cls(policy=cast("Policy", value))
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that `parse` reads back; what is left out is the default."""
+        """Return the object that `parse` reads; defaults are left out."""
         usual = Misfire()
         given = {key: getattr(self, key) for key in _KEYS}
         return {key: value for key, value in given.items() if value != getattr(usual, key)}
@@ -74,23 +74,23 @@ class Misfire:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A tick to be fired, or a range of ticks that is recorded as missed."""
+    """A tick to fire, or a range of ticks to record as missed."""
 
     at: Instant
     kind: Literal["fired", "missed"] = "fired"
-    until: Instant | None = None  # of a range: its last tick
+    until: Instant | None = None  # the last tick of a range
     reason: str | None = None
     count: int = 1  # ticks in a range
-    is_counted: bool = True  # else there are more: that many and then some
+    is_counted: bool = True  # False: the range has more than `count` ticks
 
 
 @dataclass(frozen=True, slots=True)
 class TickPlan:
-    """What to record, oldest first, and where the schedule stands after it."""
+    """The ticks to record, oldest first, and the next position of the schedule."""
 
     ticks: list[Planned]
     next_at: Instant | None
-    if_refused_at: Instant | None = None  # where it stands if not all of its last ticks are fired
+    if_refused_at: Instant | None = None  # the position if one of the last ticks is not fired
 
 
 def plan(
@@ -103,9 +103,9 @@ def plan(
 ) -> TickPlan:
     """Decide one firing of a schedule that stands at the tick `cursor`.
 
-    At most `limit` ticks are fired; `next_at` may then be due already, and the rest is for the next
-    call. `fired` says how many were fired before, for max_executions. How long nobody was there
-    does not matter to the work it takes.
+    Fires at most `limit` ticks. If more are due, `next_at` is due too and the next call continues.
+    `fired` is the number of ticks fired before, for max_executions. The cost does not depend on
+    the length of the downtime.
     """
     left = limit
     if schedule.max_executions is not None:
@@ -114,7 +114,7 @@ def plan(
             return TickPlan([], None)
     if cursor > now:
         return TickPlan([], cursor)
-    if schedule.delay is not None:  # its next tick is made when the execution ends
+    if schedule.delay is not None:  # the end of the execution sets its next tick
         return TickPlan([Planned(cursor)], None)
     missed, tick = _made_up_for(schedule, cursor, now, misfire)
     ticks = [] if missed is None else [missed]
@@ -122,7 +122,7 @@ def plan(
         if tick is None or tick > now:
             return TickPlan(ticks, tick)
         ticks.append(Planned(tick))
-        # It was accepted once: whatever finding its next time costs by now, this tick is fired.
+        # The schedule was accepted, so this tick fires even if the next one is expensive to find.
         tick = schedule.next_after(tick, effort=Effort(_WALK_EFFORT))
     if _is_used_up(schedule, fired + left):
         return TickPlan(ticks, None, if_refused_at=tick)
@@ -136,14 +136,14 @@ def _is_used_up(schedule: Schedule, fired: int) -> bool:
 def _made_up_for(
     schedule: Schedule, cursor: Instant, now: Instant, misfire: Misfire
 ) -> tuple[Planned | None, Instant | None]:
-    """The range that is given up, and the first tick that is not."""
-    due = now - misfire.grace  # what is older was missed
+    """Return the range to give up, and the first tick to fire."""
+    due = now - misfire.grace  # older ticks are missed
     if cursor >= due:
         return None, cursor
     last_missed = schedule.latest(just_before(due), cursor) or cursor
     match misfire.policy:
         case "fire_once":
-            # One execution, and no more: not even for those that are still within grace.
+            # One execution in total, also if several ticks are within the grace period.
             first = schedule.latest(now, cursor) or cursor
             reason = "only the latest missed tick is made up for"
         case "skip":
@@ -164,7 +164,7 @@ def _made_up_for(
 def _first_of_many(
     schedule: Schedule, cursor: Instant, last: Instant, now: Instant, misfire: Misfire
 ) -> tuple[Instant | None, str]:
-    """The oldest tick that `fire_all` makes up for, and why not an older one."""
+    """Return the oldest tick that `fire_all` fires, and the reason why older ones are missed."""
     oldest = cursor if misfire.within is None else max(cursor, now - misfire.within)
     too_old = "older than misfire_within"
     if last < oldest:

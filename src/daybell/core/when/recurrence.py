@@ -41,8 +41,8 @@ from daybell.core.when.zone import (
 from daybell.errors import InvalidSchedule, shown
 
 _WEEKDAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
-_TIMES_MAX: Final = 1_440  # a day; who wants more writes FREQ=MINUTELY or SECONDLY
-# What each BY part takes; negative numbers count from the end.
+_TIMES_MAX: Final = 1_440  # times a day; more need FREQ=MINUTELY or SECONDLY
+# The range of each BY part; negative numbers count from the end.
 _NUMBERS: Final = {
     "BYSECOND": (0, 59),
     "BYMINUTE": (0, 59),
@@ -58,19 +58,18 @@ _NUMBERS: Final = {
 _PARTS: Final = (*_NUMBERS, "FREQ", "UNTIL", "BYDAY", "WKST")
 _ORDER: Final = ("DTSTART", "RRULE", "EXDATE", "RDATE")
 _HEAD: Final = rf"(?:(?:{'|'.join(_ORDER)})[;:]|(?:{'|'.join(_PARTS)})=)"
-# A long line goes on after a line break and a space; a line that is only indented does not.
+# A line continues after a line break and a space; an indented new line does not continue it.
 _FOLD: Final = re.compile(rf"(?<=[;,])\r?\n[ \t]|\r?\n[ \t](?![ \t]*{_HEAD})", re.IGNORECASE)
 _BREAK: Final = re.compile(rf"[\r\n]+|(?<![;,\s])\s+(?={_HEAD})", re.IGNORECASE)
-_BEFORE_VALUE: Final = re.compile(r'((?:[^":]|"[^"]*")*):')  # a quoted parameter may have a colon
+_BEFORE_VALUE: Final = re.compile(r'((?:[^":]|"[^"]*")*):')  # quoted parameters may contain colons
 _PARAMETER: Final = re.compile(r';([^=;]*)=("[^"]*"|[^;]*)')
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """The times of a whole text: of its rule, and dates of its own.
+    """All times of a text: those of its rule and its single dates.
 
-    Dates in the schedule's zone are times on its wall clock; those in UTC or in another zone are
-    instants.
+    Dates in the schedule's zone are wall-clock times; dates in UTC or another zone are instants.
     """
 
     rule: str
@@ -103,7 +102,7 @@ class _Times:
         return None
 
     def is_removed(self, wall: Wall) -> bool:
-        """True if EXDATE takes away a time on the wall clock."""
+        """Return True if EXDATE excludes a wall-clock time."""
         return wall in self.removed or wall // 86_400 in self.removed_days
 
     @property
@@ -114,7 +113,7 @@ class _Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence(Schedule):
-    """A recurrence rule, as text: a line each for DTSTART, RRULE, EXDATE and RDATE."""
+    """A recurrence rule, as text: one line each for DTSTART, RRULE, EXDATE and RDATE."""
 
     text: str
     gap: Gap = "shift"
@@ -161,13 +160,13 @@ class Recurrence(Schedule):
 
     @property
     def rules(self) -> tuple[Gap, Fold]:
-        """Hours, minutes and seconds follow the clock, and keep their spacing."""
+        """Return the rules for gaps and folds; hours and below keep their spacing."""
         is_open = self.times.repetition.frequency >= HOURLY
         return ("skip", "both") if is_open else (self.gap, self.fold)
 
     @property
     def counts_from_1970(self) -> bool:
-        """Whether it fires so often, and does not say since when: most likely, that is over."""
+        """Return True for a COUNT without DTSTART, which most likely ended long ago."""
         return self.times.repetition.count is not None and not self.times.has_start
 
     def own_fields(self) -> dict[str, Any]:
@@ -180,11 +179,11 @@ class Recurrence(Schedule):
 def rrule(
     text: str, *, gap: Gap = "shift", fold: Fold = "first", **options: Unpack[Options]
 ) -> Recurrence:
-    """When a recurrence rule says: `rrule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9", tz="Europe/Rome")`.
+    """Parse a recurrence rule: `rrule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9", tz="Europe/Rome")`.
 
-    The text may have lines DTSTART, RRULE, EXDATE and RDATE. Without DTSTART the rule began at
+    The text may have lines DTSTART, RRULE, EXDATE and RDATE. Without DTSTART the rule starts at
     midnight of 1970-01-01, a Thursday. The zone is that of DTSTART's TZID, or `tz`. EXDATE and
-    RDATE are in that zone too, unless they have a TZID of their own or end with Z.
+    RDATE use it too, unless they have their own TZID or end with Z.
     """
     rule = read_rrule(text, gap=gap, fold=fold, **options)
     check_any(rule, Effort())
@@ -192,7 +191,7 @@ def rrule(
 
 
 def way_out(schedule: Schedule) -> str:
-    """What to do about one that has ended, where that is not what its text seems to say."""
+    """Suggest a fix for a COUNT that has ended without DTSTART."""
     if not isinstance(schedule, Recurrence) or not schedule.counts_from_1970:
         return ""
     return (
@@ -204,7 +203,7 @@ def way_out(schedule: Schedule) -> str:
 def read_rrule(
     text: str, *, gap: Gap = "shift", fold: Fold = "first", **options: Unpack[Options]
 ) -> Recurrence:
-    """The same, without a look at whether it ever fires."""
+    """Parse a recurrence rule, without the check that it ever fires."""
     choice(gap, ("shift", "skip"), what="gap")
     choice(fold, ("first", "second", "both"), what="fold")
     lines = _lines(text)
@@ -222,14 +221,14 @@ def read_rrule(
 
 
 class _Line(NamedTuple):
-    """A line of a text: its name, its TZID, and its value in capitals."""
+    """One line: its name, its TZID, and its value in capitals."""
 
     name: str
     zone: str | None
     value: str
 
     def written(self, tz: str) -> str:
-        """The line as text. A zone that is the schedule's own is left out."""
+        """Return the line as text, without the schedule's own zone."""
         zone = "" if self.zone in (None, tz) else f";TZID={self.zone}"
         return f"{self.name}{zone}:{self.value}"
 
@@ -247,7 +246,7 @@ def _check_zone(line: _Line) -> None:
 
 
 def _lines(text: object) -> list[_Line]:
-    """Split a text into its lines, which may also be on one line, one space apart."""
+    """Split a text into lines; spaces may separate them, too."""
     if not isinstance(text, str):
         raise _refusal(f"{shown(text)} is not text")
     if len(text) > RRULE_CHARS_MAX:
@@ -302,7 +301,7 @@ def _read(text: str, tz: str) -> _Times:
 
 
 def check_any(rule: Recurrence, effort: Effort) -> None:
-    """Refuse a rule that never fires. What COUNT leaves is listed when it is needed."""
+    """Reject a rule that never fires. The times of a COUNT are listed on first use."""
     times, repeated = rule.times, rule.times.repetition
     before = min([repeated.start, *times.added]) - 1
     if times.has_instants:
@@ -323,7 +322,7 @@ def _repetition(text: str, start: Wall, tz: str) -> Repetition:
     months, monthdays = numbers.get("BYMONTH", ()), numbers.get("BYMONTHDAY", ())
     begin = datetime.fromtimestamp(start, UTC)
     if not ({"BYWEEKNO", "BYYEARDAY", "BYMONTHDAY", "BYDAY"} & parts.keys()):
-        # What the rule does not say, its start does.
+        # The start supplies the parts that the rule leaves out.
         if frequency == WEEKLY:
             weekdays = (begin.weekday(),)
         elif frequency in (YEARLY, MONTHLY):
@@ -387,7 +386,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 
 
 def _weekdays(text: str, frequency: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """The weekdays of BYDAY, and those with a number before them: `-1FR`."""
+    """Parse BYDAY: plain weekdays, and those with a number: `-1FR`."""
     plain: set[int] = set()
     nth: set[tuple[int, int]] = set()
     for item in filter(None, text.split(",")):
@@ -404,7 +403,7 @@ def _weekdays(text: str, frequency: int) -> tuple[tuple[int, ...], tuple[tuple[i
 
 
 def _wall(text: str, tz: str) -> Wall:
-    """`20261224T180000`, the same with a Z for UTC, or a date."""
+    """Parse `20261224T180000`, the same with a Z for UTC, or a date."""
     day, _, time = text.removesuffix("Z").partition("T")
     numbers = _pairs(day[:4], day[4:6], day[6:], time[:2] or "0", time[2:4] or "0", time[4:] or "0")
     try:
@@ -420,7 +419,7 @@ def _wall_at(instant: Instant, tz: str) -> Wall:
 
 
 def _instant(text: str, zone: str | None) -> Instant | None:
-    """The instant of a date in UTC or in a zone of its own; None: it is in the schedule's zone."""
+    """Return the instant of a date in UTC or with its own zone; None for the schedule's zone."""
     if text.endswith("Z"):
         return float(_wall(text, "UTC"))
     if zone is None:

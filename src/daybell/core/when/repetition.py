@@ -1,6 +1,4 @@
-"""The search for the times of a recurrence rule (RFC 5545), and the days of a year that its BY
-parts select.
-"""
+"""The times of a recurrence rule (RFC 5545), and the days of a year that its BY parts select."""
 
 from __future__ import annotations
 
@@ -15,25 +13,24 @@ from daybell.core.when.cron import first_bit, numbers_in
 from daybell.core.when.zone import Effort, Wall
 from daybell.errors import InvalidSchedule
 
-# The days that the BY parts of a recurrence rule choose, a year at a time.
+# The days that the BY parts select, a year at a time.
 #
-# Which days of a year they are depends on little: whether it, the year before and the one after
-# are leap years, and the weekday that it begins with. So there are at most 28 kinds of years, and
-# what is found for one is kept, as bits of an integer; bit 0 is the 1st of January.
+# They depend on the leap years around a year and on its first weekday: at most 28 kinds of years.
+# The days of a kind are cached as bits of an integer; bit 0 is the 1st of January.
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _FIRST_DAY: Final = date.min.toordinal() - _EPOCH
 _LAST_DAY: Final = date.max.toordinal() - _EPOCH
-_YEARS_SEARCHED: Final = 400  # the calendar repeats itself after them
+_YEARS_SEARCHED: Final = 400  # the calendar repeats after them
 _YEAR_COST: Final = 1
-_KIND_COST: Final = 20  # of finding the days of a year of a kind that was not seen before
+_KIND_COST: Final = 20  # of the days of a new kind of year
 _LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _STARTS: Final = tuple(sum(_LENGTHS[:month]) for month in range(12))
 _WEEKLY: Final = sum(1 << 7 * week for week in range(53))
 
 
 def _kind(year: int) -> int:
-    """A number for the kind of a year."""
+    """Return a number for the kind of a year."""
     begins_with = date(year, 1, 1).weekday()
     leaps = isleap(year - 1) << 2 | isleap(year) << 1 | isleap(year + 1)
     return begins_with << 3 | leaps
@@ -44,7 +41,7 @@ _KINDS: Final = tuple(_kind(year) for year in range(400, 800))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YearDays:
-    """The parts of a rule that choose days; what is empty leaves the choice to the others."""
+    """The parts of a rule that select days; empty parts select all."""
 
     week_start: int  # 0 is Monday
     months: tuple[int, ...]
@@ -52,12 +49,12 @@ class YearDays:
     yeardays: tuple[int, ...]
     weeks: tuple[int, ...]
     weekdays: tuple[int, ...]
-    nth_weekdays: tuple[tuple[int, int], ...]  # (weekday, which), of the month or the year
+    nth_weekdays: tuple[tuple[int, int], ...]  # (weekday, number), of the month or the year
     nth_of_year: bool
     known: dict[int, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def in_year(self, year: int) -> int:
-        """The days of a year, as bits."""
+        """Return the days of a year, as bits."""
         kind = _KINDS[year % 400]
         bits = self.known.get(kind)
         if bits is None:
@@ -65,12 +62,12 @@ class YearDays:
         return bits
 
     def has(self, day: int) -> bool:
-        """Whether a day, counted from 1970, is chosen."""
+        """Return True if a day, counted from 1970, is selected."""
         one = _date(day)
         return bool(self.in_year(one.year) >> day_of_year(one) & 1)
 
     def first_from(self, day: int, effort: Effort) -> int | None:
-        """The first chosen day that is not before `day`; None: none in 400 years."""
+        """Return the first selected day that is not before `day`; None: none in 400 years."""
         if not _FIRST_DAY <= day <= _LAST_DAY:
             return self.first_from(_FIRST_DAY, effort) if day < 0 else None
         one = _date(day)
@@ -85,7 +82,7 @@ class YearDays:
         return None
 
     def last_until(self, day: int, effort: Effort) -> int | None:
-        """The last chosen day that is not after `day`."""
+        """Return the last selected day that is not after `day`."""
         if not _FIRST_DAY <= day <= _LAST_DAY:
             return None if day < 0 else self.last_until(_LAST_DAY, effort)
         one = _date(day)
@@ -148,7 +145,7 @@ class YearDays:
         return bits
 
     def _by_week(self, year: int) -> int:
-        """The days of weeks; a week belongs to the year that has four of its days."""
+        """Return the days of the weeks; a week belongs to the year that has four of its days."""
         bits = 0
         begin = new_year(year)
         for owner in (year - 1, year, year + 1):
@@ -170,7 +167,7 @@ def _all(parts: Iterator[int]) -> int:
 
 
 def _months(year: int) -> list[tuple[int, int]]:
-    """Each month's first day in the year, and its length."""
+    """List the first day of the year and the length of each month."""
     leap = isleap(year)
     return [
         (_STARTS[month] + (leap and month > 1), length + (leap and month == 1))
@@ -179,25 +176,25 @@ def _months(year: int) -> list[tuple[int, int]]:
 
 
 def _first_week(year: int, week_start: int) -> int:
-    """The day on which week 1 begins: the week with the 4th of January."""
+    """Return the first day of week 1: the week with the 4th of January."""
     fourth = new_year(year) + 3
-    return fourth - (fourth + 3 - week_start) % 7  # 1970 began with a Thursday
+    return fourth - (fourth + 3 - week_start) % 7  # 1970 began on a Thursday
 
 
 def new_year(year: int) -> int:
-    """The 1st of January, counted in days from 1970; years before and after the calendar, too."""
+    """Return the 1st of January in days from 1970, also for years outside the calendar."""
     before = year - 1
     return before * 365 + before // 4 - before // 100 + before // 400 + 1 - _EPOCH
 
 
 def month_start(year: int, month: int) -> int:
-    """The first day of a month, counted in days from 1970; January is 0."""
+    """Return the first day of a month in days from 1970; January is 0."""
     is_later = month > 1 and isleap(year)
     return new_year(year) + _STARTS[month] + is_later
 
 
 def day_of_year(day: date) -> int:
-    """The place of a day in its year; 0 is the 1st of January."""
+    """Return the index of a day in its year; 0 is the 1st of January."""
     return day.toordinal() - _EPOCH - new_year(day.year)
 
 
@@ -213,13 +210,13 @@ _SIZES: Final = {DAILY: 86_400, HOURLY: 3600, MINUTELY: 60, SECONDLY: 1}
 _DAY: Final = 86_400
 _STEPS_MAX: Final = 400
 _STEP_COST: Final = 2
-_PERIOD_COST: Final = 10  # of putting the times of a period in order
+_PERIOD_COST: Final = 10  # of ordering the times of a period
 _LISTING_COST_MAX: Final = 5_000  # of all times of a rule with a COUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """A rule with everything explicit that its start implies."""
+    """A rule in which everything that its start implies is explicit."""
 
     frequency: int
     interval: int
@@ -231,8 +228,8 @@ class Repetition:
     minutes: tuple[int, ...]
     seconds: tuple[int, ...]
     positions: tuple[int, ...]
-    # What follows from these: the times of a day, or of a period that is shorter; and the unit of
-    # the start (years, months, weeks, days, … are counted from a common beginning).
+    # Derived: the times within a day or a shorter period, and the unit of the start (years,
+    # months, weeks, days, …, counted from a common origin).
     offsets: tuple[int, ...] = field(init=False, repr=False, compare=False)
     first_unit: int = field(init=False, repr=False, compare=False)
     listing: list[tuple[int, tuple[Wall, ...]]] = field(
@@ -246,19 +243,19 @@ class Repetition:
             for minute in (self.minutes if self.frequency <= HOURLY else (0,))
             for second in (self.seconds if self.frequency <= MINUTELY else (0,))
         ]
-        if self.positions and self.frequency >= DAILY:  # they are the same in each period
+        if self.positions and self.frequency >= DAILY:  # the same in each period
             offsets = [offsets[place] for place in _places(self.positions, len(offsets))]
         object.__setattr__(self, "offsets", tuple(offsets))
         object.__setattr__(self, "first_unit", self._unit(self.start))
 
     @property
     def is_daily(self) -> bool:
-        """Whether its periods begin at the same times of each day."""
+        """Return True if its periods start at the same times of each day."""
         size = _SIZES.get(self.frequency, _DAY)
         return self.frequency <= DAILY or _DAY % (size * self.interval) == 0
 
     def after(self, wall: Wall, effort: Effort) -> Wall | None:
-        """The first time later than `wall`."""
+        """Return the first time later than `wall`."""
         if self.count is None:
             return self.uncounted_after(wall, effort)
         walls = self._listed(effort)
@@ -266,7 +263,7 @@ class Repetition:
         return walls[place] if place < len(walls) else None
 
     def until(self, wall: Wall, effort: Effort) -> Wall | None:
-        """The last time that is not later than `wall`."""
+        """Return the last time that is not later than `wall`."""
         if self.until_wall is not None:
             wall = min(wall, self.until_wall)
         if self.count is not None:
@@ -280,7 +277,7 @@ class Repetition:
         return None if found is None or found < self.start else found
 
     def uncounted_after(self, wall: Wall, effort: Effort) -> Wall | None:
-        """The first time later than `wall`, whatever COUNT says."""
+        """Return the first time later than `wall`, without regard to COUNT."""
         if not self.offsets:
             return None
         wall = max(wall, self.start - 1)
@@ -290,7 +287,7 @@ class Repetition:
         return None if is_over else found
 
     def _listed(self, effort: Effort) -> tuple[Wall, ...]:
-        """All times of a rule with a COUNT; found once, and paid for by every question."""
+        """List all times of a rule with a COUNT; cached, and paid for by every query."""
         if not self.listing:
             most = min(_LISTING_COST_MAX, effort.left)
             counting = Effort(most)
@@ -312,7 +309,7 @@ class Repetition:
         effort.spend_once(id(self), cost)
         return listed
 
-    # Days, and periods that consist of them.
+    # Days, and longer periods.
 
     def _day_after(self, wall: Wall, effort: Effort) -> Wall | None:
         is_placed = self.positions and self.frequency < DAILY
@@ -359,7 +356,7 @@ class Repetition:
         return None
 
     def _placed(self, unit: int, effort: Effort) -> list[Wall]:
-        """The times of a period that BYSETPOS chooses."""
+        """List the times of a period that BYSETPOS selects."""
         effort.spend(_PERIOD_COST + len(self.positions) // 8)
         first, bits = self._chosen_in(unit)
         places = _places(self.positions, bits.bit_count() * len(self.offsets))
@@ -371,7 +368,7 @@ class Repetition:
         return [(first + days[at // size]) * _DAY + self.offsets[at % size] for at in places]
 
     def _chosen_in(self, unit: int) -> tuple[int, int]:
-        """The first day of a year, month or week, and its chosen days as bits."""
+        """Return the first day of a year, month or week, and its selected days as bits."""
         first = self._first_day(unit)
         if self.frequency == YEARLY:
             return first, self.days.in_year(unit)
@@ -387,7 +384,7 @@ class Repetition:
             return wall // _SIZES[self.frequency]
         day = wall // _DAY
         if self.frequency == WEEKLY:
-            return (day + 3 - self.days.week_start) // 7  # 1970 began with a Thursday
+            return (day + 3 - self.days.week_start) // 7  # 1970 began on a Thursday
         one = date.fromordinal(day + _EPOCH)
         return one.year if self.frequency == YEARLY else one.year * 12 + one.month - 1
 
@@ -441,7 +438,7 @@ class Repetition:
         return None
 
     def _fit_from(self, base: Wall, effort: Effort) -> Wall | None:
-        """The first second from `base` on that the day, hour, minute and second allow."""
+        """Return the first second from `base` on that the day and the BY parts allow."""
         day = base // _DAY
         chosen = self.days.first_from(day, effort)
         if chosen is None or chosen > day:
@@ -449,13 +446,13 @@ class Repetition:
         for numbers, size, units in self._filters():
             if numbers and (number := base // size % units) not in numbers:
                 place = bisect_left(numbers, number)
-                start = base // size - number  # of the day, hour or minute around it
+                start = base // size - number  # of the enclosing day, hour or minute
                 wanted = numbers[place] if place < len(numbers) else units
                 return (start + wanted) * size
         return base
 
     def _fit_until(self, base: Wall, effort: Effort) -> Wall | None:
-        """The last second up to `base` that may be allowed."""
+        """Return the last second up to `base` that may be allowed."""
         day = base // _DAY
         chosen = self.days.last_until(day, effort)
         if chosen is None or chosen < day:
@@ -469,7 +466,7 @@ class Repetition:
         return base
 
     def _filters(self) -> tuple[tuple[tuple[int, ...], int, int], ...]:
-        """What is wanted of the hour, minute and second of a period: numbers, size, how many."""
+        """List the filters for hours, minutes and seconds: numbers, size, count."""
         filters = ((self.hours, 3600, 24), (self.minutes, 60, 60), (self.seconds, 1, 60))
         return filters[: self.frequency - DAILY]
 

@@ -1,6 +1,4 @@
-"""The base class of all schedules, its options, and the simple kinds: intervals, single times,
-manual, after other jobs, and unions.
-"""
+"""The base class of all schedules, its options, and the simple kinds of schedules."""
 
 from __future__ import annotations
 
@@ -38,11 +36,11 @@ from daybell.core.when.zone import (
 )
 from daybell.errors import InvalidName, InvalidSchedule, shown
 
-_LISTED_COST: Final = 300  # of each tick that is listed; most take 5
+_LISTED_COST: Final = 300  # allowed for each tick of a preview; most take 5
 
 
 class Language(Protocol):
-    """The text forms of all kinds of schedules, which no kind knows: `core/when/language.py`."""
+    """The text forms of all kinds of schedules: `core/when/language.py`."""
 
     def read(self, value: object, *, now: Instant | None = None) -> Schedule: ...
 
@@ -55,59 +53,56 @@ class Language(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When something runs: a value that can be compared, hashed and written as JSON.
+    """A schedule: a value that can be compared, hashed and written as JSON.
 
-    Its *ticks* are nominal times: instants that follow from the schedule alone, the same on every
-    machine. A kind of schedule says with `tick_after` and `tick_until` where its own are; what
-    is said here about start, end and calendar applies to all kinds.
+    Its *ticks* are nominal times, derived from the schedule alone and equal on every machine. A
+    kind of schedule defines its ticks with `tick_after` and `tick_until`; start, end and calendar
+    apply to all kinds.
     """
 
     tz: str = "UTC"
-    jitter: Seconds | None = None  # each tick is late by up to this: see `jitter_of`
+    jitter: Seconds | None = None  # the largest delay of a tick: see `jitter_of`
     start_at: Instant | None = None  # no tick is earlier
     end_at: Instant | None = None  # no tick is later
     max_executions: int | None = None
     calendar: Calendar | None = None
 
     language: ClassVar[Language]  # set when the package is imported
-    is_reboot: ClassVar[bool] = False  # runs once when a leader takes over and nobody was there
+    is_reboot: ClassVar[bool] = False  # fires when a leader starts after an outage
 
     @property
     def delay(self) -> Seconds | None:
-        """For a fixed delay, how long after the end of the execution before it; else None."""
+        """The time from the end of an execution to the next one; None without a fixed delay."""
         return None
 
     @property
     def is_hashed(self) -> bool:
-        """Whether it has an H, whose value depends on the name that it is bound to."""
+        """True if it has an H, which depends on the name that it is bound to."""
         return False
 
     @property
     def is_same_daily(self) -> bool:
-        """Whether all days that have ticks have them at the same times, until clocks change."""
+        """True if days with ticks have the same times, unless clocks change."""
         return False
 
     def bind(self, name: str) -> Schedule:
-        """The same schedule with each H replaced by what it is for this name.
-
-        The name is the tenant's and the job's. One that was never bound has the empty name.
-        """
+        """Replace each H with its value for a name, which is that of the tenant and the job."""
         return self
 
     def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
-        """The first tick later than `after`, of this kind alone."""
-        raise NotImplementedError
+        """Return the first tick of this kind later than `after`; by default there are none."""
+        return None
 
     def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
-        """The last tick that is not later than `until`, of this kind alone."""
-        raise NotImplementedError
+        """Return the last tick of this kind that is not later than `until`."""
+        return None
 
     def next_after(
         self, after: Instant, name: str = "", *, effort: Effort | None = None
     ) -> Instant | None:
-        """The first tick later than `after`; None: never again.
+        """Return the first tick later than `after`; None: there is none.
 
-        Raises InvalidSchedule if finding it takes more than the effort that one question may cost.
+        Raises InvalidSchedule if the search exceeds the effort of one query.
         """
         if name and self.is_hashed:
             return self.bind(name).next_after(after, effort=effort)
@@ -127,7 +122,7 @@ class Schedule:
     def previous_until(
         self, until: Instant, name: str = "", *, effort: Effort | None = None
     ) -> Instant | None:
-        """The last tick that is not later than `until`; None: there was none."""
+        """Return the last tick that is not later than `until`; None: there was none."""
         if name and self.is_hashed:
             return self.bind(name).previous_until(until, effort=effort)
         if self.end_at is not None and until > self.end_at:
@@ -151,9 +146,9 @@ class Schedule:
         *,
         effort: Effort | None = None,
     ) -> Instant | None:
-        """The last tick that is later than `after` and not later than `at_or_before`.
+        """Return the last tick later than `after` and not later than `at_or_before`.
 
-        What it costs does not depend on how far they are apart.
+        The cost does not depend on their distance.
         """
         tick = self.previous_until(at_or_before, name, effort=effort)
         return None if tick is None or tick <= after else tick
@@ -161,7 +156,7 @@ class Schedule:
     def ticks(
         self, after: Instant, name: str = "", *, effort: Effort | None = None
     ) -> Iterator[Instant]:
-        """All ticks later than `after`, one by one; it may never end. `effort` is for all."""
+        """Yield all ticks later than `after`, possibly without end. `effort` covers all."""
         rule = self.bind(name)
         tick = rule.next_after(after, effort=effort)
         while tick is not None:
@@ -177,9 +172,9 @@ class Schedule:
         return (tick, math.nextafter(tick, math.inf)) if is_hit else None
 
     def preview(self, count: int, after: Instant, name: str = "") -> list[datetime]:
-        """The next ticks as clocks in the schedule's zone will show them.
+        """List the next ticks as wall-clock times of the schedule's zone.
 
-        Of a schedule whose ticks are costly to find there may be fewer, but the first.
+        A schedule with ticks that are expensive to find may list fewer, but at least one.
         """
         left = count if self.max_executions is None else min(count, self.max_executions)
         effort = Effort(SCHEDULE_EFFORT_MAX + count * _LISTED_COST)
@@ -193,9 +188,9 @@ class Schedule:
         return found
 
     def jitter_of(self, tick: Instant, name: str) -> Seconds:
-        """How late a tick is run, on purpose: the same for the same name and tick, everywhere.
+        """Return the delay of a tick: the same for the same name and tick, everywhere.
 
-        Up to `jitter`, and never so late that the next tick would be reached.
+        It is at most `jitter`, and never reaches the next tick.
         """
         if not self.jitter:
             return 0.0
@@ -205,19 +200,19 @@ class Schedule:
         return int.from_bytes(digest[:6], "big") / (1 << 48) * room
 
     def describe(self) -> str:
-        """What it means, in plain English."""
+        """Describe the schedule in plain English."""
         return self.language.describe(self)
 
     def warnings(self) -> list[str]:
-        """List what looks like a mistake, and is allowed all the same."""
+        """List likely mistakes in a valid schedule."""
         return self.language.list_warnings(self)
 
     def own_fields(self) -> dict[str, Any]:
-        """What this kind alone adds to the JSON object."""
+        """Return the JSON fields of this kind alone."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `Schedule.parse` reads back; what is left out is the default."""
+        """Return the JSON object that `Schedule.parse` reads, without defaults."""
         fields: dict[str, Any] = {
             "tz": None if self.tz == "UTC" else self.tz,
             "jitter": self.jitter,
@@ -231,43 +226,43 @@ class Schedule:
         }
 
     def to_json(self) -> str:
-        """The one text for this schedule: equal schedules have equal texts."""
+        """Return the canonical text: equal schedules have equal texts."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
-        """Read what `to_json` wrote, or any form that `parse` takes as JSON."""
+        """Parse the text of `to_json`, or any JSON that `parse` accepts."""
         return _from_json(text)
 
     @classmethod
     def parse(cls, value: object, *, now: Instant | None = None) -> Schedule:
-        """Read a schedule in any form that a person or a program may write.
+        """Parse a schedule in any form.
 
         Text: a cron expression, a macro, AWS's `cron(…)`, `rate(…)`, `at(…)`, or "manual". An
-        object: one of cron, every, at, delay, rrule or any, and options. With `now`, one that will
-        never fire again is refused; `delay` needs it.
+        object: one of cron, every, at, delay, rrule or any, and options. With `now`, a schedule
+        that never fires again is rejected; `delay` needs it.
         """
         return cls.language.read(value, now=now)
 
     def replaced(self, **changes: Any) -> Self:
-        """The same with other options."""
+        """Return a copy with other options."""
         return replace(self, **changes)
 
     def __or__(self, other: Schedule) -> Schedule:
-        """Both: the ticks of either."""
+        """Fire at the ticks of both."""
         return any_of(self, other)
 
     def __sub__(self, other: Schedule) -> Schedule:
-        """Without the ticks of the other."""
+        """Leave out the ticks of the other."""
         return any_of(self, excluding=other)
 
 
-@lru_cache(maxsize=16_384)  # what is stored is read again at every firing
+@lru_cache(maxsize=16_384)  # every firing reads the stored rule
 def _from_json(text: str) -> Schedule:
     return Schedule.language.read_json(text)
 
 
-# Options that all kinds of schedule take, checked and brought into one form.
+# Options of all kinds of schedules.
 
 
 class Options(TypedDict, total=False):
@@ -285,7 +280,7 @@ OPTIONS: Final = ("tz", "jitter", "start_at", "end_at", "max_executions", "calen
 
 
 def resolve_options(options: Options) -> dict[str, Any]:
-    """The options as a schedule keeps them."""
+    """Validate and normalize the options."""
     given = cast("dict[str, Any]", {**options})
     check_keys(given, OPTIONS, what="schedule")
     tz = given.get("tz") or "UTC"
@@ -333,7 +328,7 @@ _COST: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Every(Schedule):
-    """A fixed rate, aligned to `anchor`, or a fixed delay after the execution before has ended."""
+    """A fixed rate, aligned to `anchor`, or a fixed delay after the end of an execution."""
 
     period: Seconds
     mode: Mode = "rate"
@@ -357,14 +352,14 @@ class Every(Schedule):
 
     def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         if self.mode == "delay":
-            return None  # where its ticks were is known to those who ran them
+            return None  # past ticks followed the ends of executions, which the rule does not know
         effort.spend(_COST)
         index = self._index(until)
         near = (self._tick(index + 1), self._tick(index), self._tick(index - 1))
         return next(tick for tick in near if tick <= until)
 
-    # Counted in whole microseconds: a sum of fractions would drift. An instant may still be rounded
-    # to either side of a tick, which is why its neighbours are looked at, too.
+    # Counted in whole microseconds: a sum of fractions would drift. An instant may be rounded to
+    # either side of a tick, so the neighbours are compared, too.
 
     def _index(self, instant: Instant) -> int:
         since = round(instant * _MICRO) - round(self.anchor * _MICRO)
@@ -389,10 +384,10 @@ def every(
     anchor: Moment | None = None,
     **options: Unpack[Options],
 ) -> Every:
-    """Again and again, `period` apart.
+    """Fire at intervals of `period`.
 
     By default a fixed rate: ticks are `anchor` (1970-01-01 UTC unless given) plus multiples of the
-    period, so that "15m" means the quarters of an hour, on every node and after every restart.
+    period, so "15m" means the quarters of an hour on every machine and after every restart.
     With `mode="delay"`, the time from the end of one execution to the start of the next. Both are
     elapsed time: "1d" is 24 hours even when a day has 23; `cron` and `rrule` follow the calendar.
     """
@@ -405,19 +400,19 @@ def every(
         )
     choice(mode, MODES, what="mode")
     at = 0.0 if anchor is None else parse_moment(anchor, what="anchor", tz=options.get("tz"))
-    # Anchors that make the same ticks are the same.
+    # Equivalent anchors are stored as one.
     aligned = math.fmod(round(at * _MICRO), round(seconds * _MICRO)) / _MICRO
     if aligned < 0:
         aligned += seconds
     return Every(period=seconds, mode=mode, anchor=round(aligned, 6), **common)
 
 
-# Schedules with at most one tick: at a time, when a scheduler comes back, or by hand alone.
+# Schedules with at most one tick, and those that time does not trigger.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class At(Schedule):
-    """Once."""
+    """A single time."""
 
     time: Instant
 
@@ -433,15 +428,9 @@ class At(Schedule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reboot(Schedule):
-    """`@reboot`: once when a scheduler takes over and none was alive; time has no part in it."""
+    """`@reboot`: fires once when a scheduler takes over and none was running."""
 
     is_reboot: ClassVar[bool] = True
-
-    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
-        return None
-
-    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
-        return None
 
     def own_fields(self) -> dict[str, Any]:
         return {"cron": "@reboot"}
@@ -449,52 +438,40 @@ class Reboot(Schedule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manual(Schedule):
-    """Never by itself."""
-
-    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
-        return None
-
-    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
-        return None
+    """A schedule that only a trigger runs."""
 
     def own_fields(self) -> dict[str, Any]:
         return {"manual": True}
 
 
 def at(time: Moment, **options: Unpack[Options]) -> At:
-    """Once at this time: a datetime with a zone, ISO 8601 with an offset, or seconds since 1970.
+    """Fire once at a time: a datetime with a zone, ISO 8601 with an offset, or epoch seconds.
 
-    With `tz`, a text without an offset is what clocks show there.
+    With `tz`, text without an offset is a time on the clocks there.
     """
     common = resolve_options(options)
     return At(time=parse_moment(time, what="at", tz=options.get("tz")), **common)
 
 
-# After others: a schedule whose time comes when jobs have succeeded, whatever the clock says.
+# Dependencies: a schedule that fires when jobs have succeeded.
 
-# How its JSON begins. The names of many jobs may be longer than other schedules.
+# The start of its JSON, which may be longer than that of other schedules.
 JSON_START: Final = ('{"after":', '{"after_any":')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class After(Schedule):
-    """When each of these jobs has succeeded since the last time, or any of them."""
+    """Fires when all of the jobs, or any of them, have succeeded since the last time."""
 
     jobs: tuple[str, ...]
     is_any: bool = False
-
-    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
-        return None
-
-    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
-        return None
 
     def own_fields(self) -> dict[str, Any]:
         return {"after_any" if self.is_any else "after": list(self.jobs)}
 
 
 class Named(Protocol):
-    """A job in hand, such as a task."""
+    """An object with the name of a job, such as a task."""
 
     @property
     def name(self) -> str: ...
@@ -504,19 +481,19 @@ Dependency = str | Named
 
 
 def name_of(job: Dependency) -> str:
-    """A job's name, which is what is kept of it."""
+    """Return a job's name."""
     return job if isinstance(job, str) else getattr(job, "name", cast("Any", job))
 
 
 def after(*jobs: Dependency) -> After:
-    """When each of these jobs has succeeded since the last time: `after("extract", "load")`."""
+    """Fire when each of these jobs has succeeded since its last tick: `after("extract")`."""
     return After(jobs=_names(jobs, "after"))
 
 
 def after_any(*jobs: Dependency) -> After:
-    """When any of these jobs has succeeded since the last time: `after_any("orders", "returns")`.
+    """Fire when any of these jobs has succeeded: `after_any("orders", "returns")`.
 
-    Unlike `after`, it may stand in a list beside other schedules, each of which fires the job.
+    Unlike `after`, it can be one of several schedules of a job.
     """
     return After(jobs=_names(jobs, "after_any"), is_any=True)
 
@@ -537,7 +514,7 @@ def _names(jobs: Sequence[Dependency], what: str) -> tuple[str, ...]:
 
 
 def read_after(value: object, *, is_any: bool = False) -> After:
-    """Read what `{"after": …}` or `{"after_any": …}` has: a name, or a list of them."""
+    """Parse the value of `{"after": …}` or `{"after_any": …}`: a name, or a list of them."""
     what, read = ("after_any", after_any) if is_any else ("after", after)
     if isinstance(value, str):
         return read(value)
@@ -548,9 +525,9 @@ def read_after(value: object, *, is_any: bool = False) -> After:
     return read(*cast("Iterable[str]", value))
 
 
-# Several schedules as one: the ticks of any of them, without those of others.
+# Unions: the ticks of several schedules, without those of excluded ones.
 
-_EXCLUDED_MAX: Final = 600  # spans in a row that may be excluded
+_EXCLUDED_MAX: Final = 600  # consecutive spans that may be excluded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -582,7 +559,7 @@ class Union(Schedule):
             if not spans:
                 return tick
             end = max(end for _, end in spans)
-            # Only those parts are asked again whose tick was passed over.
+            # Advance only parts with an excluded tick.
             for place, part in enumerate(self.parts):
                 if (one := found[place]) is not None and one < end:
                     found[place] = part.next_after(just_before(end), effort=effort)
@@ -615,11 +592,11 @@ def any_of(
     excluding: Schedule | tuple[Schedule, ...] | list[Schedule] = (),
     **options: Unpack[Options],
 ) -> Union:
-    """One schedule with the ticks of several; the same as `a | b`, and `a - b` to exclude.
+    """Combine the ticks of several schedules; the same as `a | b`, and `a - b` to exclude.
 
     A cron expression excludes all of each minute that it matches, or of each second if it has a
-    field for them; `* * 25 12 *` is a whole day. Other schedules exclude the very instants. A union
-    has its own options, and the zone of its first part unless given.
+    field for them; `* * 25 12 *` is a whole day. Other schedules exclude exact instants. A union
+    has its own options, and by default the zone of its first part.
     """
     excluded = (excluding,) if isinstance(excluding, Schedule) else tuple(excluding)
     flat: list[Schedule] = []
@@ -638,7 +615,7 @@ def any_of(
 
 
 def check_size(count: int) -> None:
-    """Refuse a union of too many schedules."""
+    """Reject a union of too many schedules."""
     if count > SCHEDULE_PARTS_MAX:
         raise InvalidSchedule(
             f"{count:,} schedules are too many for a union; the limit is {SCHEDULE_PARTS_MAX}",
@@ -647,13 +624,13 @@ def check_size(count: int) -> None:
 
 
 def _size(part: Schedule) -> int:
-    """How many schedules a part consists of, if it is a union itself."""
+    """Count the schedules of a part, which may be a union."""
     members = (*part.parts, *part.excluded) if isinstance(part, Union) else ()
     return sum(_size(one) for one in members) or 1
 
 
 def _ordered(parts: list[Schedule] | tuple[Schedule, ...]) -> tuple[Schedule, ...]:
-    """In one order and each once, because the order says nothing."""
+    """Sort and deduplicate, so that equal unions have equal texts."""
     return tuple(sorted(set(parts), key=Schedule.to_json))
 
 

@@ -22,7 +22,7 @@ Fold = Literal["first", "second", "both"]
 
 INSTANT_MIN: Final = -62_135_596_800.0  # the beginning of the year 1, where datetime begins
 _CHUNK: Final = 1 << 25  # a bit more than a year: its changes are looked for at once
-_PROBE: Final = 6 * 86_400  # nobody has changed the clocks twice in less: some went back in a week
+_PROBE: Final = 6 * 86_400  # no zone has changed its clocks twice in less; some did within a week
 _DAY: Final = 86_400
 _FOREVER: Final = 1 << 45
 
@@ -30,8 +30,8 @@ _FOREVER: Final = 1 << 45
 class Stretch(NamedTuple):
     """A time without a change of the clocks, `start` to before `end`.
 
-    It owns the wall-clock times from `opens` to before `closes`. Those of a gap, which its own
-    clock never shows, happen at its start.
+    It owns the wall-clock times from `opens` to before `closes`. Times inside a gap, which no
+    clock shows, map to its start.
     """
 
     start: int
@@ -41,22 +41,22 @@ class Stretch(NamedTuple):
     closes: int
 
     def instant(self, wall: int) -> int:
-        """When one of its own times is."""
+        """Return the instant of a wall-clock time that this stretch owns."""
         return max(wall - self.offset, self.start)
 
 
 def stretch_at(instant: int, *, tz: str, gap: Gap, fold: Fold) -> Stretch:
-    """The stretch that an instant lies in."""
+    """Return the stretch that contains an instant."""
     chunk = _stretches(tz, gap, fold, instant // _CHUNK)
     for stretch in chunk:
         if instant < stretch.end:
             return stretch
-    raise AssertionError("a chunk covers its time")
+    raise AssertionError("chunks have no holes")
 
 
 @lru_cache(maxsize=4096)
 def _stretches(tz: str, gap: Gap, fold: Fold, index: int) -> tuple[Stretch, ...]:
-    """The stretches of one chunk; they end with it, which is then no change of the clocks."""
+    """Return the stretches of one chunk; the last one ends with the chunk, not with a change."""
     zone = zone_named(tz)
     if tz == "UTC":
         return (Stretch(-_FOREVER, _FOREVER, 0, -_FOREVER, _FOREVER),)
@@ -67,8 +67,8 @@ def _stretches(tz: str, gap: Gap, fold: Fold, index: int) -> tuple[Stretch, ...]
     for number, start in enumerate(starts):
         before, offset, after = offsets[number : number + 3]
         until = starts[number + 1] if number + 1 < len(starts) else end
-        # Wall times go on from where the old clock stopped: those of a gap come at once, those of
-        # a fold were had. Otherwise they begin with what the new clock shows.
+        # Continue from the old clock in a gap that shifts and in a fold that counts once.
+        # Otherwise start at the time that the new clock shows.
         goes_on = (before < offset and gap == "shift") or (before > offset and fold == "first")
         gives_up = offset > after and fold == "second"
         stretches.append(
@@ -84,7 +84,7 @@ def _stretches(tz: str, gap: Gap, fold: Fold, index: int) -> tuple[Stretch, ...]
 
 
 def _changes(zone: ZoneInfo, begin: int, end: int) -> list[int]:
-    """The instants in `begin` to `end` from which on another offset is valid, `begin` excluded."""
+    """List the instants after `begin` and before `end` at which the offset changes."""
     changes: list[int] = []
     before, last = _offset(zone, begin), begin
     for probe in (*range(begin + _PROBE, end, _PROBE), end):
@@ -105,7 +105,7 @@ def _changes(zone: ZoneInfo, begin: int, end: int) -> list[int]:
 
 
 def _offset(zone: ZoneInfo, instant: int) -> timedelta | None:
-    # A day from both ends of the calendar, where a local time could fall off it.
+    # Keep a day from both ends of the calendar: a local time must not leave it.
     safe = min(max(instant, INSTANT_MIN + _DAY), INSTANT_MAX - _DAY)
     return datetime.fromtimestamp(safe, zone).utcoffset()
 
@@ -117,10 +117,10 @@ def _seconds(offset: timedelta | None) -> int:
 
 @lru_cache(maxsize=1024)
 def zone_named(name: str) -> ZoneInfo:
-    """The zone of an IANA name; a wrong one is refused, with one that may be meant."""
+    """Return the zone of an IANA name, or raise with a suggestion."""
     try:
-        # A machine may have more: its own "localtime", and "right/…", where seconds are counted
-        # that no clock shows. The same name has to mean the same on every node.
+        # The operating system may know more names, such as "localtime" and "right/…". Only the
+        # names of tzdata mean the same on every machine.
         if name not in _zone_names().values():
             raise ValueError
         return ZoneInfo(name)
@@ -132,7 +132,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def _likely_zone(name: str) -> str | None:
-    """A zone that may be meant: its last part alone, in other letters, or nearly."""
+    """Suggest a zone: the last part alone, another spelling, or a similar name."""
     known = _zone_names()
     wanted = name[:NAME_CHARS_MAX].strip().replace(" ", "_").casefold()
     if wanted in known:
@@ -142,7 +142,7 @@ def _likely_zone(name: str) -> str | None:
             return proper
     if len(wanted) > 40:
         return None
-    first = [one for one in known if one[:1] == wanted[:1]]  # few enough to compare by letters
+    first = [one for one in known if one[:1] == wanted[:1]]  # bounds the comparison
     close = difflib.get_close_matches(wanted, first, n=1, cutoff=0.7)
     return known[close[0]] if close else None
 
@@ -154,17 +154,17 @@ def _zone_names() -> dict[str, str]:
 
 
 def just_before(instant: Instant) -> Instant:
-    """The last instant before another, as far as numbers can tell."""
+    """Return the greatest float below an instant."""
     return math.nextafter(instant, -math.inf)
 
 
 def local(instant: Instant, tz: str) -> datetime:
-    """What the clock of a zone shows, with its offset."""
+    """Return the wall-clock time of an instant in a zone, with its offset."""
     return datetime.fromtimestamp(instant, zone_named(tz))
 
 
 def instant_of(wall: datetime, tz: str) -> Instant:
-    """When a clock shows a time; in a gap the first instant after it, the first of two."""
+    """Return the instant of a wall-clock time: in a gap its end, in a fold the first of two."""
     seconds = round((wall.replace(tzinfo=UTC) - _EPOCH).total_seconds(), 6)
     whole = int(seconds // 1)
     stretch = stretch_at(whole - 2 * _DAY, tz=tz, gap="shift", fold="first")
@@ -176,15 +176,13 @@ def instant_of(wall: datetime, tz: str) -> Instant:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-# What finding a tick may cost, so that no schedule, however it was written, takes long.
-#
-# Every search spends from one `Effort`, a union with all of its parts and a calendar with all of
-# its tries. A unit is about a microsecond of a common machine. It is counted and not measured, so
-# that a schedule is refused everywhere or nowhere.
+# Effort limits the cost of a search for ticks. All parts of a union and all retries of a calendar
+# share one `Effort`. A unit is about a microsecond. It is counted, not measured, so that every
+# machine accepts the same schedules.
 
 
 class Effort:
-    """What is left of the effort for one question to a schedule."""
+    """The remaining effort of one query to a schedule."""
 
     __slots__ = ("_paid", "left")
 
@@ -193,7 +191,7 @@ class Effort:
         self._paid: set[Hashable] | None = None
 
     def spend(self, cost: int) -> None:
-        """Raises InvalidSchedule if there is not so much left."""
+        """Spend effort; raises InvalidSchedule when none is left."""
         self.left -= cost
         if self.left < 0:
             raise InvalidSchedule(
@@ -204,7 +202,7 @@ class Effort:
             )
 
     def spend_once(self, what: Hashable, cost: int) -> None:
-        """Spend on something that is kept: looked at again, it costs nothing."""
+        """Spend effort on a cached result: the first use in a query pays, later ones are free."""
         if self._paid is None:
             self._paid = set()
         if what not in self._paid:
@@ -214,27 +212,27 @@ class Effort:
 
 # From wall-clock times to ticks: the next and the previous one, where clocks may change.
 
-_FAR_COST: Final = 200  # of the changes of clocks in another year
+_FAR_COST: Final = 200  # reading the clock changes of another year
 
-Wall = int  # seconds since 1970 on a wall clock, as if there were one zone and it never changed
+Wall = int  # seconds since 1970 on the wall clock, without offset
 
 
 class WallTimes(Protocol):
-    """Times on a wall clock, in order."""
+    """An ordered set of wall-clock times."""
 
     def after(self, wall: Wall, effort: Effort) -> Wall | None:
-        """The first time later than `wall`."""
+        """Return the first time later than `wall`."""
         ...
 
     def until(self, wall: Wall, effort: Effort) -> Wall | None:
-        """The last time that is not later than `wall`."""
+        """Return the last time that is not later than `wall`."""
         ...
 
 
 def tick_after(
     times: WallTimes, after: Instant, *, tz: str, gap: Gap, fold: Fold, effort: Effort
 ) -> Instant | None:
-    """The first instant later than `after` at which a clock in `tz` comes to one of the times."""
+    """Return the first instant later than `after` at which the clock shows one of the times."""
     second = math.floor(after)
     stretch = stretch_at(second, tz=tz, gap=gap, fold=fold)
     wall = max(second + stretch.offset, stretch.opens - 1)
@@ -245,7 +243,7 @@ def tick_after(
         if found < stretch.closes:
             return float(stretch.instant(found))
         following = stretch_at(stretch.end, tz=tz, gap=gap, fold=fold)
-        if following.opens > wall:  # no time is shown again that was passed over before
+        if following.opens > wall:  # the following stretch repeats none of the skipped times
             effort.spend(_FAR_COST)
             far = stretch_at(found - stretch.offset, tz=tz, gap=gap, fold=fold)
             if far.opens <= found < far.closes:
@@ -256,7 +254,7 @@ def tick_after(
 def tick_until(
     times: WallTimes, until: Instant, *, tz: str, gap: Gap, fold: Fold, effort: Effort
 ) -> Instant | None:
-    """The last such instant that is not later than `until`."""
+    """Return the last such instant that is not later than `until`."""
     second = math.floor(until)
     stretch = stretch_at(second, tz=tz, gap=gap, fold=fold)
     wall = min(second + stretch.offset, stretch.closes - 1)
@@ -275,13 +273,13 @@ def tick_until(
         stretch, wall = preceding, preceding.closes - 1
 
 
-# Checks that the words of a schedule share: keys, choices and times.
+# Checks shared by all kinds of schedules: keys, choices and times.
 
-Moment = Instant | int | str | datetime  # what a caller may write for a time
+Moment = Instant | int | str | datetime  # accepted forms of a time
 
 
 def check_keys(given: Mapping[str, object], allowed: tuple[str, ...], *, what: str) -> None:
-    """Refuse a key that means nothing: a typo must not silently become a default."""
+    """Reject unknown keys, so that a typo does not become a default."""
     for key in given:
         if key not in allowed:
             hint = suggested(key, allowed, otherwise=f"it takes {', '.join(allowed)}")
@@ -289,20 +287,20 @@ def check_keys(given: Mapping[str, object], allowed: tuple[str, ...], *, what: s
 
 
 def nearest(key: object, among: Sequence[str]) -> str:
-    """The word that was probably meant; empty if none is near."""
+    """Return the most similar word, or an empty string."""
     close = difflib.get_close_matches(str(key)[:NAME_CHARS_MAX], among, n=1)
     return close[0] if close else ""
 
 
 def choice(value: object, among: tuple[str, ...], *, what: str) -> str:
-    """Return `value` if it is one of the words."""
+    """Return `value` if it is one of the words, else raise."""
     if not isinstance(value, str) or value not in among:
         raise InvalidSchedule(f"{what} {shown(value)} is not one of {', '.join(among)}", field=what)
     return value
 
 
 def parse_moment(value: object, *, what: str, tz: str | None = None) -> Instant:
-    """Read a time. One without an offset is refused, unless a zone says whose clock is meant."""
+    """Parse a time. Text without an offset needs `tz`, the zone of its clock."""
     try:
         if isinstance(value, str):
             moment = _wall_clock(value) if tz is not None else None
@@ -315,7 +313,7 @@ def parse_moment(value: object, *, what: str, tz: str | None = None) -> Instant:
             raise UsageError(f"{shown(value)} is not a time")
     except (UsageError, OverflowError) as error:
         raise InvalidSchedule(f"{what}: {error}", field=what) from None
-    if not INSTANT_MIN + 86_400 <= instant <= INSTANT_MAX - 86_400:  # NaN is not in it, either
+    if not INSTANT_MIN + 86_400 <= instant <= INSTANT_MAX - 86_400:  # false for NaN, too
         raise InvalidSchedule(
             f"{what} {shown(value)} is not a time from 0001-01-02 to 9999-12-30", field=what
         )
@@ -323,7 +321,7 @@ def parse_moment(value: object, *, what: str, tz: str | None = None) -> Instant:
 
 
 def _wall_clock(text: str) -> datetime | None:
-    """The time that a text without an offset shows; None: it has one, or is no time."""
+    """Parse text without an offset; None if it has one or is not a time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

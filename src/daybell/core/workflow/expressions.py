@@ -1,6 +1,4 @@
-"""Expressions in workflows: conditions on results, and references to results, items and
-parameters.
-"""
+"""Expressions in workflows: conditions on results, and references to data."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ _TOKEN: Final = re.compile(
 _CONSTANTS: Final[dict[str, Any]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
 }  # fmt: skip
-# What people who know other languages write instead.
+# Hints for users of other languages.
 _HINTS: Final = {
     "is": "; say == null or != null",
     "if": "; a condition is true or false by itself",
@@ -46,14 +44,14 @@ _RESERVED: Final = frozenset({"or", "and", "not", "in", "len", "result", *_CONST
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A condition that was read."""
+    """A parsed condition."""
 
     text: str
     tree: Expression
 
     @classmethod
     def parse(cls, text: object, *, field: str = "when") -> Condition:
-        """Read a condition. Raises InvalidWorkflow, and says where it went wrong."""
+        """Parse a condition. Raises InvalidWorkflow with the position of the error."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidWorkflow(
                 f"{field}={shown(text)} must be a condition such as result.rows > 0", field=field
@@ -66,7 +64,7 @@ class Condition(msgspec.Struct, frozen=True):
         return cls(text, _Reader(text, field).whole())
 
     def holds(self, result: Any) -> bool:
-        """Whether it is true of a result."""
+        """Evaluate the condition for a result."""
         return _truth(_value(self.tree, result))
 
 
@@ -116,7 +114,7 @@ class _Token(NamedTuple):
 
 
 class _Reader:
-    """Reads by descent, one method per level of the grammar."""
+    """A recursive-descent parser with one method per level of the grammar."""
 
     def __init__(self, text: str, field: str) -> None:
         self._text = text
@@ -153,7 +151,7 @@ class _Reader:
         return self._tokens[self._place]
 
     def _take(self, *texts: str) -> str | None:
-        """The next token, if it is one of these."""
+        """Consume the next token if it is one of these."""
         token = self._next
         if token.kind in ("text", "number", "end") or token.text not in texts:
             return None
@@ -343,7 +341,7 @@ def _compare(sign: str, left: Any, right: Any) -> bool:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """As JSON: true is no number, but 1 and 1.0 are one."""
+    """Compare as JSON: true is not a number, and 1 equals 1.0."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, list) and isinstance(right, list):
@@ -368,29 +366,28 @@ def _is_number(value: Any) -> bool:
 
 
 def _truth(value: Any) -> bool:
-    """As Python has it: empty, zero and null are false."""
+    """Convert as Python does: empty values, zero and null are false."""
     return bool(value)
 
 
-# What nodes of a workflow say of each other's results, and of what its run is given.
+# References in the values of nodes.
 #
-# {"output": "extract"} the result of a node {"output": "extract", "path": "body.rows.0"} a part
-# of it; what is not there is null {"item": true}, {"item": true, "path": "id"} in a mapped node:
-# the item in hand {"param": "day"}, {"param": "conf", "path": "x"} a parameter of the run, or a
-# part of it
+# {"output": "extract"}                              the result of a node
+# {"output": "extract", "path": "body.rows.0"}       a part of it; null if it does not exist
+# {"item": true}, {"item": true, "path": "id"}       the item of a mapped node
+# {"param": "day"}, {"param": "conf", "path": "x"}   a parameter of the run, or a part of it
 #
-# Parameters are put in when the run begins, the rest when a node starts. Settings of nodes
-# without code are filled where they run, with what came as arguments.
-#
-# What is put in is data: whatever it looks like, nobody takes it for a reference to a secret.
+# Parameters are filled in when the run starts, the rest when a node starts. Settings of nodes
+# without code are filled in by the worker, from the arguments. Filled-in values are data: a value
+# that looks like a reference to a secret is not one.
 
 OUTPUT: Final = "output"
 ITEM: Final = "item"
 PATH: Final = "path"
 PARAM: Final = "param"
-# Under which a node without code is given parameters. No node has brackets in its name.
+# The argument with the parameters of a node without code. No node has brackets in its name.
 PARAMS: Final = "[params]"
-# Stands for what is not known yet: its reference stays.
+# Marks a value that is not known yet: its reference stays.
 _LATER: Final = object()
 
 
@@ -406,14 +403,14 @@ class Output(NamedTuple):
         return self.node is None and self.param is None
 
     def of(self, value: Any) -> Any:
-        """The part of a result that is meant."""
+        """Return the part of a value that the path selects."""
         for key in self.path.split(".") if self.path else ():
             value = _get_path_part(value, key)
         return value
 
 
 def output(value: Any) -> Output | None:
-    """What a value refers to; None: it is something else."""
+    """Parse a value as a reference; None if it is none."""
     if not isinstance(value, dict):
         return None
     given = cast("dict[str, Any]", value)
@@ -430,7 +427,7 @@ def output(value: Any) -> Output | None:
 
 
 def find_outputs(value: Any) -> Iterator[Output]:
-    """All references in a value, however deep."""
+    """Yield all references in a value."""
     if (found := output(value)) is not None:
         yield found
     elif is_literal(value):
@@ -447,9 +444,7 @@ Find = Callable[[Output], Any]
 
 
 def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
-    """A value with data in the place of references; as text, where only a text will do. What is not
-    there is never made into one.
-    """
+    """Replace references with data; as text where the field takes only text, except for null."""
     if (found := output(value)) is not None:
         data = find(found)
         if data is _LATER:
@@ -460,7 +455,7 @@ def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
         return value
     if (parts := joined_parts(value, _refers)) is not None:
         put_in = [_filled(part, find) for part in parts]
-        # A secret is seen by a worker alone, and a result when its node has ended.
+        # Joined later: only a worker resolves secrets, and results exist after a node has ended.
         if any(is_reference(part) or _refers(part) for part in put_in):
             return {JOIN: put_in}
         return joined_text(as_data(part) for part in put_in)
@@ -473,45 +468,45 @@ def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
 
 
 def as_literal(data: Any) -> Any:
-    """A value that stands for this one, also where references to results are looked for."""
+    """Return a value that stands for this data, also in places that are searched for references."""
     value = literal(data)
     is_clear = value is not data or next(find_outputs(data), None) is None
     return value if is_clear else {LITERAL: data}
 
 
 def fill_params(value: Any, given: Mapping[str, Any]) -> Any:
-    """A value with parameters of the run put in. What refers to others is left as it is."""
+    """Fill in the parameters of the run; other references stay."""
     return _filled(value, _params_of(given)) if given else value
 
 
 def fill_params_by_name(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for arguments, which stand for nothing as a whole."""
+    """Fill in parameters in arguments by name."""
     return {name: fill_params(value, given) for name, value in values.items()}
 
 
 def may_refer(args: str) -> bool:
-    """Whether there may be a reference in arguments, as text."""
+    """Return False if the text of arguments has no reference to results or items."""
     return f'"{OUTPUT}"' in args or f'"{ITEM}"' in args
 
 
 def fill_outputs(args: str, look_up: Callable[[str], Any], item: Any = None) -> str:
-    """Arguments as text, with data in the place of references."""
+    """Fill in references in the text of arguments."""
     if not may_refer(args):
         return args
     put_in = _filled_by_name(_template(args), _data_of(look_up, item))
     return payload.encode(put_in, what="arguments")
 
 
-@lru_cache(maxsize=16)  # items of a mapped node have the same
+@lru_cache(maxsize=16)  # items of a mapped node share it
 def _template(args: str) -> dict[str, Any]:
-    """Never changed by who gets it: others get the same."""
+    """Decode arguments. The result is shared: never modify it."""
     return cast("dict[str, Any]", payload.decode(args))
 
 
 def fill_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str, Any]:
-    """The settings of a node without code, with the data that its execution came with: arguments
-    by the name of a node, the item as "item", and parameters of the run as "[params]". Secrets in
-    them are still to be put in.
+    """Fill in the settings of a node without code from the arguments of its execution: results by
+    the name of a node, the item as "item", parameters of the run as "[params]". Secrets are
+    resolved later.
     """
     came = cast("dict[str, Any]", payload.decode(args))
     data = {name: as_data(value) for name, value in came.items()}
@@ -519,7 +514,7 @@ def fill_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str
     by_name = BY_NAME.get(kind, ())
     put_in: dict[str, Any] = {}
     for name, value in settings.items():
-        # Of a command or a message all is text; these are sent as they are.
+        # Values of commands and messages are text; these are sent as they are.
         is_text = (kind, name) not in (("http", "body"), ("sql", "parameters"))
         if name in by_name:
             inner = cast("Mapping[str, Any]", value)
@@ -532,9 +527,7 @@ def fill_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str
 def _filled_by_name(
     values: Mapping[str, Any], find: Find, *, is_text: bool = False
 ) -> dict[str, Any]:
-    """Values by name. As a whole they stand for nothing: a task may have a parameter called
-    "output".
-    """
+    """Fill in values by name. The mapping itself is no reference, even with a key "output"."""
     return {name: _filled(value, find, is_text=is_text) for name, value in values.items()}
 
 
@@ -556,20 +549,20 @@ def _data_of(
 
 
 def items_of(given: str, look_up: Callable[[str], Any]) -> list[Any]:
-    """What a mapped node is mapped over. Raises UsageError if that is no list."""
+    """Return the list that a mapped node iterates over. Raises UsageError if it is not a list."""
     value = payload.decode(given)
     found = output(value)
     if found is not None and found.node is not None:
         value = found.of(look_up(found.node))
     else:
-        value = as_data(value)  # a parameter of the run was put in
+        value = as_data(value)  # a parameter of the run, already filled in
     if not isinstance(value, list):
         raise UsageError(f"it is mapped over {shown(value)}, which is no list", field="map")
     return cast("list[Any]", value)
 
 
 def check_path(path: str, *, field: str) -> None:
-    """Refuse what can lead nowhere."""
+    """Reject a path with an empty part."""
     if any(not part for part in path.split(".")):
         raise InvalidWorkflow(f"path {shown(path)} has an empty part", field=field)
 

@@ -1,23 +1,21 @@
-"""The graph of a workflow: what people write of it, and the plan that a run begins with.
+"""The graph of a workflow, and the plan that a run starts with.
 
     {"nodes": [{"name": "extract", "task": "extract"}, {"name": "load", "task": "load"}],
      "edges": [["extract", "load"]], "params": ["day"], "fail_fast": false, "max_running": 10}
 
-An edge may have a condition: {"from": "extract", "to": "load", "when": "result.rows > 0"}. A node
-that refers to the result of another one depends on it; that edge need not be written. What a run
-may be given is in `params`: see `Param`.
+An edge may have a condition: {"from": "extract", "to": "load", "when": "result.rows > 0"}. A
+reference to the result of another node makes an edge, too. `params` are the arguments of a run.
 
-All of this takes time in proportion to nodes and edges.
+All functions take time in proportion to nodes and edges.
 """
 
 from __future__ import annotations
 
 import keyword
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -48,84 +46,54 @@ from daybell.errors import (
     suggested,
 )
 
-# The order of a graph's nodes, and the circle that leaves it without one.
-
-_CYCLE_NAMES_MAX: Final = 12  # of a longer one, the beginning is shown
+_CYCLE_NAMES_MAX: Final = 12  # a longer cycle is abbreviated
 
 
-class Edge(Protocol):
-    """`child` waits for `parent`."""
-
-    @property
-    def parent(self) -> str: ...
-    @property
-    def child(self) -> str: ...
-
-
-def parents_first(names: Iterable[str], edges: Iterable[Edge]) -> tuple[str, ...]:
-    """Parents first. Raises InvalidWorkflow, which names a circle."""
-    children: dict[str, list[str]] = {name: [] for name in names}
-    missing = dict.fromkeys(children, 0)
+def _sort_nodes(names: Iterable[str], edges: Iterable[GraphEdge]) -> tuple[str, ...]:
+    """Sort nodes, parents first. Raises InvalidWorkflow, which names a cycle."""
+    order = TopologicalSorter[str]()
+    for name in names:
+        order.add(name)
     for edge in edges:
-        children[edge.parent].append(edge.child)
-        missing[edge.child] += 1
-    free = deque(name for name, count in missing.items() if count == 0)
-    order: list[str] = []
-    while free:
-        name = free.popleft()
-        order.append(name)
-        for child in children[name]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                free.append(child)
-    if len(order) < len(children):
-        left = {name for name, count in missing.items() if count > 0}
-        circle = _circle(left, edges)
-        shown_part = circle if len(circle) <= _CYCLE_NAMES_MAX else [
-            *circle[: _CYCLE_NAMES_MAX - 2], "…", circle[-1]
-        ]  # fmt: skip
-        raise InvalidWorkflow(
-            f"these nodes wait for each other in a circle: {' -> '.join(shown_part)}",
-            field="workflow.edges",
-        )
-    return tuple(order)
+        order.add(edge.child, edge.parent)
+    try:
+        return tuple(order.static_order())
+    except CycleError as error:
+        circle = cast("list[str]", error.args[1])[:-1]
+    circle = _rotate(circle, circle.index(min(circle)))
+    if len(circle) > _CYCLE_NAMES_MAX:
+        circle = [*circle[: _CYCLE_NAMES_MAX - 2], "…", circle[-1]]
+    raise InvalidWorkflow(
+        f"these nodes wait for each other in a circle: {' -> '.join(circle)}",
+        field="workflow.edges",
+    )
 
 
-def _circle(left: set[str], edges: Iterable[Edge]) -> list[str]:
-    """A circle among nodes of which each has a parent that is left, too."""
-    parent_of = {e.child: e.parent for e in edges if e.child in left and e.parent in left}
-    seen: dict[str, int] = {}
-    name = next(iter(parent_of))
-    while name not in seen:
-        seen[name] = len(seen)
-        name = parent_of[name]
-    circle = list(seen)[seen[name] :][::-1]
-    first = circle.index(min(circle))
-    return [*circle[first:], *circle[:first], circle[first]]
+def _rotate(circle: list[str], start: int) -> list[str]:
+    """Start a cycle at another place, and close it."""
+    return [*circle[start:], *circle[:start], circle[start]]
 
 
-# Parameters of a workflow: what a run of it may be given, and what must be.
+# Parameters of a workflow: "params": [{"name": "day"}, {"name": "limit", "default": 10}]
 #
-# "params": [{"name": "day"}, {"name": "limit", "default": 10}]
-#
-# One without a default must be given; a plain text is the name of such a one. Nodes refer to them
-# as {"param": "day"}: see `core.workflow.expressions`. A given value is always data.
+# A parameter without a default is required; a plain text is the name of one. Nodes refer to them
+# as {"param": "day"}: see `core.workflow.expressions`. Values are always data.
 
 _FIELDS: Final = ("name", "default")
 
 
 class Param(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a run may be given under this name."""
+    """A parameter of a workflow."""
 
     name: str
-    default: Any = msgspec.UNSET  # without one it must be given
+    default: Any = msgspec.UNSET  # unset: the parameter is required
 
     @property
     def is_required(self) -> bool:
         return self.default is msgspec.UNSET
 
     def to_settings(self) -> dict[str, Any]:
-        """As a definition keeps it."""
+        """Return the settings that a definition stores."""
         return {"name": self.name} | ({} if self.is_required else {"default": self.default})
 
     def __str__(self) -> str:
@@ -135,20 +103,20 @@ class Param(msgspec.Struct, frozen=True, omit_defaults=True):
 Params = tuple[Param, ...]
 
 
-class _Kept(msgspec.Struct):
+class _StoredParams(msgspec.Struct):
     params: Params = ()
 
 
-_KEPT: Final = msgspec.json.Decoder(_Kept)
+_STORED_PARAMS: Final = msgspec.json.Decoder(_StoredParams)
 
 
 def params_of(settings: str) -> Params:
-    """The parameters in the settings of a workflow, of which nothing else is read."""
-    return _KEPT.decode(settings).params
+    """Read the parameters alone from the settings of a workflow."""
+    return _STORED_PARAMS.decode(settings).params
 
 
 def read_params(value: Any, *, field: str = "params") -> Params:
-    """Read what people write. Raises InvalidWorkflow, which says where: workflow.params[1]."""
+    """Parse parameters. Raises InvalidWorkflow with the field, such as workflow.params[1]."""
     if not isinstance(value, list | tuple):
         raise InvalidWorkflow(
             f'params={shown(value)} must be a list, such as [{{"name": "day"}}, {{"name": "limit",'
@@ -173,7 +141,7 @@ def read_params(value: Any, *, field: str = "params") -> Params:
 
 
 def check_given(params: Params, given: Mapping[str, Any], *, what: str) -> None:
-    """Refuse what a run cannot be called with: `what` is the workflow, for the message."""
+    """Check the arguments of a run; `what` names the workflow in the error."""
     known = [param.name for param in params]
     for name in given:
         if name not in known:
@@ -187,8 +155,8 @@ def check_given(params: Params, given: Mapping[str, Any], *, what: str) -> None:
 
 
 def check_passed(params: Params, args: Mapping[str, Any], *, what: str) -> None:
-    """The same for a node that runs a workflow, whose arguments may refer to others. A secret would
-    not be looked up there, and nobody would be told.
+    """Check the arguments of a node that runs a workflow. Secrets are not resolved there, so a
+    reference to one is an error.
     """
     check_given(params, args, what=what)
     for name, value in args.items():
@@ -201,13 +169,13 @@ def check_passed(params: Params, args: Mapping[str, Any], *, what: str) -> None:
 
 
 def values_of(params: Params, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run is given, with defaults for the rest. Raises InvalidArguments."""
+    """Return the arguments of a run, with defaults. Raises InvalidArguments."""
     check_given(params, given, what="the workflow")
     return {param.name: given.get(param.name, param.default) for param in params}
 
 
 def decode_args(args: str) -> dict[str, Any]:
-    """What a run was called with. Raises InvalidArguments for what is no object."""
+    """Decode the arguments of a run. Raises InvalidArguments if they are not an object."""
     given: object = payload.decode(args, what="args")
     if not isinstance(given, dict):
         raise InvalidArguments(f"arguments are given by name, as an object, not as {shown(given)}")
@@ -215,7 +183,7 @@ def decode_args(args: str) -> dict[str, Any]:
 
 
 def plain_by_name(args: Mapping[str, Any]) -> dict[str, Any]:
-    """What another run passes on, as data: there, {"as_is": …} keeps it from being looked at."""
+    """Unwrap {"as_is": …} in the arguments that another run passes on."""
     return {name: _plain(value) for name, value in args.items()}
 
 
@@ -230,12 +198,12 @@ def _plain(value: Any) -> Any:
 
 
 def no_such_param(name: object, params: Params) -> str:
-    """What is said of a workflow that has none of this name."""
+    """Describe the error of an unknown parameter."""
     return f"has no parameter {shown(name)}; {_hint(name, params)}"
 
 
 def check_references(nodes: Iterable[GraphNode], params: Params, field: str) -> None:
-    """Refuse a node that refers to a parameter which is not there. Raises InvalidWorkflow."""
+    """Reject references to unknown parameters. Raises InvalidWorkflow."""
     known = {param.name for param in params}
     way_out = "" if params else '. Name it in "params", or put {"as_is": …} around mere data'
     for place, node in enumerate(nodes):
@@ -303,7 +271,7 @@ _EDGE_FIELDS: Final = ("from", "to", "when")
 
 
 class GraphEdge(NamedTuple):
-    """`child` waits for `parent`, and `when` is about the parent's result."""
+    """An edge: `child` waits for `parent`; `when` is a condition on the parent's result."""
 
     parent: str
     child: str
@@ -316,17 +284,17 @@ class GraphEdge(NamedTuple):
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A workflow that makes sense: there is something to run, and there are no circles."""
+    """A valid workflow: at least one node, and no cycle."""
 
     nodes: tuple[GraphNode, ...]
-    edges: tuple[GraphEdge, ...] = ()  # also those that references make, by parent and child
-    params: Params = ()  # what a run may be given
+    edges: tuple[GraphEdge, ...] = ()  # including those of references, by parent and child
+    params: Params = ()
     fail_fast: bool = False
     max_running: int | None = None
 
     @classmethod
     def parse(cls, value: Any, *, field: str = "workflow") -> Graph:
-        """Read what people write. Raises InvalidWorkflow, which says where: workflow.nodes[3]."""
+        """Parse a workflow. Raises InvalidWorkflow with the field, such as workflow.nodes[3]."""
         if isinstance(value, Graph):
             return value
         if not isinstance(value, Mapping):
@@ -348,13 +316,13 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             fail_fast=_read_flag(given.get("fail_fast", False), f"{field}.fail_fast"),
             max_running=_read_max(given.get("max_running"), f"{field}.max_running"),
         )
-        _ = graph.order  # refuses circles
+        _ = graph.order  # raises on cycles
         payload.encode(graph.to_settings(), what=field, bytes_max=WORKFLOW_BYTES_MAX)
         return graph
 
     @classmethod
     def from_settings(cls, settings: str) -> Graph:
-        """Read what a definition keeps, which was looked at before."""
+        """Read the settings that a definition stores, without validation."""
         kept: dict[str, Any] = msgspec.json.decode(settings)
         nodes = tuple(map(GraphNode.from_settings, kept["nodes"]))
         return cls(
@@ -366,7 +334,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def to_settings(self) -> dict[str, Any]:
-        """The graph as a definition keeps it. Two that are equal give equal text."""
+        """Return the settings that a definition stores; equal graphs have equal texts."""
         kept: dict[str, Any] = {"nodes": [node.to_settings() for node in self.nodes]}
         chosen = {(node.name, name) for node in self.nodes for name in node.branch}
         edges = [one.to_settings() for one in self.edges if (one.parent, one.child) not in chosen]
@@ -386,15 +354,14 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Names, parents before their children: as they are written if that will do."""
+        """The names, parents first, in the written order if possible."""
         place = {node.name: n for n, node in enumerate(self.nodes)}
         if all(place[edge.parent] < place[edge.child] for edge in self.edges):
             return tuple(place)
-        return parents_first(place, self.edges)
+        return _sort_nodes(place, self.edges)
 
     @property
     def tasks(self) -> set[str]:
-        """The tasks that its nodes run."""
         return {node.runs for node in self.nodes if node.kind == "task"}
 
     @property
@@ -403,15 +370,15 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {node.runs for node in self.nodes if node.kind == JOB}
 
     def inherit(self, tasks: Mapping[str, JobDefinition]) -> Graph:
-        """With what tasks say of themselves, where a node that runs one says nothing."""
+        """Fill in the options of tasks where a node has none."""
         return replace(self, nodes=tuple(_inheriting(node, tasks) for node in self.nodes))
 
     def node(self, label: str) -> GraphNode:
-        """The node that a label of a run belongs to: itself, or what it is an item of."""
+        """Return the node of a label, which may be that of an item."""
         return self.by_name[node_name(label)]
 
     def definition_of(self, label: str | GraphNode, definition: JobDefinition) -> JobDefinition:
-        """How a node is run that has no job of its own, by the definition of the workflow."""
+        """Return the definition of a node that runs no other job."""
         node = label if isinstance(label, GraphNode) else self.node(label)
         assert node.kind != JOB, node.name
         return JobDefinition(
@@ -428,7 +395,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def plan(self, given: Mapping[str, Any] | None = None) -> Plan:
-        """What a run of it begins with that is given these parameters. Raises InvalidArguments."""
+        """Return the plan of a run with these arguments. Raises InvalidArguments."""
         params = values_of(self.params, given or {})
         known: dict[Any, str] = {}
         specs: list[str] = []
@@ -448,7 +415,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _rows(self) -> tuple[Node, ...]:
-        """The nodes of a run as it begins, which are the same in all of them."""
+        """The initial rows of the nodes, which are the same in all runs."""
         edges: dict[str, list[tuple[str, str | None]]] = {name: [] for name in self.order}
         parents = dict.fromkeys(self.order, 0)
         for edge in self.edges:
@@ -459,7 +426,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for place, name in enumerate(self.order):
             node, children = self.by_name[name], tuple(edges[name])
             is_used = name in referred or any(when is not None for _, when in children)
-            # Without parents there is nothing that a rule could be about.
+            # A rule has no meaning without parents.
             is_ready = parents[name] == 0 or node.rule is Rule.ALWAYS
             row = Node(
                 label=name,
@@ -476,7 +443,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _spec_text(node: GraphNode, known: dict[Any, str], params: Mapping[str, Any]) -> str:
-    """What starting a node takes, as text. Many nodes run the same; it is made once for them."""
+    """Encode the spec of a node; nodes that run the same share the text."""
     if not node.is_bare:
         return msgspec.json.encode(node.spec(params)).decode()
     key = node.kind, node.runs, node.queue, node.priority, node.retry, node.timeout
@@ -572,7 +539,7 @@ def _kept_edge(value: Any) -> GraphEdge:
 
 
 def _with_branches(edges: list[GraphEdge], nodes: Iterable[GraphNode]) -> tuple[GraphEdge, ...]:
-    """With those that are kept with the nodes that choose."""
+    """Add the edges that are stored with branch nodes."""
     if not any(node.branch for node in nodes):
         return tuple(edges)
     by_name = {node.name: node for node in nodes}
@@ -582,7 +549,7 @@ def _with_branches(edges: list[GraphEdge], nodes: Iterable[GraphNode]) -> tuple[
 
 
 def _add_referred(edges: _Edges, nodes: Mapping[str, GraphNode], field: str) -> None:
-    """Who refers to a result depends on it."""
+    """Add an edge for each reference to a result."""
     for place, node in enumerate(nodes.values()):
         for name in node.outputs:
             where = f"{field}[{place}].{node.place_of(name)}"
@@ -602,7 +569,7 @@ def _add_referred(edges: _Edges, nodes: Mapping[str, GraphNode], field: str) -> 
 
 
 def _sorted(edges: _Edges, nodes: Mapping[str, GraphNode]) -> tuple[GraphEdge, ...]:
-    """By the places of parents and children, in linear time: each is put where it belongs."""
+    """Sort edges by the positions of parents and children, in linear time."""
     by_child: dict[str, list[GraphEdge]] = {name: [] for name in nodes}
     for (parent, child), when in edges.items():
         by_child[child].append(GraphEdge(parent, child, when))
@@ -656,7 +623,7 @@ def _read_max(value: Any, field: str) -> int | None:
     return value
 
 
-# Workflows that run each other: every run would have another one inside it, without end.
+# Workflows that run each other: each run would contain another one, without end.
 
 
 class _Node(msgspec.Struct):
@@ -667,12 +634,12 @@ class _Nodes(msgspec.Struct):
     nodes: list[_Node]
 
 
-# Nothing else is read: an app with large workflows asks this of all of them at its start.
+# Decodes nothing else: an app does this for all of its workflows when it starts.
 _NODES: Final = msgspec.json.Decoder(_Nodes)
 
 
 def inner_jobs(definition: JobDefinition) -> tuple[str, ...]:
-    """The jobs that the nodes of a workflow run, each once; any other job runs none."""
+    """Return the jobs that the nodes of a workflow run, each once; none for another kind."""
     if definition.kind != "workflow":
         return ()
     nodes = _NODES.decode(definition.settings).nodes
@@ -680,21 +647,20 @@ def inner_jobs(definition: JobDefinition) -> tuple[str, ...]:
 
 
 def find_cycle(jobs: Mapping[str, Collection[str]]) -> list[str]:
-    """A way from a job back to itself, by the jobs that each of them leads to: ["a", "b", "a"].
-    Nothing, if there is none. It takes time in proportion to jobs and ways.
+    """Find a cycle of jobs that lead to each other: ["a", "b", "a"]; empty if there is none.
 
-    It begins with the first of its jobs that is named here.
+    It starts with the first of its jobs in `jobs`, and takes linear time.
     """
     try:
         TopologicalSorter(jobs).prepare()
     except CycleError as error:
-        circle = list(reversed(cast("list[str]", error.args[1])))[:-1]
+        circle = cast("list[str]", error.args[1])[:0:-1]
         places = {name: place for place, name in enumerate(jobs)}
         start = min(range(len(circle)), key=lambda at: places.get(circle[at], len(places)))
-        return [*circle[start:], *circle[:start], circle[start]]
+        return _rotate(circle, start)
     return []
 
 
 def describe_cycle(circle: Collection[str]) -> str:
-    """What people are told of such workflows."""
+    """Describe the error of such a cycle."""
     return f"workflows would run each other without end: {' -> '.join(circle)}"

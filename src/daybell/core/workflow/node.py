@@ -1,10 +1,10 @@
-"""One node of a workflow, as people write it and as a definition keeps it.
+"""One node of a workflow, as written by users and as stored in a definition.
 
     {"name": "load", "task": "load_rows", "args": {"rows": {"output": "extract"}}, "retries": 2}
 
-What it runs is one of task, command, http, sql, notify and job, with the fields that a job of that
-kind has; `job` names another job. Its values may refer to results, and to parameters of the run:
-see `core.workflow.expressions`.
+It runs one of task, command, http, sql, notify and job, with the fields of a job of that kind;
+`job` names another job. Its values may refer to results, and to parameters of the run: see
+`core.workflow.expressions`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,16 @@ from daybell.core.workflow.rules import Rule
 from daybell.core.workflow.run import Spec
 from daybell.errors import InvalidWorkflow, PermanentError, UsageError, shown, suggested
 
-# References in the settings of a node, while these are read.
+# References in the settings of a node.
 #
-# Settings of a kind know texts, and what stands for one. A reference to a result or to a
-# parameter of the run is such a thing only in a workflow. So it is read like the parameter of a
-# template, which comes later, too.
-
-# What a placeholder is called while settings are read. No name that people write has a NUL in it.
+# Readers of settings know texts and parameters of templates, but not references, which exist only
+# in workflows. While settings are read, a template parameter takes the place of each reference. Its
+# name starts with NUL, which no valid name has.
 _HIDDEN: Final = "\0"
 
 
 def hide_references(kind: str, value: Any, hidden: list[Any]) -> Any:
-    """The settings with placeholders where references are, which are added to `hidden`."""
+    """Replace references in settings with placeholders; append the references to `hidden`."""
     if not isinstance(value, Mapping):
         return _hide(value, hidden)
     by_name = BY_NAME.get(kind, ())
@@ -63,7 +61,7 @@ def hide_references(kind: str, value: Any, hidden: list[Any]) -> Any:
 
 
 def restore_references(value: Any, hidden: list[Any]) -> Any:
-    """With references in their places again, as plain JSON."""
+    """Replace placeholders with their references, as plain JSON."""
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
         named = given.get("parameter")
@@ -76,7 +74,7 @@ def restore_references(value: Any, hidden: list[Any]) -> Any:
 
 
 def restore_message(message: str, hidden: list[Any]) -> str:
-    """A message with references as they were written."""
+    """Replace placeholders in a message with their references."""
     for number, reference in enumerate(hidden):
         message = message.replace(shown(_placeholder(number)), shown(reference))
     return message
@@ -100,28 +98,27 @@ def _hide(value: Any, hidden: list[Any]) -> Any:
     return value
 
 
-# Nodes that choose: `"branch": ["full", "part"]` goes on with those that the task names.
+# Branch nodes: the task returns the names of the nodes to continue with.
 #
 # {"name": "choose", "task": "choose", "branch": ["full", "part"]}
 #
-# That makes an edge to each of them, with a condition on what the task returns. What it returns
-# is looked at where it runs: a name that is none of these is an error there, since otherwise all
-# would be skipped, and the run would succeed with nothing done.
+# Each name makes an edge with a condition on the result. The worker checks the result: an unknown
+# name is an error, because otherwise all nodes would be skipped and the run would succeed.
 
 
 def condition_for(name: str) -> str:
-    """True of a result that is this name, or a list that has it. A text has it only as a whole."""
+    """Return the condition that a result is this name, or a list that contains it."""
     quoted = msgspec.json.encode(name).decode()
     return f"result == {quoted} or result[0] != null and {quoted} in result"
 
 
 def describe_condition(when: str, child: str) -> str:
-    """A condition as people read it: the one that a branch makes is about a name."""
+    """Describe a condition for users; that of a branch as its name."""
     return f"it says {child}" if when == condition_for(child) else when
 
 
 def check_choice(result: str | None, names: Sequence[str]) -> None:
-    """Refuse what a task that chooses among these cannot return. None of them is `[]`."""
+    """Check the result of a branch task against the names; `[]` chooses none."""
     said: Any = None if result is None else payload.decode(result)
     listed = cast("list[Any]", said if isinstance(said, list) else [said])
     for one in listed:
@@ -133,7 +130,7 @@ def check_choice(result: str | None, names: Sequence[str]) -> None:
 
 
 def read_branch(value: Any, *, what: str) -> tuple[str, ...]:
-    """Read the names in a node, which runs `what`. Raises InvalidWorkflow."""
+    """Parse the branch names of a node that runs `what`. Raises InvalidWorkflow."""
     said = shown(value)
     listed = cast("list[Any]", value if isinstance(value, list | tuple) else [])
     if not listed or not all(isinstance(one, str) for one in listed):
@@ -151,7 +148,7 @@ def read_branch(value: Any, *, what: str) -> tuple[str, ...]:
 def add_branches(
     edges: dict[tuple[str, str], str | None], nodes: Mapping[str, GraphNode], field: str
 ) -> None:
-    """Add the edges to the nodes that others choose among. Raises InvalidWorkflow."""
+    """Add the edges of branch nodes. Raises InvalidWorkflow."""
     for place, node in enumerate(nodes.values()):
         for name in node.branch:
             where = f"{field}[{place}].branch"
@@ -179,7 +176,7 @@ def add_branches(
 T = TypeVar("T")
 
 JOB: Final = "job"
-# One of these says what a node runs.
+# Exactly one of these is the kind of a node.
 CHOICES: Final = ("task", *SETTINGS, JOB)
 FIELDS: Final = (
     "name", *CHOICES, *BESIDE, "args", "queue", "priority", "retries", "backoff", "timeout", "rule",
@@ -193,20 +190,20 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str  # task, command, http, sql, notify, or job
-    runs: Any  # the name of a task or a job; of the others, their settings
+    runs: Any  # the name of a task or a job; for other kinds, their settings
     args: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    queue: str | None = None  # None here and below: what the workflow, or the named job, says
+    queue: str | None = None  # None here and below: the option of the workflow or the named job
     priority: Priority | None = None
     retry: Retry | None = None
     timeout: Seconds | None = None
     rule: Rule = Rule.ALL_SUCCESS
-    map: Any = None  # a list, or a reference to one
+    map: Any = None  # a list, or a reference to a list
     max_items: int = MAP_ITEMS_DEFAULT  # of that list
-    branch: tuple[str, ...] = ()  # nodes that its task chooses among
+    branch: tuple[str, ...] = ()  # names that its task chooses from
 
     @classmethod
     def parse(cls, value: Any, *, field: str) -> GraphNode:
-        """Read a node. Raises InvalidWorkflow; `field` is where it is: workflow.nodes[3]."""
+        """Parse a node. Raises InvalidWorkflow; `field` is its place: workflow.nodes[3]."""
         if not isinstance(value, Mapping):
             raise InvalidWorkflow(
                 f"{shown(value)} is no node; a node is an object with a name and what it runs",
@@ -217,7 +214,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_settings(cls, kept: Mapping[str, Any]) -> GraphNode:
-        """Read what `to_settings` made, without looking at it again."""
+        """Read the output of `to_settings`, without validation."""
         kind = next(name for name in CHOICES if name in kept)
         retries, timeout = kept.get("retries"), kept.get("timeout")
         return cls(
@@ -236,7 +233,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_settings(self) -> dict[str, Any]:
-        """The node as a definition keeps it; `parse` takes it again."""
+        """Return the node as a definition stores it; `parse` reads it."""
         kept: dict[str, Any] = {"name": self.name, self.kind: self.runs}
         if self.args:
             kept["args"] = self.args
@@ -260,17 +257,17 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of a job that would run the same; not of another job."""
+        """The settings of an equivalent job; not for kind `job`."""
         return {"task": self.runs} if self.kind == "task" else self.runs
 
     @property
     def is_bare(self) -> bool:
-        """Whether it says no more than what it runs, and how: it can refer to nothing."""
+        """True if it has no values that could contain references."""
         return not self.args and self.map is None and self.kind not in SETTINGS
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The nodes whose results it refers to, each once."""
+        """The nodes to whose results it refers, each once."""
         if self.is_bare:
             return ()
         return tuple(dict.fromkeys(one.node for one in self.references() if one.node is not None))
@@ -284,30 +281,30 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_item(self) -> bool:
-        """Whether it refers to the item in hand."""
+        """True if it refers to the item of a mapped node."""
         return any(one.is_item for one in self._values())
 
     def references(self) -> Iterable[Output]:
-        """All that it says of results and parameters, also more than once."""
+        """Yield all references to results and parameters, with repetitions."""
         yield from self._values()
         if (over := output(self.map)) is not None:
             yield over
 
     def place_of(self, name: str) -> str:
-        """The field in which it refers to the result of a node."""
+        """Return the field that refers to the result of a node."""
         if all(one.node != name for one in self._values()):
             return "map"
         return "args" if self.args else self.kind
 
     def place_of_param(self, name: str) -> str:
-        """The field in which it refers to a parameter of the run."""
+        """Return the field that refers to a parameter of the run."""
         for key, value in self.args.items():
             if any(one.param == name for one in find_outputs(value)):
                 return f"args.{key}"
         return self.kind if any(one.param == name for one in self._values()) else "map"
 
     def _values(self) -> Iterable[Output]:
-        """References of what it is called with, and of its settings."""
+        """Yield the references in arguments and settings."""
         yield from _outputs_by_name(self.args)
         if self.kind in SETTINGS:
             by_name = BY_NAME.get(self.kind, ())
@@ -315,7 +312,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
                 yield from _outputs_by_name(value) if name in by_name else find_outputs(value)
 
     def spec(self, params: Mapping[str, Any] | None = None) -> Spec:
-        """What starting it takes. `params` are those of the run, with their values."""
+        """Return the parameters of its start, given the parameters of the run."""
         given = params or {}
         outputs = self.outputs
         args: dict[str, Any] = fill_params_by_name(self.args, given)
@@ -325,7 +322,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
                 args[ITEM] = {ITEM: True}
             if given and (named := self.params):
                 args[PARAMS] = as_literal({name: given[name] for name in named})
-        # A list that is written out is data, as it was before there were parameters.
+        # A literal list is data.
         over = self.map if output(self.map) is None else fill_params(self.map, given)
         inline = self.kind != JOB
         return Spec(
@@ -343,7 +340,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _NodeReader:
-    """One node while it is read."""
+    """The parser of one node."""
 
     def __init__(self, given: dict[str, Any], field: str) -> None:
         self._given = given
@@ -500,7 +497,7 @@ class _NodeReader:
             raise InvalidWorkflow("a node has no name", field=f"{self._field}.name")
 
     def _take(self, name: str, read: Callable[[Any], T]) -> Any:
-        """A field that may be left out."""
+        """Read an optional field."""
         return None if name not in self._given else self._read(name, read, self._given[name])
 
     def _read(self, name: str, read: Callable[[Any], T], value: Any) -> T:

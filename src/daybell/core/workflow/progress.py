@@ -1,11 +1,11 @@
 """Progress of a run after nodes have ended, decided under the run's lock.
 
-`advance` is a generator, so that it can be driven by any store: it yields queries
-(`run.AnyRunQuery`), is sent the answers, and returns the changes to write. It reads the store as it
-was before its own changes, and keeps those in a `RunState`, which plain functions pass on.
+`advance` is a generator that any store can drive: it yields queries (`run.AnyRunQuery`), receives
+the answers, and returns the changes to write. Queries read the state before its own changes, which
+a `RunState` keeps.
 
-One call touches about `limit` rows. The rest is marked as todo, in the rows and in the run, and
-done by the next call.
+One call touches about `limit` rows. The rest is marked as todo, in the rows and in the run, for the
+next call.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from daybell.core.workflow.run import (
 from daybell.errors import UsageError
 
 RunQueries: TypeAlias = Generator[AnyRunQuery, Any, None]
-Given: TypeAlias = tuple[Spec, str | None]  # what starting takes, and the item
+Given: TypeAlias = tuple[Spec, str | None]  # a spec, and the value of an item
 
 OWN_FAILURES: Final = frozenset({NodeState.FAILED, NodeState.CANCELLED})
 
@@ -82,7 +82,7 @@ class RunState:
 
     def __init__(self, run: Run, mint: Callable[[], UUID], limit: int) -> None:
         self.run = run
-        # Counted here, and written into the run's row once.
+        # Counts of the run's row, written once at the end.
         self.left: int = run.left
         self.running: int = run.running
         self.ready: int = run.ready
@@ -96,29 +96,29 @@ class RunState:
         self.changed: dict[str, None] = {}
         self.new: dict[str, NewNode] = {}
         self.results: dict[str, str] = {}
-        self.known: set[str] = set()  # results that came from the store
+        self.known: set[str] = set()  # labels of results that the store has
         self.starts: list[Start] = []
         self.start_groups: list[StartGroup] = []
-        self.taken: set[str] = set()  # the nodes of these
-        # Each by label, in the order of arrival.
-        self.notifying: dict[str, int] = {}  # how many of its children know; written in the end
-        self.succeeded_groups: list[SucceededGroup] = []  # their children do not know yet
-        self.readied: dict[str, None] = {}  # READY, and in hand
+        self.taken: set[str] = set()  # labels of nodes in start_groups
+        # By label, in the order of arrival.
+        self.notifying: dict[str, int] = {}  # ended nodes, and the number of notified children
+        self.succeeded_groups: list[SucceededGroup] = []  # groups with children to notify
+        self.readied: dict[str, None] = {}  # READY and loaded
         self.spawning: dict[str, None] = {}
-        self.were_ready = 0  # rows in hand that the store still takes for READY
-        self.were_open = 0  # the same, for WAITING or READY
-        self.is_all_loaded = True  # no row is todo that is not in hand
-        self.is_stopped = False  # nothing is left that could be started
+        self.were_ready = 0  # loaded rows that are READY in the store
+        self.were_open = 0  # loaded rows that are WAITING or READY in the store
+        self.is_all_loaded = True  # every row that is todo is loaded
+        self.is_stopped = False  # no unstarted node is left
         self._values: dict[str, Any] = {}
         self._is_room_known = False
-        self._quota = inf  # executions that the tenant may create in this call
+        self._quota = inf  # executions that the tenant may still create in this call
 
     @property
     def room(self) -> int:
-        """How many more may be started now.
+        """The number of nodes that may be started now.
 
-        A run that waits for its nodes has room for one, whatever the quota says: it takes room
-        itself, so it would wait for itself, and runs inside runs for each other.
+        A run without running nodes may always start one: the run itself takes room in the quota,
+        so it would wait for itself, and runs inside runs for each other.
         """
         allowed = max(self._quota - len(self.starts), 0 if self.running else 1)
         return int(min(self._own_room, allowed))
@@ -130,18 +130,18 @@ class RunState:
 
     @property
     def is_blocked(self) -> bool:
-        """True if nodes wait for room in the tenant's quota, and for nothing else."""
+        """True if nodes wait only for room in the tenant's quota."""
         is_open = self.stopping is None and self.left > 0
         return is_open and self.ready > 0 and self._own_room > 0 and not self.room
 
     @property
     def _own_room(self) -> int:
         if self.run.max_running is None:
-            return max(1, self.limit)  # a call that only notes leaves the rest to others
+            return max(1, self.limit)  # a call with limit 0 only records
         return max(0, self.run.max_running - self.running)
 
     def ask_room(self) -> RunQueries:
-        """Ask for the tenant's quota, once, as soon as something can be started."""
+        """Read the tenant's quota once, before the first start."""
         if not self._is_room_known:
             self._is_room_known = True
             self._quota = yield ReadQuota()
@@ -153,7 +153,7 @@ class RunState:
         self.changed[node.label] = None
 
     def meet(self, row: Node) -> Node:
-        """A row of the store, or what has become of it here."""
+        """Add a row of the store, unless it is loaded; return the current row."""
         node = self.nodes.get(row.label)
         if node is not None:
             return node
@@ -196,7 +196,7 @@ class RunState:
         result: str | None = None,
         execution: NodeEnd | None = None,
     ) -> None:
-        """A node of the graph has ended; an item: see `end_item`."""
+        """End a node of the graph."""
         if node.state is NodeState.READY:
             self.not_ready(node.label)
         self.left -= 1
@@ -205,31 +205,28 @@ class RunState:
         self.note(node.label, state)
         if result is not None and node.is_wanted:
             self.results[node.label] = result
-        told = len(node.edges)
-        if execution is None:
-            ended = replace(node, state=state, reason=reason, told=told)
-        else:
-            ended = replace(
+        # `execution` has the times of a node that ran; others keep their own.
+        told, times = len(node.edges), execution or node
+        self.put(
+            replace(
                 node,
                 state=state,
                 reason=reason,
                 told=told,
-                started_at=execution.started_at,
-                finished_at=execution.finished_at,
+                started_at=times.started_at,
+                finished_at=times.finished_at,
             )
-        self.put(ended)
+        )
         if told:
             self.notifying[node.label] = 0
 
     def mark_notified(self, node: Node, count: int) -> None:
-        """So many children of a node know how it ended."""
+        """Set the number of notified children of a node."""
         if node.told != count:
             self.put(replace(node, told=count))
 
     def note(self, label: str, state: NodeState) -> None:
-        """Something ended in this state: the first that fails by itself is remembered, and may be
-        what stops the run.
-        """
+        """Note the first node that fails by itself, which may stop the run."""
         if state not in OWN_FAILURES or self.stopping is not None:
             return
         if self.failed is None:
@@ -238,9 +235,7 @@ class RunState:
             self.stopping = StopReason.FAIL_FAST
 
     def end_items(self, ended: Mapping[str, tuple[int, int]]) -> RunQueries:
-        """So many items of mapped nodes have ended, and of these so many did not succeed. The node
-        ends with the last of them.
-        """
+        """Count ended items by mapped node: (ended, not succeeded). The last one ends the node."""
         for group, (count, lost) in ended.items():
             node = self.nodes[group]
             node = replace(
@@ -251,10 +246,9 @@ class RunState:
                 yield from self.end_map(node)
 
     def end_map(self, node: Node) -> RunQueries:
-        """All items of a mapped node have ended. One that was cut short has said why.
+        """End a mapped node after its last item. A node that was cut short has a reason already.
 
-        What lost items still leaves a list, with null in their places: for children that run
-        whatever became of it.
+        Lost items leave null in the list of results, for children that run after a failure.
         """
         is_lost = bool(node.items_lost) or node.reason is not None
         result = None
@@ -289,7 +283,7 @@ class RunState:
             self.results |= found
 
     def value(self, label: str) -> Any:
-        """A result, as data; of what has none, null."""
+        """Return the decoded result of a node, or None."""
         if label in self._values:
             return self._values[label]
         text = self.results.get(label)
@@ -315,7 +309,7 @@ class RunState:
 _decoder: Final = msgspec.json.Decoder(Spec)
 
 
-@lru_cache(maxsize=256)  # items of a mapped node have the same
+@lru_cache(maxsize=256)  # items of a mapped node share it
 def read_spec(text: str) -> Spec:
     return _decoder.decode(text)
 
@@ -324,7 +318,7 @@ def read_spec(text: str) -> Spec:
 
 
 def start_ready(state: RunState) -> RunQueries:
-    """Start ready nodes in the order of the graph, as many as there is room for."""
+    """Start ready nodes in the order of the graph, as far as there is room."""
     yield from state.ask_room()
     count = min(state.room, state.budget)
     if not count:
@@ -335,7 +329,7 @@ def start_ready(state: RunState) -> RunQueries:
             state.meet(row)
     order = sorted(state.readied, key=lambda label: state.nodes[label].order)
     labels = order[:count]
-    assert labels, "rows that are READY were counted"
+    assert labels, "READY rows were counted"
     state.budget -= len(labels)
     specs = yield from state.specs(labels)
     yield from state.read_results(name for spec, _ in specs.values() for name in spec.outputs)
@@ -394,7 +388,7 @@ def _start_map(state: RunState, node: Node, spec: Spec) -> None:
 
 
 def spawn_items(state: RunState) -> RunQueries:
-    """Make items of a mapped node; as many as can be started in the same transaction."""
+    """Create items of a mapped node, as many as can be started in this transaction."""
     label = next(iter(state.spawning))
     specs = yield from state.specs([label])
     spec, _ = specs[label]
@@ -428,15 +422,15 @@ def _item_spec(spec: Spec) -> str:
 
 # --- identical children ------------------------------------------------------------------------
 #
-# Thousands of nodes after one mostly run the same, under the same rule. They are decided about
-# once, and started as one group. A node that differs is notified and started by itself.
+# Thousands of children of one node mostly run the same job under the same rule. One decision
+# starts them as a group. Children that differ are notified and started one by one.
 
-ALIKE_MIN: Final = 20  # children that are worth a look
+ALIKE_MIN: Final = 20  # the smallest group
 
 
 def _start_identical_children(state: RunState, most: int) -> RunQueries:
-    """Of the children of the only node that notifies, start those that are identical. They are
-    `taken` from then on: their rows are not in hand, and no other node decides about them.
+    """Start identical children of the only node that notifies. They become `taken`: their rows are
+    not loaded, and no other node decides about them.
     """
     ((name, first),) = state.notifying.items()
     parent = state.nodes[name]
@@ -458,7 +452,7 @@ def _start_identical_children(state: RunState, most: int) -> RunQueries:
         parents = _with_one_more(waiting.parents, parent.fate())
         if decide(waiting.rule, parents) is not NodeDecision.RUN:
             continue
-        is_short = len(spec.args) <= ARGS_BYTES_MAX // 4  # else it is looked at by itself
+        is_short = len(spec.args) <= ARGS_BYTES_MAX // 4  # longer ones need a check of their own
         if spec.job is None and spec.map is None and is_short and not may_refer(spec.args):
             state.start_groups.append(StartGroup(waiting, parents, spec))
             state.taken.update(waiting.labels)
@@ -484,8 +478,9 @@ def advance(
     mint: Callable[[], UUID],
     limit: int = PROGRESS_BATCH,
 ) -> Generator[AnyRunQuery, Any, Advance]:
-    """Record ends, notify children, start nodes that are ready, and end the run after its last
-    node. Nodes that have succeeded alike come in groups.
+    """Record ends, notify children, start ready nodes, and end the run after its last node.
+
+    `same` are groups of nodes that succeeded with the same children.
     """
     state = RunState(run, mint, limit)
     yield from take_ends(state, ended, same)
@@ -501,14 +496,12 @@ def advance(
 def record_ends(
     run: Run, ended: Sequence[NodeEnd], *, mint: Callable[[], UUID]
 ) -> Generator[AnyRunQuery, Any, Advance]:
-    """The same for nodes that could not be started: their ends are kept, and what follows is left
-    to the next call. It may be as many such nodes again.
-    """
+    """Record the ends of nodes that could not be started, and leave the rest to the next call."""
     return advance(run, ended, mint=mint, limit=0)
 
 
 class _Notice(NamedTuple):
-    """The edges of a parent whose children learn now how it ended."""
+    """Edges of an ended parent to children that it notifies now."""
 
     parent: Node
     first: int
@@ -516,7 +509,7 @@ class _Notice(NamedTuple):
 
 
 class _Tally:
-    """How parents of one node have ended, in this pass."""
+    """The ends of a node's parents in this pass."""
 
     __slots__ = ("failed", "is_unmet", "skipped", "succeeded")
 
@@ -524,17 +517,17 @@ class _Tally:
         self.succeeded = 0
         self.failed = 0
         self.skipped = 0
-        self.is_unmet = False  # a condition
+        self.is_unmet = False  # True if a condition is not met
 
 
 def take_ends(
     state: RunState, ended: Sequence[NodeEnd], same: Sequence[SucceededGroup]
 ) -> RunQueries:
-    """Record that executions of nodes have ended."""
+    """Record the ends of executions."""
     if not ended and not same:
         return
     labels = [end.label for end in ended]
-    groups = [node_name(label) for label in labels if label[-1] == "]"]  # of items: their node
+    groups = [node_name(label) for label in labels if label[-1] == "]"]  # mapped nodes of items
     yield from state.read([*labels, *groups, *(one.group for one in same if one.group)])
     items: dict[str, tuple[int, int]] = {}
     for one in same:
@@ -546,7 +539,7 @@ def take_ends(
             items[one.group] = items.get(one.group, (0, 0))[0] + one.count, 0
     for end in ended:
         node = state.nodes.get(end.label)
-        # A node that was started anew is not ended by what it ran before.
+        # An earlier execution does not end a node that was restarted.
         if node is None or node.state is not NodeState.STARTED:
             continue
         if node.execution != end.execution:
@@ -582,7 +575,7 @@ def _end_item(state: RunState, node: Node, end: NodeEnd, outcome: NodeState) -> 
 
 
 def load_todo(state: RunState) -> RunQueries:
-    """Read the rows that earlier calls have left to do."""
+    """Read the rows that earlier calls marked as todo."""
     found: list[Node] = yield ReadTodo(state.limit)
     state.is_all_loaded = len(found) < state.limit
     for row in found:
@@ -592,15 +585,15 @@ def load_todo(state: RunState) -> RunQueries:
         elif node.has_to_spawn:
             state.spawning[node.label] = None
         else:
-            state.put(node)  # it has nothing to do, and says so
+            state.put(node)  # clears the mark
 
 
 def work_off(state: RunState) -> RunQueries:
-    """Go on until nothing is left to do, or enough was done for one transaction."""
+    """Continue until nothing is left to do, or the budget of a transaction is spent."""
     while state.budget > 0:
         if state.notifying or state.succeeded_groups:
             yield from notify_children(state)
-            # Those that are in hand now need not be read and written once more.
+            # Start the loaded nodes, so that their rows are read and written only once.
             yield from _start_if_possible(state)
         elif state.stopping is not None:
             if not (yield from end_unstarted(state)):
@@ -623,10 +616,10 @@ def _start_if_possible(state: RunState) -> RunQueries:
 
 
 def notify_children(state: RunState) -> RunQueries:
-    """Let children know how their parents ended: choose edges, read all of their children at once,
-    count the ends of parents for each child, and decide about each.
+    """Notify children of the ends of their parents: choose edges, read all children at once, count
+    the ends for each child, and decide about each.
     """
-    share = max(1, state.budget // 2) if state.room else state.budget  # the rest is for starting
+    share = max(1, state.budget // 2) if state.room else state.budget  # keeps a part for starts
     groups, state.succeeded_groups = state.succeeded_groups if state.stopping is None else [], []
     if len(state.notifying) == 1 and not groups:
         yield from _start_identical_children(state, share)
@@ -653,7 +646,7 @@ def notify_children(state: RunState) -> RunQueries:
 
 
 def _choose_edges(state: RunState, most: int) -> list[_Notice]:
-    """Take about so many edges to children that do not know how their parents ended."""
+    """Take up to `most` edges to children that are not notified yet."""
     notices: list[_Notice] = []
     left = most
     for label in list(state.notifying):
@@ -662,7 +655,7 @@ def _choose_edges(state: RunState, most: int) -> list[_Notice]:
         parent = state.nodes[label]
         first = state.notifying.pop(label)
         if state.stopping is not None:
-            state.mark_notified(parent, len(parent.edges))  # no child will be started
+            state.mark_notified(parent, len(parent.edges))  # no child will start
             continue
         until = min(len(parent.edges), first + left)
         left -= until - first
@@ -681,7 +674,7 @@ def _tally_edges(state: RunState, notice: _Notice, tallies: dict[str, _Tally]) -
     fate = parent.fate()
     for label, condition in parent.edges[first:until]:
         if label in state.taken or state.nodes[label].state is not NodeState.WAITING:
-            continue  # it did not depend on this one any more
+            continue  # already decided
         tally = tallies.get(label)
         if tally is None:
             tally = tallies[label] = _Tally()
@@ -727,7 +720,7 @@ def _decide_child(state: RunState, child: Node, tally: _Tally) -> None:
 
 
 def end_unstarted(state: RunState) -> Generator[AnyRunQuery, Any, bool]:
-    """End nodes that were not started; False: there are none."""
+    """End nodes that were not started; return False if there are none."""
     is_cancel = state.stopping is StopReason.CANCEL
     outcome, reason = NodeState.SKIPPED, FAIL_FAST
     if is_cancel:
@@ -757,7 +750,7 @@ def end_unstarted(state: RunState) -> Generator[AnyRunQuery, Any, bool]:
 
 
 def _cut_maps(state: RunState, reason: str) -> RunQueries:
-    """Mapped nodes make no more items."""
+    """Stop mapped nodes from creating more items."""
     state.spawning.clear()
     for node in [node for node in state.nodes.values() if node.has_to_spawn]:
         cut = replace(node, reason=reason)
@@ -770,7 +763,7 @@ def _cut_maps(state: RunState, reason: str) -> RunQueries:
 
 
 def end_run(state: RunState) -> Generator[AnyRunQuery, Any, RunEnd]:
-    """Decide how the run ends: all of its nodes have."""
+    """Decide the end of a run after all of its nodes have ended."""
     if state.stopping is StopReason.CANCEL:
         return RunEnd(State.CANCELLED)
     if state.lost_leaves or state.stopping is StopReason.FAIL_FAST:
@@ -790,12 +783,12 @@ def end_run(state: RunState) -> Generator[AnyRunQuery, Any, RunEnd]:
     }
     result = msgspec.json.encode(kept).decode() if kept else None
     if result is not None and len(result.encode()) > RESULT_BYTES_MAX:
-        result = None  # each leaf still has its own
+        result = None  # the results of the leaves remain
     return RunEnd(State.SUCCEEDED, result)
 
 
 def _explain_failure(state: RunState) -> Generator[AnyRunQuery, Any, str]:
-    """Explain to people why the first node failed, and how many others did."""
+    """Describe the failure of the first node, and the number of others."""
     found: list[Node] = yield ReadFailed(FAILED_MAX)
     for row in found:
         state.meet(row)

@@ -14,23 +14,23 @@ from daybell.errors import UsageError, listed, shown, suggested
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """A run and its rows, as they are to be."""
+    """A run and its rows after a restart."""
 
     run: Run
-    kept: tuple[Node, ...]  # as they are, with their results
-    changed: tuple[Node, ...]  # as they are to be
-    forgotten: frozenset[str]  # labels among the changed ones whose results count no more
-    dropped: frozenset[str]  # mapped nodes whose items are gone: there will be others
+    kept: tuple[Node, ...]  # unchanged rows, with their results
+    changed: tuple[Node, ...]
+    forgotten: frozenset[str]  # labels of changed rows that lose their results
+    dropped: frozenset[str]  # mapped nodes that lose their items and will make new ones
 
 
 def restart(
     run: Run, nodes: Iterable[Node], *, labels: Iterable[str] | None = None, id: UUID | None = None
 ) -> Restart:
-    """Begin again with these nodes and all that depends on them. None: with those that did not
-    succeed, and of a mapped node only with such items. `nodes` are all rows of the run, which has
-    ended. `id` is for a run of its own.
+    """Restart an ended run from some of its nodes; everything that depends on them runs again.
 
-    Raises UsageError for a label that is not there, and if there is nothing to begin with.
+    Without `labels`, nodes that did not succeed run again, and of a mapped node only such items.
+    `nodes` are all rows of the run. `id` is the id of a new run. Raises UsageError for an unknown
+    label, and if no node would run.
     """
     rows = {node.label: node for node in nodes}
     graph = {label: node for label, node in rows.items() if node.group is None}
@@ -59,9 +59,9 @@ def restart(
 
 
 def _find_lost(run: Run, graph: Mapping[str, Node]) -> set[str]:
-    """The nodes that did not succeed."""
+    """Return the nodes that did not succeed."""
     lost = {label for label, node in graph.items() if _is_lost(node)}
-    if not lost and run.stopping is not StopReason.CANCEL:  # or its end came with its cancel
+    if not lost and run.stopping is not StopReason.CANCEL:  # a cancel may follow the last end
         raise UsageError("all of its nodes have succeeded; name one to begin with", field="from")
     return lost
 
@@ -69,8 +69,8 @@ def _find_lost(run: Run, graph: Mapping[str, Node]) -> set[str]:
 def _reset_nodes(
     rows: Mapping[str, Node], again: set[str], named: set[str], *, whole: set[str]
 ) -> tuple[dict[str, Node], set[str]]:
-    """Nodes and items that run again, and the mapped nodes whose items are dropped. A mapped node
-    that is not in `whole` keeps the items that it can go on with.
+    """Return the rows that run again, and the mapped nodes that drop their items. A mapped node
+    outside `whole` keeps its usable items.
     """
     items = _items_by_group(rows, again)
     reset: dict[str, Node] = {}
@@ -88,7 +88,7 @@ def _reset_nodes(
 
 
 def _parents_of(again: set[str], graph: Mapping[str, Node]) -> dict[str, Node]:
-    """Nodes that are kept, and notify children that run again."""
+    """Return kept nodes with children that run again; they have to notify these again."""
     return {
         label: replace(node, told=0)
         for label, node in graph.items()
@@ -113,7 +113,7 @@ def _check_labels(labels: Iterable[str], rows: Mapping[str, Node]) -> None:
 
 
 def _meant(label: str, rows: Mapping[str, Node]) -> str:
-    """What somebody may have had in mind who wrote this."""
+    """Suggest a label for an unknown one."""
     node = rows.get(node_name(label))
     if node is not None and node.spawned:
         return f"its items are {node.label}[0] to {node.label}[{node.spawned - 1}]"
@@ -123,7 +123,7 @@ def _meant(label: str, rows: Mapping[str, Node]) -> str:
 
 
 def _below(seeds: Iterable[str], graph: Mapping[str, Node]) -> set[str]:
-    """All that depends on these."""
+    """Return all nodes that depend on these."""
     found: set[str] = set()
     waiting = list(seeds)
     while waiting:
@@ -143,8 +143,8 @@ def _items_by_group(rows: Mapping[str, Node], groups: set[str]) -> dict[str, lis
 
 
 def _some_items(node: Node, items: Iterable[Node], named: set[str]) -> dict[str, Node] | None:
-    """A mapped node that goes on with what it has, and its items that start anew; None: there is
-    nothing to go on with.
+    """Return a mapped node that keeps its succeeded items, and the items that run again; None: it
+    has no items to keep.
     """
     listed = list(items)
     lost = [item for item in listed if item.state is not NodeState.SUCCEEDED or item.label in named]

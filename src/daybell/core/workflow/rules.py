@@ -8,7 +8,7 @@ import msgspec
 
 
 class Rule(StrEnum):
-    """What a node wants of its parents."""
+    """The condition of a node on the ends of its parents."""
 
     ALL_SUCCESS = "all_success"
     ALL_DONE = "all_done"
@@ -22,15 +22,15 @@ class Rule(StrEnum):
 
 
 class ParentOutcome(StrEnum):
-    """How a parent ended, as its child sees it."""
+    """The end of a parent, from the view of its child."""
 
     SUCCEEDED = "succeeded"
-    FAILED = "failed"  # or cancelled, or never run because of one that did
-    SKIPPED = "skipped"  # or its condition was not met
+    FAILED = "failed"  # or cancelled, or not run because of a failure above
+    SKIPPED = "skipped"  # or the condition of the edge is not met
 
 
 class ParentCounts(msgspec.Struct, frozen=True, gc=False):
-    """How many parents a node has, and how those that ended did."""
+    """The number of parents of a node, and of those that ended, by outcome."""
 
     total: int
     succeeded: int = 0
@@ -47,18 +47,18 @@ class ParentCounts(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeDecision(StrEnum):
-    """What becomes of a node."""
+    """The decision about a node."""
 
     WAIT = "wait"
     RUN = "run"
     SKIP = "skip"  # because parents were skipped, or its rule cannot be met
-    FAIL = "fail"  # because parents failed: skipped, too, but it counts as failed from here on
+    FAIL = "fail"  # because parents failed: not run, and its children see a failure
 
 
 def decide(rule: Rule, counts: ParentCounts) -> NodeDecision:
-    """What a rule says now. Once it is not WAIT, it stays what it is."""
+    """Decide by a rule. A decision other than WAIT is final."""
     failed, skipped, succeeded = counts.failed > 0, counts.skipped > 0, counts.succeeded > 0
-    if rule is Rule.ALL_SUCCESS and not failed and not skipped:  # as most often
+    if rule is Rule.ALL_SUCCESS and not failed and not skipped:  # the common case
         return _when(counts.succeeded >= counts.total)
     match rule:
         case Rule.ALWAYS:
@@ -72,8 +72,8 @@ def decide(rule: Rule, counts: ParentCounts) -> NodeDecision:
         case Rule.ALL_SUCCESS if failed:
             return NodeDecision.FAIL
         case Rule.ALL_SUCCESS if skipped:
-            # One that fails later would make a difference further down: not before all have ended,
-            # so that the answer does not depend on who is first.
+            # A parent that fails later would make a difference to its children: wait for all, so
+            # that the decision does not depend on the order of ends.
             return NodeDecision.SKIP if counts.is_done else NodeDecision.WAIT
         case Rule.ALL_FAILED if succeeded or skipped:
             return NodeDecision.SKIP
@@ -92,7 +92,7 @@ def _when(is_met: bool) -> NodeDecision:
 
 
 def _unless(counts: ParentCounts, *, failed: bool) -> NodeDecision:
-    """One is still hoped for; if none is left, it is over."""
+    """Decide for a rule that waits for one parent."""
     if not counts.is_done:
         return NodeDecision.WAIT
     return NodeDecision.FAIL if failed else NodeDecision.SKIP

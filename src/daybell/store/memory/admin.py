@@ -24,7 +24,6 @@ from daybell.core.access import (
     SealedSecret,
     Secret,
     Tenant,
-    bound_id,
 )
 from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
@@ -257,8 +256,7 @@ def delete_secret(tables: Tables, tenant: str, name: str) -> None:
     if known is None or not known.sealed:
         raise SecretNotFound(f"no secret named {shown(name)}")
     # The row stays, empty, so that versions of the name do not repeat.
-    key_id, version = bound_id(known.secret.key_id), known.secret.version + 1
-    secret = replace(known.secret, key_id=key_id, version=version)
+    secret = replace(known.secret, version=known.secret.version + 1)
     tables.secrets[tenant, name] = SecretRow(secret=secret, sealed=b"")
 
 

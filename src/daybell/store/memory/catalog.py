@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Final
 from uuid import UUID
 
@@ -32,7 +33,15 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.ids import LATE_SECONDS, first_id_at
-from daybell.core.job import Job, JobActivity, JobDefinition, NewJob, fold_case, version_conflict
+from daybell.core.job import (
+    Job,
+    JobActivity,
+    JobDefinition,
+    NewJob,
+    cut_next,
+    fold_case,
+    version_conflict,
+)
 from daybell.core.limits import check_name
 from daybell.core.schedule import Overlap, Schedule
 from daybell.core.units import Instant
@@ -334,13 +343,15 @@ def execution_matches(execution: Execution, where: ExecutionFilter) -> bool:
 def look_at(executions: list[Execution], schedules: Iterable[Schedule]) -> JobActivity:
     """What is seen of a job that has these, the oldest first."""
     states = {execution.state for execution in executions}
+    soonest = sorted(
+        schedules, key=lambda one: (inf if one.next_at is None else one.next_at, one.id)
+    )
+    seen, has_more = cut_next(soonest)
     return JobActivity(
         unfinished=frozenset(states - TERMINAL),
         last=shorten(executions[-1]) if executions else None,
-        schedules=tuple(
-            replace(one, args=LEFT_OUT) if is_large(one.args) else one
-            for one in sorted(schedules, key=lambda schedule: schedule.id)
-        ),
+        schedules=tuple(replace(one, args=LEFT_OUT) if is_large(one.args) else one for one in seen),
+        has_more_schedules=has_more,
     )
 
 

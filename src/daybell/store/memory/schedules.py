@@ -7,7 +7,13 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.checks import OCCURRENCES_MAX, check_batch, check_limit
+from daybell.core.checks import (
+    OCCURRENCES_MAX,
+    check_batch,
+    check_limit,
+    check_schedule_cursor,
+    schedule_cursor,
+)
 from daybell.core.execution import TERMINAL, Enqueued, Execution, State
 from daybell.core.lifecycle import Occasion, target
 from daybell.core.schedule import (
@@ -33,6 +39,7 @@ from daybell.core.schedule import (
     is_job_gate,
 )
 from daybell.core.units import Instant, Seconds
+from daybell.core.views import Page, bytes_of, cut_page
 from daybell.store.memory import progress
 from daybell.store.memory.progress import charge
 from daybell.store.memory.queue import create_all, keep_waiting, make_gate
@@ -169,6 +176,21 @@ def list_schedules(
         and job in (None, schedule.job)
     ]
     return sorted(found, key=lambda schedule: schedule.id)
+
+
+def list_job_schedules(
+    tables: Tables, tenant: str, job: str, limit: int, cursor: str | None
+) -> Page[Schedule]:
+    check_limit(limit)
+    after = check_schedule_cursor(cursor)
+    tables.job(tenant, job)
+    found = sorted(schedules_of(tables, tenant, job), key=lambda one: (one.name, one.id))
+    return cut_page(
+        (one for one in found if (one.name, one.id) > after),
+        limit,
+        size=lambda one: bytes_of(one.rule, one.args),
+        cursor=lambda one: schedule_cursor(one.name, one.id),
+    )
 
 
 def due_schedules(

@@ -412,6 +412,12 @@ class MemoryStore:
         with self._begin(tenant) as tables:
             return schedules_room.list_schedules(tables, tenant, job, ids)
 
+    async def list_job_schedules(
+        self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Schedule]:
+        with self._begin(tenant) as tables:
+            return schedules_room.list_job_schedules(tables, tenant, job, limit, cursor)
+
     async def due_schedules(
         self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
     ) -> Due:

@@ -12,7 +12,6 @@ from msgspec.structs import asdict
 from daybell.core import checks
 from daybell.core.access import (
     ALL_ENTRIES,
-    BOUND,
     NO_QUOTAS,
     AuditEntry,
     AuditFilter,
@@ -26,11 +25,12 @@ from daybell.core.access import (
     NewSecret,
     Quotas,
     Request,
+    Role,
     SealedSecret,
     Secret,
     Tenant,
-    read_limits,
-    write_limits,
+    read_scope,
+    write_scope,
 )
 from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
@@ -69,8 +69,15 @@ ONE_KEY: Final = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
 
 async def add_key(pg: StoreContext, tenant: str, key: NewKey) -> Key:
     checks.check_new_key(key)
-    limits = write_limits(key.role, key.scope)
-    about = (key.id, key.digest, *limits, key.name, key.hint, key.created_by)
+    about = (
+        key.id,
+        key.digest,
+        key.role,
+        write_scope(key.scope),
+        key.name,
+        key.hint,
+        key.created_by,
+    )
     async with pg.db.transaction() as link:
         owner = await pg.names.tenant(link, tenant)
         await link.execute(ADD_KEY, owner, *about, key.expires_in)
@@ -226,19 +233,18 @@ async def answer_request(
 
 
 def _key(row: Row) -> Key:
-    role, scope = read_limits(row["role"], row["scope"])
     return Key(
         id=row["id"],
         tenant=row["tenant"],
         name=row["name"],
-        role=role,
+        role=Role(row["role"]),
         hint=row["hint"],
         created_at=row["created_at"],
         created_by=row["created_by"],
         expires_at=row["expires_at"],
         used_at=row["used_at"],
         revoked_at=row["revoked_at"],
-        scope=scope,
+        scope=read_scope(row["scope"]),
     )
 
 
@@ -314,14 +320,8 @@ READ_CHAIN: Final = """
         SELECT a.number, a.hash, a.id, a.at, a.actor, a.action, a.target, a.before, a.after,
                a.source
           FROM daybell.audit a WHERE a.tenant = $1 AND a.number > $2
-         ORDER BY a.number NULLS FIRST LIMIT $3) a ON true
+         ORDER BY a.number LIMIT $3) a ON true
      WHERE t.key = $1 ORDER BY a.number
-    """
-# Younger than the chain is what was inserted while its trigger was disabled.
-UNCHAINED: Final = """
-    SELECT count(*) AS unchained, min(a.id::text) FILTER (WHERE a.at >= h.since)::uuid AS stray
-      FROM daybell.audit a LEFT JOIN daybell.audit_head h ON h.tenant = a.tenant
-     WHERE a.tenant = $1 AND a.number IS NULL
     """
 
 
@@ -330,7 +330,6 @@ async def read_audit_chain(
 ) -> ChainSegment:
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
-        older = None if after else await link.fetchrow(UNCHAINED, owner)
         rows = await link.fetch(READ_CHAIN, owner, after, limit)
     first = rows[0]
     head = ChainHead()
@@ -344,14 +343,13 @@ async def read_audit_chain(
     return ChainSegment(
         head=head,
         links=tuple(_link(row) for row in rows if row["number"] is not None),
-        **({} if older is None else dict(older)),
     )
 
 
 def _link(row: Row) -> ChainLink:
     fields = ("tenant", "id", "at", "actor", "action", "target", "before", "after", "source")
     entry = AuditEntry(**{field: row[field] for field in fields})
-    return ChainLink(number=row["number"], hash=row["hash"] or b"", entry=entry)
+    return ChainLink(number=row["number"], hash=row["hash"], entry=entry)
 
 
 # Secrets, sealed, and templates.
@@ -394,13 +392,9 @@ async def list_secrets(pg: StoreContext, tenant: str) -> list[Secret]:
     return [Secret(tenant=tenant, **row) for row in rows]
 
 
-# The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
-# without a version can be put there.
-DELETE_SECRET: Final = f"""
-    UPDATE daybell.secret
-       SET sealed = '', version = version + 1,
-           key_id = CASE WHEN starts_with(key_id, '{BOUND}') THEN key_id
-                         ELSE '{BOUND}' || key_id END
+# The row stays, empty, so that versions of the name do not repeat.
+DELETE_SECRET: Final = """
+    UPDATE daybell.secret SET sealed = '', version = version + 1
      WHERE tenant = $1 AND name = $2 AND sealed <> '' RETURNING version
     """
 

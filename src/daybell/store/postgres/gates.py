@@ -379,7 +379,7 @@ WAITING: Final = STATE_CODES[State.WAITING]
 QUEUED: Final = STATE_CODES[State.QUEUED]
 # One row if the time of any wait is over, of no tenant: `expire` asks for it in passing.
 ANY_TIMED_OUT: Final = """
-    SELECT NULL, NULL, NULL, NULL
+    SELECT NULL, NULL
      WHERE EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
 """
 

@@ -16,8 +16,6 @@ from daybell.core.execution import Cancellation, Revival, State
 from daybell.core.lifecycle import EXPIRED
 from daybell.errors import Unavailable
 from daybell.store import admin
-from daybell.store.migrate import needs_of_stray
-from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.gates import (
@@ -39,66 +37,6 @@ from daybell.store.postgres.progress import (
     reset_runs,
     stop_run,
 )
-
-# Moving executions out of lanes that no worker asks for.
-
-MOVED_MAX: Final = 1000
-# As a scalar, the look into the agenda is one probe for each such lane, of which there are few.
-STRAYS: Final = """
-    SELECT l.tenant, NULL::uuid[], l.key, l.queue FROM daybell.lane l
-     WHERE l.needs = 'sql' AND (SELECT true FROM daybell.agenda a WHERE a.lane = l.key LIMIT 1)
-    """
-
-
-STRAY_VERSIONS: Final = """
-    SELECT j.job, j.version, j.definition
-      FROM (SELECT DISTINCT v.job, v.version FROM daybell.agenda a
-              JOIN daybell.live v ON v.tenant + 0 = $1 AND v.id = a.id WHERE a.lane = $2) u
-      JOIN daybell.job_version j ON j.job = u.job AND j.version = u.version
-    """
-# With those that still wait at a gate. Whoever ends one locks it here first, too.
-LOCK_STRAYS: Final = """
-    SELECT id FROM daybell.live WHERE job = $1 AND version = $2 AND lane = $3 AND node IS NULL
-     ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED
-    """
-MOVE_STRAYS: Final = """
-    WITH v AS (
-      UPDATE daybell.live SET lane = $4 WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
-      RETURNING id)
-    UPDATE daybell.agenda a SET lane = $4 FROM v WHERE a.lane = $3 AND a.id = v.id
-    """
-LANE: Final = "SELECT key FROM daybell.lane WHERE tenant = $1 AND queue = $2 AND needs = $3"
-
-
-async def gather_strays(pg: StoreContext, tenant: int, lane: int, queue: str) -> int:
-    """Move what is in such a lane to the lane of what its job needs."""
-    async with pg.db.link() as link:
-        versions = await link.fetch(STRAY_VERSIONS, tenant, lane)
-    moved = 0
-    for row in versions:
-        needs, count = needs_of_stray(row["definition"]), MOVED_MAX
-        while needs is not None and count >= MOVED_MAX:
-            count = await pg.db.settled(
-                lambda row=row, needs=needs: _move(pg, tenant, lane, (queue, needs), row)
-            )
-            moved += count
-    if moved:
-        pg.notifier.touch(tenant, [queue])
-    return moved
-
-
-async def _move(pg: StoreContext, tenant: int, lane: int, to: tuple[str, str], version: Row) -> int:
-    async with pg.transaction() as tx:
-        target = await _lane(tx, tenant, to)
-        found = await tx.fetch(LOCK_STRAYS, version["job"], version["version"], lane, MOVED_MAX)
-        ids = [row["id"] for row in found]
-        await tx.execute(MOVE_STRAYS, tenant, ids, lane, target)
-        return len(ids)
-
-
-async def _lane(tx: Tx, tenant: int, to: tuple[str, str]) -> int:
-    await tx.pg.names.make_lanes(tx, tenant, [to])
-    return await tx.fetchval(LANE, tenant, *to)
 
 
 class CancelResult(NamedTuple):
@@ -167,15 +105,14 @@ async def _stop_runs(pg: StoreContext, tenant: int, runs: list[UUID]) -> set[UUI
         return {*runs} - await fetch_ids(link, FIND_UNFINISHED, tenant, runs)
 
 
-# What is too late and not seen to have started. The subselect, unlike the function itself, can
-# be looked up in the index. What is in the wrong place is asked for in passing.
+# Expired executions that have not started. The subselect, unlike the function itself, can be looked
+# up in the index.
 EXPIRED_EXECUTIONS: Final = f"""
-    SELECT tenant, array_agg(id ORDER BY id) AS ids, NULL::int AS lane, NULL AS queue
+    SELECT tenant, array_agg(id ORDER BY id) AS ids
       FROM (SELECT tenant, id FROM daybell.live
              WHERE expires_at <= (SELECT daybell.now()) AND started_at IS NULL
              ORDER BY expires_at LIMIT $1) e
      GROUP BY tenant
-     UNION ALL {STRAYS}
      UNION ALL {ANY_TIMED_OUT}
     """
 
@@ -184,11 +121,9 @@ async def expire(pg: StoreContext, *, limit: int = 1000) -> int:
     async with pg.db.link() as link:
         rows = await link.fetch(EXPIRED_EXECUTIONS, limit)
     ended = 0
-    for tenant, ids, lane, queue in rows:
+    for tenant, ids in rows:
         if tenant is None:
             ended += await time_out_waits(pg, limit=limit)
-        elif lane is not None:
-            await gather_strays(pg, tenant, lane, queue)
         else:
             ended += await pg.db.settled(partial(_expire, pg, tenant, ids))
     return ended

@@ -12,7 +12,13 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.checks import OCCURRENCES_MAX, check_batch, check_limit
+from daybell.core.checks import (
+    OCCURRENCES_MAX,
+    check_batch,
+    check_limit,
+    check_schedule_cursor,
+    schedule_cursor,
+)
 from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.limits import FIRE_BATCH_MAX
 from daybell.core.schedule import (
@@ -39,6 +45,7 @@ from daybell.core.schedule import (
     read_fields,
 )
 from daybell.core.units import Instant, Seconds
+from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, NotFound, Unavailable, UsageError, shown
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.postgres.connection import Row
@@ -58,7 +65,7 @@ from daybell.store.postgres.gates import (
     notify_claimable,
     read_quotas,
 )
-from daybell.store.postgres.names import JobKey, Outdated, Specs
+from daybell.store.postgres.names import JobKey, Outdated, Specs, within_page
 from daybell.store.postgres.progress import (
     after_commit,
     end_pending,
@@ -751,6 +758,44 @@ async def list_schedules(
                 job,
             )
         return [read_schedule(row, tenant) for row in rows]
+
+
+# A walk of `schedule_name`. Rows are compared with two bounds: by an equation, a job that seems to
+# have few schedules is read as a whole and sorted.
+JOB_SCHEDULES: Final = within_page(
+    f"""{FIELDS}
+      FROM (SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = $2 LIMIT 1) j,
+           LATERAL (
+             SELECT * FROM daybell.schedule s
+              WHERE (s.job, s.name COLLATE "C", s.id) > (j.key, $3, $4)
+                AND (s.job, s.name COLLATE "C", s.id) < (j.key + 1, '', '{UUID(int=0)}')
+              ORDER BY s.job, s.name COLLATE "C", s.id LIMIT $5) s""",
+    "octet_length(rule) + octet_length(args)",
+    'name COLLATE "C", id',
+)
+KNOWN: Final = """
+    SELECT EXISTS (
+      SELECT FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL)
+    """
+
+
+async def list_job_schedules(
+    pg: StoreContext, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[Schedule]:
+    check_limit(limit)
+    name, id = check_schedule_cursor(cursor)
+    with pg.db.at_pace(Pace.VIEW):
+        async with pg.db.link() as link:
+            key = await pg.names.tenant(link, tenant)
+            rows = await link.fetch(JOB_SCHEDULES, key, job, name, id, limit + 1)
+            if not rows and not await link.fetchval(KNOWN, key, job):
+                raise JobNotFound(f"no job named {shown(job)}")
+    return cut_page(
+        (read_schedule(row[:-1], tenant) for row in rows),
+        limit,
+        size=lambda one: bytes_of(one.rule, one.args),
+        cursor=lambda one: schedule_cursor(one.name, one.id),
+    )
 
 
 # One more than asked for, due or not: the first that is left over says when to look again.

@@ -333,6 +333,13 @@ class PostgresStore:
     ) -> list[Schedule]:
         return await schedules_room.list_schedules(self.context, tenant, job=job, ids=ids)
 
+    async def list_job_schedules(
+        self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Schedule]:
+        return await schedules_room.list_job_schedules(
+            self.context, tenant, job, limit=limit, cursor=cursor
+        )
+
     async def due_schedules(
         self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
     ) -> Due:

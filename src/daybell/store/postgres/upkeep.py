@@ -12,7 +12,6 @@ from uuid import UUID
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
-from daybell.core.job import JobDefinition
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.schedule import Miscount
 from daybell.core.units import Instant, Seconds
@@ -389,7 +388,7 @@ LOOK_AT_JOBS: Final = """
        WHERE j.deleted_at IS NULL
          AND j.tenant = ANY(ARRAY(
                SELECT o.tenant FROM o WHERE NOT o.is_used AND NOT o.is_deleted))
-         AND (v.definition LIKE '%"dependencies":%' OR v.definition LIKE '%"kind":"workflow"%'
+         AND (v.definition LIKE '%"dependencies":["%' OR v.definition LIKE '%"kind":"workflow"%'
               OR v.definition LIKE '%"after%'))
     SELECT o.key, o.tenant, o.name, o.is_deleted, o.is_unused,
            o.is_used OR (NOT o.is_deleted AND EXISTS (
@@ -431,37 +430,6 @@ async def forget_jobs(pg: StoreContext, before: Instant) -> tuple[int, bool]:
     for row in rows:
         pg.names.forget_job(row["tenant"], row["name"])
     return len(gone), len(keys) == JOBS_MAX
-
-
-# What jobs are found by, for those that an earlier program has made.
-#
-# While programs are replaced one after the other, an old one may define jobs on the new schema.
-# It does not know the columns that a search looks in, so they are filled from time to time.
-
-FILLED_MAX: Final = 1000  # jobs in one transaction
-
-
-# What somebody defines at this moment he fills himself.
-WORDLESS: Final = """
-    SELECT j.key, v.definition
-      FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
-     WHERE j.words = '' LIMIT $1 FOR NO KEY UPDATE OF j SKIP LOCKED
-    """
-FILL: Final = """
-    UPDATE daybell.job j SET user_id = u.user_id, words = u.words
-      FROM unnest($1::int[], $2::text[], $3::text[]) u(key, user_id, words) WHERE j.key = u.key
-    """
-
-
-async def fill_words(pg: StoreContext) -> int:
-    """Fill what is empty, of a bounded number of jobs; answers how many."""
-    async with pg.db.transaction() as link:
-        rows = await link.fetch(WORDLESS, FILLED_MAX)
-        if rows:
-            found = [JobDefinition.from_json(row["definition"]) for row in rows]
-            users, words = [one.user_id for one in found], [one.words for one in found]
-            await link.execute(FILL, [row["key"] for row in rows], users, words)
-    return len(rows)
 
 
 REMOVED_ROWS_MAX: Final = 10_000
@@ -519,7 +487,6 @@ async def _retain(pg: StoreContext, policy: Retention) -> Removed:
         steps, has_more_steps = await forget_steps(tx, before)
     gates = await remove_gates(pg, now)
     jobs, has_more_jobs = await forget_jobs(pg, before)
-    filled = await fill_words(pg)
     counts = (executions, attempts, parts, ticks, workers, gates, *others)
     return Removed(
         executions=executions,
@@ -531,10 +498,7 @@ async def _retain(pg: StoreContext, policy: Retention) -> Removed:
         jobs=jobs,
         partitions=partitions,
         others=sum(others) + steps,
-        is_complete=max(counts) < REMOVED_ROWS_MAX
-        and filled < FILLED_MAX
-        and not has_more_steps
-        and not has_more_jobs,
+        is_complete=max(counts) < REMOVED_ROWS_MAX and not has_more_steps and not has_more_jobs,
     )
 
 

@@ -19,8 +19,13 @@ from daybell.core.execution import (
     reason_in,
 )
 from daybell.core.ids import LATE_SECONDS, first_id_since
-from daybell.core.job import LOOKED_AT_MAX, JobActivity
-from daybell.core.limits import COUNT_ITEMS_MAX, LIST_VALUE_BYTES_MAX, SCAN_ITEMS_MAX
+from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
+from daybell.core.limits import (
+    COUNT_ITEMS_MAX,
+    LIST_VALUE_BYTES_MAX,
+    NEXT_SCHEDULES_MAX,
+    SCAN_ITEMS_MAX,
+)
 from daybell.core.schedule import Schedule
 from daybell.core.views import (
     QUEUE_NUMBERS,
@@ -42,7 +47,7 @@ from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.connection import SNAPSHOT, Row
 from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import IN_HISTORY, within_page
-from daybell.store.postgres.schedules import COLUMNS, read_schedule
+from daybell.store.postgres.schedules import FIELDS, read_schedule
 from daybell.store.postgres.timeouts import Pace
 
 # What happened lately, for rates.
@@ -657,14 +662,16 @@ async def _look(pg: StoreContext, tenant: str, names: Sequence[str]) -> dict[str
         unfinished = await _unfinished(tx, key, list(jobs))
         last = await _last(tx, key, tenant, list(jobs))
         schedules = await _schedules(tx, tenant, list(jobs))
-    return {
-        name: JobActivity(
+    found: dict[str, JobActivity] = {}
+    for job, name in jobs.items():
+        shown, has_more = cut_next(schedules.get(name, ()))
+        found[name] = JobActivity(
             unfinished=frozenset(unfinished.get(job, ())),
             last=last.get(name),
-            schedules=tuple(schedules.get(name, ())),
+            schedules=shown,
+            has_more_schedules=has_more,
         )
-        for job, name in jobs.items()
-    }
+    return found
 
 
 JOB_IDS: Final = "SELECT name, id FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
@@ -730,9 +737,22 @@ async def _last(tx: Tx, key: int, tenant: str, jobs: list[int]) -> dict[str, Exe
 LIST_ARGS: Final = f"""
     CASE WHEN octet_length(s.args) > {LIST_VALUE_BYTES_MAX} THEN '{LEFT_OUT}' ELSE s.args END
     """
-SCHEDULES_OF: Final = (
-    f"{COLUMNS.replace('s.args', LIST_ARGS)} WHERE s.job = ANY($1::int[]) ORDER BY s.id"
-)
+# Declared ones, and of the others the next, each by a walk of `schedule_next`. Rows are compared
+# so that only the order of that index fits; see NEWEST_LIVE.
+NEXT: Final = """
+      (SELECT * FROM daybell.schedule s
+        WHERE (s.is_declared, s.job, coalesce(s.next_at, 'infinity'), s.id)
+              >= ({is_declared}, k.job, '-infinity', '{first}')
+          AND (s.is_declared, s.job, coalesce(s.next_at, 'infinity'), s.id)
+              <= ({is_declared}, k.job, 'infinity', '{last}')
+        ORDER BY s.is_declared, s.job, coalesce(s.next_at, 'infinity'), s.id LIMIT {limit})
+    """.replace("{first}", str(UUID(int=0))).replace("{last}", str(UUID(int=2**128 - 1)))
+SCHEDULES_OF: Final = f"""{FIELDS.replace("s.args", LIST_ARGS)}
+      FROM unnest($1::int[]) k(job), LATERAL (
+        {NEXT.format(is_declared="true", limit=DECLARED_MAX)} UNION ALL
+        {NEXT.format(is_declared="false", limit=NEXT_SCHEDULES_MAX + 1)}) s,
+           LATERAL (SELECT name FROM daybell.job WHERE key = s.job LIMIT 1) j
+    """
 
 
 async def _schedules(tx: Tx, tenant: str, jobs: list[int]) -> dict[str, list[Schedule]]:

@@ -10,7 +10,6 @@ import msgspec
 
 from daybell.core import checks
 from daybell.core.access import (
-    BOUND,
     AuditEntry,
     AuditFilter,
     ChainHead,
@@ -22,11 +21,12 @@ from daybell.core.access import (
     NewSecret,
     Quotas,
     Request,
+    Role,
     SealedSecret,
     Secret,
     Tenant,
-    read_limits,
-    write_limits,
+    read_scope,
+    write_scope,
 )
 from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT
@@ -59,7 +59,7 @@ _ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
 def add_key(tx: Transaction, tenant: str, key: NewKey) -> Key:
     owner = tx.names.tenant(tx, tenant)
     expires_at = None if key.expires_in is None else tx.now + key.expires_in
-    about = (*write_limits(key.role, key.scope), key.name, key.hint, key.created_by)
+    about = (key.role, write_scope(key.scope), key.name, key.hint, key.created_by)
     tx.execute(_ADD_KEY, (key.id.bytes, owner, key.digest, *about, tx.now, expires_at))
     row = tx.execute(_ONE_KEY, (owner, key.id.bytes)).fetchone()
     if row is None:
@@ -112,21 +112,20 @@ def touch_keys(tx: Transaction, ages: Mapping[bytes, Seconds]) -> None:
 
 
 def read_key(row: Any) -> Key:
-    id, tenant, name, kept, hint, created_at, created_by, *times, limits = row
+    id, tenant, name, role, hint, created_at, created_by, *times, scope = row
     expires_at, used_at, revoked_at = times
-    role, scope = read_limits(kept, limits)
     return Key(
         id=UUID(bytes=id),
         tenant=tenant,
         name=name,
-        role=role,
+        role=Role(role),
         hint=hint,
         created_at=created_at,
         created_by=created_by,
         expires_at=expires_at,
         used_at=used_at,
         revoked_at=revoked_at,
-        scope=scope,
+        scope=read_scope(scope),
     )
 
 
@@ -246,26 +245,17 @@ _STRETCH: Final = """
 SELECT number, hash, id, at, actor, action, target, before, after, source FROM audit
  WHERE tenant = ? AND number > ? ORDER BY number LIMIT ?
 """
-# Younger than the chain is what was inserted without its trigger.
-_UNCHAINED: Final = """
-SELECT count(*), min(CASE WHEN a.at >= h.since THEN a.id END)
-  FROM audit a LEFT JOIN audit_head h ON h.tenant = a.tenant
- WHERE a.tenant = ? AND a.number IS NULL
-"""
 
 
 def read_stretch(tx: Transaction, tenant: str, after: int, limit: int) -> ChainSegment:
     owner = tx.names.tenant(tx, tenant)
     links = tuple(
-        ChainLink(number=number, hash=hash or b"", entry=read_entry(tenant, rest))
+        ChainLink(number=number, hash=hash, entry=read_entry(tenant, rest))
         for number, hash, *rest in tx.execute(_STRETCH, (owner, after, limit))
     )
-    unchained, stray = (0, None) if after else tx.execute(_UNCHAINED, (owner,)).fetchone()
     return ChainSegment(
         head=read_head(tx, owner) or ChainHead(),
         links=links,
-        unchained=unchained,
-        stray=None if stray is None else UUID(bytes=stray),
     )
 
 
@@ -315,11 +305,9 @@ def list_secrets(tx: Transaction, tenant: str) -> list[Secret]:
     return [read_secret(tenant, row) for row in rows]
 
 
-# The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
-# without a version can be put there.
-_DELETE_SECRET: Final = f"""
-UPDATE secret SET sealed = x'', version = version + 1,
-   key_id = iif(instr(key_id, '{BOUND}') = 1, key_id, '{BOUND}' || key_id)
+# The row stays, empty, so that versions of the name do not repeat.
+_DELETE_SECRET: Final = """
+UPDATE secret SET sealed = x'', version = version + 1
  WHERE tenant = ? AND name = ? AND sealed <> x''
 """
 

@@ -63,11 +63,6 @@ _FIND: Final = "SELECT n, is_deleted FROM job WHERE tenant = ? AND name = ?"
 _LATEST: Final = f"{JOB_SQL} WHERE j.n = ? ORDER BY v.version DESC LIMIT 1"
 _IS_KNOWN: Final = "SELECT 1 FROM job_version WHERE job = ? AND definition = ? LIMIT 1"
 _ADD_JOB: Final = "INSERT INTO job (id, tenant, name, version) VALUES (?, ?, ?, 0)"
-# A program from before these columns may have left them otherwise, or the upgrade, which knows no
-# capitals beyond ASCII.
-_REFRESH: Final = """
-UPDATE job SET user_id = ?, words = ? WHERE n = ? AND (user_id IS NOT ? OR words <> ?)
-"""
 _REVIVE: Final = "UPDATE job SET is_deleted = 0 WHERE n = ?"
 _SET_END: Final = "UPDATE job SET over_at = ?, unused_at = NULL WHERE n = ?"
 
@@ -98,9 +93,6 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
         tx.names.job_changed()
     if is_new:
         add_version(tx, n, current + 1, text, new)
-    elif latest is not None and latest[2] == text:
-        wanted = new.definition.user_id, new.definition.words
-        tx.execute(_REFRESH, (*wanted, n, *wanted))
     if is_new or comes_back:
         tx.execute(_SET_END, (tx.now if new.definition.once else None, n))
         declare_schedules(tx, owner, n, new.schedules)

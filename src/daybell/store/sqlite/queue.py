@@ -28,7 +28,6 @@ from daybell.core.units import Instant
 from daybell.core.worker import Claim, Report
 from daybell.core.workflow.run import NodeEnd
 from daybell.store.codec import OUTCOME_CODES, PRIORITIES, STATE_CODES
-from daybell.store.migrate import needs_of_stray
 from daybell.store.sqlite import enqueue, gates
 from daybell.store.sqlite.enqueue import cancel_execution
 from daybell.store.sqlite.gates import (
@@ -532,38 +531,6 @@ def report(
     return stale
 
 
-# Moving executions out of lanes that no worker asks for.
-
-_LANES: Final = "SELECT n, tenant, queue FROM lane WHERE kind = 'sql'"
-_VERSIONS: Final = """
-SELECT v.n, v.definition FROM job_version v
- WHERE v.n IN (SELECT e.version FROM execution e WHERE e.lane = ? AND e.state <= 3)
-"""
-_MOVE: Final = """
-UPDATE execution SET lane = ?1 WHERE n IN (
-    SELECT n FROM execution WHERE lane = ?2 AND state <= 3 AND version = ?3 LIMIT ?4)
-"""
-# Those that still wait at a gate are few, or at least let in one after the other.
-_MOVE_WAITING: Final = """
-UPDATE execution SET lane = ?1 WHERE n IN (
-    SELECT n FROM execution WHERE state = 4 AND lane = ?2 AND version = ?3 LIMIT ?4)
-"""
-
-
-def move_strays(tx: Transaction, limit: int) -> int:
-    """Move what is in such lanes to the lanes of what the jobs need, so many of each."""
-    moved = 0
-    for lane, tenant, queue in tx.execute(_LANES).fetchall():
-        for version, definition in tx.execute(_VERSIONS, (lane,)).fetchall():
-            needs = needs_of_stray(definition)
-            if needs is None:
-                continue
-            values = tx.names.lane(tx, tenant, queue, needs), lane, version, limit
-            moved += tx.execute(_MOVE, values).rowcount
-            moved += tx.execute(_MOVE_WAITING, values).rowcount
-    return moved
-
-
 # Ends that no worker makes: cancel, expire, discard; and the way back, revive.
 
 
@@ -603,7 +570,6 @@ def expire(tx: Transaction, limit: int) -> int:
         # Read one by one: the end of one may have handed its slot to the next.
         links = ExecutionLinks(*tx.execute(_LINKS, (n,)).fetchone())
         end_unstarted(tx, n, links, State.SKIPPED, EXPIRED)
-    move_strays(tx, limit)
     return len(expired) + gates.time_out_waits(tx, limit)
 
 

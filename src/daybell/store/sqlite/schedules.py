@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from daybell.core.checks import check_execution
+from daybell.core.checks import check_execution, schedule_cursor
 from daybell.core.execution import Enqueued, State
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -33,6 +33,8 @@ from daybell.core.schedule import (
     read_fields,
 )
 from daybell.core.units import Instant, Seconds
+from daybell.core.views import Page, bytes_of, cut_page
+from daybell.errors import JobNotFound, shown
 from daybell.store.codec import DECISION_CODES, DECISIONS, STATES
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.enqueue import Creation
@@ -365,6 +367,28 @@ def list_schedules(
     else:
         rows = tx.execute(_LIST_OF_JOB, (owner, job)).fetchall()
     return [read_schedule(tx, row) for row in rows]
+
+
+_JOB_SCHEDULES: Final = f"""
+{SCHEDULE_SQL.replace("FROM schedule s", "FROM schedule s INDEXED BY schedule_name")}
+ WHERE s.job = ? AND (s.name, s.id) > (?, ?) ORDER BY s.name, s.id LIMIT ?
+"""
+
+
+def list_job_schedules(
+    tx: Transaction, tenant: str, job: str, limit: int, after: tuple[str, UUID]
+) -> Page[Schedule]:
+    n = find_job(tx, tenant, job)
+    if n is None:
+        raise JobNotFound(f"no job named {shown(job)}")
+    name, id = after
+    rows = tx.execute(_JOB_SCHEDULES, (n, name, id.bytes, limit + 1))
+    return cut_page(
+        (read_schedule(tx, row) for row in rows),
+        limit,
+        size=lambda one: bytes_of(one.rule, one.args),
+        cursor=lambda one: schedule_cursor(one.name, one.id),
+    )
 
 
 def due_schedules(tx: Transaction, limit: int, after: Schedule | None = None) -> Due:

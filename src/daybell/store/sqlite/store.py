@@ -417,6 +417,15 @@ class SqliteStore:
     ) -> list[Schedule]:
         return await self.db.read(lambda tx: schedules_room.list_schedules(tx, tenant, job, ids))
 
+    async def list_job_schedules(
+        self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Schedule]:
+        checks.check_limit(limit)
+        after = checks.check_schedule_cursor(cursor)
+        return await self.db.read(
+            lambda tx: schedules_room.list_job_schedules(tx, tenant, job, limit, after)
+        )
+
     async def due_schedules(
         self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
     ) -> Due:

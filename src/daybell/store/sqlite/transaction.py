@@ -648,8 +648,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 _HEAD: Final = "SELECT number, hash, removed, anchor FROM audit_head WHERE tenant = ?"
 # A head that was deleted does not bring the numbers back.
 _NEW_HEAD: Final = """
-INSERT INTO audit_head (tenant, since, number, hash, removed, anchor)
-SELECT ?1, ?2, ifnull(max(number), 0), x'', 0, x'' FROM audit WHERE tenant = ?1
+INSERT INTO audit_head (tenant, number, hash, removed, anchor)
+SELECT ?1, ifnull(max(number), 0), x'', 0, x'' FROM audit WHERE tenant = ?1
 """
 _MOVE_HEAD: Final = "UPDATE audit_head SET number = ?, hash = ? WHERE tenant = ?"
 _KNOWN: Final = "SELECT 1 FROM audit WHERE id = ? AND tenant = ?"
@@ -677,7 +677,7 @@ def record_entries(tx: Transaction, tenant: str, entries: Sequence[NewAuditEntry
         return
     head = read_head(tx, owner)
     if head is None:
-        tx.execute(_NEW_HEAD, (owner, tx.now))
+        tx.execute(_NEW_HEAD, (owner,))
         head = read_head(tx, owner)
         assert head is not None, "it was just inserted"
     head, links = extend_chain(head, new)

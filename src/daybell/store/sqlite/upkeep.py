@@ -15,7 +15,6 @@ from typing import Final
 from uuid import UUID
 
 from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
-from daybell.core.job import JobDefinition
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
@@ -148,28 +147,6 @@ def list_leaders(tx: Transaction) -> list[Leadership]:
     ]
 
 
-# What jobs are found by, for those that an earlier program has made.
-#
-# While programs are replaced one after the other, an old one may define jobs on the new schema.
-# It does not know the columns that a search looks in, so they are filled from time to time.
-
-FILLED_MAX: Final = 1000  # jobs in one transaction
-
-_WORDLESS: Final = """
-SELECT j.n, v.definition FROM job j JOIN job_version v ON v.n = j.version
- WHERE j.words = '' LIMIT ?
-"""
-_FILL: Final = "UPDATE job SET user_id = ?, words = ? WHERE n = ?"
-
-
-def fill_words(tx: Transaction) -> int:
-    """Fill what is empty, of a bounded number of jobs; answers how many."""
-    rows = tx.execute(_WORDLESS, (FILLED_MAX,)).fetchall()
-    found = [(n, JobDefinition.from_json(text)) for n, text in rows]
-    tx.executemany(_FILL, [(one.user_id, one.words, n) for n, one in found])
-    return len(rows)
-
-
 REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
 JOBS_MAX: Final = 100  # jobs looked at in one transaction
 ROUNDS_MAX: Final = 5  # transactions of one call
@@ -272,9 +249,8 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         old(_OLD_EVENT_KEYS, tx.now - EVENT_SECONDS_KEPT),
     )
     most = max(attempts, ticks, workers, leases, parts, *others)
-    filled = fill_words(tx)
     jobs, has_more_jobs = remove_jobs(tx, tx.now - policy.finished)
-    is_complete = end == 0 and most < REMOVED_MAX and filled < FILLED_MAX and not has_more_jobs
+    is_complete = end == 0 and most < REMOVED_MAX and not has_more_jobs
     return end, Removed(
         executions=executions,
         attempts=attempts + their_attempts,
@@ -294,7 +270,7 @@ def remove_entries(tx: Transaction, before: Instant) -> int:
     if not old:
         return 0
     tx.execute(_REMOVE_ENTRIES, (old[-1][0],))
-    last = {tenant: (number, hash) for _, tenant, _, number, hash in old if number is not None}
+    last = {tenant: (number, hash) for _, tenant, _, number, hash in old}
     tx.executemany(_MOVE_ANCHOR, [(*end, tenant) for tenant, end in last.items()])
     return len(old)
 
@@ -321,7 +297,7 @@ _WITH_NODES: Final = f"WITH j (n) AS (SELECT value FROM json_each(?)) {_JOBS_OF_
 _IS_NAMED: Final = """
 SELECT 1 FROM job j JOIN job_version v ON v.n = j.version
  WHERE j.tenant = ? AND j.n <> ? AND j.is_deleted = 0 AND instr(v.definition, '"' || ?) > 0
-   AND (v.definition LIKE '%"dependencies":%' OR v.definition LIKE '%"kind":"workflow"%'
+   AND (v.definition LIKE '%"dependencies":["%' OR v.definition LIKE '%"kind":"workflow"%'
         OR v.definition LIKE '%"after%')
  LIMIT 1
 """
@@ -529,10 +505,10 @@ def apply_migrations(path: str, clock: Clock) -> list[Migration]:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute(_REMEMBER_STEPS)
             for step in missing:
+                row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
+                db.execute(_REMEMBER, row)  # first: a step may read its time
                 for statement in statements(step.sql):
                     db.execute(statement)
-                row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
-                db.execute(_REMEMBER, row)
             retry_while_busy(lambda: db.execute("COMMIT"))
             return missing
     except sqlite3.Error as error:

@@ -13,8 +13,12 @@ import msgspec
 from daybell.core.checks import check_countable
 from daybell.core.execution import LEFT_OUT, AttemptRecord, Execution, ExecutionDetail, State
 from daybell.core.ids import LATE_SECONDS, first_id_at, first_id_since
-from daybell.core.job import LOOKED_AT_MAX, JobActivity
-from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
+from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
+from daybell.core.limits import (
+    COUNT_ITEMS_MAX,
+    NEXT_SCHEDULES_MAX,
+    SCAN_ITEMS_MAX,
+)
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant
 from daybell.core.views import (
@@ -58,15 +62,16 @@ def job_activity(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str
     keys = json.dumps(list(jobs))
     unfinished = unfinished_states(tx, jobs, keys)
     last = last_executions(tx, tenant, keys)
-    schedules = schedules_of(tx, keys)
-    return {
-        name: JobActivity(
+    found: dict[str, JobActivity] = {}
+    for n, name in jobs.items():
+        schedules, has_more = cut_next(next_schedules(tx, n))
+        found[name] = JobActivity(
             unfinished=frozenset(unfinished.get(n, ())),
             last=last.get(n),
-            schedules=tuple(schedules.get(name, ())),
+            schedules=schedules,
+            has_more_schedules=has_more,
         )
-        for n, name in jobs.items()
-    }
+    return found
 
 
 _JOB_IDS: Final = """
@@ -134,19 +139,18 @@ def last_executions(tx: Transaction, tenant: str, keys: str) -> dict[int, Execut
 
 
 _LIST_ARGS: Final = shorten_column("s.args", f"'{LEFT_OUT}'")
+_BY_NEXT: Final = "FROM schedule s INDEXED BY schedule_next"
 _SCHEDULES: Final = f"""
-{SCHEDULE_SQL.replace("s.args", _LIST_ARGS)}
- WHERE s.job IN (SELECT value FROM json_each(?)) ORDER BY s.id
+{SCHEDULE_SQL.replace("s.args", _LIST_ARGS).replace("FROM schedule s", _BY_NEXT)}
+ WHERE s.job = ? AND s.is_declared = ? ORDER BY ifnull(s.next_at, 9e999), s.id LIMIT ?
 """
 
 
-def schedules_of(tx: Transaction, keys: str) -> dict[str, list[Schedule]]:
-    """The schedules of several jobs, by job."""
-    found: dict[str, list[Schedule]] = {}
-    for row in tx.execute(_SCHEDULES, (keys,)).fetchall():
-        one = read_schedule(tx, row)
-        found.setdefault(one.job, []).append(one)
-    return found
+def next_schedules(tx: Transaction, job: int) -> list[Schedule]:
+    """Read the schedules that a job is shown with, and one more if there are more."""
+    rows = tx.execute(_SCHEDULES, (job, 1, DECLARED_MAX)).fetchall()
+    rows += tx.execute(_SCHEDULES, (job, 0, NEXT_SCHEDULES_MAX + 1)).fetchall()
+    return [read_schedule(tx, row) for row in rows]
 
 
 # What happened lately, for rates.
