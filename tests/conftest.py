@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 import tempfile
 
 import pytest

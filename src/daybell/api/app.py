@@ -35,7 +35,7 @@ ROUTES: Final = (
     bulk.dead_letters_router,
     workers.queues_router,
     workers.router,
-    jobs.schedules_router,
+    schedules.preview_router,
     schedules.router,
     workers.status_router,
     stream.router,

@@ -28,7 +28,7 @@ from daybell.api.fields import (
     UniqueKey,
     Version,
 )
-from daybell.api.validation import Body, checked_by
+from daybell.api.validation import RequestBody, checked_by
 from daybell.client.declarations import read_template
 from daybell.client.requests import ARGS_PREFIX
 from daybell.client.sealing import check_value
@@ -58,23 +58,23 @@ NOTE_CHARS_MAX: Final = 2_000
 SPEC: Final = "1.0"
 
 
-class Nothing(Body):
+class Nothing(RequestBody):
     """A body without fields."""
 
 
-class Pause(Body):
+class Pause(RequestBody):
     """The reason for the pause of a job."""
 
     note: Annotated[Text, Meta(max_length=PAUSE_NOTE_CHARS_MAX)] = ""
 
 
-class Rollback(Body):
+class Rollback(RequestBody):
     """The version that becomes the current one again."""
 
     version: Version
 
 
-class BackfillRequest(Body):
+class BackfillRequest(RequestBody):
     """The ticks to run."""
 
     since: Bound
@@ -85,7 +85,7 @@ class BackfillRequest(Body):
     dry_run: bool = False
 
 
-class Trigger(Body):
+class Trigger(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Options of one execution, in place of those of its job."""
 
     args: Optional[Args] = None
@@ -110,7 +110,7 @@ class Item(Trigger, kw_only=True):
 Items: TypeAlias = Annotated[list[Item], Meta(min_length=1, max_length=ENQUEUE_BATCH_MAX)]
 
 
-class Again(Body, rename={"from_": "from"}):
+class Again(RequestBody, rename={"from_": "from"}):
     """How an execution runs again."""
 
     force: Annotated[bool, Meta(description="Also one that succeeded, or was discarded.")] = False
@@ -127,7 +127,7 @@ class Again(Body, rename={"from_": "from"}):
     ) = None
 
 
-class FilterFields(Body):
+class FilterFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Conditions that executions and dead letters are selected by."""
 
     job_id: Optional[Annotated[Text, Meta(description="A job's id or name.")]] = None
@@ -195,7 +195,7 @@ SweepCursor: TypeAlias = Annotated[
 ]
 
 
-class Selection(Body):
+class Selection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which executions: ids, or a filter. A filter that is empty means all that there are.
 
     With a filter by content, one request reads a bounded number of executions. If there are more,
@@ -213,7 +213,7 @@ class Retrial(Selection):
     force: bool = False
 
 
-class LetterSelection(Body):
+class LetterSelection(RequestBody):
     """Which dead letters: ids, or a filter. A filter that is empty means all that there are."""
 
     ids: Optional[Ids] = None
@@ -232,7 +232,7 @@ EventName: TypeAlias = Annotated[str, _check_word("type", EVENT_NAME_CHARS_MAX)]
 Dropped: TypeAlias = Annotated[Text, Meta(description="Taken, and not kept.")]
 
 
-class CloudEvent(Body, kw_only=True):
+class CloudEvent(RequestBody, kw_only=True):
     """An event, as CloudEvents 1.0 has it in JSON. `id` and `source` name it: one that is sent
     twice counts once.
     """
@@ -260,14 +260,14 @@ class CloudEvent(Body, kw_only=True):
     data: Annotated[Any, Meta(description="Any JSON.")] = None
 
 
-class Signal(Body):
+class Signal(RequestBody):
     """An event for one execution alone."""
 
     name: EventName
     data: Annotated[Any, Meta(description="Any JSON.")] = None
 
 
-class Decision(Body):
+class Decision(RequestBody):
     """The decision of a person, whose name is that of their key."""
 
     name: Annotated[Name, Meta(description="As `wait_for_approval` names it.")] = "approval"
@@ -296,7 +296,7 @@ class TemplateParameter(msgspec.Struct, forbid_unknown_fields=True):
     ) = None
 
 
-class TemplateFields(Body, kw_only=True):
+class TemplateFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """The fields of a template."""
 
     description: (
@@ -358,7 +358,7 @@ class DeclaredTemplate(TemplateFields):
 Quota: TypeAlias = Annotated[int, Meta(ge=0, le=QUOTA_MAX, description="null: no limit")]
 
 
-class TenantChange(Body):
+class TenantChange(RequestBody):
     """The quotas to change. Those that are left out stay; null is no limit."""
 
     jobs: Quota | msgspec.UnsetType | None = UNSET
@@ -367,7 +367,7 @@ class TenantChange(Body):
     running: Quota | msgspec.UnsetType | None = UNSET
 
 
-class NewTenant(Body):
+class NewTenant(RequestBody):
     """A tenant to be created, with its quotas."""
 
     name: TenantName
@@ -380,7 +380,7 @@ class NewTenant(Body):
 Patterns: TypeAlias = Annotated[list[Text], Meta(min_length=1, max_length=PATTERNS_MAX)]
 
 
-class NewKey(Body):
+class NewKey(RequestBody):
     """A key to be made."""
 
     name: Annotated[Text, Meta(min_length=1, max_length=200, examples=["deploy"])]
@@ -427,7 +427,7 @@ class NewKey(Body):
         return {name: one for name, one in fields.items() if one is not None}
 
 
-class NewSecret(Body):
+class NewSecret(RequestBody):
     """A secret's value, which no answer repeats."""
 
     value: Annotated[

@@ -121,30 +121,9 @@ JobFilter: TypeAlias = Annotated[
 ]
 
 
-class JobFilters(msgspec.Struct, kw_only=True):
-    """The filters that lists and counts of executions share."""
-
-    job_id: JobFilter | None = None
-    job: JobFilter | None = None
-    worker_id: (
-        Annotated[Shorter, Meta(description="A worker's id or name.", examples=["web-1"])] | None
-    ) = None
-    queue: Shorter | None = None
-    since: AgoBound | None = None
-    until: AgoBound | None = None
-
-    @property
-    def chosen(self) -> Filters:
-        """The filters as the client takes them."""
-        return {
-            "job": choose_job(self.job, self.job_id),
-            "worker": self.worker_id,
-            "queue": self.queue,
-            "since": self.since,
-            "until": self.until,
-        }
-
-
+WorkerFilter: TypeAlias = Annotated[
+    Shorter, Meta(description="A worker's id or name.", examples=["web-1"])
+]
 StatusFilter: TypeAlias = Annotated[
     list[StatusWord], Meta(max_length=20, description="A state, or pending; may be repeated.")
 ]
@@ -156,9 +135,15 @@ WithNodes: TypeAlias = Annotated[
 ]
 
 
-class Search(JobFilters):
+class Search(msgspec.Struct, kw_only=True):
     """The parameters of lists of executions, with those that search by content."""
 
+    job_id: JobFilter | None = None
+    job: JobFilter | None = None
+    worker_id: WorkerFilter | None = None
+    queue: Shorter | None = None
+    since: AgoBound | None = None
+    until: AgoBound | None = None
     limit: Limit = PAGE_ITEMS_DEFAULT
     cursor: Cursor | None = None
     unique_key: (
@@ -181,7 +166,11 @@ class Search(JobFilters):
     def read_filters(self, request: Request) -> Filters:
         """Return the filters as the client takes them; arguments are in the address alone."""
         return {
-            **self.chosen,
+            "job": choose_job(self.job, self.job_id),
+            "worker": self.worker_id,
+            "queue": self.queue,
+            "since": self.since,
+            "until": self.until,
             "unique_key": self.unique_key,
             "error": self.error,
             "ended_since": self.ended_since,

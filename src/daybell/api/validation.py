@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -36,20 +36,13 @@ _TYPE_MESSAGES: Final = frozenset({WHOLE, NUMBER, LOGICAL, OBJECT, TEXT, LIST})
 _WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-class Body(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A body or a part of one. Unknown fields are refused."""
+class RequestBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A body, or a part of one.
 
-    # Fields that no request can change, and the way out.
-    fixed: ClassVar[Mapping[str, str]] = {}
-
-    @classmethod
-    def check(cls, given: Mapping[str, Any]) -> None:
-        """Raise UsageError for an error of the fields together."""
-
-    @classmethod
-    def prepare(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the fields by their own names."""
-        return given
+    Such a struct may have three more attributes. `fixed` names fields that no request can change,
+    each with the way out. `prepare` returns the fields by their own names. `check` raises
+    UsageError for an error of the fields together.
+    """
 
 
 def checked_by(check: Callable[[Any], object]) -> Meta:
@@ -280,12 +273,14 @@ def _read_fields(info: types.StructType, value: Any, path: str, wrong: Findings)
     if not isinstance(value, dict):
         wrong.append((path, OBJECT))
         return None
-    model = cast("type[Body]", info.cls)
-    given = model.prepare(cast("dict[str, Any]", value))
+    model: Any = info.cls
+    given: dict[str, Any] = getattr(model, "prepare", dict[str, Any])(value)
     known = {field.encode_name: field for field in info.fields}
     before = len(wrong)
     for name in given.keys() - known.keys():
-        wrong.append((_inside(path, name), _unknown_field(name, model, sorted(known))))
+        fixed: Mapping[str, str] = getattr(model, "fixed", {})
+        message = fixed.get(name) or _unknown_field(name, sorted(known))
+        wrong.append((_inside(path, name), message))
     values: dict[str, Any] = {}
     for name, field in known.items():
         if name in given:
@@ -294,15 +289,14 @@ def _read_fields(info: types.StructType, value: Any, path: str, wrong: Findings)
         elif field.required:
             wrong.append((_inside(path, name), MISSING))
     try:
-        model.check(given)
+        if hasattr(model, "check"):
+            model.check(given)
     except UsageError as error:
         wrong.append((_inside(path, error.field or "body"), str(error)))
     return model(**values) if len(wrong) == before else None
 
 
-def _unknown_field(name: str, model: type[Body], known: Sequence[str]) -> str:
-    if name in model.fixed:
-        return model.fixed[name]
+def _unknown_field(name: str, known: Sequence[str]) -> str:
     if not known:
         return f"there is no field {shown(name)}; it takes no fields"
     return f"there is no field {shown(name)}; {suggested(name, known)}"

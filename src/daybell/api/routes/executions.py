@@ -15,13 +15,16 @@ from daybell.api.caller import Caller, answer_json, answer_page, encode
 from daybell.api.contract import LOCATION, REPLAYED
 from daybell.api.fields import (
     ARGS_PARAMETER,
+    AgoBound,
     Cursor,
     ExecutionPath,
-    JobFilters,
+    JobFilter,
     Search,
+    Shorter,
     StatusFilter,
     Version,
     WithNodes,
+    WorkerFilter,
     WorkflowFilter,
     choose_job,
 )
@@ -70,9 +73,15 @@ class ListExecutions(Search):
     nodes: WithNodes = False
 
 
-class CountExecutions(JobFilters):
+class CountExecutions(msgspec.Struct, kw_only=True):
     """The executions to count."""
 
+    job_id: JobFilter | None = None
+    job: JobFilter | None = None
+    worker_id: WorkerFilter | None = None
+    queue: Shorter | None = None
+    since: AgoBound | None = None
+    until: AgoBound | None = None
     status: StatusFilter | None = None
     workflow_id: WorkflowFilter | None = None
     nodes: WithNodes = False
@@ -150,7 +159,14 @@ async def count_executions(
 
     A count reads 10,000 executions of a kind: of the states in `at_least` there may be more.
     """
-    filters: Filters = {**query.chosen, **_by_state(query)}
+    filters: Filters = {
+        **_by_state(query),
+        "job": choose_job(query.job, query.job_id),
+        "worker": query.worker_id,
+        "queue": query.queue,
+        "since": query.since,
+        "until": query.until,
+    }
     if query.dead_letters:
         # Of the dead, those that a retry would take are the letters.
         count = await caller.client.count_retryable(**{**filters, "status": "dead"})

@@ -54,8 +54,6 @@ from daybell.core.access import Action, Role
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, Template
 from daybell.core.views import Page
-from daybell.core.when import Schedule
-from daybell.core.when.zone import just_before, parse_moment
 from daybell.errors import JobNotFound, TemplateNotFound, UsageError, VersionConflict, shown
 
 router = Routes("/jobs", tag="jobs")
@@ -769,53 +767,3 @@ async def _template_before(caller: Caller, name: str) -> wire.Template | None:
 def template_etag_header(template: Template) -> dict[str, str]:
     """The header that names a template's version."""
     return {"ETag": f'"{template.version}"'}
-
-
-# Route of `/schedules/preview`: a schedule in words and its next times.
-
-TIMES_MAX: Final = 1_000
-
-schedules_router = Routes("/schedules", tag="schedules")
-
-
-class PreviewQuery(msgspec.Struct, rename={"start": "from"}):
-    """A schedule, and the times to list."""
-
-    cron: Shorter | None = None
-    every: Shorter | None = None
-    at: Shorter | None = None
-    rrule: Annotated[str, Meta(max_length=4_000)] | None = None
-    tz: Shorter | None = None
-    count: Annotated[int, Meta(ge=1, le=TIMES_MAX)] = 5
-    start: Annotated[str, Meta(max_length=100)] | None = None
-    dialect: Shorter | None = None
-    mode: Shorter | None = None
-
-
-@schedules_router.get(
-    "/preview",
-    id="preview_schedule",
-    role=Role.VIEWER,
-    action=Action.READ,
-    reach=Reach.NEUTRAL,
-    answers=wire.Preview,
-    says="The schedule in words, and its next times.",
-)
-async def preview_schedule(
-    caller: Caller,
-    query: PreviewQuery,
-) -> Response:
-    """Say what a schedule means, and list its next times: one of cron, every, at and rrule."""
-    kinds = {"cron": query.cron, "every": query.every, "at": query.at, "rrule": query.rrule}
-    given: dict[str, Any] = {name: text for name, text in kinds.items() if text is not None}
-    if len(given) != 1:
-        raise UsageError("say which schedule: one of cron, every, at and rrule", field="cron")
-    more = {"tz": query.tz, "dialect": query.dialect, "mode": query.mode}
-    given |= {name: text for name, text in more.items() if text is not None}
-    schedule = Schedule.parse(given)
-    now = (await caller.client.health()).now
-    first = now if query.start is None else parse_moment(query.start, what="from", tz=schedule.tz)
-    times = schedule.preview(query.count, just_before(first))
-    return answer_json(
-        wire.Preview(description=schedule.describe(), next=[one.isoformat() for one in times])
-    )
