@@ -155,7 +155,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_body_read and (self.body is not None or "raw" in self.takes):
             raw = given["raw"] = await read_bytes(request, bytes_max=self.bytes_max)
             if "body" in self.takes or "raw" not in self.takes:
-                value = read_json(raw) if raw or not self.is_body_optional else {}
+                value: Any = read_json(raw) if raw or not self.is_body_optional else {}
                 given["body"] = validate_body(value, cast("Any", self.body))
         return await self.handler(**{name: given[name] for name in self.takes})
 

@@ -274,7 +274,7 @@ def _read_fields(info: types.StructType, value: Any, path: str, wrong: Findings)
         wrong.append((path, OBJECT))
         return None
     model: Any = info.cls
-    given: dict[str, Any] = getattr(model, "prepare", dict[str, Any])(value)
+    given: dict[str, Any] = getattr(model, "prepare", dict[str, Any])(cast("dict[str, Any]", value))
     known = {field.encode_name: field for field in info.fields}
     before = len(wrong)
     for name in given.keys() - known.keys():
