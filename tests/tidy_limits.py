@@ -5,13 +5,13 @@ from typing import Final
 LONG_FILES: dict[str, str] = {
     "client/wire.py": "one struct per answer, with the texts of the OpenAPI document",
     "core/workflow/progress.py": "one decision: the progress of a run",
-    "store/memory/queue.py": "the queue room of the memory store",
     "store/postgres/connection.py": "pools, lent connections, kept statements",
     "store/postgres/enqueue.py": "one transaction: the way in, with its SQL",
     "store/postgres/progress.py": "one transaction: the progress of runs under their locks",
     "store/postgres/queue.py": "claim and apply, with the SQL of the hot path",
     "store/postgres/schedules.py": "the schedules room, with the SQL of firing",
     "store/postgres/views.py": "the reading views, with their SQL",
+    "store/sqlite/store.py": "one thin method for each operation",
     "store/protocol.py": "the contract of all operations, most of it docstrings",
 }
 
@@ -59,7 +59,6 @@ NAMED_TWICE: dict[str, str] = {
     "TaskTransaction": "the protocol, and its implementation in postgres",
     "Transaction": "of a task, a public name, and of sqlite",
     "Upkeep": "the engine's loop, and the operations of the store that it calls",
-    "Wait": "the same thing in two stores",
     "Worker": "that runs, and its record in the store",
 }
 
@@ -74,7 +73,6 @@ TESTS_OF_NO_MODULE: dict[str, str] = {
 # Folders whose modules are also tested in another folder: once for all stores, and by the command.
 TESTED_WITH: Final = {
     "cli/actions": "cli/commands",
-    "store/memory": "store",
     "store/postgres": "store",
     "store/sqlite": "store",
 }
@@ -118,14 +116,12 @@ TESTED_IN: dict[str, str] = {
     "sdk/child.py": "runners/test_processes.py",
     "sdk/nodes.py": "sdk/test_workflow.py",
     "sdk/worker.py": "sdk/test_isolation.py",
-    "store/memory/progress.py": "store/test_runs.py",
-    "store/memory/tables.py": "store/test_store_model.py",
-    "store/memory/waits.py": "store/test_steps_events.py",
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",
     "store/run_driver.py": "store/sqlite/test_progress.py",
     "store/sqlite/transaction.py": "store/test_store_model.py",
+    "testing/driver.py": "testing/test_bench_running.py",
 }
 
 # Files that documents and docstrings mention and that belong to a user.

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from daybell import version
 from daybell.api.bodies import MENTIONED
-from daybell.api.caller import MEDIA_TYPE, URN, Caller, answer_json
+from daybell.api.caller import MEDIA_TYPE, Caller, answer_json
 from daybell.api.contract import (
     ALWAYS,
     EXAMPLES,
@@ -30,6 +30,7 @@ from daybell.api.contract import (
 )
 from daybell.api.router import HEADERS, Reach, Route, Routes, TenantQuery
 from daybell.core.access import Action, Role
+from daybell.errors import build_problem
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
 
@@ -321,12 +322,7 @@ def _responses(route: Route) -> dict[str, Any]:
 def _problem(code: int) -> dict[str, Any]:
     """An error of the document."""
     kind, description = EXPLAINED[code]
-    example: dict[str, Any] = {
-        "type": URN + kind,
-        "title": kind.replace("-", " ").capitalize(),
-        "status": code,
-        "detail": description,
-    }
+    example = build_problem(kind, code, description)
     if code == HTTPStatus.UNPROCESSABLE_ENTITY:
         example["errors"] = [{"field": "timeout", "message": "'soon' is not a duration"}]
     schema = {"$ref": REFERENCE.format(name="Problem")}
