@@ -12,8 +12,8 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from daybell.api.caller import Caller, TooManyRequests, encode
 from daybell.api.router import Routes
