@@ -126,7 +126,7 @@ def test_every_operation_says_which_role_it_takes(document):
 def test_every_field_of_a_job_says_what_it_means(document, model):
     fields = document["components"]["schemas"][model]["properties"]
 
-    assert fields["overlap"]["description"].startswith("When it is time and the one before")
+    assert fields["overlap"]["description"].startswith("When the execution before")
     silent = {name for name, field in fields.items() if "description" not in str(field)}
     assert silent <= {"name"}
 
@@ -163,11 +163,13 @@ def test_an_example_of_a_body_is_one():
     seen = set()
     for route in create_api(Client("memory://")).router.routes:
         for example in route.examples.values():
+            if isinstance(route.body, str):  # their examples are sent in routes/test_jobs_kinds.py
+                continue
             seen.add(route.id)
             for one in example if isinstance(example, list) else [example]:
                 validate_body(one, Item if route.body is Items else route.body)
 
-    assert seen >= {"create_job", "update_job", "enqueue_executions", "trigger_job", "create_key"}
+    assert seen >= {"enqueue_executions", "trigger_job", "create_key", "create_template"}
 
 
 # Ids that others make, and filters that take a name as well as an id.

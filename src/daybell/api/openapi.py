@@ -6,13 +6,12 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from html import escape
 from http import HTTPStatus
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, cast
 
 import msgspec
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,6 +29,7 @@ from daybell.api.contract import (
 )
 from daybell.api.router import HEADERS, Reach, Route, Routes, TenantQuery
 from daybell.core.access import Action, Role
+from daybell.core.job_request import BODIES
 from daybell.errors import build_problem
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
@@ -216,26 +216,17 @@ def _components(routes: Sequence[Route]) -> dict[str, Any]:
     """The schemas of bodies and answers, by name."""
     given = [route.answers for route in routes if route.answers is not None]
     answers = answer_schemas({schema_name(one): one for one in given})
-    bodies = {id(route.body): route.body for route in routes if route.body is not None}.values()
-    _, jobs = models_json_schema(
-        [(one, "validation") for one in bodies if _is_model(one)],
-        ref_template=REFERENCE.format(name="{model}"),
-    )
-    structs = [one for one in (*bodies, *MENTIONED) if not _is_model(one)]
-    _, others = msgspec.json.schema_components(structs, ref_template=REFERENCE)
-    found = {**jobs["$defs"], **others}
-    both = answers.keys() & found.keys()
+    bodies = [one.body for one in routes if one.body is not None and not isinstance(one.body, str)]
+    _, found = msgspec.json.schema_components([*bodies, *MENTIONED], ref_template=REFERENCE)
+    requests = {**found, **deepcopy(dict(BODIES))}
+    both = answers.keys() & requests.keys()
     assert all("enum" in answers[name] for name in both), f"a body is named as an answer: {both}"
-    return {**found, **answers}
-
-
-def _is_model(one: Any) -> TypeGuard[type[BaseModel]]:
-    return isinstance(one, type) and issubclass(one, BaseModel)
+    return {**requests, **answers}
 
 
 def _schema_of(body: Any) -> dict[str, Any]:
-    if _is_model(body):
-        return {"$ref": REFERENCE.format(name=body.__name__)}
+    if isinstance(body, str):
+        return {"$ref": REFERENCE.format(name=body)}
     (schema,), _ = msgspec.json.schema_components([body], ref_template=REFERENCE)
     return schema
 

@@ -109,7 +109,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     takes: tuple[str, ...]  # the names of the handler's parameters
     values: type[msgspec.Struct]  # the parameters of the path
     query: type[msgspec.Struct] | None = None
-    body: Any = None
+    body: Any = None  # a struct; or the name of a schema in core/job_request.py
     body_types: tuple[str, ...] = ()  # beside JSON
     is_body_optional: bool = False
     is_body_read: bool = True  # by the router; otherwise by the handler
