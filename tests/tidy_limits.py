@@ -79,11 +79,10 @@ TESTED_WITH: Final = {
 # Modules without a file of tests of their own, and the file that has their tests.
 TESTED_IN: dict[str, str] = {
     "__init__.py": "test_public_surface.py",
-    "api/bodies.py": "api/test_schema.py",
+    "api/bodies.py": "api/test_validation.py",
     "api/contract.py": "api/test_openapi.py",
     "api/fields.py": "api/routes/test_executions_search.py",
     "api/router.py": "api/test_caller_scopes.py",
-    "api/validation.py": "api/test_schema.py",
     "chaos/fleet.py": "chaos/test_run.py",
     "chaos/tasks.py": "chaos/test_run.py",
     "chaos/workflows.py": "chaos/test_workflow_checker.py",
