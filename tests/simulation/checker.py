@@ -56,7 +56,7 @@ class Checker:
         self.draining: set[Process] = set()
         self.clock_steps: list[
             tuple[float, float]
-        ] = []  # jumps of the store's clock: time, distance
+        ] = []  # jumps of the store: time, distance
         self.acknowledged: set[UUID] = set()
         self._owners: dict[UUID, Process] = {}  # of workers
         self._heard: dict[UUID, float] = {}  # of workers: the last sign that reached the store
