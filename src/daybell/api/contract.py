@@ -11,10 +11,11 @@ import msgspec
 from fastapi import Header
 from pydantic import BaseModel
 
-from daybell.api.caller import MEDIA_TYPE, URN
+from daybell.api.caller import MEDIA_TYPE
 from daybell.client import wire
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
 from daybell.core.views import Page
+from daybell.errors import build_problem
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
 
@@ -653,12 +654,7 @@ def _replace_values(value: Any, old: str | None, new: str | None) -> Any:
 def error_response(code: int) -> dict[str, Any]:
     """What the document says of an error."""
     kind, description = EXPLAINED[code]
-    example: dict[str, Any] = {
-        "type": URN + kind,
-        "title": kind.replace("-", " ").capitalize(),
-        "status": code,
-        "detail": description,
-    }
+    example = build_problem(kind, code, description)
     if code == HTTPStatus.UNPROCESSABLE_ENTITY:
         example["errors"] = [{"field": "timeout", "message": "'soon' is not a duration"}]
     answer: dict[str, Any] = {
