@@ -54,9 +54,7 @@ class Checker:
         self._recorded_beside: set[tuple[UUID, int]] = set()  # and were recorded beside another one
         self.renewals: dict[UUID, float] = {}  # of workers: when the last good one was sent
         self.draining: set[Process] = set()
-        self.clock_steps: list[
-            tuple[float, float]
-        ] = []  # jumps of the store: time, distance
+        self.clock_steps: list[tuple[float, float]] = []  # jumps of the store: time, distance
         self.acknowledged: set[UUID] = set()
         self._owners: dict[UUID, Process] = {}  # of workers
         self._heard: dict[UUID, float] = {}  # of workers: the last sign that reached the store
