@@ -1,6 +1,6 @@
 """Pages that restate the code are compared with it.
 
-`python -m tests.test_reference` writes the generated parts of the pages again.
+`python -m tests.test_reference` writes the options page and the generated parts of other pages.
 """
 
 import ast
@@ -13,6 +13,7 @@ from daybell.api.contract import EXPLAINED
 from daybell.core import limits
 from daybell.core.execution import TERMINAL, State
 from daybell.core.lifecycle import TRANSITIONS
+from daybell.core.options import MERGES, OPTIONS
 from daybell.core.units import format_duration
 from daybell.errors import CODES_WITHOUT_CLASS, DaybellError, UsageError
 from daybell.settings import Settings
@@ -123,6 +124,68 @@ def moves():
     return TRANSITIONS.items()
 
 
+# The page of job options, from the table.
+
+PAGE_OF_OPTIONS = DOCS / "reference" / "options.md"
+INTRODUCTION = """\
+# Job options
+
+<!-- Written by `python -m tests.test_reference` from `OPTIONS` in `core/options.py`. -->
+
+The same options are keyword arguments in Python (`@app.task`, `app.workflow`, `client.create`),
+fields of `POST`, `PUT` and `PATCH /jobs`, fields of [files](../guide/files.md), and flags of
+`daybell jobs create` and `update`.
+
+```sh
+daybell jobs create report --command "df -h" --cron "0 2 * * *" --timeout 5m
+daybell jobs update report --no-timeout
+```
+
+A change names some options; all others stay. null, `None` and `--no-OPTION` return an option to its
+default. The last column says how a named value is merged:
+
+"""
+TYPES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+}
+TYPES |= {"object": "object", "array": "list"}
+
+
+def type_of(schema):
+    """A JSON schema in words."""
+    if "$ref" in schema:
+        return {"Words": "text", "Workflow": "object"}.get(schema["$ref"].split("/")[-1], "object")
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(map(type_of, schema["anyOf"])))
+    return TYPES[schema["type"]]
+
+
+def default_of(option):
+    if option.default in (None, "", (), {}):
+        return "none"
+    return f"`{str(option.default).lower()}`"
+
+
+def options_page():
+    rules = [f"- `{name}`: {meaning}" for name, meaning in MERGES.items()]
+    rows = [
+        f"| `{one.name}` | {type_of(one.schema)} | {default_of(one)}"
+        f" | {f'`{one.flag_name}`' if one.metavar else ''} | {one.meaning} | {one.merge} |"
+        for one in OPTIONS.values()
+    ]
+    table = ["| option | type | default | flag | meaning | merge |", "|" + " --- |" * 6, *rows]
+    return INTRODUCTION + "\n".join([*rules, "", *table, ""])
+
+
+def test_the_options_page_is_current():
+    assert PAGE_OF_OPTIONS.read_text() == options_page(), "run: python -m tests.test_reference"
+
+
 def generated_part(page: str) -> str:
     return page[page.index(BEGIN) : page.index(END) + len(END)]
 
@@ -204,3 +267,4 @@ if __name__ == "__main__":
     for path, part in ((LIFECYCLE, lifecycle_part), (ERRORS, errors_part)):
         page = path.read_text()
         path.write_text(page.replace(generated_part(page), part()))
+    PAGE_OF_OPTIONS.write_text(options_page())

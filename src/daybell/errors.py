@@ -4,6 +4,7 @@
       ├─ UsageError       the caller's input is wrong
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
+      │    ├─ InvalidFields      several fields; the error of each
       │    ├─ InvalidItems       some of many; the error of each by index
       │    ├─ InvalidName        of a job, queue, tenant or worker, or a unique key
       │    ├─ InvalidPriority
@@ -52,6 +53,7 @@ COMPARED_CHARS_MAX: Final = 60
 LISTED_MAX: Final = 5
 ITEMS_SHOWN_MAX: Final = 20
 FIELD_CHARS_MAX: Final = 200  # of a field's name, which a caller may have made up
+FAULTS_MAX: Final = 100  # errors of fields in one answer
 
 
 class DaybellError(Exception):
@@ -132,6 +134,25 @@ class InvalidDuration(UsageError):
 
     code = "invalid-duration"
     remedy = 'Write seconds, `"5m"`, `"1h30m"` or `"PT5M"`.'
+
+
+class InvalidFields(UsageError):
+    """Several fields of one request are wrong, so nothing was done; `errors` has them all."""
+
+    code = "invalid-fields"
+    remedy = "Correct the fields that `errors` names, then send the request again."
+
+    def __init__(self, errors: Iterable[UsageError]) -> None:
+        self.errors = tuple(errors)
+        lines = (f"{one.field}: {one}" if one.field else str(one) for one in self.errors)
+        said = listed(lines, most=ITEMS_SHOWN_MAX, between="\n")
+        super().__init__(
+            f"{len(self.errors):,} fields were refused:\n{said}", field=self.errors[0].field
+        )
+
+    def _extra_fields(self) -> dict[str, Any]:
+        listed = [describe_field(one.field or "body", str(one)) for one in self.errors]
+        return {"errors": listed[:FAULTS_MAX]}
 
 
 class InvalidItems(UsageError):
@@ -477,6 +498,11 @@ class RetryLater(Exception):
         self.at = at
         when = f"at {at}" if delay is None else f"in {delay}"
         super().__init__(f"retry {when}: {reason}" if reason else f"retry {when}")
+
+
+def faults_of(error: UsageError) -> tuple[UsageError, ...]:
+    """Return the errors of all fields that were refused together; else the error itself."""
+    return error.errors if isinstance(error, InvalidFields) else (error,)
 
 
 @contextmanager

@@ -591,6 +591,9 @@ def _error_detail(error: DaybellError) -> str:
         # Where the store is, and what it says of itself, is not for everybody.
         logger.warning("a request was refused: %s", error)
         return "the store cannot be used now; nothing is wrong with the request, send it again"
+    if isinstance(error, errors.InvalidFields):
+        first, *more = error.errors
+        return f"{first.field}: {first}; and {len(more)} more, see errors"
     return str(error)
 
 

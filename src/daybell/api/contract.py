@@ -540,7 +540,7 @@ def operation(
     answers: Any,
     status: int = 200,
     says: str = "Done.",
-    body: type[BaseModel] | None = None,
+    body: type[BaseModel] | str | None = None,
     is_optional: bool = False,
     examples: Mapping[str, Any] | None = None,
     errors: tuple[int, ...] = (),
@@ -549,8 +549,9 @@ def operation(
     parameters: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The arguments of a route's decorator. `answers` is a struct of `client/wire.py`, or a page of
-    such; `examples` are bodies; `also` are other good answers, which look the same; `parameters`
-    are those that the framework has no type for.
+    such; a `body` is a model, or the name of a schema in `core/job_request.py`; `examples` are
+    bodies; `also` are other good answers, which look the same; `parameters` are those that the
+    framework has no type for.
     """
     good: dict[str, Any] = {"description": says, "content": answer_content(answers)}
     if headers:
@@ -620,11 +621,13 @@ def _required_fields(answer: type[msgspec.Struct]) -> list[str]:
 
 
 def request_body(
-    body: type[BaseModel], is_optional: bool, examples: Mapping[str, Any] | None
+    body: type[BaseModel] | str, is_optional: bool, examples: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What the document says of a body."""
-    bodies.add(body)
-    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
+    name = body if isinstance(body, str) else body.__name__
+    if not isinstance(body, str):
+        bodies.add(body)
+    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
     if examples:
         content["examples"] = {
             name: {"value": protect_nulls(value)} for name, value in examples.items()

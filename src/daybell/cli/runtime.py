@@ -23,6 +23,7 @@ from daybell.errors import (
     Unavailable,
     UsageError,
     build_problem,
+    faults_of,
 )
 from daybell.settings import Settings, masked_url
 
@@ -186,7 +187,10 @@ def guard(program: Callable[[], object]) -> NoReturn:
         code = FAILED
     except DaybellError as error:
         code = MISUSED if isinstance(error, UsageError) else FAILED
-        _report(error.problem() | {"detail": _typed(error)})
+        problem = error.problem()
+        several = faults_of(error) if isinstance(error, UsageError) and not _is_json else (error,)
+        for one in several:
+            _report(problem | {"detail": _typed(one)})
     except Exception as error:
         code = FAILED
         if isinstance(error, OSError) and close_output():

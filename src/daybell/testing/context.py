@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from daybell.client import mint
-from daybell.client.requests import Time, read_time, read_whole
+from daybell.client.requests import Time, read_time
 from daybell.core import payload
 from daybell.core.event import matches
 from daybell.core.execution import Claimed, Failure, Priority
 from daybell.core.limits import RESULT_BYTES_MAX, check_name
+from daybell.core.options import read_whole
 from daybell.core.retry import Retry
 from daybell.core.units import Duration, Instant, Seconds, from_datetime, parse_duration, to_iso
 from daybell.errors import UsageError, is_permanent, shown

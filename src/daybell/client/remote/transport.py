@@ -100,6 +100,8 @@ def _by_status(status: int) -> type[DaybellError]:
 def _build_error(
     kind: type[DaybellError], detail: str, said: Mapping[str, Any], retry_after: str | None
 ) -> DaybellError:
+    if issubclass(kind, errors.InvalidFields):
+        return kind(_faults(said.get("errors")) or [UsageError(detail)])
     if issubclass(kind, UsageError):
         return kind(detail, field=_field(said.get("errors")))
     if issubclass(kind, errors.ExecutionInTheWay):
@@ -115,6 +117,12 @@ def _field(found: object) -> str | None:
     first = next(iter(cast("list[Any]", found)), None) if isinstance(found, list) else None
     field = cast("dict[str, Any]", first).get("field") if isinstance(first, dict) else None
     return field if isinstance(field, str) and field else None
+
+
+def _faults(found: object) -> list[UsageError]:
+    """Return the errors of all fields that were refused."""
+    listed = cast("list[dict[str, Any]]", found) if isinstance(found, list) else []
+    return [UsageError(str(one.get("message")), field=one.get("field")) for one in listed]
 
 
 def _identity(said: object) -> UUID | None:
