@@ -283,7 +283,7 @@ GRACE_SECONDS: Final = 2.5
 
 
 class RunningAttempt(Protocol):
-    """What a handler is given: see `engine.attempt.RunningAttempt`, which this must fit."""
+    """The attempt that a handler runs; `engine.attempt.Attempt` implements it."""
 
     claimed: Claimed
     is_hopeless: bool
