@@ -134,7 +134,7 @@ async def test_a_time_of_the_job_is_read_by_the_clock_of_each_schedule(client):
         start_at="2040-01-01T00:00:00",
     )
 
-    assert json.loads((await only_schedule(client)).rule)["start_at"] == "2039-12-31T23:00:00+00:00"
+    assert json.loads((await only_schedule(client)).rule)["start_at"] == "2039-12-31T23:00:00Z"
 
 
 @pytest.mark.parametrize(

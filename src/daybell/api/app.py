@@ -14,7 +14,7 @@ from daybell.api.auth import CALLER, authenticate
 from daybell.api.caller import Api, ApiOptions, Authenticate, Caller
 from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, workers
 from daybell.api.routes.bulk import enqueue
-from daybell.api.routes.executions import JobIds, trigger_execution
+from daybell.api.routes.executions import trigger_execution
 from daybell.api.routes.workers import Readiness
 from daybell.client import Client
 from daybell.core.access import Role
@@ -105,7 +105,6 @@ def create_api(
         client=client,
         options=options or ApiOptions(),
         authenticate=authenticated_by,
-        job_ids=JobIds(),
     )
     caller.install(app)
     app.add_middleware(HeadMiddleware)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -23,6 +22,7 @@ from starlette.routing import compile_path
 from daybell import errors
 from daybell.client import Client, Holder, mint
 from daybell.client.requests import ARGS_PREFIX, CONTENT
+from daybell.client.wire import encode
 from daybell.core import payload
 from daybell.core.access import Action, AuditEntry, Key, NewAuditEntry, Role, Scope
 from daybell.core.limits import KEY_RATE_DEFAULT, PAGE_BYTES_MAX, PAGE_ITEMS_MAX
@@ -33,17 +33,6 @@ from daybell.errors import AccessDenied, DaybellError, UsageError, shown, sugges
 # Responses as JSON: encode content, pages and created objects.
 
 T = TypeVar("T")
-
-_encoder: Final = msgspec.json.Encoder()
-
-
-def encode(content: Any) -> bytes:
-    """JSON of what an answer says."""
-    try:
-        return _encoder.encode(content)
-    except UnicodeEncodeError:
-        # Half a surrogate pair, in arguments that somebody sent so. Only escapes can carry it.
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def answer_json(
@@ -59,10 +48,10 @@ def answer_json(
 
 
 def answer_page(
-    page: Page[T], items: Iterable[Mapping[str, Any]], *, cursor: Callable[[T], str]
+    page: Page[T], items: Iterable[msgspec.Struct], *, cursor: Callable[[T], str]
 ) -> Response:
-    """An answer with a page of a list, `items` as JSON. It ends before the first item with which it
-    would have more than PAGE_BYTES_MAX bytes.
+    """An answer with a page of a list, its `items` as `client/wire.py` has them. It ends before the
+    first item with which it would have more than PAGE_BYTES_MAX bytes.
     """
     parts: list[bytes] = []
     more, left = page.next_cursor, PAGE_BYTES_MAX - 1_100  # what is around them, and the cursor
@@ -301,7 +290,6 @@ class Api(msgspec.Struct, kw_only=True):
     client: Client
     options: ApiOptions
     authenticate: Authenticate
-    job_ids: Any  # a `routes.executions.JobIds`
 
 
 def api_of(request: Request) -> Api:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, cast, get_args
 
+import msgspec
 from fastapi import Header
 from pydantic import BaseModel
 
 from daybell.api.caller import MEDIA_TYPE, URN
+from daybell.client import wire
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
+from daybell.core.views import Page
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
 
@@ -18,13 +22,14 @@ _JOB_ID: Final = "019a8c1e-6c00-7a3b-8f21-5b1f0c9d4e11"
 _ID: Final = "019a8c20-1f40-7c55-9d02-3c7e8a1b2f66"
 _WORKER_ID: Final = "019a8c11-0a80-7b10-a4e3-90d1f2c3b4a5"
 _KEY_ID: Final = "019a8c30-7d00-7e11-8a5c-1d2e3f405162"
-_AT: Final = "2026-11-16T09:00:00+00:00"
-_LATER: Final = "2026-11-17T00:00:00+00:00"
+_AT: Final = "2026-11-16T09:00:00Z"
+_LATER: Final = "2026-11-17T00:00:00Z"
 
 Example = dict[str, Any]
 
 EXECUTION: Final[Example] = {
     "execution_id": _ID,
+    "job_id": _JOB_ID,
     "job": "daily-report",
     "version": 1,
     "tenant": "default",
@@ -56,13 +61,13 @@ EXECUTION: Final[Example] = {
     "outcome": "succeeded",
     "result": {"pages": 12},
     "error": None,
+    "checkpoint": None,
     "is_discarded": False,
     "truncated": False,
     "link": None,
 }
-LISTED: Final[Example] = {**EXECUTION, "job_id": _JOB_ID}
 DETAIL: Final[Example] = {
-    **LISTED,
+    **EXECUTION,
     "attempts": [
         {
             "attempt": 1,
@@ -95,8 +100,66 @@ DETAIL: Final[Example] = {
         }
     ],
 }
+RUN: Final[Example] = {
+    "nodes": [
+        {
+            "name": "extract",
+            "status": "succeeded",
+            "reason": None,
+            "execution_id": "019a8c20-1f40-7c55-9d02-3c7e8a1b2f67",
+            "kind": "task",
+            "task": "extract",
+            "job": None,
+            "rule": "all_success",
+            "ready_at": "2026-11-16T08:59:58Z",
+            "started_at": "2026-11-16T09:00:00Z",
+            "finished_at": "2026-11-16T09:00:04Z",
+            "items": None,
+            "run_at": None,
+            "waits": [],
+            "attempts": [
+                {
+                    "attempt": 1,
+                    "outcome": "failed",
+                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    "started_at": "2026-11-16T09:00:00Z",
+                    "ended_at": "2026-11-16T09:00:01Z",
+                },
+                {
+                    "attempt": 2,
+                    "outcome": "succeeded",
+                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    "started_at": "2026-11-16T09:00:03Z",
+                    "ended_at": "2026-11-16T09:00:04Z",
+                },
+            ],
+        },
+        {
+            "name": "transform",
+            "status": "running",
+            "reason": None,
+            "execution_id": None,
+            "kind": "command",
+            "task": None,
+            "job": None,
+            "rule": "all_success",
+            "ready_at": "2026-11-16T09:00:04Z",
+            "started_at": "2026-11-16T09:00:04Z",
+            "finished_at": None,
+            "items": {"total": 40, "ended": 12, "failed": 0},
+            "run_at": None,
+            "waits": [],
+            "attempts": [],
+        },
+    ],
+    "edges": [{"from": "extract", "to": "transform", "when": "result.rows > 0"}],
+    "progress": {"ended": 1, "total": 2},
+    "failed": [],
+    "fail_fast": False,
+    "max_running": 4,
+}
 EVENT: Final[Example] = {
-    "id": "A-1047",
+    "event_id": "A-1047",
     "source": "/shop",
     "type": "order.approved",
     "data": {"order_id": 42, "by": "ada"},
@@ -202,6 +265,7 @@ WORKER: Final[Example] = {
     "version": "0.1.0",
     "queues": ["default"],
     "kinds": ["task"],
+    "tasks": {"daily-report": "5f70bf18a086"},
     "labels": {},
     "capacity": 8,
     "running": 4,
@@ -267,7 +331,6 @@ def _page(item: Example) -> Example:
     return {"items": [item], "next_cursor": None}
 
 
-# By the names of the models in `api/responses.py`.
 SECRET: Final[Example] = {
     "name": "API_TOKEN",
     "tenant": "default",
@@ -284,11 +347,9 @@ LISTED_VERSION: Final[Example] = {
 }
 EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
-    "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
-    "ChangedJob": {**JOB, "warnings": []},
     "JobPage": _page(JOB),
     "ListedVersion": LISTED_VERSION,
-    "JobVersions": _page(LISTED_VERSION),
+    "ListedVersionPage": _page(LISTED_VERSION),
     "SchedulePage": _page(SCHEDULE),
     "AppliedJob": {
         "action": "changed",
@@ -301,13 +362,13 @@ EXAMPLES: Final[dict[str, Example]] = {
         "job": JOB,
         "warnings": [],
     },
-    "JobWarnings": {
+    "StrPage": {
         "items": ["secret API_TOKEN is not set, so it fails until `daybell secrets set` was run"],
         "next_cursor": None,
     },
     "Template": TEMPLATE,
     "TemplatePage": _page(TEMPLATE),
-    "DeletedTemplate": {"name": "backup", "status": "deleted"},
+    "DeletedName": {"name": "backup", "status": "deleted"},
     "Deleted": {
         "job_id": _JOB_ID,
         "name": "daily-report",
@@ -331,8 +392,9 @@ EXAMPLES: Final[dict[str, Example]] = {
         "created": 1,
         "items": [{"execution_id": _ID, "created": True}],
     },
-    "ExecutionPage": _page(LISTED),
+    "ExecutionPage": _page(EXECUTION),
     "ExecutionDetail": DETAIL,
+    "WorkflowRun": RUN,
     "Published": {
         "event_id": "A-1047",
         "created": True,
@@ -360,9 +422,8 @@ EXAMPLES: Final[dict[str, Example]] = {
         "next_at": None,
     },
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
-    "Retried": {"execution_id": _ID, "status": "queued", "created": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
-    "Queues": {"items": [QUEUE], "next_cursor": None},
+    "QueuePage": {"items": [QUEUE], "next_cursor": None},
     "QueueState": {"name": "mail", "is_paused": True},
     "Purged": {"name": "mail", "cancelled": 12},
     "Scaling": {
@@ -375,7 +436,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "is_paused": False,
         "at_least": [],
     },
-    "Workers": {"items": [WORKER], "next_cursor": None},
+    "WorkerPage": {"items": [WORKER], "next_cursor": None},
     "Drained": {"worker_id": _WORKER_ID, "state": "draining"},
     "Preview": {
         "description": "At 09:00 on Monday to Friday, Europe/Berlin",
@@ -392,14 +453,13 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "Status": {"now": _AT, "leaders": []},
     "Tenant": TENANT,
-    "Tenants": {"items": [TENANT], "next_cursor": None},
+    "TenantPage": {"items": [TENANT], "next_cursor": None},
     "Key": KEY,
-    "Keys": {"items": [KEY], "next_cursor": None},
+    "KeyPage": {"items": [KEY], "next_cursor": None},
     "NewKeyAnswer": {**KEY, "token": "dbk_…"},
     "Secret": SECRET,
     "SecretPage": _page(SECRET),
-    "DeletedSecret": {"name": "API_TOKEN", "status": "deleted"},
-    "Entries": _page(ENTRY),
+    "AuditEntryPage": _page(ENTRY),
     "AuditCheck": {
         "entries": 128,
         "head": "128:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
@@ -468,12 +528,15 @@ IfMatch = Annotated[
 ]
 
 bodies: set[type[BaseModel]] = set()  # of all operations, for the document's components
+answer_types: dict[str, Any] = {}  # the same of answers, by the names of their schemas
+REF: Final = "#/components/schemas/{name}"
+_PAGE: Final = re.compile(r"Page_(\w+?)_(?=\")")
 
 
 def operation(
     id: str,
     *,
-    answers: type[BaseModel],
+    answers: Any,
     status: int = 200,
     says: str = "Done.",
     body: type[BaseModel] | None = None,
@@ -484,11 +547,11 @@ def operation(
     also: Mapping[int, str] | None = None,
     parameters: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The arguments of a route's decorator. `examples` are bodies; `also` are other good answers,
-    which look the same; `parameters` are those that the framework has no type for.
+    """The arguments of a route's decorator. `answers` is a struct of `client/wire.py`, or a page of
+    such; `examples` are bodies; `also` are other good answers, which look the same; `parameters`
+    are those that the framework has no type for.
     """
-    content = {"application/json": {"example": protect_nulls(EXAMPLES[answers.__name__])}}
-    good: dict[str, Any] = {"model": answers, "description": says, "content": content}
+    good: dict[str, Any] = {"description": says, "content": answer_content(answers)}
     if headers:
         good["headers"] = dict(headers)
     others = {code: {**good, "description": about} for code, about in (also or {}).items()}
@@ -503,6 +566,56 @@ def operation(
             **({"parameters": list(parameters)} if parameters else {}),
         },
     }
+
+
+def answer_content(answers: Any) -> dict[str, Any]:
+    """The content of an answer in the document: a reference to its schema, and an example."""
+    name = schema_name(answers)
+    answer_types[name] = answers
+    content: dict[str, Any] = {"schema": {"$ref": REF.format(name=name)}}
+    if name in EXAMPLES:
+        content["example"] = protect_nulls(EXAMPLES[name])
+    return {"application/json": content}
+
+
+def schema_name(answers: Any) -> str:
+    """The name of the schema of an answer. That of a page of jobs is JobPage."""
+    parts = get_args(answers)
+    return _page_name(parts[0].__name__) if parts else answers.__name__
+
+
+def _page_name(item: str) -> str:
+    return f"{item[0].upper()}{item[1:]}Page"
+
+
+def answer_schemas() -> dict[str, Any]:
+    """The schemas of all answers, by name, with those that they refer to."""
+    types = [wire.Problem, *answer_types.values()]
+    _, found = msgspec.json.schema_components(types, ref_template=REF)
+    text = _PAGE.sub(lambda page: _page_name(page[1]), msgspec.json.encode(found).decode())
+    schemas: dict[str, Any] = msgspec.json.decode(text)
+    for name, schema in schemas.items():
+        fields = schema.get("properties", {})
+        for field in fields.values():
+            field.pop("default", None)
+        if name.endswith("Page") and not hasattr(wire, name):
+            schema |= {"title": name, "description": "A page of a list."}
+        if fields:
+            schema["required"] = _required_fields(getattr(wire, name, Page))
+        if name in EXAMPLES and name not in answer_types:
+            schema["examples"] = [protect_nulls(EXAMPLES[name])]
+    return schemas
+
+
+def _required_fields(answer: type[msgspec.Struct]) -> list[str]:
+    """The fields that are in each answer of a type."""
+    is_short = answer.__struct_config__.omit_defaults
+    return [
+        field.encode_name
+        for field in msgspec.structs.fields(answer)
+        if field.default is not msgspec.UNSET
+        and not (is_short and field.default is not msgspec.NODEFAULT)
+    ]
 
 
 def request_body(

@@ -14,8 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
 from daybell.api.caller import Viewer, answer_json, role_of
-from daybell.api.contract import EXPLAINED, bodies, restore_nulls
-from daybell.api.responses import Problem
+from daybell.api.contract import EXPLAINED, answer_schemas, bodies, restore_nulls
 from daybell.core.access import Role
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
@@ -195,13 +194,14 @@ def document(app: FastAPI) -> dict[str, Any]:
 def _add_components(made: dict[str, Any]) -> None:
     ordered = sorted(bodies, key=lambda one: one.__name__)
     _, schema = models_json_schema(
-        [(Problem, "serialization"), *((one, "validation") for one in ordered)],
+        [(one, "validation") for one in ordered],
         ref_template="#/components/schemas/{model}",
     )
     components = made.setdefault("components", {})
-    answers = components.setdefault("schemas", {})
-    assert not answers.keys() & schema["$defs"].keys(), "a body and an answer have the same name"
-    answers.update(schema["$defs"])
+    answers = answer_schemas()
+    both = answers.keys() & schema["$defs"].keys()
+    assert all("enum" in answers[name] for name in both), f"a body is named as an answer: {both}"
+    components["schemas"] = {**schema["$defs"], **answers}
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
     }
@@ -224,12 +224,13 @@ def _add_links(made: dict[str, Any]) -> None:
 def _links_of(given: Mapping[str, Any], own: str, made: Mapping[str, Any]) -> dict[str, Any]:
     schema = given.get("content", {}).get("application/json", {}).get("schema", {})
     name = schema.get("$ref", "").rpartition("/")[2]
-    fields = made["components"]["schemas"].get(name, {}).get("properties", {})
+    answer = made["components"]["schemas"].get(name, {})
+    fields, needed = answer.get("properties", {}), answer.get("required", ())
     return {
         id: {"operationId": id, "parameters": {parameter: f"$response.body#/{field}"}}
         for field, operations in LINKS.items()
         for id, parameter in operations
-        if id != own and fields.get(field, {}).get("format") == "uuid"
+        if id != own and field in needed and fields.get(field, {}).get("format") == "uuid"
     }
 
 

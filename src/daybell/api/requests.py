@@ -446,7 +446,7 @@ def _read_args(request: Request) -> dict[str, str]:
 
 def answer_list(
     found: Iterable[T],
-    told: Callable[[T], dict[str, Any]],
+    told: Callable[[T], msgspec.Struct],
     *,
     key: Callable[[T], Any],
     limit: int,

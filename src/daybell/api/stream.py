@@ -17,13 +17,12 @@ from fastapi.responses import StreamingResponse
 
 from daybell.api.caller import Caller, TooManyRequests, Viewer, encode
 from daybell.api.contract import ALWAYS, error_response
-from daybell.client import Client, Holder, Shares, set_holder, wire
+from daybell.client import Client, Holder, Shares, answers, set_holder, wire
 from daybell.client.executions import START
 from daybell.client.workers import Overview
 from daybell.core.execution import TERMINAL, LogPart
 from daybell.core.limits import STREAMS_MAX
-from daybell.core.units import Seconds, to_iso
-from daybell.core.views import QUEUE_NUMBERS
+from daybell.core.units import Seconds
 from daybell.errors import DaybellError, NotFound, Unavailable
 
 # Streams of server-sent events: how many there may be, how they begin, and how they end.
@@ -275,7 +274,8 @@ class Channel:
         while not self._is_left.is_set():
             try:
                 seen = await self._client.overview(earlier=seen)
-                frame = encode_event("stats", overview_payload(seen))
+                ids = await self._client.job_ids(one.job for one in seen.letters)
+                frame = encode_event("stats", answers.stats(seen, ids))
             except DaybellError as error:
                 if self._last is not AWAY:
                     logger.warning("nothing to stream: %s", error)
@@ -310,27 +310,6 @@ class Channels:
                 del self._channels[caller.tenant]
 
         return self._streams.answer(request, stream, on_end=leave)
-
-
-def overview_payload(seen: Overview) -> dict[str, Any]:
-    """What goes on, as JSON."""
-    totals: dict[str, Any] = {
-        name: sum(getattr(queue, name) for queue in seen.queues) for name in QUEUE_NUMBERS
-    }
-    bounded = {name for queue in seen.queues for name in queue.at_least}
-    totals["at_least"] = [name for name in QUEUE_NUMBERS if name in bounded]
-    rates = seen.rates
-    return {
-        "now": to_iso(seen.now),
-        "totals": totals,
-        "queues": [wire.queue(one) for one in seen.queues],
-        "workers": [wire.worker(one) for one in seen.workers],
-        "rates": None
-        if rates is None
-        else {"enqueued": rates.enqueued, "finished": rates.finished, "failed": rates.failed},
-        "dead_letters": [wire.execution(one) for one in seen.letters],
-        "has_more_dead_letters": seen.has_more_letters,
-    }
 
 
 def streams_of(request: Request) -> Streams:
@@ -401,18 +380,8 @@ async def _follow(
         await wait_or_set(streams.pace.look, is_left)
 
 
-def _lines(part: LogPart) -> dict[str, Any]:
-    lines = [
-        {
-            "at": to_iso(line.at),
-            "attempt": part.attempt,
-            "level": line.level,
-            "source": line.source,
-            "message": line.message,
-        }
-        for line in part.lines
-    ]
-    return {"items": lines}
+def _lines(part: LogPart) -> dict[str, list[wire.LogLine]]:
+    return {"items": answers.log_lines(part)}
 
 
 def read_place(text: str) -> tuple[int, int]:

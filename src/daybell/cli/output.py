@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import typer
 
+from daybell.client.wire import encode
 from daybell.core.units import Instant, Seconds, to_iso
 
 if TYPE_CHECKING:
@@ -80,7 +82,8 @@ def printable(text: str, *, keep: str = "") -> str:
 
 def echo_json(value: object) -> None:
     """Print a value as JSON that any terminal can bear."""
-    typer.echo(printable(json.dumps(value, indent=2, ensure_ascii=False), keep="\n"))
+    text = msgspec.json.format(encode(value), indent=2).decode()
+    typer.echo(printable(text, keep="\n"))
 
 
 def echo_table(

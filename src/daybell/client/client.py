@@ -99,13 +99,16 @@ class Client(ClientContext):
         if tenant not in self._others:
             other = Client(self.store, tenant=tenant, secrets_key=self.secrets_key)
             other.on_wait, other.place = self.on_wait, self.place
+            other.known_job_ids = self.known_job_ids
             self._others[tenant] = other
         return self._others[tenant]
 
     def within(self, scope: Scope) -> Client:
         """A client that sees and changes only the jobs and queues of a scope."""
         store = cast("Store", ScopedStore(self.store, scope))
-        return Client(store, tenant=self.tenant, secrets_key=self.secrets_key)
+        scoped = Client(store, tenant=self.tenant, secrets_key=self.secrets_key)
+        scoped.known_job_ids = self.known_job_ids
+        return scoped
 
     # The store.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 from uuid import UUID
 
 from daybell.client.sealing import NEW_KEY, VARIABLE, KeyMissing, Sealer
 from daybell.core.access import NewAuditEntry
 from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.units import Seconds
 from daybell.core.views import Health
 from daybell.core.workflow.graph import Params
@@ -100,6 +102,38 @@ def _fail(group: list[Waiting], error: BaseException) -> None:
 ParamsCache = dict[str, tuple[Seconds, Params | None]]
 
 
+KNOWN_JOBS_MAX: Final = 10_000
+KNOWN_JOBS_SECONDS: Final = 600.0
+
+
+class JobIds:
+    """Ids of jobs by tenant and name. A job keeps its id, also if it is deleted and created again;
+    a name gets another id only long after its job was removed. So the ids are kept for a while.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], UUID] = OrderedDict()
+        self._until = 0.0
+
+    async def find(self, store: Store, tenant: str, names: Iterable[str]) -> dict[str, UUID]:
+        """The ids of these jobs of a tenant."""
+        wanted = set(names)
+        now = asyncio.get_running_loop().time()
+        if now > self._until:
+            self._known.clear()
+            self._until = now + KNOWN_JOBS_SECONDS
+        found = {
+            name: self._known[tenant, name] for name in wanted if (tenant, name) in self._known
+        }
+        missing = sorted(wanted - found.keys())
+        for start in range(0, len(missing), PAGE_ITEMS_MAX):
+            found |= await store.job_ids(tenant, missing[start : start + PAGE_ITEMS_MAX])
+        self._known.update({(tenant, name): found[name] for name in missing if name in found})
+        while len(self._known) > KNOWN_JOBS_MAX:
+            self._known.popitem(last=False)
+        return found
+
+
 class ClientContext:
     """The first argument of the operations of a client: functions, grouped by room."""
 
@@ -109,6 +143,7 @@ class ClientContext:
         self.place = place  # the store, for messages
         self.secrets_key = secrets_key
         self.coalescer = Coalescer(store, tenant)
+        self.known_job_ids = JobIds()  # shared by the clients of one store
         self.known_params: ParamsCache = {}
         self.asked_params: dict[str, asyncio.Task[Params | None]] = {}  # by job
         # Called before a caller waits for an execution: without a worker, it may run it.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from daybell.client import explain
+from daybell.client import explain, wire
 from daybell.client.context import ClientContext
 from daybell.client.requests import Id, Time, read_id, read_time
 from daybell.client.runs import (
@@ -22,14 +23,20 @@ from daybell.client.runs import (
     select_wait,
     short_name,
 )
-from daybell.client.wire import attempt_outcome, encode_steps, identity, time
 from daybell.core import payload
 from daybell.core.event import Event, NewEvent, Published, Step, StepKind, check_event
-from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, State
+from daybell.core.execution import (
+    TERMINAL,
+    AttemptRecord,
+    Execution,
+    ExecutionDetail,
+    Outcome,
+    State,
+)
 from daybell.core.ids import mint
 from daybell.core.lifecycle import FOR_EVENT
 from daybell.core.limits import ARGS_BYTES_MAX, PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.units import Instant
+from daybell.core.units import Instant, to_datetime
 from daybell.core.views import Page
 from daybell.errors import Conflict, InvalidName, JobNotFound, Unavailable
 
@@ -196,14 +203,39 @@ TimelineEntry: TypeAlias = tuple[Instant, dict[str, Any]]
 _BEGINNINGS: Final = ("created", "due", "started")
 
 
+def attempt_outcome(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
+    """The outcome of an attempt for people. An attempt of a durable function may have released its
+    execution itself: the steps that were open at its end show why.
+    """
+    if attempt.outcome is not Outcome.RELEASED:
+        return str(attempt.outcome)
+    at = attempt.ended_at
+    open_steps = [
+        step
+        for step in steps
+        if step.started_at <= at and (step.finished_at is None or step.finished_at > at)
+    ]
+    for kind, word in _RELEASES.items():
+        if any(step.kind is kind for step in open_steps):
+            return word
+    return str(attempt.outcome)
+
+
+# A wait comes before a sleep of the same time: its event may arrive at any moment.
+_RELEASES: Final = {
+    StepKind.WAIT: "waited",
+    StepKind.SLEEP: "slept",
+    StepKind.STEP: "step_failed",
+}
+
+
 class ExecutionHistory(msgspec.Struct, frozen=True, kw_only=True):
     """An execution with all that is kept of it."""
 
     detail: ExecutionDetail
     steps: Sequence[Step]
     run: WorkflowRun | None  # None: it is of another kind
-    told_steps: list[dict[str, Any]]  # as plain JSON, without what is too much
-    timeline: list[dict[str, Any]]
+    timeline: list[wire.Moment]
 
 
 async def story(client: ClientContext, id: Id) -> ExecutionHistory:
@@ -216,14 +248,13 @@ async def story(client: ClientContext, id: Id) -> ExecutionHistory:
         detail=detail,
         steps=steps,
         run=run,
-        told_steps=encode_steps(steps, detail.execution),
         timeline=timeline(detail, run, steps),
     )
 
 
 def timeline(
     of: ExecutionDetail, run: WorkflowRun | None = None, steps: Sequence[Step] = ()
-) -> list[dict[str, Any]]:
+) -> list[wire.Moment]:
     """Moments of an execution, oldest first: as far as they are kept. Of a workflow's run, also
     those of its nodes; of a durable function, its steps, sleeps and waits.
     """
@@ -232,18 +263,18 @@ def timeline(
     if one.run_at > one.created_at and not of.attempts and one.started_at is None:
         moments.append((one.run_at, {"event": "due"}))
     for attempt in of.attempts:
-        about = {"attempt": attempt.attempt, "worker_id": identity(attempt.worker)}
+        about = {"attempt": attempt.attempt, "worker_id": attempt.worker}
         if attempt.started_at is not None:
             moments.append((attempt.started_at, {"event": "started", **about}))
         moments.append((attempt.ended_at, {"event": attempt_outcome(attempt, steps), **about}))
     ended = {attempt.attempt for attempt in of.attempts}
     if one.started_at is not None and one.attempt not in ended:
-        about = {"attempt": one.attempt, "worker_id": identity(one.worker)}
+        about = {"attempt": one.attempt, "worker_id": one.worker}
         moments.append((one.started_at, {"event": "started", **about}))
     if one.cancel_requested_at is not None:
         moments.append((one.cancel_requested_at, {"event": "cancel_requested"}))
     if one.finished_at is not None and one.state in TERMINAL:
-        moments.append((one.finished_at, {"event": "ended", "status": str(one.state)}))
+        moments.append((one.finished_at, {"event": "ended", "status": one.state}))
     if run is None:
         # What ended a wait comes before the attempt that goes on with it, also in one moment.
         ends = [end for step in steps for end in _of_wait(step)]
@@ -251,7 +282,7 @@ def timeline(
         moments = sorted([*ends, *_enclose_entries(moments, inside)], key=lambda pair: pair[0])
     else:
         moments = _enclose_entries(moments, _of_nodes(run))
-    return [{"at": time(at), **said} for at, said in moments]
+    return [wire.Moment(at=to_datetime(at), **said) for at, said in moments]
 
 
 def _of_nodes(run: WorkflowRun) -> list[TimelineEntry]:
@@ -270,7 +301,7 @@ def _of_attempts(node: RunNode) -> Iterator[TimelineEntry]:
     if not node.attempts and node.started_at is not None:
         yield node.started_at, {"event": "started", "node": node.name}
     for one in node.attempts:
-        about = {"node": node.name, "attempt": one.attempt, "worker_id": identity(one.worker)}
+        about = {"node": node.name, "attempt": one.attempt, "worker_id": one.worker}
         if one.started_at is not None:
             yield one.started_at, {"event": "started", **about}
         is_last = node.is_ended and one is node.attempts[-1]
@@ -288,13 +319,17 @@ def _of_step(step: Step) -> Iterator[TimelineEntry]:
             event = "step_done" if step.error is None else "step_failed"
             yield step.finished_at or step.started_at, {"event": event, **about}
         case StepKind.SLEEP:
-            yield step.started_at, {"event": "sleep", **about, "until": time(step.wake_at)}
+            yield step.started_at, {"event": "sleep", **about, "until": _until(step)}
         case StepKind.WAIT:
-            yield step.started_at, {"event": "wait", **about, "until": time(step.wake_at)}
+            yield step.started_at, {"event": "wait", **about, "until": _until(step)}
             if step.finished_at == step.started_at:  # it had come before
                 yield step.started_at, {"event": _wait_outcome(step), **about}
         case StepKind.NOW:
             pass
+
+
+def _until(step: Step) -> datetime | None:
+    return None if step.wake_at is None else to_datetime(step.wake_at)
 
 
 def _of_wait(step: Step) -> Iterator[TimelineEntry]:

@@ -440,11 +440,7 @@ async def standings_page(
 
 async def job_ids(client: ClientContext, names: Iterable[str]) -> dict[str, UUID]:
     """The ids of the jobs of these names, deleted ones too."""
-    wanted, found = sorted(set(names)), dict[str, UUID]()
-    for start in range(0, len(wanted), PAGE_ITEMS_MAX):
-        some = wanted[start : start + PAGE_ITEMS_MAX]
-        found |= await client.store.job_ids(client.tenant, some)
-    return found
+    return await client.known_job_ids.find(client.store, client.tenant, names)
 
 
 async def abandoned(client: ClientContext, author: str, names: Iterable[str]) -> list[str]:

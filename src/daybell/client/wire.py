@@ -1,601 +1,897 @@
-"""Plain JSON of everything that the client answers: times in ISO 8601 and UTC, ids and priorities
-as text.
+"""The answers of Daybell: one struct per thing, for Python, HTTP, OpenAPI and `--json` alike.
+
+Ids end in `_id`, times are datetimes in UTC, lengths of time are seconds. Values such as arguments
+and results are parsed. `client/answers.py` makes the structs; the API encodes them, and the client
+over HTTP decodes them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
-from urllib.parse import quote
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
-from daybell.client.declarations import Change, diff_versions
-from daybell.client.explain import Reason
-from daybell.client.job_fields import OF_COMMAND, kind_fields
-from daybell.client.runs import WorkflowRun, short_name
-from daybell.client.schedules import Backfill
-from daybell.core import payload
-from daybell.core.access import AuditCheck, AuditEntry, Key, Scope, Secret, Tenant
-from daybell.core.event import Event, NodeWait, Step, StepKind
-from daybell.core.execution import (
-    TERMINAL,
-    AttemptRecord,
-    AttemptSpan,
-    Execution,
-    ExecutionDetail,
-    Outcome,
-    State,
-)
-from daybell.core.job import Job, JobDefinition, JobStatus, Template
-from daybell.core.kinds import SETTINGS
-from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
-from daybell.core.schedule import Schedule
-from daybell.core.units import Instant, from_iso, to_iso
-from daybell.core.views import Counts, Page, Queue, is_large
-from daybell.core.when import Schedule as Rule
-from daybell.core.worker import Leadership, Worker
-from daybell.errors import InvalidSchedule, PayloadError
+from daybell.core.access import Action, Role
+from daybell.core.event import StepKind
+from daybell.core.execution import Outcome, State
+from daybell.core.limits import LIST_VALUE_BYTES_MAX
+from daybell.core.schedule import OnFailure, Overlap, OverlapBy
+from daybell.core.views import Total
+from daybell.core.worker import WorkerState
 
 T = TypeVar("T")
 
-DEPTH_MAX: Final = 2 * PAYLOAD_DEPTH_MAX  # of a row: arguments, and what they stand in
-# What a job runs, by the names that requests have for it: one is said, and what goes with it.
-RUN_FIELDS: Final = ("task", *SETTINGS, *OF_COMMAND, "workflow")
+Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
+Label: TypeAlias = Literal["critical", "high", "normal", "low"]  # of a priority
+JobWord: TypeAlias = Literal[
+    "paused",
+    "running",
+    "retrying",
+    "queued",
+    "waiting",
+    "scheduled",
+    "succeeded",
+    "dead",
+    "cancelled",
+    "skipped",
+    "manual",
+    "deleted",
+]
+StepStatus: TypeAlias = Literal["done", "failed", "sleeping", "waiting", "timed_out"]
+Truncated: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description=f"The list leaves values of more than {LIST_VALUE_BYTES_MAX:,} bytes out: they"
+        " are null here, and complete at `link`."
+    ),
+]
+Link: TypeAlias = Annotated[
+    str | None, Meta(description="If `truncated`: the path of the complete item.")
+]
+Args: TypeAlias = Annotated[
+    dict[str, Any] | None, Meta(description="Null if the list leaves it out.")
+]
+AtLeast: TypeAlias = Annotated[
+    list[str], Meta(description="The numbers that are a lower bound: counting ended early.")
+]
 
 
-def page(listed: Page[T], item: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
-    """A page of a list."""
-    return {"items": [item(one) for one in listed.items], "next_cursor": listed.next_cursor}
-
-
-def link(*parts: object) -> str:
-    """The address of one thing in the HTTP API."""
-    return "/api/v1" + "".join(f"/{quote(str(part), safe='')}" for part in parts)
-
-
-def job(of: Job, *, listed: bool = False) -> dict[str, Any]:
-    """A job at one of its versions. A list leaves large values out."""
-    definition = msgspec.structs.asdict(of.definition)
-    large = {
-        name for name in ("settings", "args", "template") if listed and is_large(definition[name])
-    }
-    definition |= {
-        "priority": of.definition.priority.label,
-        "retry": value(of.definition.retry.to_json()),
-        "settings": value(of.definition.settings),
-        "args": value(of.definition.args),
-        "schedules": [value(text) for text in of.definition.schedules],
-        "misfire": value(of.definition.misfire or "{}"),
-        "template": value(of.definition.template or "null"),
-    } | dict.fromkeys(large)
-    return {
-        "job_id": str(of.id),
-        "name": definition.pop("name"),
-        "version": of.version,
-        "tenant": of.tenant,
-        **dict.fromkeys(RUN_FIELDS),
-        **definition,
-        **({} if "settings" in large else _run_fields(of.definition)),
-        "author": of.author,
-        "created_at": time(of.created_at),
-        "is_current": of.is_current,
-        "paused_at": time(of.paused_at),
-        "pause_note": of.pause_note,
-        "truncated": bool(large),
-        "link": link("jobs", of.id) if large else None,
-    }
-
-
-def version(of: Job, before: Job | None, *, listed: bool = False) -> dict[str, Any]:
-    """A version of a job, with its differences from the one before it."""
-    said = job(of, listed=listed)
-    changes = [change(one) for one in diff_versions(before, of)]
-    if listed:
-        for one in changes:
-            for side in ("before", "after"):
-                if len(msgspec.json.encode(one[side])) > LIST_VALUE_BYTES_MAX:
-                    one[side] = None
-                    said["truncated"] = True
-        if said["truncated"]:
-            said["link"] = link("jobs", of.id, "versions", of.version)
-    return said | {"changes": changes}
-
-
-def change(of: Change) -> dict[str, Any]:
-    """A field that is not as it was; null stands for what is not said, too."""
-    return {
-        "field": of.field,
-        "before": None if of.before is msgspec.UNSET else of.before,
-        "after": None if of.after is msgspec.UNSET else of.after,
-    }
-
-
-def template(of: Template, *, listed: bool = False) -> dict[str, Any]:
-    """A template. A list leaves a large job out."""
-    large = listed and len(msgspec.json.encode(of.template.job)) > LIST_VALUE_BYTES_MAX
-    return {
-        "name": of.name,
-        "version": of.version,
-        "tenant": of.tenant,
-        "description": of.template.description,
-        "parameters": msgspec.to_builtins(of.template.parameters),
-        "job": None if large else of.template.job,
-        "author": of.author,
-        "created_at": time(of.created_at),
-        "updated_at": time(of.updated_at),
-        "truncated": large,
-        "link": link("templates", of.name) if large else None,
-    }
-
-
-def standing(of: JobStatus, *, listed: bool = False) -> dict[str, Any]:
-    """A job with what it does now. Its schedules are as they stand, added ones included."""
-    last = of.last_execution
-    return job(of.job, listed=listed) | {
-        "status": of.status,
-        "progress": None if last is None else last.progress,
-        "started_at": None if last is None else time(last.started_at),
-        "next_run_at": time(of.next_run_at),
-        "schedules": [schedule(one) for one in of.schedules],
-        "has_more_schedules": of.has_more_schedules,
-        "last_execution": None if last is None else execution(last),
-        "waits_for": [msgspec.structs.asdict(one) for one in of.waits_for],
-    }
-
-
-def schedule(of: Schedule) -> dict[str, Any]:
-    """A schedule, in words too."""
+def encode(content: Any) -> bytes:
+    """Write an answer as JSON."""
     try:
-        described = Rule.from_json(of.rule).describe()
-    except InvalidSchedule:
-        described = None
-    return {
-        "schedule_id": str(of.id),
-        "tenant": of.tenant,
-        "job": of.job,
-        "name": of.name,
-        "rule": value(of.rule),
-        "description": described,
-        "args": value(of.args),
-        "next_run_at": time(of.next_at),
-        "last_run_at": time(of.last_at),
-        "last_success_at": time(of.succeeded_for),
-        "is_declared": of.is_declared,
-        "overlap_by": of.overlap_by,
-        "is_paused": of.is_paused,
-        "is_reboot": of.is_reboot,
-        "delay": of.delay,
-        "since": time(of.since),
-        "fired": of.fired,
-        "skipped": of.skipped,
-        "missed": of.missed,
-        "failures": of.failures,
-        "truncated": of.truncated,
-    }
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        # Half a surrogate pair, in arguments that were sent so. Only escapes can carry it.
+        plain = msgspec.to_builtins(content)
+        return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()
 
 
-def backfill(of: Backfill) -> dict[str, Any]:
-    """What a backfill has done, or would do."""
-    return {
-        "backfill_id": None if of.is_dry_run else str(of.id),
-        "job": of.job,
-        "dry_run": of.is_dry_run,
-        "ticks": of.looked_at,
-        "created": of.created,
-        "items": [
-            {
-                "scheduled_for": time(one.at),
-                "schedule": one.name,
-                "execution_id": identity(one.execution),
-                "created": one.created,
-            }
-            for one in of.ticks
-        ],
-    }
-
-
-def leader(of: Leadership) -> dict[str, Any]:
-    """Who does what one node should do."""
-    return {
-        "role": of.name,
-        "holder_id": str(of.holder),
-        "epoch": of.epoch,
-        "until": time(of.until),
-    }
-
-
-def execution(of: Execution) -> dict[str, Any]:
-    """An execution without its attempts."""
-    return {
-        "execution_id": str(of.id),
-        "job": of.job,
-        "version": of.version,
-        "tenant": of.tenant,
-        "status": str(of.state),
-        "reason": of.reason,
-        "queue": of.queue,
-        "priority": of.priority.label,
-        "args": value(of.args),
-        "attempt": of.attempt,
-        "failures": of.failures,
-        "crashes": of.crashes,
-        "created_at": time(of.created_at),
-        "run_at": time(of.run_at),
-        "scheduled_for": time(of.scheduled_for),
-        "expires_at": time(of.expires_at),
-        "started_at": time(of.started_at),
-        "finished_at": time(of.finished_at),
-        "cancel_requested_at": time(of.cancel_requested_at),
-        "worker_id": identity(of.worker),
-        "unique_key": of.unique_key,
-        "retries": of.retries,
-        "timeout": of.timeout,
-        "parent_id": identity(of.parent),
-        "node": of.node,
-        "workflow_id": None if of.node is None else identity(of.parent),
-        "schedule_id": identity(of.schedule),
-        "progress": of.progress,
-        "note": of.note,
-        "outcome": None if of.outcome is None else str(of.outcome),
-        "result": value(of.result),
-        "error": value(of.error),
-        "is_discarded": of.is_discarded,
-        "truncated": of.truncated,
-        "link": link("executions", of.id) if of.truncated else None,
-    }
-
-
-def detail(of: ExecutionDetail) -> dict[str, Any]:
-    """An execution with its ended attempts."""
-    return execution(of.execution) | {"attempts": [attempt(one) for one in of.attempts]}
-
-
-def run(of: WorkflowRun) -> dict[str, Any]:
-    """The nodes of a workflow's run, and how far it is."""
-    return {
-        "nodes": [
-            {
-                "name": one.name,
-                "status": str(one.status),
-                "reason": one.reason,
-                "execution_id": identity(one.execution),
-                "kind": one.kind,
-                "task": one.runs if one.kind == "task" else None,
-                "job": one.runs if one.kind == "job" else None,
-                "rule": one.rule,
-                "ready_at": time(one.ready_at),
-                "started_at": time(one.started_at),
-                "finished_at": time(one.finished_at),
-                "items": None if one.items is None else msgspec.structs.asdict(one.items),
-                "run_at": time(one.run_at),
-                "waits": [node_wait(each) for each in one.waits],
-                "attempts": [span(each) for each in one.attempts],
-            }
-            for one in of.nodes
-        ],
-        "edges": [{"from": one.parent, "to": one.child, "when": one.when} for one in of.edges],
-        "progress": {"ended": of.ended, "total": of.total},
-        "failed": list(of.failed),
-        "fail_fast": of.fail_fast,
-        "max_running": of.max_running,
-    }
-
-
-def node_wait(of: NodeWait) -> dict[str, Any]:
-    """What a node waits for."""
-    name = short_name(of.name)
-    return {
-        "execution_id": str(of.execution),
-        "node": of.label,
-        "kind": "event" if name == of.name else "approval",
-        "name": name,
-        "match": value(of.match),
-        "until": time(of.until),
-    }
-
-
-def reason(of: Reason) -> dict[str, Any]:
-    """Why an execution stands where it stands."""
-    return {
-        "execution_id": str(of.execution.id),
-        "status": str(of.execution.state),
-        "reason": of.word,
-        "detail": of.detail,
-        "next_at": time(of.next_at),
-    }
-
-
-def attempt(of: AttemptRecord) -> dict[str, Any]:
-    """One ended try."""
-    return {
-        "attempt": of.attempt,
-        "outcome": str(of.outcome),
-        "worker_id": identity(of.worker),
-        "started_at": time(of.started_at),
-        "ended_at": time(of.ended_at),
-        "error": value(of.error),
-    }
-
-
-def span(of: AttemptSpan) -> dict[str, Any]:
-    """A try at a node, ended or not."""
-    return {
-        "attempt": of.attempt,
-        "outcome": None if of.outcome is None else str(of.outcome),
-        "worker_id": identity(of.worker),
-        "started_at": time(of.started_at),
-        "ended_at": time(of.ended_at),
-    }
-
-
-def worker(of: Worker) -> dict[str, Any]:
-    """A worker."""
-    return {
-        "worker_id": str(of.id),
-        "name": of.name,
-        "tenant": of.tenant,
-        "state": str(of.state),
-        "host": of.host,
-        "pid": of.pid,
-        "version": of.version,
-        "queues": list(of.queues),
-        "kinds": list(of.kinds),
-        "labels": of.labels,
-        "capacity": of.capacity,
-        "running": of.running,
-        "started_at": time(of.started_at),
-        "renewed_at": time(of.renewed_at),
-        "lease_until": time(of.lease_until),
-    }
-
-
-def counts(of: Counts) -> dict[str, Any]:
-    """Executions by state."""
-    return {
-        "executions": {str(state): number for state, number in of.items()},
-        "at_least": sorted(map(str, of.at_least)),
-    }
-
-
-def queue(of: Queue) -> dict[str, Any]:
-    """A queue with its numbers."""
-    fields = msgspec.structs.asdict(of)
-    return fields | {"oldest_run_at": time(of.oldest_run_at)}
-
-
-def key(of: Key) -> dict[str, Any]:
-    """A key, without its secret."""
-    return {
-        "key_id": str(of.id),
-        "tenant": of.tenant,
-        "name": of.name,
-        "role": str(of.role),
-        **_limits(of.scope),
-        "hint": of.hint,
-        "created_at": time(of.created_at),
-        "created_by": of.created_by,
-        "expires_at": time(of.expires_at),
-        "used_at": time(of.used_at),
-        "revoked_at": time(of.revoked_at),
-    }
-
-
-def _limits(of: Scope | None) -> dict[str, Any]:
-    """What a key is limited to; null: nothing limits it there."""
-    given = Scope() if of is None else of
-    return {name: list(value) or None for name, value in msgspec.structs.asdict(given).items()}
-
-
-def tenant(of: Tenant) -> dict[str, Any]:
-    """A tenant with its quotas."""
-    return {
-        "name": of.name,
-        "created_at": time(of.created_at),
-        "quotas": msgspec.structs.asdict(of.quotas),
-    }
-
-
-def secret(of: Secret) -> dict[str, Any]:
-    """A secret, without its value."""
-    return {
-        "name": of.name,
-        "tenant": of.tenant,
-        "version": of.version,
-        "key_id": of.key_id,
-        "created_at": time(of.created_at),
-        "updated_at": time(of.updated_at),
-        "author": of.author,
-    }
-
-
-def entry(of: AuditEntry) -> dict[str, Any]:
-    """An entry of the audit log."""
-    return {
-        "entry_id": str(of.id),
-        "tenant": of.tenant,
-        "at": time(of.at),
-        "actor": of.actor,
-        "action": of.action,
-        "target": of.target,
-        "before": value(of.before),
-        "after": value(of.after),
-        "source": of.source,
-    }
-
-
-def audit_check(of: AuditCheck) -> dict[str, Any]:
-    """The result of checking the audit log."""
-    broken = None
-    if of.broken is not None:
-        broken = {
-            "number": of.broken.number,
-            "entry_id": identity(of.broken.id),
-            "problem": of.broken.problem,
-        }
-    return {
-        "entries": of.entries,
-        "head": of.head,
-        "broken": broken,
-        "next_cursor": of.next_cursor,
-    }
-
-
-def time(instant: Instant | None) -> str | None:
-    """A time, if there is one."""
-    return None if instant is None else to_iso(instant)
-
-
-def identity(id: UUID | None) -> str | None:
-    """An id, if there is one."""
-    return None if id is None else str(id)
-
-
-def value(text: str | None) -> Any:
-    """What JSON text says; None for none. Text that is no JSON stays text.
-
-    A client cannot store text that is nested too deeply to be read, but whoever writes to the
-    database can. It must not break the list that its row is in.
-    """
-    if text is None:
-        return None
-    if text.count("[") + text.count("{") > DEPTH_MAX and payload.is_deeper(
-        text.encode(errors="replace"), DEPTH_MAX
-    ):
-        return {"unreadable": f"nested deeper than {DEPTH_MAX} levels"}
+def decode(raw: bytes, kind: type[T]) -> T:
+    """Read an answer from JSON."""
     try:
-        return json.loads(text)
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError:
+        raise
     except ValueError:
-        return text
+        # Half a surrogate pair, which only this reads.
+        return msgspec.convert(json.loads(raw), kind, str_keys=True)
 
 
-def _run_fields(of: JobDefinition) -> dict[str, Any]:
-    """What a job runs, as far as it can be read."""
-    try:
-        return kind_fields(of)
-    except PayloadError:
-        return {}
+# Executions.
 
 
-# Steps and events as plain JSON, and as they are read from it again.
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution without its attempts."""
 
-Status = Literal["done", "failed", "sleeping", "waiting", "timed_out"]
-RESULTS_CHARS_MAX: Final = 256 * 1024  # of all steps in one answer; the rest is left out
-
-
-def step_status(step: Step, execution: Execution) -> Status:
-    """What a step of an execution has come to."""
-    match step.kind:
-        case StepKind.SLEEP:
-            is_asleep = execution.state is State.SCHEDULED and _wake_at(step) >= execution.run_at
-            return "sleeping" if is_asleep else "done"
-        case StepKind.WAIT if not step.is_done:
-            return "done" if execution.state in TERMINAL else "waiting"
-        case StepKind.WAIT:
-            return "timed_out" if step.result is None else "done"
-        case _:
-            return "done" if step.error is None else "failed"
-
-
-def _wake_at(step: Step) -> float:
-    return step.wake_at or 0.0
-
-
-def attempt_outcome(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
-    """How an attempt ended, as people see it. One of a durable function may have been given back
-    by its own wish: the steps that were open when it ended say so.
-    """
-    if attempt.outcome is not Outcome.RELEASED:
-        return str(attempt.outcome)
-    at = attempt.ended_at
-    open_ones = [
-        step
-        for step in steps
-        if step.started_at <= at and (step.finished_at is None or step.finished_at > at)
+    execution_id: UUID
+    job_id: UUID
+    job: str
+    version: int
+    tenant: str
+    status: State
+    reason: str | None
+    queue: str
+    priority: Label
+    args: Args
+    attempt: int
+    failures: int
+    crashes: int
+    created_at: Time
+    run_at: Time
+    scheduled_for: Time | None
+    expires_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    cancel_requested_at: Time | None
+    worker_id: UUID | None
+    unique_key: str | None
+    retries: int | None
+    timeout: float | None
+    parent_id: UUID | None
+    node: Annotated[
+        str | None, Meta(description="Its label in the workflow's run that it is a part of.")
     ]
-    for kind, word in _WISHES.items():
-        if any(step.kind is kind for step in open_ones):
-            return word
-    return str(attempt.outcome)
+    workflow_id: Annotated[UUID | None, Meta(description="That run.")]
+    schedule_id: UUID | None
+    progress: float | None
+    note: str | None
+    outcome: Outcome | None
+    result: Any
+    error: Any
+    checkpoint: Any
+    is_discarded: bool
+    truncated: Truncated
+    link: Link
 
 
-# What is waited for comes before what is slept for at the same time: it may come any moment.
-_WISHES: Final = {
-    StepKind.WAIT: "waited",
-    StepKind.SLEEP: "slept",
-    StepKind.STEP: "step_failed",
-}
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt that has ended."""
+
+    attempt: int
+    outcome: Outcome
+    worker_id: UUID | None
+    started_at: Annotated[
+        Time | None, Meta(description="Null: it was claimed, and has not started.")
+    ]
+    ended_at: Time
+    error: Any
 
 
-def encode_steps(steps: Sequence[Step], execution: Execution) -> list[dict[str, Any]]:
-    """The steps of an execution, in their order. What is too much of their results is left out."""
-    told: list[dict[str, Any]] = []
-    room = RESULTS_CHARS_MAX
-    for step in steps:
-        status, size = step_status(step, execution), len(step.result or "")
-        room -= size
-        is_over = status not in ("sleeping", "waiting")
-        told.append(
-            {
-                "n": step.n,
-                "name": step.name,
-                "kind": str(step.kind),
-                "status": status,
-                "failures": step.failures,
-                "started_at": time(step.started_at),
-                "finished_at": time(step.finished_at) if is_over else None,
-                "wake_at": time(step.wake_at),
-                "result": value(step.result) if room >= 0 else None,
-                "is_result_left_out": room < 0 and size > 0,
-                "error": value(step.error),
-            }
-        )
-    return told
+class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to an execution."""
 
-
-def decode_step(of: Mapping[str, Any]) -> Step:
-    """A step as a server has told it."""
-    finished, wake_at, result = of["finished_at"], of["wake_at"], of["result"]
-    # A wait without a result has timed out; one whose result was left out has not.
-    has_result = result is not None or (of["kind"] == "wait" and of["is_result_left_out"])
-    return Step(
-        n=int(of["n"]),
-        name=str(of["name"]),
-        kind=StepKind(of["kind"]),
-        result=payload.encode(result) if has_result else None,
-        error=None if of["error"] is None else payload.encode(of["error"]),
-        failures=int(of["failures"]),
-        wake_at=None if wake_at is None else from_iso(wake_at),
-        started_at=from_iso(of["started_at"]),
-        finished_at=None if finished is None else from_iso(finished),
-        is_done=of["status"] not in ("waiting", "failed"),
+    at: Time
+    event: str
+    attempt: int | None = None
+    worker_id: UUID | None = None
+    node: Annotated[
+        str | None, Meta(description="Of a workflow's run: the node it happened to.")
+    ] = None
+    status: Annotated[State | None, Meta(description="Of its end (`ended`): its last state.")] = (
+        None
     )
-
-
-def encode_event(of: Event) -> dict[str, Any]:
-    """An event, under the names that CloudEvents has."""
-    return {
-        "id": of.id,
-        "source": of.source,
-        "type": of.name,
-        "data": value(of.data),
-        "time": time(of.time),
-        "received_at": time(of.received_at),
-        "execution_id": identity(of.execution),
-    }
-
-
-def decode_event(of: Mapping[str, Any]) -> Event:
-    """An event as a server has told it."""
-    time, execution = of["time"], of["execution_id"]
-    return Event(
-        id=str(of["id"]),
-        source=str(of["source"]),
-        name=str(of["type"]),
-        data=payload.encode(of["data"]),
-        time=None if time is None else from_iso(time),
-        received_at=from_iso(of["received_at"]),
-        execution=None if execution is None else UUID(execution),
+    step: Annotated[
+        str | None,
+        Meta(description="Of a durable function: the step, or the event or decision it waits for."),
+    ] = None
+    n: Annotated[int | None, Meta(description="The place of that step in the order of calls.")] = (
+        None
     )
+    until: Annotated[Time | None, Meta(description="Of a sleep or a wait.")] = None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of one call of a durable function."""
+
+    n: Annotated[int, Meta(description="Its place in the order of calls.")]
+    name: str
+    kind: StepKind
+    status: StepStatus
+    failures: int
+    started_at: Time
+    finished_at: Time | None
+    wake_at: Annotated[
+        Time | None, Meta(description="When a sleep, or the time for an event, is over.")
+    ]
+    result: Any
+    is_result_left_out: bool
+    error: Any
+
+
+class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The items of a mapped node."""
+
+    total: int
+    ended: int
+    failed: int
+
+
+class NodeAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt of a node: a bar of a chart. Its error is with the node's execution."""
+
+    attempt: int
+    outcome: Annotated[Outcome | None, Meta(description="Null: it has not ended.")]
+    worker_id: UUID | None
+    started_at: Annotated[
+        Time | None, Meta(description="Null: it was claimed, and has not started.")
+    ]
+    ended_at: Time | None
+
+
+class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
+    """An event or a decision that a node, or a node inside of it, waits for: `approve` or `signal`
+    its execution.
+    """
+
+    execution_id: UUID
+    node: Annotated[
+        str, Meta(description="Its own name: of an item, or in a run inside of this one.")
+    ]
+    kind: Literal["event", "approval"]
+    name: str
+    match: Annotated[dict[str, Any], Meta(description="What the event's data must contain.")]
+    until: Time | None
+
+
+class RunNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a run, with the times that a chart needs."""
+
+    name: str
+    status: State
+    reason: Annotated[
+        str | None,
+        Meta(
+            description="Why it did not run, or its error in short. Of a node that has started and"
+            " not ended: why it is away, such as `event`, `sleep` or `step_retry`. `quota`: it, or"
+            " some of its items, wait for room in the tenant's quota `queued`."
+        ),
+    ]
+    execution_id: UUID | None
+    kind: Annotated[
+        str | None, Meta(description="Null: the definition of the workflow does not exist anymore.")
+    ]
+    task: str | None
+    job: str | None
+    rule: str
+    ready_at: Annotated[
+        Time | None, Meta(description="Since then it waited for room, or a worker.")
+    ]
+    started_at: Time | None
+    finished_at: Time | None
+    items: ItemCounts | None
+    run_at: Annotated[
+        Time | None, Meta(description="Of a node that has started and waits: not before then.")
+    ]
+    waits: Annotated[
+        list[NodeWait],
+        Meta(description="Events and decisions that it waits for. The first 1,000 of a run."),
+    ]
+    attempts: Annotated[
+        list[NodeAttempt],
+        Meta(
+            description="The newest 20 of each node, oldest first; fewer if more than a thousand"
+            " nodes have started. None of a mapped node: ask for its items as executions."
+        ),
+    ]
+
+
+class RunEdge(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that waits for another."""
+
+    from_: str = msgspec.field(name="from")
+    to: str
+    when: Annotated[str | None, Meta(description="A condition on the result of `from`.")]
+
+
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of nodes that have ended."""
+
+    ended: int
+    total: int
+
+
+class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of a run, parents before their children, and its edges."""
+
+    nodes: list[RunNode]
+    edges: list[RunEdge]
+    progress: RunProgress
+    failed: Annotated[
+        list[str],
+        Meta(
+            description="Nodes that failed, also in a run that succeeded since other nodes handled"
+            " the failure."
+        ),
+    ]
+    fail_fast: bool
+    max_running: int | None
+
+
+class ExecutionDetail(Execution, frozen=True, kw_only=True):
+    """An execution with its ended attempts, and what happened to it, oldest first."""
+
+    attempts: list[Attempt]
+    timeline: list[Moment]
+    workflow: Annotated[WorkflowRun | None, Meta(description="Of a workflow's run: its nodes.")]
+    steps: list[Step]
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a task logged or printed."""
+
+    at: Time
+    attempt: int
+    level: str
+    source: str
+    message: str
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a log, in their order. Later lines follow `end_cursor`."""
+
+    items: list[LogLine]
+    next_cursor: str | None
+    end_cursor: str | None
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an execution has not run, or not ended."""
+
+    execution_id: UUID
+    status: State
+    reason: Annotated[str, Meta(description="A stable word.", examples=["no_worker"])]
+    detail: str
+    next_at: Annotated[Time | None, Meta(description="When that may change by itself.")]
+
+
+class Enqueued(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The answer to a trigger or a retry: a new execution, or the one that existed before."""
+
+    execution_id: UUID
+    status: State
+    created: bool
+
+
+class EnqueuedItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One of many executions that were enqueued."""
+
+    execution_id: UUID
+    created: bool
+
+
+class EnqueuedMany(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a bulk enqueue, in the order of the request."""
+
+    count: int
+    created: int
+    items: list[EnqueuedItem]
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a cancel: it has ended, or was asked to stop."""
+
+    execution_id: UUID
+    status: State
+    cancel_requested: bool
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The number of executions by outcome, without outcomes that have none. With `next_cursor`, a
+    search by content has more to read: send the request again with it as `cursor`.
+    """
+
+    matched: int
+    cancelled: int = 0
+    requested: int = 0
+    finished: int = 0
+    unknown: int = 0
+    revived: int = 0
+    renewed: int = 0
+    key_held: int = 0
+    over_quota: int = 0
+    changed: int = 0
+    refused: int = 0
+    needs_force: int = 0
+    not_retryable: int = 0
+    discarded: int = 0
+    not_listed: int = 0
+    next_cursor: str | None = None
+
+
+class StateCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Executions by state; of the states in `at_least` there may be more."""
+
+    executions: dict[State, int]
+    at_least: list[State]
+
+    @property
+    def total(self) -> Total:
+        """All of them together."""
+        return Total(sum(self.executions.values()), is_exact=not self.at_least)
+
+    def of(self, state: State) -> Total:
+        """The number of one state."""
+        return Total(self.executions.get(state, 0), is_exact=state not in self.at_least)
+
+
+# Jobs.
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule of a job."""
+
+    schedule_id: UUID
+    tenant: str
+    job: str
+    name: str
+    rule: Any
+    description: str | None
+    args: Args
+    next_run_at: Time | None
+    last_run_at: Time | None
+    last_success_at: Time | None
+    is_declared: bool
+    overlap_by: Annotated[
+        OverlapBy,
+        Meta(
+            description="Whose unfinished execution the overlap rule looks at: one of this"
+            " schedule, or any of the job that passes the job's gate."
+        ),
+    ]
+    is_paused: bool
+    is_reboot: bool
+    delay: float | None
+    since: Annotated[
+        Time | None, Meta(description="Of one after other jobs: what they did since counts.")
+    ]
+    fired: int
+    skipped: int
+    missed: int
+    failures: int
+    truncated: Annotated[
+        bool,
+        Meta(
+            description="The list leaves its large `args` out. `GET /jobs/{job}/schedules` has"
+            " them."
+        ),
+    ]
+
+
+class JobVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A job at one of its versions."""
+
+    job_id: UUID
+    name: str
+    version: int
+    tenant: str
+    kind: str
+    task: str | None = None
+    command: Any = None
+    shell: bool | None = None
+    env: dict[str, Any] | None = None
+    http: Any = None
+    sql: dict[str, Any] | None = None
+    notify: dict[str, Any] | None = None
+    workflow: dict[str, Any] | None = None
+    queue: str
+    priority: Label
+    retry: dict[str, Any]
+    timeout: float | None
+    expires: float | None
+    max_crashes: int
+    on_lost: Literal["retry", "dead"]
+    store_result: bool
+    description: str
+    user_id: str | None
+    settings: Args
+    args: Args
+    schedules: list[Any]
+    overlap: Overlap | None
+    misfire: dict[str, Any]
+    pause_after_failures: int | None
+    dependencies: list[str]
+    on_dependency_failure: OnFailure
+    template: dict[str, Any] | None
+    source: str
+    once: Annotated[
+        bool, Meta(description="Made to run one time: it is deleted with its last execution.")
+    ]
+    author: str
+    created_at: Time
+    is_current: bool
+    paused_at: Time | None
+    pause_note: str
+    truncated: Truncated
+    link: Link
+
+
+class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of the request for the job that differs; null: it is not there."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class ListedVersion(JobVersion, frozen=True, kw_only=True):
+    """A version of a job, and how it differs from the one before it."""
+
+    changes: list[FieldChange]
+
+
+class WaitsFor(msgspec.Struct, frozen=True, kw_only=True):
+    """One dependency of a job."""
+
+    job: str
+    is_met: Annotated[bool, Meta(description="True: the job does not wait for it.")]
+    detail: str
+
+
+class Job(JobVersion, frozen=True, kw_only=True):
+    """A job with what it does now."""
+
+    status: JobWord
+    progress: float | None
+    started_at: Time | None
+    next_run_at: Time | None
+    schedules: Annotated[
+        list[Schedule],
+        Meta(
+            description="The schedules that the job declares, and the next 20 of those made at run"
+            " time. `GET /jobs/{job}/schedules` lists all."
+        ),
+    ]
+    has_more_schedules: Annotated[
+        bool, Meta(description="True if not all schedules are shown here.")
+    ]
+    last_execution: Execution | None
+    waits_for: Annotated[
+        list[WaitsFor],
+        Meta(description="Its dependencies. Empty in lists of jobs: ask for the job alone."),
+    ]
+    execution_id: Annotated[
+        UUID | UnsetType,
+        Meta(description="Of a creation: the execution of a job that runs once, now."),
+    ] = UNSET
+    warnings: Annotated[
+        list[str] | UnsetType, Meta(description="Of a creation or a change: what looks wrong.")
+    ] = UNSET
+
+
+class AppliedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What declaring a job has done, or would do. `before` and `after` are requests."""
+
+    action: Literal["created", "changed", "unchanged"]
+    before: dict[str, Any] | None
+    after: dict[str, Any]
+    job: Job | None
+    warnings: list[str]
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the deletion of a job."""
+
+    job_id: UUID
+    name: str
+    status: Literal["deleted"]
+    cancelled: Annotated[int, Meta(description="Its unfinished executions, which are cancelled.")]
+    warnings: Annotated[
+        list[str], Meta(description="Jobs that need it, and whether code brings it back.")
+    ]
+
+
+class BackfilledTick(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that was, or would be, run again."""
+
+    scheduled_for: Time
+    schedule: str
+    execution_id: UUID | None
+    created: bool
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill has done, or would do."""
+
+    backfill_id: UUID | None
+    job: str
+    dry_run: bool
+    ticks: int
+    created: int
+    items: list[BackfilledTick]
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with blanks."""
+
+    name: str
+    version: int
+    tenant: str
+    description: str
+    parameters: dict[str, dict[str, Any]]
+    job: Args
+    author: str
+    created_at: Time
+    updated_at: Time
+    truncated: Truncated
+    link: Link
+
+
+class DeletedName(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the deletion of a template or a secret."""
+
+    name: str
+    status: Literal["deleted"]
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """The meaning of a schedule, and when it fires, in its own time zone."""
+
+    description: str
+    next: list[Annotated[str, Meta(extra_json_schema={"format": "date-time"})]]
+    warnings: list[str] | UnsetType = UNSET
+
+
+# Events.
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event on record. The other names are those of CloudEvents."""
+
+    event_id: str
+    source: str
+    type: str
+    data: Any
+    time: Time | None
+    received_at: Time
+    execution_id: Annotated[UUID | None, Meta(description="Only for this one: a signal.")]
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an event."""
+
+    event_id: str
+    created: Annotated[
+        bool, Meta(description="False: it was on record already, and nothing was done.")
+    ]
+    resumed: Annotated[int, Meta(description="The number of executions that waited for it.")]
+    execution_id: Annotated[
+        UUID | None, Meta(description="The execution that it is for, if for one alone.")
+    ]
+    node: Annotated[
+        str | None,
+        Meta(
+            description="The node of a workflow's run that it was passed on to, if sent to the run."
+        ),
+    ]
+
+
+# Workers, queues and the whole at a glance.
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker."""
+
+    worker_id: UUID
+    name: str
+    tenant: str
+    state: WorkerState
+    host: str
+    pid: int
+    version: str
+    queues: list[str]
+    kinds: list[str]
+    tasks: Annotated[
+        dict[str, str] | None,
+        Meta(description="The tasks of its app, each with a hash. Null: it does not report them."),
+    ]
+    labels: dict[str, str]
+    capacity: int
+    running: int
+    started_at: Time
+    renewed_at: Time
+    lease_until: Time
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a drain."""
+
+    worker_id: UUID
+    state: Literal["draining"]
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue with its numbers; those that `at_least` names may be larger."""
+
+    name: str
+    is_paused: bool
+    queued: int
+    scheduled: int
+    retrying: int
+    running: int
+    waiting: int
+    oldest_run_at: Time | None
+    at_least: AtLeast
+
+    def number(self, name: str) -> Total:
+        """One of its numbers, as far as it is known."""
+        return Total(getattr(self, name), is_exact=name not in self.at_least)
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a pause or a resume."""
+
+    name: str
+    is_paused: bool
+
+
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a purge."""
+
+    name: str
+    cancelled: int
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """How much work a queue has, to start workers by it (KEDA reads `value`)."""
+
+    queue: str
+    value: int
+    queued: int
+    running: int
+    workers: int
+    capacity: int
+    is_paused: bool
+    at_least: AtLeast
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened lately, per second."""
+
+    enqueued: float
+    finished: Annotated[
+        float | None, Meta(description="Null if a queue has too many executions to count.")
+    ]
+    failed: float
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """All queues together; numbers that `at_least` names may be larger."""
+
+    queued: int
+    scheduled: int
+    retrying: int
+    running: int
+    waiting: int
+    at_least: AtLeast
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """Queues, workers, rates and the last dead letters."""
+
+    now: Time
+    totals: Totals
+    queues: list[Queue]
+    workers: list[Worker]
+    rates: Rates | None
+    dead_letters: list[Execution]
+    has_more_dead_letters: bool
+
+
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """The elected leader of a role."""
+
+    role: str
+    holder_id: UUID
+    epoch: int
+    until: Time
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The store's time, and the leaders."""
+
+    now: Time
+    leaders: list[Leader]
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of a process, or of its store."""
+
+    status: Literal["ok", "ready", "unavailable"]
+    error: str | None = None
+
+
+# Access.
+
+
+class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a tenant may use; null: there is no limit."""
+
+    jobs: int | None
+    queued: int | None
+    per_minute: int | None
+    running: int | None
+
+
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant."""
+
+    name: str
+    created_at: Time
+    quotas: Quotas
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, without its secret."""
+
+    key_id: UUID
+    tenant: str
+    name: str
+    role: Role
+    jobs: list[str] | None
+    queues: list[str] | None
+    actions: list[Action] | None
+    hint: Annotated[str, Meta(description="How its token begins.")]
+    created_at: Time
+    created_by: str
+    expires_at: Time | None
+    used_at: Time | None
+    revoked_at: Time | None
+
+
+class NewKeyAnswer(Key, frozen=True, kw_only=True):
+    """A key with its secret, which is shown this once."""
+
+    token: str
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret, without its value."""
+
+    name: str
+    tenant: str
+    version: int
+    key_id: Annotated[str, Meta(description="Of the key that seals it.")]
+    created_at: Time
+    updated_at: Time
+    author: str
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the audit log."""
+
+    entry_id: UUID
+    tenant: str
+    at: Time
+    actor: str
+    action: str
+    target: str
+    before: Any
+    after: Any
+    source: str
+
+
+class AuditBreak(msgspec.Struct, frozen=True, kw_only=True):
+    """The first place where the chain does not hold. Without an `entry_id`, entries are missing."""
+
+    number: int
+    entry_id: UUID | None
+    problem: str
+
+
+class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of checking a part of the audit log. `head` is the last entry that was checked,
+    `NUMBER:HASH`.
+    """
+
+    entries: int
+    head: str
+    broken: AuditBreak | None
+    next_cursor: str | None
+
+
+# Errors.
+
+
+class FieldError(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with one field."""
+
+    field: str
+    message: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong (RFC 9457)."""
+
+    type: Annotated[str, Meta(examples=["urn:daybell:problem:job-not-found"])]
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] | None = None
+    execution_id: Annotated[UUID | None, Meta(description="The execution that is in the way.")] = (
+        None
+    )
+    quota: Annotated[str | None, Meta(description="The quota that is used up.")] = None

@@ -19,8 +19,13 @@ _WRITTEN: Final = "write ISO 8601 with an offset, such as 2026-12-24T18:00:00+01
 
 
 def to_iso(instant: Instant) -> str:
-    """Format an instant: `2026-11-15T16:43:00.250000+00:00`."""
-    return datetime.fromtimestamp(instant, UTC).isoformat()
+    """Format an instant: `2026-11-15T16:43:00.250000Z`."""
+    return datetime.fromtimestamp(instant, UTC).isoformat().removesuffix("+00:00") + "Z"
+
+
+def to_datetime(instant: Instant) -> datetime:
+    """Convert an instant to a datetime in UTC."""
+    return datetime.fromtimestamp(instant, UTC)
 
 
 def from_iso(text: str) -> Instant:

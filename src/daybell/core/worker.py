@@ -18,6 +18,8 @@ LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for this long co
 
 
 class WorkerState(StrEnum):
+    """The state of a worker."""
+
     LIVE = "live"
     DRAINING = "draining"  # claims nothing more, and finishes its executions
     DEAD = "dead"  # its lease ended, or it retired; a restarted worker has another id

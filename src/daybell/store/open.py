@@ -113,9 +113,9 @@ def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:
             f"{masked_url(f'memory://{rest}')} names a place, but memory has none; write memory://",
             field="database_url",
         )
-    from daybell.store.memory import MemoryStore
+    from daybell.store.sqlite import SqliteStore
 
-    return MemoryStore() if clock is None else MemoryStore(clock=clock)
+    return SqliteStore.in_memory() if clock is None else SqliteStore.in_memory(clock=clock)
 
 
 def _sqlite(rest: str, clock: Callable[[], Instant] | None) -> Store:

@@ -34,15 +34,13 @@ from daybell.sdk.workflow import Workflow
 from daybell.testing.context import START
 from daybell.testing.driver import (
     BenchClock,
-    BenchStore,
     Driver,
     OwnThread,
     Run,
-    Wanted,
-    check_connection,
     convert_arguments,
     own_thread,
 )
+from daybell.testing.store import BenchStore, Wanted, check_connection
 
 # The bench for tests without an event loop: a facade that waits instead of being awaited.
 

@@ -31,7 +31,7 @@ from daybell.sdk.durable import (
     read_received_event,
     run_or_await,
 )
-from daybell.testing.driver import begin_transaction, check_connection
+from daybell.testing.store import begin_transaction, check_connection
 
 START: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)  # when a test begins: a Tuesday noon
 INT_MAX: Final = 2**31 - 1

@@ -88,9 +88,9 @@ async def test_an_event_in_binary_mode_has_its_attributes_in_headers(http, clien
 
     assert (answer.status_code, without.status_code) == (202, 202)
     listed = (await http.get("/events")).json()["items"]
-    assert [one["id"] for one in listed] == ["B-2", "B-1"]
+    assert [one["event_id"] for one in listed] == ["B-2", "B-1"]
     assert (listed[1]["source"], listed[1]["type"]) == ("/café", "order.approved")
-    assert listed[1]["time"] == "2026-11-16T09:00:00+00:00"
+    assert listed[1]["time"] == "2026-11-16T09:00:00Z"
     assert (listed[1]["data"], listed[0]["data"]) == ({"order_id": 1}, None)
 
 
@@ -117,7 +117,7 @@ async def test_an_event_may_have_attributes_of_others_and_data_that_is_text(
 
     assert answer.status_code == 202, answer.json()
     (kept,) = (await http.get("/events")).json()["items"]
-    assert (kept["id"], kept["data"]) == ("A-1", data)
+    assert (kept["event_id"], kept["data"]) == ("A-1", data)
 
 
 async def test_as_plain_json_an_event_needs_no_more_than_its_type(http):

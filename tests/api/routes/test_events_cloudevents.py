@@ -26,7 +26,7 @@ async def test_data_without_a_content_type_is_json(body, data):
 
         assert answer.status_code == 202, answer.text
         (kept,) = (await here.ask("GET", EVENTS, key)).json()["items"]
-        assert (kept["id"], kept["data"]) == ("A-1", data)
+        assert (kept["event_id"], kept["data"]) == ("A-1", data)
 
 
 async def test_data_without_a_content_type_that_is_no_json_is_refused_by_field():

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from daybell.api.guard import Guard
-from daybell.api.routes import executions
-from daybell.client import mint
+from daybell.client import context, mint
 from daybell.core.execution import NewExecution, NewLogPart, State, line_text
 from daybell.core.lifecycle import after_failure, after_success
 from daybell.core.retry import Retry
@@ -339,7 +338,7 @@ async def test_a_page_asks_once_for_all_jobs_that_it_does_not_know(http, client,
 
 
 async def test_what_is_remembered_of_jobs_is_bounded(http, client, monkeypatch):
-    monkeypatch.setattr(executions, "KNOWN_MAX", 2)
+    monkeypatch.setattr(context, "KNOWN_JOBS_MAX", 2)
     ids = []
     for n in range(5):
         ids.append(str((await client.define(f"job {n}")).id))

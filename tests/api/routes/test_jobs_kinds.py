@@ -26,7 +26,7 @@ async def test_the_request_of_the_contract_works_to_the_letter(http, client):
     assert answer.status_code == 201
     assert (said["name"], said["version"], said["status"]) == ("daily-report", 1, "scheduled")
     assert (said["kind"], said["command"]) == ("command", "python generate_report.py")
-    assert said["next_run_at"].endswith("T00:00:00+00:00")
+    assert said["next_run_at"].endswith("T00:00:00Z")
     assert (said["dependencies"], said["timeout"]) == (["extract", "load"], 3600)
     assert said["retry"]["retries"] == 3
     assert said["job_id"] in answer.headers["location"]

@@ -30,7 +30,7 @@ def test_an_empty_list_says_so(group, empty, command):
 
     assert plain.code == 0
     assert plain.out.startswith(empty)
-    assert as_json(listed) in ([], {"items": [], "next_cursor": None})
+    assert as_json(listed) == {"items": [], "next_cursor": None}
 
 
 @pytest.mark.parametrize("group", [group for group, _ in LISTS])
@@ -50,8 +50,8 @@ async def test_every_list_is_plain_json(store, command):
     jobs = as_json(command("jobs", "list", "--json"))["items"]
     executions = as_json(command("executions", "list", "--json"))["items"]
     letters = as_json(command("dead-letters", "list", "--json"))["items"]
-    workers = as_json(command("workers", "list", "--json"))
-    queues = as_json(command("queues", "list", "--json"))
+    workers = as_json(command("workers", "list", "--json"))["items"]
+    queues = as_json(command("queues", "list", "--json"))["items"]
 
     assert [(job["name"], job["version"], job["priority"]) for job in jobs] == [
         ("resize", 1, "normal")
@@ -298,7 +298,7 @@ async def test_queues_are_paused_resumed_and_purged(store, command):
     await enqueued(store, 2)
 
     paused = command("queues", "pause", "default")
-    is_paused = as_json(command("queues", "list", "--json"))[0]["is_paused"]
+    is_paused = as_json(command("queues", "list", "--json"))["items"][0]["is_paused"]
     resumed = command("queues", "resume", "default")
     unasked = command("queues", "purge", "default")
     purged = command("queues", "purge", "default", "--yes")

@@ -114,7 +114,7 @@ def test_a_run_is_shown_with_its_nodes(typed, run):
 
 def test_what_happened_to_a_run_is_shown_moment_by_moment(typed, run):
     shown = typed("executions", "show", run, "--timeline").out.splitlines()
-    told = json.loads(typed("executions", "show", run, "--timeline", "--json").out)
+    told = json.loads(typed("executions", "show", run, "--timeline", "--json").out)["items"]
 
     assert shown[0].split() == ["at", "since", "node", "event", "attempt", "worker"]
     assert len(shown) == len(told) + 1

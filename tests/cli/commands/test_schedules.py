@@ -321,7 +321,7 @@ async def test_it_says_which_scheduler_leads(client, command):
     holder = mint()
     await client.store.lead("scheduler", holder=holder, lease=60.0)
     somebody = command("workers", "list")
-    leaders = as_json(command("workers", "list", "--leaders", "--json"))
+    leaders = as_json(command("workers", "list", "--leaders", "--json"))["items"]
 
     assert "no scheduler" in nobody.out
     assert f"scheduler {holder} leads" in somebody.out

@@ -165,7 +165,7 @@ def test_two_of_them_share_a_file(folder):
         other.wait_for(UP)
 
         ids = {trigger(folder, "greet") for _ in range(3)}
-        workers = json.loads(daybell("workers", "list", "--json", folder=folder).out)
+        workers = json.loads(daybell("workers", "list", "--json", folder=folder).out)["items"]
 
         for id in ids:
             assert daybell("executions", "wait", id, "--timeout", "20s", folder=folder).code == 0

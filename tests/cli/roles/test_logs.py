@@ -105,7 +105,7 @@ def test_a_line_of_text_names_the_execution_of_a_task(folder):
 )
 def test_the_level_says_which_lines_are_written(folder, level, written, kept):
     with Running("worker", "app:app", "--log-level", level, folder=folder) as running:
-        until(lambda: json.loads(daybell("workers", "list", "--json", folder=folder).out))
+        until(lambda: json.loads(daybell("workers", "list", "--json", folder=folder).out)["items"])
         ended = daybell(
             "jobs", "trigger", "sell", "--args", '{"number": 1}', "--json", folder=folder
         )

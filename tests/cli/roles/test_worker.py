@@ -18,7 +18,7 @@ def worker(folder, *words, **variables):
 
 
 def workers(folder, *words):
-    return json.loads(daybell("workers", "list", *words, "--json", folder=folder).out)
+    return json.loads(daybell("workers", "list", *words, "--json", folder=folder).out)["items"]
 
 
 def trigger(folder, job, args="{}", *words):

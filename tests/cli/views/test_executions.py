@@ -53,7 +53,7 @@ def test_nodes_that_wait_say_what_for_and_which_executions_they_are(capsys):
     said = capsys.readouterr().out
     assert "waits for approval 'first'\n" in said
     assert "waits for event 'paid' in each[1]\n" in said
-    assert "sleeps until 1970-01-01T00:01:00+00:00\n" in said
+    assert "sleeps until 1970-01-01T00:01:00Z\n" in said
     assert (
         f"\nask is execution {id}; decide with `daybell executions approve {id} --name first`\n"
         f"each waits; send it with `daybell executions signal {item} paid --data '{{\"n\":1}}'`\n"

@@ -84,7 +84,7 @@ async def test_a_program_gets_an_object_per_line(store, tmp_path):
     ]
     assert said[0] == {
         "attempt": 1,
-        "at": "2023-11-14T22:13:20.250000+00:00",
+        "at": "2023-11-14T22:13:20.250000Z",
         "level": "info",
         "source": "mail",
         "message": "first",

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from daybell import Calendar, Client, RemoteClient, Retry, cron, every
-from daybell.client import wire
+from daybell.client import answers
 from daybell.client.executions import START, read_execution
 from daybell.client.remote import messages
 from daybell.client.retries import RetryOutcome
@@ -72,12 +72,12 @@ def test_a_verb_takes_what_it_takes_on_the_store(name):
 
 async def test_a_job_is_read_as_the_store_has_it(store, remote):
     known = await store.job("resize")
-    assert wire.job(await remote.job("resize")) == wire.job(known)
+    assert answers.job_version(await remote.job("resize")) == answers.job_version(known)
     assert (await remote.job("resize")).definition == known.definition
-    assert wire.job(await remote.job_named(known.id)) == wire.job(known)
+    assert answers.job_version(await remote.job_named(known.id)) == answers.job_version(known)
     assert len(await remote.versions("resize")) == 1
     (schedule,) = await remote.schedules("resize")
-    assert wire.schedule(schedule) == wire.schedule((await store.schedules("resize"))[0])
+    assert answers.schedule(schedule) == answers.schedule((await store.schedules("resize"))[0])
     assert [one.name for one in (await remote.jobs(prefix="res")).items] == ["resize"]
     assert [one.name for one in (await remote.jobs(queue="images")).items] == ["plain"]
     (standing,) = await remote.standings([await remote.job("plain")])
@@ -302,7 +302,7 @@ async def test_keys_are_made_listed_and_revoked(store, remote, address):
 async def test_tenants_are_made_and_limited(store, remote, address):
     made = await remote.add_tenant("acme", jobs=5)
 
-    assert wire.tenant(made) == wire.tenant(await store.tenant_record("acme"))
+    assert answers.tenant(made) == answers.tenant(await store.tenant_record("acme"))
     with pytest.raises(DuplicateKey):
         await remote.add_tenant("acme")
     changed = await remote.update_tenant("acme", running=2)
@@ -322,7 +322,7 @@ async def test_the_audit_log_is_read_as_it_is(store, remote):
     entries = await remote.audit(action="job.pause")
 
     known = await store.audit(action="job.pause")
-    assert wire.page(entries, wire.entry) == wire.page(known, wire.entry)
+    assert answers.page(entries, answers.audit_entry) == answers.page(known, answers.audit_entry)
     assert len((await remote.audit(limit=1)).items) == 1
     assert (await remote.audit(since=0.0, until=1.0)).items == ()
     check = await remote.verify_audit(limit=1)
@@ -475,8 +475,8 @@ async def test_templates_are_kept_over_http(store, remote):
     made = await remote.set_template(TEMPLATE, expect=0)
     changed = await remote.set_template({**TEMPLATE, "description": "x"}, expect=1)
 
-    kept = wire.template(await store.template("backup"))
-    assert wire.template(changed) == wire.template(await remote.template("backup")) == kept
+    kept = answers.template(await store.template("backup"))
+    assert answers.template(changed) == answers.template(await remote.template("backup")) == kept
     assert (made.version, changed.version) == (1, 2)
     assert [one.name for one in await remote.templates()] == ["backup"]
     with pytest.raises(DuplicateKey):

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from daybell import RemoteClient
 from daybell.cli.views.executions import echo_steps
 from daybell.cli.views.jobs import find_run_workflows
-from daybell.client import wire
+from daybell.client import answers
+from daybell.client.answers import RESULTS_CHARS_MAX, encode_steps, step_status
 from daybell.client.events import approval_event
-from daybell.client.wire import RESULTS_CHARS_MAX, encode_event, encode_steps, step_status
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_wait
@@ -38,7 +38,7 @@ async def test_what_is_sent_over_http_is_what_the_store_has(store, remote):
     here, there = await store.steps(made.id), await remote.steps(made.id)
     assert encode_steps(there, execution) == encode_steps(here, execution)
     (event,), (seen,) = (await store.events()).items, (await remote.events()).items
-    assert encode_event(seen) == encode_event(event)
+    assert answers.event(seen) == answers.event(event)
     await remote.signal(made.id, "more", [1])
     await remote.approve(made.id, approved=False, note="no")
     decision, signal, _ = (await store.events()).items
@@ -62,9 +62,8 @@ async def test_a_wait_whose_answer_is_too_long_to_send_has_not_timed_out(store, 
 
     here, there = await store.story(made.id), await remote.story(made.id)
 
-    assert "approved" in [moment["event"] for moment in here.timeline]
+    assert "approved" in [moment.event for moment in here.timeline]
     assert there.timeline == here.timeline
-    assert there.told_steps == here.told_steps
     one = here.detail.execution
     assert [step_status(step, one) for step in there.steps] == ["done", "done"]
     echo_steps(there.steps, one)
@@ -84,7 +83,7 @@ async def test_an_event_whose_answer_is_lost_counts_once(store, address):
 
 
 async def as_told(client, id):
-    return wire.run(await client.run(id))
+    return answers.workflow(await client.run(id))
 
 
 async def test_a_workflow_is_the_same_over_http(store, remote):
@@ -142,7 +141,7 @@ async def test_what_nodes_wait_for_is_the_same_over_http(store, remote):
     await store.store.record(store.tenant, worker=hands.worker, steps=waits)
     await apply(store.store, hands, after_wait(hands.one, ran=0.0))
 
-    assert len((await as_told(remote, id))["nodes"][0]["waits"]) == 2
+    assert len((await as_told(remote, id)).nodes[0].waits) == 2
     assert await as_told(remote, id) == await as_told(store, id)
     assert (await remote.why(id)).detail == (await store.why(id)).detail
     with pytest.raises(Conflict, match="none of its nodes waits for event 'other'"):

@@ -6,8 +6,7 @@ from typing import Any
 
 from daybell import App, Context
 from daybell.cli.views.executions import echo_detail
-from daybell.client.events import timeline
-from daybell.client.wire import attempt_outcome
+from daybell.client.events import attempt_outcome, timeline
 from daybell.testing import Bench
 
 
@@ -16,7 +15,7 @@ async def seen(app: App, id: Any) -> tuple[list[str], list[str]]:
     client = await app.open()
     detail, steps = await client.execution(id), await client.steps(id)
     told = timeline(detail, None, steps)
-    events = [f"{one['event']} {one.get('step', '')}".rstrip() for one in told]
+    events = [f"{one.event} {one.step or ''}".rstrip() for one in told]
     return [attempt_outcome(one, steps) for one in detail.attempts], events
 
 

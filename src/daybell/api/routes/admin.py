@@ -10,7 +10,6 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field
 
-from daybell.api import responses
 from daybell.api.caller import Admin, Caller, Superadmin, answer_created, answer_json, answer_page
 from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
 from daybell.api.idempotency import HEADER, IdempotentRequest, perform_once
@@ -28,7 +27,7 @@ from daybell.api.requests import (
     validate_body,
 )
 from daybell.api.schema import NewKey, NewTenant, Nothing, TenantChange
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.requests import read_id
 from daybell.client.sealing import VARIABLE, KeyMissing, check_value
 from daybell.core.access import Role, Secret, Tenant
@@ -39,6 +38,7 @@ from daybell.core.limits import (
     SECRET_CHARS_MIN,
 )
 from daybell.core.references import check_secret_name
+from daybell.core.views import Page
 from daybell.errors import AccessDenied, Conflict, SecretNotFound, UsageError, shown
 
 keys_router = APIRouter(prefix="/keys", tags=["access"])
@@ -58,7 +58,7 @@ KeyPath = Annotated[
     "",
     **operation(
         "create_key",
-        answers=responses.NewKeyAnswer,
+        answers=wire.NewKeyAnswer,
         status=201,
         says="Made. The token is shown this once.",
         body=NewKey,
@@ -103,17 +103,17 @@ async def create_key(request: Request, caller: Admin) -> Response:
             created_by=caller.actor,
             **given,
         )
-    return answer_created({**wire.key(key), "token": token}, location=f"/api/v1/keys/{key.id}")
+    return answer_created(answers.key(key, token=token), location=f"/api/v1/keys/{key.id}")
 
 
-@keys_router.get("", **operation("list_keys", answers=responses.Keys, says="Keys, newest first."))
+@keys_router.get("", **operation("list_keys", answers=Page[wire.Key], says="Keys, newest first."))
 async def list_keys(
     caller: Admin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List keys, revoked and expired ones too."""
     return answer_list(
         await caller.client.keys(),
-        wire.key,
+        answers.key,
         key=lambda one: one.id,
         read=UUID,
         limit=limit,
@@ -131,14 +131,14 @@ async def revoke_key(request: Request, id: KeyPath, caller: Admin) -> Response:
             _check_role(caller, one.role)
     with caller.auditing("key.revoke", known):
         key = await caller.client.revoke_key(known)
-    return answer_json(wire.key(key))
+    return answer_json(answers.key(key))
 
 
 keys_router.post(
     "/{id}/revoke",
     **operation(
         "revoke_key",
-        answers=responses.Key,
+        answers=wire.Key,
         says="It opens nothing any more.",
         body=Nothing,
         is_optional=True,
@@ -147,9 +147,7 @@ keys_router.post(
 )(revoke_key)
 keys_router.delete(
     "/{id}",
-    **operation(
-        "delete_key", answers=responses.Key, says="It opens nothing any more.", errors=(404,)
-    ),
+    **operation("delete_key", answers=wire.Key, says="It opens nothing any more.", errors=(404,)),
 )(revoke_key)
 
 
@@ -172,7 +170,7 @@ TenantPath = Annotated[str, Path(alias="name", description="A tenant's name.", m
     "",
     **operation(
         "create_tenant",
-        answers=responses.Tenant,
+        answers=wire.Tenant,
         status=201,
         says="Created.",
         body=NewTenant,
@@ -191,7 +189,7 @@ async def create_tenant(
     async def perform(this: IdempotentRequest) -> Response:
         made = await _create_tenant(caller, wanted, this)
         return answer_created(
-            wire.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}"
+            answers.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}"
         )
 
     return await perform_once(request, caller, key, raw, perform)
@@ -207,30 +205,30 @@ async def _create_tenant(caller: Caller, wanted: NewTenant, this: IdempotentRequ
 
 
 @tenants_router.get(
-    "", **operation("list_tenants", answers=responses.Tenants, says="Tenants, by name.")
+    "", **operation("list_tenants", answers=Page[wire.Tenant], says="Tenants, by name.")
 )
 async def list_tenants(
     caller: Superadmin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List tenants with their quotas."""
     found = await caller.client.tenants()
-    return answer_list(found, wire.tenant, key=lambda one: one.name, limit=limit, cursor=cursor)
+    return answer_list(found, answers.tenant, key=lambda one: one.name, limit=limit, cursor=cursor)
 
 
 @tenants_router.get(
     "/{name}",
-    **operation("get_tenant", answers=responses.Tenant, says="The tenant.", errors=(404,)),
+    **operation("get_tenant", answers=wire.Tenant, says="The tenant.", errors=(404,)),
 )
 async def get_tenant(name: TenantPath, caller: Superadmin) -> Response:
     """Show a tenant with its quotas."""
-    return answer_json(wire.tenant(await caller.client.tenant_record(name)))
+    return answer_json(answers.tenant(await caller.client.tenant_record(name)))
 
 
 @tenants_router.patch(
     "/{name}",
     **operation(
         "update_tenant",
-        answers=responses.Tenant,
+        answers=wire.Tenant,
         says="Changed.",
         body=TenantChange,
         examples={"more, and no limit": {"per_minute": 60_000, "jobs": None}},
@@ -240,11 +238,11 @@ async def get_tenant(name: TenantPath, caller: Superadmin) -> Response:
 async def update_tenant(request: Request, name: TenantPath, caller: Superadmin) -> Response:
     """Change a tenant's quotas. Those that are not named stay; null is no limit."""
     wanted = await read_body(request, TenantChange)
-    before = wire.tenant(await caller.client.tenant_record(name))["quotas"]
+    before = answers.tenant(await caller.client.tenant_record(name)).quotas
     quotas = wanted.model_dump(exclude_unset=True)
     with caller.auditing("tenant.update", name, before=before, after=quotas):
         made = await caller.client.update_tenant(name, **quotas)
-    return answer_json(wire.tenant(made))
+    return answer_json(answers.tenant(made))
 
 
 # `/secrets`: values that jobs use and nobody reads. No answer ever has one.
@@ -277,21 +275,21 @@ class NewSecret(Body):
 
 
 @secrets_router.get(
-    "", **operation("list_secrets", answers=responses.SecretPage, says="Secrets, by name.")
+    "", **operation("list_secrets", answers=Page[wire.Secret], says="Secrets, by name.")
 )
 async def list_secrets(
     caller: Admin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List secrets, without their values."""
     found = await caller.client.secrets()
-    return answer_list(found, wire.secret, key=lambda one: one.name, limit=limit, cursor=cursor)
+    return answer_list(found, answers.secret, key=lambda one: one.name, limit=limit, cursor=cursor)
 
 
 @secrets_router.put(
     "/{name}",
     **operation(
         "set_secret",
-        answers=responses.Secret,
+        answers=wire.Secret,
         says="It is what was said.",
         body=NewSecret,
         examples={"a token": {"value": "sk-0123456789abcdef"}},
@@ -311,14 +309,14 @@ async def set_secret(request: Request, name: SecretPath, caller: Admin) -> Respo
     with caller.auditing("secret.set", name, before=_secret_payload(before), after=after):
         made = await caller.client.set_secret(name, wanted.value, author=caller.actor)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(wire.secret(made), status=status)
+    return answer_json(answers.secret(made), status=status)
 
 
 @secrets_router.delete(
     "/{name}",
     **operation(
         "delete_secret",
-        answers=responses.DeletedSecret,
+        answers=wire.DeletedName,
         says="It is gone; what refers to it fails from now on.",
         errors=(404,),
     ),
@@ -330,7 +328,7 @@ async def delete_secret(name: SecretPath, caller: Admin) -> Response:
         raise SecretNotFound(f"there is no secret named {shown(name)}")
     with caller.auditing("secret.delete", name, before=_secret_payload(before)):
         await caller.client.delete_secret(name)
-    return answer_json({"name": name, "status": "deleted"})
+    return answer_json(wire.DeletedName(name=name, status="deleted"))
 
 
 def _sealing_key(caller: Caller) -> str:
@@ -361,7 +359,9 @@ audit_router = APIRouter(prefix="/audit", tags=["access"])
 
 @audit_router.get(
     "",
-    **operation("list_audit", answers=responses.Entries, says="A page of the log, newest first."),
+    **operation(
+        "list_audit", answers=Page[wire.AuditEntry], says="A page of the log, newest first."
+    ),
 )
 async def list_audit(
     caller: Admin,
@@ -383,12 +383,12 @@ async def list_audit(
         limit=limit,
         cursor=cursor,
     )
-    return answer_page(page, map(wire.entry, page.items), cursor=lambda one: str(one.id))
+    return answer_page(page, map(answers.audit_entry, page.items), cursor=lambda one: str(one.id))
 
 
 @audit_router.get(
     "/verify",
-    **operation("verify_audit", answers=responses.AuditCheck, says="How far the chain holds."),
+    **operation("verify_audit", answers=wire.AuditCheck, says="How far the chain holds."),
 )
 async def verify_audit(
     caller: Admin, limit: Limit = PAGE_ITEMS_MAX, cursor: Cursor = None
@@ -399,5 +399,5 @@ async def verify_audit(
     the log must still continue.
     """
     return answer_json(
-        wire.audit_check(await caller.client.verify_audit(limit=limit, cursor=cursor))
+        answers.audit_check(await caller.client.verify_audit(limit=limit, cursor=cursor))
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
@@ -11,7 +11,6 @@ from uuid import UUID
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from daybell.api import responses
 from daybell.api.caller import (
     ERRORS_MAX,
     Caller,
@@ -19,8 +18,6 @@ from daybell.api.caller import (
     Operator,
     Viewer,
     answer_json,
-    answer_page,
-    api_of,
 )
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.idempotency import IdempotentRequest, perform_once
@@ -37,8 +34,9 @@ from daybell.api.requests import (
     validate_body,
     yield_to_loop,
 )
-from daybell.api.routes.executions import execution_payloads, read_selection
+from daybell.api.routes.executions import answer_executions, read_selection
 from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection, SelectionFields
+from daybell.client import answers, wire
 from daybell.client.executions import Sweep, read_execution, read_executions
 from daybell.client.requests import CONTENT
 from daybell.core.execution import Enqueued, NewExecution
@@ -48,6 +46,7 @@ from daybell.core.limits import (
     PAGE_ITEMS_DEFAULT,
     REQUEST_BYTES_MAX,
 )
+from daybell.core.views import Page
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
 WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
@@ -103,18 +102,11 @@ _PLAIN_DECODER: Final = msgspec.json.Decoder(list[PlainItem])
 _SPLITTING_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class EnqueuedRow(msgspec.Struct, gc=False):
-    """One of them in the answer."""
-
-    execution_id: UUID
-    created: bool
-
-
 @router.post(
     "",
     **operation(
         "enqueue_executions",
-        answers=responses.EnqueuedMany,
+        answers=wire.EnqueuedMany,
         status=202,
         says="They will run.",
         body=Items,
@@ -262,8 +254,9 @@ async def _enqueue(caller: Caller, parts: Sequence[Part], this: IdempotentReques
     caller.check_args(new.args for new in news)
     made = await _submit(caller, news, this)
     created = sum(one.created for one in made)
-    items = [EnqueuedRow(one.id, one.created) for one in made]
-    return answer_json({"count": len(made), "created": created, "items": items}, status=202)
+    items = [wire.EnqueuedItem(execution_id=one.id, created=one.created) for one in made]
+    said = wire.EnqueuedMany(count=len(made), created=created, items=items)
+    return answer_json(said, status=202)
 
 
 async def _submit(
@@ -325,7 +318,7 @@ def _id(this: IdempotentRequest, position: int) -> UUID:
     "/cancel",
     **operation(
         "cancel_executions",
-        answers=responses.Counts,
+        answers=wire.Counts,
         says="How many went which way.",
         body=Selection,
         examples={
@@ -344,19 +337,19 @@ async def cancel_executions(request: Request, caller: Operator) -> Response:
     sweep = make_sweep(wanted)
     if wanted.filter is None:
         with caller.auditing("execution.cancel", "many", after=said):
-            answers = await caller.client.cancel_picked(wanted.ids or ())
+            outcomes = await caller.client.cancel_picked(wanted.ids or ())
     else:
         filters = read_selection(said["filter"])
         with caller.auditing("execution.cancel", "many", after=said):
-            answers = await caller.client.cancel_many(sweep=sweep, **filters)
-    return answer_json(count_outcomes(answers, sweep))
+            outcomes = await caller.client.cancel_many(sweep=sweep, **filters)
+    return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
 @router.post(
     "/retry",
     **operation(
         "retry_executions",
-        answers=responses.Counts,
+        answers=wire.Counts,
         says="How many went which way.",
         body=Retrial,
         examples={
@@ -388,18 +381,18 @@ async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Re
     sweep = make_sweep(wanted)
     with caller.auditing("execution.retry", "many", after=said, id=this.made("entry")):
         if filters is None:
-            answers = await caller.client.retry_picked(
+            outcomes = await caller.client.retry_picked(
                 wanted.ids or (), force=wanted.force, request=this.id, repeat=this.is_repeated
             )
         else:
-            answers = await caller.client.retry_many(
+            outcomes = await caller.client.retry_many(
                 force=wanted.force,
                 request=this.id,
                 repeat=this.is_repeated,
                 sweep=sweep,
                 **filters,
             )
-    return answer_json(count_outcomes(answers, sweep))
+    return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
 def make_sweep(wanted: SelectionFields | LetterSelection) -> Sweep:
@@ -414,14 +407,6 @@ def make_sweep(wanted: SelectionFields | LetterSelection) -> Sweep:
             field="cursor",
         )
     return Sweep(cursor=wanted.cursor, pages=SWEEP_PAGES)
-
-
-def count_outcomes(answers: Mapping[Any, int], sweep: Sweep | None = None) -> dict[str, Any]:
-    """How many went which way; those that nobody knows, or that are on no list, do not match."""
-    counts = {str(word): number for word, number in answers.items() if number}
-    others = counts.get("unknown", 0) + counts.get("not_listed", 0)
-    left = {} if sweep is None or sweep.cursor is None else {"next_cursor": sweep.cursor}
-    return {"matched": sum(counts.values()) - others, **counts, **left}
 
 
 def check_selection(wanted: Any) -> None:
@@ -449,7 +434,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "",
     **operation(
         "list_dead_letters",
-        answers=responses.ExecutionPage,
+        answers=Page[wire.Execution],
         says="A page of dead letters, newest first.",
         errors=(404,),
         parameters=[ARGS_PARAMETER],
@@ -464,15 +449,14 @@ async def list_dead_letters(
 ) -> Response:
     """List dead executions that no person has decided on. Filters are those of `/executions`."""
     page = await caller.client.dead_letters(limit=limit, cursor=cursor, **selected)
-    items = await execution_payloads(api_of(request).job_ids, caller, page.items)
-    return answer_page(page, items, cursor=lambda one: str(one.id))
+    return await answer_executions(caller, page)
 
 
 @dead_letters_router.post(
     "/retry",
     **operation(
         "retry_dead_letters",
-        answers=responses.Counts,
+        answers=wire.Counts,
         says="How many went which way.",
         body=LetterSelection,
         examples=_EXAMPLES,
@@ -485,15 +469,15 @@ async def retry_dead_letters(request: Request, caller: Operator) -> Response:
     chosen, sweep = _read_letters(wanted), make_sweep(wanted)
     said = wanted.model_dump(exclude_unset=True)
     with caller.auditing("dead_letter.retry", "many", after=said):
-        answers = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
-    return answer_json(count_outcomes(answers, sweep))
+        outcomes = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
+    return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
 @dead_letters_router.post(
     "/discard",
     **operation(
         "discard_dead_letters",
-        answers=responses.Counts,
+        answers=wire.Counts,
         says="How many were on the list, and how many not.",
         body=LetterSelection,
         examples=_EXAMPLES,
@@ -507,7 +491,9 @@ async def discard_dead_letters(request: Request, caller: Operator) -> Response:
     said = wanted.model_dump(exclude_unset=True)
     with caller.auditing("dead_letter.discard", "many", after=said):
         listed, others = await caller.client.discard_dead_letters(sweep=sweep, **chosen)
-    return answer_json(count_outcomes({"discarded": listed, "not_listed": others}, sweep))
+    return answer_json(
+        answers.counts({"discarded": listed, "not_listed": others}, next_cursor=sweep.cursor)
+    )
 
 
 def _read_letters(wanted: LetterSelection) -> dict[str, Any]:

@@ -19,13 +19,14 @@ from daybell.api.guard import is_handshake, is_json, is_text
 from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.requests import Cursor, Limit, read_bytes, read_json, validate_body
 from daybell.api.routes.executions import ExecutionPath
-from daybell.api.schema import SPEC, CloudEvent, Decision, EventPage, Published, Signal
+from daybell.api.schema import SPEC, CloudEvent, Decision, Signal
+from daybell.client import answers, wire
 from daybell.client.events import read_decision, read_event
 from daybell.client.requests import read_id
-from daybell.client.wire import encode_event, identity
 from daybell.core.event import Event, NewEvent
 from daybell.core.event import Published as Sent
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from daybell.core.views import Page
 from daybell.errors import PayloadError
 
 router = APIRouter(tags=["events"])
@@ -45,7 +46,7 @@ _EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes 
 
 _PUBLISH = operation(
     "publish_event",
-    answers=Published,
+    answers=wire.Published,
     status=202,
     says="It is on record, and what waited for it goes on.",
     body=CloudEvent,
@@ -191,14 +192,7 @@ async def _send(
         with caller.auditing(action, target, after=after, id=this.made("entry")):
             found = await caller.client.keep(event, node)
         found = msgspec.structs.replace(found, created=found.created or is_ours)
-    said = {
-        "event_id": event.id,
-        "created": found.created,
-        "resumed": found.resumed,
-        "execution_id": identity(found.execution),
-        "node": found.node,
-    }
-    return answer_json(said, status=202)
+    return answer_json(answers.published(found, event.id), status=202)
 
 
 async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
@@ -219,22 +213,23 @@ async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
 
 @router.get(
     "/events",
-    **operation("list_events", answers=EventPage, says="A page of events, the last ones first."),
+    **operation(
+        "list_events", answers=Page[wire.Event], says="A page of events, the last ones first."
+    ),
 )
 async def list_events(
     caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List the events that are on record."""
     page = await caller.client.events(limit=limit, cursor=cursor)
-    items = [encode_event(one) for one in page.items]
-    return answer_json({"items": items, "next_cursor": page.next_cursor})
+    return answer_json(answers.page(page, answers.event))
 
 
 @router.post(
     "/executions/{id}/signal",
     **operation(
         "signal_execution",
-        answers=Published,
+        answers=wire.Published,
         status=202,
         says="It is on record for this execution, which goes on if it waits for it.",
         body=Signal,
@@ -262,7 +257,7 @@ async def signal_execution(
     "/executions/{id}/approve",
     **operation(
         "approve_execution",
-        answers=Published,
+        answers=wire.Published,
         status=202,
         says="The decision is on record, and the execution goes on if it waits for it.",
         body=Decision,

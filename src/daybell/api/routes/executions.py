@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -12,8 +9,7 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from msgspec import Raw
 
-from daybell.api import responses
-from daybell.api.caller import Caller, Operator, Viewer, answer_json, answer_page, api_of, encode
+from daybell.api.caller import Caller, Operator, Viewer, answer_json, answer_page, encode
 from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
 from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.requests import (
@@ -36,7 +32,7 @@ from daybell.api.requests import (
 )
 from daybell.api.schema import Again, Nothing, Trigger
 from daybell.api.stream import follow_log, read_place, wants_stream
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.executions import (
     PARTS_PER_READ,
     START,
@@ -49,49 +45,14 @@ from daybell.core import payload
 from daybell.core.access import NewAuditEntry
 from daybell.core.execution import Enqueued, Execution, LogPart, NewExecution, State
 from daybell.core.limits import PAGE_BYTES_MAX, PAGE_ITEMS_DEFAULT, PAYLOAD_DEPTH_MAX
-from daybell.core.units import to_iso
-from daybell.core.views import Counts
+from daybell.core.views import Counts, Page
 from daybell.errors import UsageError
 
-# Between the names of jobs, which executions carry, and their ids, which callers may use.
 
-KNOWN_MAX: Final = 10_000
-KNOWN_SECONDS: Final = 600.0
-
-
-class JobIds:
-    """Ids of jobs by name. A job keeps its id, a deleted one that comes back too; a name gets
-    another id only long after its job was removed. So they are remembered for a while.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._until = 0.0
-
-    async def of(self, caller: Caller, names: Iterable[str]) -> dict[str, str]:
-        """The ids of these jobs."""
-        wanted = set(names)
-        now = asyncio.get_running_loop().time()
-        if now > self._until:
-            self._known.clear()
-            self._until = now + KNOWN_SECONDS
-        place = caller.tenant
-        known = {name: self._known[place, name] for name in wanted if (place, name) in self._known}
-        if len(known) < len(wanted):
-            for name, id in (await caller.client.job_ids(wanted - known.keys())).items():
-                known[name] = self._known[place, name] = str(id)
-            while len(self._known) > KNOWN_MAX:
-                self._known.popitem(last=False)
-        return known
-
-
-async def execution_payloads(
-    ids: JobIds, caller: Caller, executions: Iterable[Execution]
-) -> list[dict[str, Any]]:
-    """Executions as answers have them: with the ids of their jobs."""
-    found = list(executions)
-    known = await ids.of(caller, (one.job for one in found))
-    return [{**wire.execution(one), "job_id": known[one.job]} for one in found]
+async def answer_executions(caller: Caller, page: Page[Execution]) -> Response:
+    """The answer with a page of executions."""
+    ids = await caller.client.job_ids(one.job for one in page.items)
+    return answer_page(page, answers.executions(page.items, ids), cursor=lambda one: str(one.id))
 
 
 async def find_job_name(caller: Caller, job: str | None) -> str | None:
@@ -139,12 +100,11 @@ async def list_executions(
     """
     filters: Filters = {**selected, "status": status, "parent": workflow_id, "nodes": nodes}
     page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
-    items = await execution_payloads(api_of(request).job_ids, caller, page.items)
-    return answer_page(page, items, cursor=lambda one: str(one.id))
+    return await answer_executions(caller, page)
 
 
 _LIST: dict[str, Any] = {
-    "answers": responses.ExecutionPage,
+    "answers": Page[wire.Execution],
     "says": "A page of executions.",
     "errors": (404,),
     "parameters": [ARGS_PARAMETER],
@@ -156,7 +116,7 @@ router.get("/job/executions", **operation("list_job_executions", **_LIST))(list_
 
 @router.get(
     "/counts",
-    **operation("count_executions", answers=responses.StateCounts, says="How many.", errors=(404,)),
+    **operation("count_executions", answers=wire.StateCounts, says="How many.", errors=(404,)),
 )
 async def count_executions(
     caller: Viewer,
@@ -192,14 +152,14 @@ async def count_executions(
         counts = Counts({State.DEAD: int(count)}, at_least=at_least)
     else:
         counts = await caller.client.count(**filters)
-    return answer_json(wire.counts(counts))
+    return answer_json(answers.state_counts(counts))
 
 
 @router.get(
     "/executions/{id}",
     **operation(
         "get_execution",
-        answers=responses.ExecutionDetail,
+        answers=wire.ExecutionDetail,
         says="The execution, with its attempts and its timeline.",
         errors=(404,),
     ),
@@ -207,17 +167,14 @@ async def count_executions(
 async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
     """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
     found = await caller.client.story(id)
-    (said,) = await execution_payloads(api_of(request).job_ids, caller, [found.detail.execution])
-    said |= {**wire.detail(found.detail), "timeline": found.timeline, "steps": found.told_steps}
-    run = found.run
-    if run is not None:
-        said["progress"] = run.percent
-    return answer_json({**said, "workflow": None if run is None else wire.run(run)})
+    job = found.detail.execution.job
+    ids = await caller.client.job_ids([job])
+    return answer_json(answers.detail(found, ids[job]))
 
 
 _LOGS = operation(
     "get_execution_logs",
-    answers=responses.LogPage,
+    answers=wire.LogPage,
     says="Lines of its log; or, to who accepts text/event-stream, the log as it grows.",
     errors=(404,),
 )
@@ -258,20 +215,7 @@ async def get_logs(
 
 def _lines(part: LogPart) -> list[Raw]:
     """The lines of a part as JSON."""
-    return [
-        Raw(
-            encode(
-                {
-                    "at": to_iso(line.at),
-                    "attempt": part.attempt,
-                    "level": line.level,
-                    "source": line.source,
-                    "message": line.message,
-                }
-            )
-        )
-        for line in part.lines
-    ]
+    return [Raw(encode(line)) for line in answers.log_lines(part)]
 
 
 def _read_log_cursor(cursor: str | None) -> tuple[int, int]:
@@ -285,7 +229,7 @@ def _read_log_cursor(cursor: str | None) -> tuple[int, int]:
 
 _CANCEL = operation(
     "cancel_execution",
-    answers=responses.Cancelled,
+    answers=wire.Cancelled,
     says="It has ended.",
     body=Nothing,
     is_optional=True,
@@ -304,7 +248,7 @@ async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator
     state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
     if outcome == "finished":
         state = (await caller.client.execution(id)).execution.state
-    said = {"execution_id": str(read_id(id)), "status": str(state), "cancel_requested": is_asked}
+    said = wire.Cancelled(execution_id=read_id(id), status=state, cancel_requested=is_asked)
     return answer_json(said, status=202 if is_asked else 200)
 
 
@@ -312,7 +256,7 @@ async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator
     "/executions/{id}/retry",
     **operation(
         "retry_execution",
-        answers=responses.Retried,
+        answers=wire.Enqueued,
         status=202,
         says="It runs again, itself or as a new one.",
         body=Again,
@@ -369,7 +313,7 @@ async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UU
 async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
     state = (await caller.client.execution(made)).execution.state
     return answer_json(
-        {"execution_id": str(made), "status": str(state), "created": made != old},
+        wire.Enqueued(execution_id=made, status=state, created=made != old),
         status=202,
         headers={"Location": f"/api/v1/executions/{made}"},
     )
@@ -377,11 +321,11 @@ async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
 
 @router.get(
     "/executions/{id}/why",
-    **operation("explain_execution", answers=responses.Why, says="Why.", errors=(404,)),
+    **operation("explain_execution", answers=wire.Why, says="Why.", errors=(404,)),
 )
 async def explain_execution(id: ExecutionPath, caller: Viewer) -> Response:
     """Say why an execution has not run, or has not ended."""
-    return answer_json(wire.reason(await caller.client.why(id)))
+    return answer_json(answers.why(await caller.client.why(id)))
 
 
 def read_selection(said: dict[str, Any]) -> Filters:
@@ -465,7 +409,7 @@ async def _enqueue_one(
     is_sure = made.created and is_now and not made.at_gate and not this.is_repeated
     state = State.QUEUED if is_sure else await _state_of(caller, made)
     return answer_json(
-        {"execution_id": str(made.id), "status": str(state), "created": made.created},
+        wire.Enqueued(execution_id=made.id, status=state, created=made.created),
         status=202,
         headers={"Location": f"/api/v1/executions/{made.id}"},
     )

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, cast
 from urllib.parse import quote
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from daybell.api import responses
 from daybell.api.caller import (
     Admin,
     Caller,
@@ -59,7 +59,7 @@ from daybell.api.schema import (
     Rollback,
     Trigger,
 )
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.declarations import CREATED, UNCHANGED, ApplyOutcome, warnings_about
 from daybell.client.executions import read_execution
 from daybell.client.job_checks import describe_broken_uses
@@ -67,6 +67,7 @@ from daybell.client.requests import id_in
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, Template
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.core.views import Page
 from daybell.core.when import Schedule
 from daybell.core.when.zone import just_before, parse_moment
 from daybell.errors import JobNotFound, TemplateNotFound, UsageError, VersionConflict, shown
@@ -86,7 +87,7 @@ Deleting = Annotated[
     "",
     **operation(
         "create_job",
-        answers=responses.NewJobAnswer,
+        answers=wire.Job,
         status=201,
         says="Created.",
         body=NewJob,
@@ -112,12 +113,13 @@ async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None
 
 async def _create_job(caller: Caller, wanted: NewJob, this: IdempotentRequest) -> Response:
     job, made = await _create_or_launch(caller, wanted, this)
-    said = {} if made is None else {"execution_id": str(made.id)}
     # Of what was made: by now it may be deleted.
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
     standing = await caller.client.standing(job.name)
     return answer_created(
-        {**wire.standing(standing), **said, "warnings": warnings},
+        answers.job(
+            standing, execution_id=msgspec.UNSET if made is None else made.id, warnings=warnings
+        ),
         location=job_location(job),
         headers=etag_header(job),
     )
@@ -152,7 +154,7 @@ async def _create_or_launch(
 
 @router.get(
     "",
-    **operation("list_jobs", answers=responses.JobPage, says="A page of jobs, by name."),
+    **operation("list_jobs", answers=Page[wire.Job], says="A page of jobs, by name."),
 )
 async def list_jobs(
     caller: Viewer,
@@ -177,7 +179,7 @@ async def list_jobs(
         limit=limit,
         cursor=cursor,
     )
-    items = (wire.standing(one, listed=True) for one in page.items)
+    items = (answers.job(one, listed=True) for one in page.items)
     return answer_page(page, items, cursor=lambda one: one.job.name)
 
 
@@ -185,7 +187,7 @@ async def list_jobs(
     "/{job}",
     **operation(
         "get_job",
-        answers=responses.Job,
+        answers=wire.Job,
         says="The job, with what it does now.",
         errors=(404,),
         headers=ETAG,
@@ -194,14 +196,14 @@ async def list_jobs(
 async def get_job(name: JobPath, caller: Viewer) -> Response:
     """Show a job, a deleted one too, with its status, its next time and its last execution."""
     standing = await caller.client.standing(name)
-    return answer_json(wire.standing(standing), headers=etag_header(standing.job))
+    return answer_json(answers.job(standing), headers=etag_header(standing.job))
 
 
 @router.patch(
     "/{job}",
     **operation(
         "update_job",
-        answers=responses.ChangedJob,
+        answers=wire.Job,
         says="Changed; the new version.",
         body=JobChange,
         examples=CHANGED_JOBS,
@@ -223,12 +225,12 @@ async def update_job(
     with (
         schedule_field_paths(),
         precondition(expect),
-        caller.auditing("job.update", before.name, before=wire.job(before), after=after),
+        caller.auditing("job.update", before.name, before=answers.job_version(before), after=after),
     ):
         job = await caller.client.update(before.name, author=caller.actor, expect=expect, **options)
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
-    standing = wire.standing(await caller.client.standing(job.name))
-    return answer_json({**standing, "warnings": warnings}, headers=etag_header(job))
+    standing = await caller.client.standing(job.name)
+    return answer_json(answers.job(standing, warnings=warnings), headers=etag_header(job))
 
 
 def _changes(change: JobChange) -> dict[str, Any]:
@@ -241,7 +243,7 @@ def _changes(change: JobChange) -> dict[str, Any]:
     "/{job}",
     **operation(
         "apply_job",
-        answers=responses.AppliedJob,
+        answers=wire.AppliedJob,
         says="It is what was declared; `action` says whether it was before.",
         body=DeclaredJob,
         examples=DECLARED_JOBS,
@@ -288,13 +290,13 @@ async def _check_no_id(caller: Caller, name: str) -> None:
 
 async def _answer_applied(caller: Caller, made: ApplyOutcome, status: int) -> Response:
     there = None if made.job is None else await caller.client.standing(made.job.name)
-    said = {
-        "action": made.action,
-        "before": made.before,
-        "after": made.after,
-        "job": None if there is None else wire.standing(there),
-        "warnings": made.warnings,
-    }
+    said = wire.AppliedJob(
+        action=cast("Any", made.action),
+        before=made.before,
+        after=made.after,
+        job=None if there is None else answers.job(there),
+        warnings=made.warnings,
+    )
     return answer_json(
         said, status=status, headers={} if made.job is None else etag_header(made.job)
     )
@@ -304,7 +306,7 @@ async def _answer_applied(caller: Caller, made: ApplyOutcome, status: int) -> Re
     "/{job}/warnings",
     **operation(
         "list_job_warnings",
-        answers=responses.JobWarnings,
+        answers=Page[str],
         says="What looks wrong with the job as things are now; nothing, if all is well.",
         errors=(404,),
     ),
@@ -314,14 +316,14 @@ async def list_warnings(name: JobPath, caller: Viewer, deleting: Deleting = Fals
     client = caller.client
     job = (await client.standing(name)).job if deleting else await client.job_named(name)
     found = await client.warnings(job.name, deleting=deleting)
-    return answer_json({"items": found, "next_cursor": None})
+    return answer_json(Page(items=tuple(found)))
 
 
 @router.delete(
     "/{job}",
     **operation(
         "delete_job",
-        answers=responses.Deleted,
+        answers=wire.Deleted,
         says="It fires no more, and what was unfinished is cancelled.",
         errors=(404, 409, 412),
     ),
@@ -338,16 +340,19 @@ async def delete_job(
     job = (await caller.client.standing(name)).job
     expect = read_version(version)
     warnings = await describe_broken_uses(caller.client.store, caller.client.tenant, job)
-    with precondition(expect), caller.auditing("job.delete", job.name, before=wire.job(job)):
+    with (
+        precondition(expect),
+        caller.auditing("job.delete", job.name, before=answers.job_version(job)),
+    ):
         cancelled = await caller.client.delete_job(job.name, expect=expect, force=force)
     return answer_json(
-        {
-            "job_id": str(job.id),
-            "name": job.name,
-            "status": "deleted",
-            "cancelled": cancelled,
-            "warnings": warnings,
-        }
+        wire.Deleted(
+            job_id=job.id,
+            name=job.name,
+            status="deleted",
+            cancelled=cancelled,
+            warnings=warnings,
+        )
     )
 
 
@@ -420,7 +425,7 @@ job_actions_router = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
     "/trigger",
     **operation(
         "trigger_job",
-        answers=responses.Enqueued,
+        answers=wire.Enqueued,
         status=202,
         says="It will run.",
         body=Trigger,
@@ -446,7 +451,7 @@ async def trigger_job(
     "/pause",
     **operation(
         "pause_job",
-        answers=responses.Job,
+        answers=wire.Job,
         says="Its schedules fire no more.",
         body=Pause,
         is_optional=True,
@@ -468,7 +473,7 @@ async def pause_job(request: Request, name: JobPath, caller: Operator) -> Respon
     "/resume",
     **operation(
         "resume_job",
-        answers=responses.Job,
+        answers=wire.Job,
         says="Its schedules fire again.",
         body=Nothing,
         is_optional=True,
@@ -489,7 +494,7 @@ async def resume_job(request: Request, name: JobPath, caller: Operator) -> Respo
     "/versions",
     **operation(
         "list_job_versions",
-        answers=responses.JobVersions,
+        answers=Page[wire.ListedVersion],
         says="A page of versions, newest first.",
         errors=(404,),
     ),
@@ -504,15 +509,13 @@ async def list_versions(
     if page.items:
         before.append(await _previous_version(caller, page.items[-1]))
     pairs = zip(page.items, before, strict=True)
-    items = (wire.version(one, older, listed=True) for one, older in pairs)
+    items = (answers.listed_version(one, older, listed=True) for one, older in pairs)
     return answer_page(page, items, cursor=lambda one: str(one.version))
 
 
 @job_actions_router.get(
     "/versions/{version}",
-    **operation(
-        "get_job_version", answers=responses.ListedVersion, says="The version.", errors=(404,)
-    ),
+    **operation("get_job_version", answers=wire.ListedVersion, says="The version.", errors=(404,)),
 )
 async def get_version(
     name: JobPath,
@@ -522,7 +525,7 @@ async def get_version(
     """Show a version of a job, with the changes since the one before it."""
     known = (await caller.client.standing(name)).job
     found = await caller.client.job(known.name, version=version)
-    return answer_json(wire.version(found, await _previous_version(caller, found)))
+    return answer_json(answers.listed_version(found, await _previous_version(caller, found)))
 
 
 async def _previous_version(caller: Caller, job: Job) -> Job | None:
@@ -536,7 +539,7 @@ async def _previous_version(caller: Caller, job: Job) -> Job | None:
     "/rollback",
     **operation(
         "rollback_job",
-        answers=responses.Job,
+        answers=wire.Job,
         says="The version is the current one again, as a new version.",
         body=Rollback,
         examples={"to the first": {"version": 1}},
@@ -564,7 +567,7 @@ async def rollback_job(
     "/backfill",
     **operation(
         "backfill_job",
-        answers=responses.Backfill,
+        answers=wire.Backfill,
         says="What is run, or would be in a dry run.",
         body=BackfillRequest,
         examples={
@@ -600,12 +603,12 @@ async def _backfill(
     after = {**said, "backfill_id": id}
     entry = caller.entry("job.backfill", job, after=after, id=this.made("entry"))
     made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated, entry=entry)
-    return answer_json(wire.backfill(made))
+    return answer_json(answers.backfill(made))
 
 
 async def _answer_status(caller: Caller, name: str) -> Response:
     standing = await caller.client.standing(name)
-    return answer_json(wire.standing(standing), headers=etag_header(standing.job))
+    return answer_json(answers.job(standing), headers=etag_header(standing.job))
 
 
 # `/templates`: jobs with blanks, from which others are made.
@@ -619,7 +622,7 @@ TemplatePath = Annotated[str, Path(alias="name", description="A template's name.
     "",
     **operation(
         "create_template",
-        answers=responses.Template,
+        answers=wire.Template,
         status=201,
         says="Created.",
         body=NewTemplate,
@@ -639,7 +642,7 @@ async def create_template(request: Request, caller: Admin, key: IdempotencyKey =
         made = await _create_template(caller, wanted, this)
         location = f"/api/v1/templates/{quote(made.name, safe='')}"
         return answer_created(
-            wire.template(made), location=location, headers=template_etag_header(made)
+            answers.template(made), location=location, headers=template_etag_header(made)
         )
 
     return await perform_once(request, caller, key, raw, perform)
@@ -657,14 +660,14 @@ async def _create_template(
 
 
 @templates_router.get(
-    "", **operation("list_templates", answers=responses.TemplatePage, says="Templates, by name.")
+    "", **operation("list_templates", answers=Page[wire.Template], says="Templates, by name.")
 )
 async def list_templates(
     caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List templates."""
     page = await caller.client.templates_page(limit=limit, cursor=cursor)
-    items = (wire.template(one, listed=True) for one in page.items)
+    items = (answers.template(one, listed=True) for one in page.items)
     return answer_page(page, items, cursor=lambda one: one.name)
 
 
@@ -672,7 +675,7 @@ async def list_templates(
     "/{name}",
     **operation(
         "get_template",
-        answers=responses.Template,
+        answers=wire.Template,
         says="The template.",
         errors=(404,),
         headers=ETAG,
@@ -681,14 +684,14 @@ async def list_templates(
 async def get_template(name: TemplatePath, caller: Viewer) -> Response:
     """Show a template."""
     found = await caller.client.template(name)
-    return answer_json(wire.template(found), headers=template_etag_header(found))
+    return answer_json(answers.template(found), headers=template_etag_header(found))
 
 
 @templates_router.put(
     "/{name}",
     **operation(
         "set_template",
-        answers=responses.Template,
+        answers=wire.Template,
         says="It is what was said.",
         body=DeclaredTemplate,
         examples=NEW_TEMPLATES,
@@ -718,14 +721,14 @@ async def set_template(
     ):
         made = await caller.client.set_template(said, author=caller.actor, expect=expect)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(wire.template(made), status=status, headers=template_etag_header(made))
+    return answer_json(answers.template(made), status=status, headers=template_etag_header(made))
 
 
 @templates_router.delete(
     "/{name}",
     **operation(
         "delete_template",
-        answers=responses.DeletedTemplate,
+        answers=wire.DeletedName,
         says="It is gone; jobs that were made from it stay.",
         errors=(404, 412),
     ),
@@ -733,15 +736,15 @@ async def set_template(
 async def delete_template(name: TemplatePath, caller: Admin, version: IfMatch = None) -> Response:
     """Delete a template. Jobs that were made from it stay as they are."""
     expect = read_version(version)
-    before = wire.template(await caller.client.template(name))
+    before = answers.template(await caller.client.template(name))
     with precondition(expect), caller.auditing("template.delete", name, before=before):
         await caller.client.delete_template(name, expect=expect)
-    return answer_json({"name": name, "status": "deleted"})
+    return answer_json(wire.DeletedName(name=name, status="deleted"))
 
 
-async def _template_before(caller: Caller, name: str) -> dict[str, Any] | None:
+async def _template_before(caller: Caller, name: str) -> wire.Template | None:
     try:
-        return wire.template(await caller.client.template(name))
+        return answers.template(await caller.client.template(name))
     except TemplateNotFound:
         return None
 
@@ -762,7 +765,7 @@ schedules_router = APIRouter(prefix="/schedules", tags=["schedules"])
     "/preview",
     **operation(
         "preview_schedule",
-        answers=responses.Preview,
+        answers=wire.Preview,
         says="The schedule in words, and its next times.",
     ),
 )
@@ -790,5 +793,5 @@ async def preview_schedule(
     first = now if start is None else parse_moment(start, what="from", tz=schedule.tz)
     times = schedule.preview(count, just_before(first))
     return answer_json(
-        {"description": schedule.describe(), "next": [one.isoformat() for one in times]}
+        wire.Preview(description=schedule.describe(), next=[one.isoformat() for one in times])
     )

@@ -6,14 +6,14 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
-from daybell.api import responses
 from daybell.api.caller import Viewer, answer_page
 from daybell.api.contract import operation
 from daybell.api.requests import Cursor, Limit
 from daybell.api.routes.jobs import JobPath
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.core.checks import schedule_cursor
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.core.views import Page
 
 router: Final = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
 
@@ -22,7 +22,7 @@ router: Final = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
     "/schedules",
     **operation(
         "list_job_schedules",
-        answers=responses.SchedulePage,
+        answers=Page[wire.Schedule],
         says="A page of schedules, by name.",
         errors=(404,),
     ),
@@ -33,5 +33,5 @@ async def list_schedules(
     """List a job's schedules: those that it declares, and those made at run time."""
     job = await caller.client.job_named(name)
     page = await caller.client.schedules_page(job.name, limit=limit, cursor=cursor)
-    items = (wire.schedule(one) for one in page.items)
+    items = (answers.schedule(one) for one in page.items)
     return answer_page(page, items, cursor=lambda one: schedule_cursor(one.name, one.id))

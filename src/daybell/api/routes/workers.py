@@ -7,24 +7,21 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from daybell.api import responses
 from daybell.api.caller import Caller, Operator, Viewer, answer_json
-from daybell.api.contract import operation
+from daybell.api.contract import answer_content, operation
 from daybell.api.requests import Cursor, Limit, answer_list, read_body
-from daybell.api.responses import Health
 from daybell.api.schema import Nothing
-from daybell.api.stream import overview_payload
-from daybell.client import wire
+from daybell.client import answers, wire
 from daybell.client.requests import read_id
 from daybell.client.workers import Overview
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.units import Instant, to_iso
-from daybell.core.views import Queue
+from daybell.core.units import Instant, to_datetime
+from daybell.core.views import Page, Queue
 from daybell.core.worker import WorkerState
 from daybell.errors import DaybellError, Unavailable
 
@@ -42,7 +39,7 @@ WorkerPath = Annotated[
 
 
 @router.get(
-    "", **operation("list_workers", answers=responses.Workers, says="Workers, oldest first.")
+    "", **operation("list_workers", answers=Page[wire.Worker], says="Workers, oldest first.")
 )
 async def list_workers(
     caller: Viewer,
@@ -54,7 +51,7 @@ async def list_workers(
     found = await caller.client.workers(include_dead=include_dead)
     return answer_list(
         found,
-        wire.worker,
+        answers.worker,
         key=lambda one: (one.started_at, one.id),
         read=_read_cursor,
         write=_write_cursor,
@@ -76,7 +73,7 @@ def _read_cursor(cursor: str) -> tuple[Instant, UUID]:
     "/{id}/drain",
     **operation(
         "drain_worker",
-        answers=responses.Drained,
+        answers=wire.Drained,
         status=202,
         says="It finishes what it has, and claims nothing more.",
         body=Nothing,
@@ -90,7 +87,7 @@ async def drain_worker(request: Request, id: WorkerPath, caller: Operator) -> Re
     known = read_id(id)
     with caller.auditing("worker.drain", known):
         await caller.client.drain_worker(known)
-    return answer_json({"worker_id": str(known), "state": "draining"}, status=202)
+    return answer_json(wire.Drained(worker_id=known, state="draining"), status=202)
 
 
 # `/queues`: lanes that workers take work from.
@@ -101,21 +98,21 @@ QueuePath = Annotated[str, Path(alias="name", description="A queue's name.", max
 
 
 @queues_router.get(
-    "", **operation("list_queues", answers=responses.Queues, says="Queues, by name.")
+    "", **operation("list_queues", answers=Page[wire.Queue], says="Queues, by name.")
 )
 async def list_queues(
     caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List queues with their numbers."""
     found = await caller.client.queues()
-    return answer_list(found, wire.queue, key=lambda one: one.name, limit=limit, cursor=cursor)
+    return answer_list(found, answers.queue, key=lambda one: one.name, limit=limit, cursor=cursor)
 
 
 @queues_router.post(
     "/{name}/pause",
     **operation(
         "pause_queue",
-        answers=responses.QueueState,
+        answers=wire.QueueState,
         says="Nothing is given out from it.",
         body=Nothing,
         is_optional=True,
@@ -126,14 +123,14 @@ async def pause_queue(request: Request, name: QueuePath, caller: Operator) -> Re
     await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.pause", name):
         await caller.client.pause_queue(name)
-    return answer_json({"name": name, "is_paused": True})
+    return answer_json(wire.QueueState(name=name, is_paused=True))
 
 
 @queues_router.post(
     "/{name}/resume",
     **operation(
         "resume_queue",
-        answers=responses.QueueState,
+        answers=wire.QueueState,
         says="Work is given out from it.",
         body=Nothing,
         is_optional=True,
@@ -144,14 +141,14 @@ async def resume_queue(request: Request, name: QueuePath, caller: Operator) -> R
     await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.resume", name):
         await caller.client.resume_queue(name)
-    return answer_json({"name": name, "is_paused": False})
+    return answer_json(wire.QueueState(name=name, is_paused=False))
 
 
 @queues_router.post(
     "/{name}/purge",
     **operation(
         "purge_queue",
-        answers=responses.Purged,
+        answers=wire.Purged,
         says="All that waited in it is cancelled.",
         body=Nothing,
         is_optional=True,
@@ -162,12 +159,12 @@ async def purge_queue(request: Request, name: QueuePath, caller: Operator) -> Re
     await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.purge", name):
         cancelled = await caller.client.purge_queue(name)
-    return answer_json({"name": name, "cancelled": cancelled})
+    return answer_json(wire.Purged(name=name, cancelled=cancelled))
 
 
 @queues_router.get(
     "/{name}/scaling",
-    **operation("get_queue_scaling", answers=responses.Scaling, says="How much work it has."),
+    **operation("get_queue_scaling", answers=wire.Scaling, says="How much work it has."),
 )
 async def get_scaling(name: QueuePath, caller: Viewer) -> Response:
     """Say how much work a queue has, for those who start workers by it.
@@ -178,7 +175,7 @@ async def get_scaling(name: QueuePath, caller: Viewer) -> Response:
     return answer_json(await _scaling(caller, check_name(name, what="queue")))
 
 
-async def _scaling(caller: Caller, name: str) -> dict[str, Any]:
+async def _scaling(caller: Caller, name: str) -> wire.Scaling:
     found: list[Queue] = [one for one in await caller.client.queues() if one.name == name]
     queued = sum(one.queued for one in found)
     running = sum(one.running for one in found)
@@ -188,16 +185,16 @@ async def _scaling(caller: Caller, name: str) -> dict[str, Any]:
         for one in await caller.client.workers()
         if name in one.queues and one.state is WorkerState.LIVE
     ]
-    return {
-        "queue": name,
-        "value": queued + running,
-        "queued": queued,
-        "running": running,
-        "workers": len(workers),
-        "capacity": sum(one.capacity for one in workers),
-        "is_paused": any(one.is_paused for one in found),
-        "at_least": ["value", *bounded] if bounded else [],
-    }
+    return wire.Scaling(
+        queue=name,
+        value=queued + running,
+        queued=queued,
+        running=running,
+        workers=len(workers),
+        capacity=sum(one.capacity for one in workers),
+        is_paused=any(one.is_paused for one in found),
+        at_least=["value", *bounded] if bounded else [],
+    )
 
 
 # Routes of `/healthz`, `/readyz`, `/stats` and `/status`.
@@ -228,9 +225,7 @@ class RecentOverviews:
         return seen
 
 
-@status_router.get(
-    "/stats", **operation("get_stats", answers=responses.Stats, says="What goes on.")
-)
+@status_router.get("/stats", **operation("get_stats", answers=wire.Stats, says="What goes on."))
 async def get_stats(request: Request, caller: Viewer) -> Response:
     """Show queues, workers, rates and the last dead letters.
 
@@ -239,19 +234,20 @@ async def get_stats(request: Request, caller: Viewer) -> Response:
     state = request.app.state
     if not hasattr(state, "looks"):
         state.looks = RecentOverviews()
-    return answer_json(overview_payload(await state.looks.look(caller)))
+    seen = await state.looks.look(caller)
+    ids = await caller.client.job_ids(one.job for one in seen.letters)
+    return answer_json(answers.stats(seen, ids))
 
 
 @status_router.get(
-    "/status", **operation("get_status", answers=responses.Status, says="The store's time.")
+    "/status", **operation("get_status", answers=wire.Status, says="The store's time.")
 )
 async def get_status(caller: Viewer) -> Response:
     """Say what time it is by the store's clock, and which process does the upkeep."""
     health = await caller.client.health()
     leaders = await caller.client.leaders()
-    return answer_json(
-        {"now": to_iso(health.now), "leaders": [wire.leader(one) for one in leaders]}
-    )
+    told = [answers.leader(one) for one in leaders]
+    return answer_json(wire.Status(now=to_datetime(health.now), leaders=told))
 
 
 # `/healthz` and `/readyz`: whether this process and its store are well. Open to all.
@@ -308,27 +304,30 @@ def make_health_router(readiness: Readiness) -> APIRouter:
     @routes.get(
         "/healthz",
         operation_id="healthz",
-        responses={200: {"model": Health, "description": "It answers."}},
+        responses={200: {"description": "It answers.", "content": answer_content(wire.Health)}},
     )
     async def healthz() -> Response:
         """Whether this process answers."""
-        return answer_json({"status": "ok"}, headers=NO_STORE)
+        return answer_json(wire.Health(status="ok"), headers=NO_STORE)
 
     @routes.get(
         "/readyz",
         operation_id="readyz",
         responses={
-            200: {"model": Health, "description": "It can work."},
-            503: {"model": Health, "description": "Its store cannot be read or written."},
+            200: {"description": "It can work.", "content": answer_content(wire.Health)},
+            503: {
+                "description": "Its store cannot be read or written.",
+                "content": answer_content(wire.Health),
+            },
         },
     )
     async def readyz() -> Response:
         """Check that the store can be read and written, too."""
         error = await readiness.error()
         if error is None:
-            return answer_json({"status": "ready"}, headers=NO_STORE)
+            return answer_json(wire.Health(status="ready"), headers=NO_STORE)
         return answer_json(
-            {"status": "unavailable", "error": error},
+            wire.Health(status="unavailable", error=error),
             status=HTTPStatus.SERVICE_UNAVAILABLE,
             headers=NO_STORE,
         )

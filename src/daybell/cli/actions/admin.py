@@ -15,7 +15,7 @@ from daybell.cli.connection import audit_entry, client_for, current_actor
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED
 from daybell.cli.terminal import confirm, interruptible
-from daybell.client import Client, wire
+from daybell.client import Client, answers
 from daybell.client.admin import read_role, read_scope
 from daybell.client.remote.client import AnyClient
 from daybell.client.sealing import NEW_KEY, VARIABLE, check_value, new_key
@@ -23,7 +23,6 @@ from daybell.core.access import Action, Key, Quotas, Secret
 from daybell.core.limits import SECRET_BYTES_MAX
 from daybell.core.references import check_secret_name
 from daybell.core.units import Instant
-from daybell.core.views import Page
 from daybell.errors import Conflict, NotFound, SecretNotFound, UsageError, shown
 from daybell.settings import Settings
 
@@ -44,7 +43,7 @@ async def list_tenants(settings: Settings, *, as_json: bool) -> int:
         tenants = await client.tenants()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(wire.page(Page(items=tuple(tenants)), wire.tenant))
+        output.echo_json(answers.whole(tenants, answers.tenant))
         return DONE
     rows = [
         (one.name, *_limits(one.quotas).values(), output.format_relative(one.created_at, now=now))
@@ -120,7 +119,7 @@ async def create_key(
                 name, role=role, expires=expires, created_by=current_actor(), **limits
             )
     if as_json:
-        output.echo_json({**wire.key(key), "token": token})
+        output.echo_json(answers.key(key, token=token))
         return DONE
     until = "" if key.expires_at is None else f", until {output.format_moment(key.expires_at)}"
     limited = "" if key.scope is None else f", limited to {key.scope.describe()}"
@@ -145,7 +144,7 @@ async def list_keys(settings: Settings, *, tenant: str | None, as_json: bool) ->
         keys = await client.keys()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(wire.page(Page(items=tuple(keys)), wire.key))
+        output.echo_json(answers.whole(keys, answers.key))
         return DONE
     rows = [
         (
@@ -226,7 +225,7 @@ async def verify_entries(settings: Settings, *, after: Text, tenant: Text, as_js
             check = replace(more, entries=entries)
     broken = check.broken
     if as_json:
-        output.echo_json(wire.audit_check(check))
+        output.echo_json(answers.audit_check(check))
         return DONE if broken is None else FAILED
     if broken is None:
         typer.echo(f"{check.entries} entries checked; head {check.head}")
@@ -256,7 +255,7 @@ async def list_entries(
             cursor=cursor,
         )
     if as_json:
-        output.echo_json(wire.page(page, wire.entry))
+        output.echo_json(answers.page(page, answers.audit_entry))
         return DONE
     rows = [
         (
@@ -291,7 +290,7 @@ async def list_secrets(settings: Settings, *, tenant: str | None, as_json: bool)
         secrets = await client.secrets()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(wire.page(Page(items=tuple(secrets)), wire.secret))
+        output.echo_json(answers.whole(secrets, answers.secret))
         return DONE
     rows = [
         (
@@ -337,7 +336,7 @@ async def set_secret(settings: Settings, *, name: str, tenant: str | None, as_js
         with audit_entry(client, "secret.set", name, before=_audited(before), after=after):
             made = await client.set_secret(name, value, author=current_actor())
     if as_json:
-        output.echo_json(wire.secret(made))
+        output.echo_json(answers.secret(made))
     else:
         typer.echo(f"secret {made.name} is at version {made.version}")
     return DONE

@@ -38,7 +38,7 @@ from daybell.cli.views.jobs import (
     next_run,
     required_args,
 )
-from daybell.client import wire
+from daybell.client import answers
 from daybell.client.declarations import build_request, diff_versions, read_template
 from daybell.client.job_checks import (
     add_versions,
@@ -155,7 +155,7 @@ async def report_job(client: AnyClient, name: str, *, as_json: bool) -> int:
     for warning in await client.warnings(name):
         print_stderr(f"warning: {output.printable(rephrase_definition_error(warning))}")
     if as_json:
-        output.echo_json(wire.standing(standing))
+        output.echo_json(answers.job(standing))
         return DONE
     args = required_args(standing.job.definition)
     runs = f"runs when triggered: daybell jobs trigger {shlex.quote(name)}{args}"
@@ -199,7 +199,7 @@ async def list_versions(
         standing = await client.standing(name)
         page = await client.versions_page(standing.job.name, **asked)
     if as_json:
-        output.echo_json(wire.page(page, partial(wire.job, listed=True)))
+        output.echo_json(answers.page(page, partial(answers.job_version, listed=True)))
     else:
         echo_versions(page.items)
         output.echo_more(page.next_cursor)
@@ -214,7 +214,7 @@ async def list_schedules(
         page = await client.schedules_page(job.name, **asked)
         now = (await client.health()).now
     if as_json:
-        output.echo_json(wire.page(page, wire.schedule))
+        output.echo_json(answers.page(page, answers.schedule))
     else:
         echo_schedules(page.items, now=now)
         output.echo_more(page.next_cursor)
@@ -243,7 +243,7 @@ async def compare_versions(
         versions = {number: await client.job(found, version=number) for number in (old, new)}
     changes = diff_versions(versions[old], versions[new])
     if as_json:
-        said = [wire.change(change) for change in changes]
+        said = [answers.change(change) for change in changes]
         output.echo_json({"name": found, "from": old, "to": new, "changes": said})
         return DONE
     by = versions[new]
@@ -363,7 +363,7 @@ async def list_templates(settings: Settings, *, tenant: str | None, as_json: boo
     async with client_for(settings, tenant=tenant) as client:
         templates = await client.templates()
     if as_json:
-        output.echo_json([wire.template(one, listed=True) for one in templates])
+        output.echo_json(answers.whole(templates, partial(answers.template, listed=True)))
         return DONE
     rows = [
         (
@@ -395,7 +395,7 @@ async def show_template(
     async with client_for(settings, tenant=tenant) as client:
         found = await client.template(name)
     if as_json:
-        output.echo_json(wire.template(found))
+        output.echo_json(answers.template(found))
     elif as_yaml:
         typer.echo(write_yaml({"name": found.name, **template_fields(found.template)}), nl=False)
     else:
@@ -420,7 +420,7 @@ async def create_template(
                 f"there is a template named {value['name']!r} already; --replace takes its place"
             ) from None
     if as_json:
-        output.echo_json(wire.template(made))
+        output.echo_json(answers.template(made))
     else:
         blanks = ", ".join(made.template.parameters) or "none"
         typer.echo(f"template {made.name} is at version {made.version}; parameters: {blanks}")

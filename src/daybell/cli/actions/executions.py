@@ -25,18 +25,18 @@ from daybell.cli.views.executions import (
     echo_steps,
     echo_timeline,
 )
-from daybell.cli.views.transcripts import print_log, wait_for_end
-from daybell.client import wire
+from daybell.cli.views.transcripts import execution_json, print_log, wait_for_end
+from daybell.client import answers
 from daybell.client.executions import fix_bounds
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters, read_id
-from daybell.client.wire import encode_event, identity
 from daybell.core import payload
 from daybell.core.event import Published
 from daybell.core.execution import Revival, State
 from daybell.core.lifecycle import FOR_EVENT
 from daybell.core.schedule import DEPENDENCIES
 from daybell.core.units import parse_duration
+from daybell.core.views import Page
 from daybell.errors import Conflict, NotFound
 from daybell.settings import Settings
 
@@ -67,9 +67,11 @@ async def show_execution(settings: Settings, *, id: str, tenant: str | None, as_
         is_dependent = one.state is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
         because = (await client.why(one.id)).detail if is_dependent and not as_json else None
     if as_json:
-        said = {"timeline": found.timeline, "steps": found.told_steps}
-        nodes = None if run is None else wire.run(run)
-        output.echo_json({**wire.detail(found.detail), **said, "workflow": nodes})
+        said: dict[str, Any] = {"timeline": found.timeline}
+        said |= {"attempts": [answers.attempt(each) for each in found.detail.attempts]}
+        said |= {"steps": answers.encode_steps(found.steps, one)}
+        nodes = None if run is None else answers.workflow(run)
+        output.echo_json({**execution_json(one), **said, "workflow": nodes})
     else:
         echo_detail(found.detail, now=now, because=because, steps=found.steps)
         echo_steps(found.steps, one)
@@ -81,7 +83,7 @@ async def show_timeline(settings: Settings, *, id: str, tenant: str | None, as_j
     async with client_for(settings, tenant=tenant) as client:
         told = (await client.story(await find_execution(client, id))).timeline
     if as_json:
-        output.echo_json(told)
+        output.echo_json(Page(items=tuple(told)))
     else:
         echo_timeline(told)
     return DONE
@@ -116,7 +118,7 @@ async def explain_execution(
     async with client_for(settings, tenant=tenant) as client:
         found = await client.why(await find_execution(client, id))
     if as_json:
-        output.echo_json(wire.reason(found))
+        output.echo_json(answers.why(found))
     else:
         one = found.execution
         typer.echo(output.printable(f"{one.id} is {one.state}: {found.detail}"))
@@ -181,7 +183,7 @@ def _report_published(published: Published, *, as_json: bool) -> int:
         typer.echo(output.printable(f"passed on to its node {whom}, which waited for it"))
     if as_json:
         told = {"created": published.created, "resumed": published.resumed}
-        told |= {"execution_id": identity(published.execution), "node": published.node}
+        told |= {"execution_id": published.execution, "node": published.node}
         output.echo_json(told)
     elif not published.created:
         typer.echo("it was on record already; nothing was done")
@@ -201,7 +203,7 @@ async def list_events(
     async with client_for(settings, tenant=tenant) as client:
         page = await client.events(limit=limit, cursor=cursor)
     if as_json:
-        output.echo_json(wire.page(page, encode_event))
+        output.echo_json(answers.page(page, answers.event))
         return DONE
     rows = [
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgspec
 import typer
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE
 from daybell.cli.views.jobs import echo_job, echo_jobs, find_workflow_users, next_run
 from daybell.cli.views.transcripts import wait_for_end
-from daybell.client import wire
+from daybell.client import answers
 from daybell.core import payload
 from daybell.core.units import parse_duration
 from daybell.errors import AccessDenied
@@ -33,7 +34,7 @@ async def list_jobs(
         )
         users = None if as_json else await find_workflow_users(client, page.items, is_all=is_all)
     if as_json:
-        output.echo_json(wire.page(page, partial(wire.standing, listed=True)))
+        output.echo_json(answers.page(page, partial(answers.job, listed=True)))
         return DONE
     none = _none(asked, is_over=page.next_cursor is None)
     echo_jobs(page.items, now=now, empty=none, users=users)
@@ -64,9 +65,10 @@ async def show_job(
         counts = await client.count(job=found)
         now = (await client.health()).now
     if as_json:
-        said = wire.standing(standing) | wire.counts(counts)
+        said = msgspec.to_builtins(answers.job(standing))
+        said |= msgspec.to_builtins(answers.state_counts(counts))
         if not standing.job.is_current:
-            said["schedules"] = wire.job(standing.job)["schedules"]
+            said["schedules"] = answers.job_version(standing.job).schedules
         output.echo_json(said)
     else:
         echo_job(standing, counts, now=now)

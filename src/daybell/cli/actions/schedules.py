@@ -12,7 +12,7 @@ from daybell.cli.actions.selection import read_moment
 from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE, print_stderr
 from daybell.cli.terminal import confirm
-from daybell.client import wire
+from daybell.client import answers
 from daybell.client.schedules import Backfill
 from daybell.core.units import Instant
 from daybell.core.when import Manual, Reboot, Schedule, cron, rrule
@@ -123,7 +123,7 @@ async def backfill_job(
 
 def _tell(answer: Backfill, *, as_json: bool) -> None:
     if as_json:
-        output.echo_json(wire.backfill(answer))
+        output.echo_json(answers.backfill(answer))
     elif answer.is_dry_run or not answer.ticks:
         _list(answer)
         seen = output.format_count(answer.looked_at, "tick")

@@ -9,7 +9,7 @@ from daybell.cli.connection import client_for
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE
 from daybell.cli.terminal import confirm
-from daybell.client import wire
+from daybell.client import answers
 from daybell.client.remote.client import AnyClient
 from daybell.core.limits import PAGE_ITEMS_MAX, check_name
 from daybell.core.worker import SCHEDULER
@@ -24,7 +24,7 @@ async def list_workers(
         now = (await client.health()).now
         leaders = await client.leaders()
     if as_json:
-        output.echo_json([wire.worker(one) for one in workers])
+        output.echo_json(answers.whole(workers, answers.worker))
         return DONE
     rows = [
         (
@@ -65,7 +65,7 @@ async def list_leaders(settings: Settings, *, as_json: bool) -> int:
         leaders = await client.leaders()
         now = (await client.health()).now
     if as_json:
-        output.echo_json([wire.leader(one) for one in leaders])
+        output.echo_json(answers.whole(leaders, answers.leader))
         return DONE
     rows = [
         (one.name, one.holder, one.epoch, output.format_relative(one.until, now=now))
@@ -88,7 +88,7 @@ async def list_queues(settings: Settings, *, tenant: str | None, as_json: bool) 
         queues = await client.queues()
         now = (await client.health()).now
     if as_json:
-        output.echo_json([wire.queue(one) for one in queues])
+        output.echo_json(answers.whole(queues, answers.queue))
         return DONE
     rows = [
         (

@@ -15,7 +15,7 @@ from daybell.cli.apply.plan import PRUNED, SOURCE, ApplyPlan, apply_step, echo_c
 from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE, FAILED, MISUSED, describe_error, print_stderr
 from daybell.cli.terminal import confirm
-from daybell.client import wire
+from daybell.client import answers
 from daybell.client.remote.client import AnyClient
 from daybell.core.limits import check_name
 from daybell.errors import DaybellError, UsageError, listed
@@ -178,7 +178,7 @@ def _show_json(plan: ApplyPlan, *, dry_run: bool, is_pruned: bool) -> None:
             "name": step.name,
             "action": step.action,
             "file": None if step.declared is None else step.declared.place(),
-            "changes": [wire.change(change) for change in step.changes],
+            "changes": [answers.change(change) for change in step.changes],
             "warnings": step.warnings,
             "done": step.is_done,
         }

@@ -23,8 +23,8 @@ from daybell.cli.connection import client_for
 from daybell.cli.output import GAP, Column, fit
 from daybell.cli.runtime import DONE
 from daybell.cli.terminal import KeyReader, StartInterrupted, StopSignals
-from daybell.cli.views.transcripts import error_line
-from daybell.client import wire
+from daybell.cli.views.transcripts import error_line, execution_json
+from daybell.client import answers
 from daybell.client.remote.client import AnyClient
 from daybell.client.workers import Overview
 from daybell.core.units import Instant, Seconds, parse_duration
@@ -55,13 +55,13 @@ def overview_json(seen: Overview, *, store: str) -> dict[str, Any]:
     rates = seen.rates
     return {
         "store": store,
-        "now": wire.time(seen.now),
+        "now": answers.time(seen.now),
         "enqueued_per_second": None if rates is None else round(rates.enqueued, 3),
         "finished_per_second": None if rates is None else _rounded(rates.finished),
         "failed_per_second": None if rates is None else round(rates.failed, 3),
-        "queues": [wire.queue(one) for one in seen.queues],
-        "workers": [wire.worker(one) for one in seen.workers],
-        "dead_letters": [wire.execution(one) for one in seen.letters],
+        "queues": [answers.queue(one) for one in seen.queues],
+        "workers": [answers.worker(one) for one in seen.workers],
+        "dead_letters": [execution_json(one) for one in seen.letters],
         "has_more_dead_letters": seen.has_more_letters,
     }
 

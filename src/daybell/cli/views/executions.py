@@ -15,17 +15,19 @@ from daybell.cli import output
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, INTERRUPTED, print_stderr
 from daybell.cli.views.jobs import find_run_workflows
-from daybell.cli.views.transcripts import error_line
-from daybell.client import wire
+from daybell.cli.views.transcripts import error_line, execution_json
+from daybell.client import answers
+from daybell.client.answers import step_status
+from daybell.client.events import attempt_outcome
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters
 from daybell.client.runs import RunNode, WorkflowRun, describe_node, describe_resumes, short_name
-from daybell.client.wire import attempt_outcome, step_status
+from daybell.client.wire import Moment
 from daybell.core import payload
 from daybell.core.event import Step, StepKind
 from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, Failure, State
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.units import Instant, from_iso
+from daybell.core.units import Instant
 from daybell.core.views import Page
 from daybell.core.workflow.node import describe_condition
 from daybell.errors import listed
@@ -247,7 +249,7 @@ async def echo_found(
     items = tuple([one async for page in search.pages() for one in page])
     if as_json:
         page = Page(items=items, next_cursor=search.cursor)
-        output.echo_json(wire.page(page, wire.execution))
+        output.echo_json(answers.page(page, execution_json))
         return search.code
     now = (await client.health()).now
     workflows = await find_run_workflows(client, items)
@@ -276,8 +278,8 @@ class Group(msgspec.Struct, kw_only=True):
         """As `--json` prints it."""
         return {
             **msgspec.structs.asdict(self),
-            "newest": wire.time(self.newest),
-            "oldest": wire.time(self.oldest),
+            "newest": answers.time(self.newest),
+            "oldest": answers.time(self.oldest),
         }
 
 
@@ -497,18 +499,18 @@ def _outcome(step: Step) -> str:
 # What happened to an execution, moment by moment, for a person.
 
 
-def echo_timeline(moments: list[dict[str, Any]]) -> None:
+def echo_timeline(moments: Sequence[Moment]) -> None:
     """Print moments, oldest first, each with the time since the first."""
-    times = [from_iso(one["at"]) for one in moments]
+    times = [one.at.timestamp() for one in moments]
     rows = [
         (
             format_precise(at),
             f"+{output.format_duration(max(0.0, at - times[0]))}",
-            one.get("node"),
+            one.node,
             _event(one),
             _step(one),
-            one.get("attempt"),
-            one.get("worker_id"),
+            one.attempt,
+            one.worker_id,
         )
         for at, one in zip(times, moments, strict=True)
     ]
@@ -521,18 +523,18 @@ def echo_timeline(moments: list[dict[str, Any]]) -> None:
         Column("attempt", rank=4),
         Column("worker", rank=5),
     )
-    left_out = [name for name in ("node", "step") if not any(name in one for one in moments)]
+    left_out = [name for name in ("node", "step") if not any(getattr(one, name) for one in moments)]
     kept = [n for n, column in enumerate(columns) if column.name not in left_out]
     output.echo_table(
         [columns[n] for n in kept], ([row[n] for n in kept] for row in rows), empty="nothing yet"
     )
 
 
-def _step(moment: dict[str, Any]) -> str | None:
-    until = moment.get("until")
-    return moment.get("step") if until is None else f"{moment['step']} (until {until})"
+def _step(moment: Moment) -> str | None:
+    if moment.until is None:
+        return moment.step
+    return f"{moment.step} (until {moment.until.isoformat()})"
 
 
-def _event(moment: dict[str, Any]) -> str:
-    status = moment.get("status")
-    return moment["event"] if status is None else f"{moment['event']}: {status}"
+def _event(moment: Moment) -> str:
+    return moment.event if moment.status is None else f"{moment.event}: {moment.status}"

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 import typer
 
 from daybell.cli import output
 from daybell.cli.runtime import DONE, FAILED, print_stderr
-from daybell.client import wire
+from daybell.client import answers
 from daybell.client.executions import START
 from daybell.client.explain import LACKS, explain_idle, find_lack
 from daybell.client.remote.client import AnyClient
@@ -157,7 +158,8 @@ async def wait_for_end(
             raise
     execution = detail.execution
     if as_json:
-        output.echo_json(wire.detail(detail))
+        attempts = [answers.attempt(one) for one in detail.attempts]
+        output.echo_json(execution_json(execution) | {"attempts": attempts})
     else:
         output.echo_fields(
             {
@@ -231,6 +233,13 @@ async def poll_until_end(
         left = pause if seconds is None else seconds - (clock.monotonic() - started)
         await clock.sleep(max(0.0, min(pause, left)))
         pause = min(pause * 1.5, POLL_MAX_SECONDS)
+
+
+def execution_json(of: Execution) -> dict[str, Any]:
+    """An execution as `--json` prints it, without the id of its job."""
+    fields = msgspec.structs.asdict(answers.execution(of, of.id))
+    del fields["job_id"]
+    return fields
 
 
 def error_line(error: str | None) -> str | None:

@@ -26,13 +26,12 @@ from daybell.client.executions import (
 )
 from daybell.client.explain import Reason
 from daybell.client.remote import messages
+from daybell.client.remote.messages import decode_step
 from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
 from daybell.client.retries import RetryOutcome, split_retryable
 from daybell.client.runs import WorkflowRun
 from daybell.client.when import Arguments
-from daybell.client.wire import decode_step
-from daybell.client.wire import time as said_time
 from daybell.client.workers import Overview, Rates
 from daybell.core.event import Event, Published, Step
 from daybell.core.execution import (
@@ -49,7 +48,7 @@ from daybell.core.execution import (
 )
 from daybell.core.ids import mint
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
-from daybell.core.units import from_iso
+from daybell.core.units import from_iso, to_iso
 from daybell.core.views import (
     Activity,
     Counts,
@@ -206,8 +205,7 @@ def _history(of: messages.Wire) -> ExecutionHistory:
         detail=messages.detail(of),
         steps=[decode_step(one) for one in of["steps"]],
         run=messages.run(of),
-        told_steps=of["steps"],
-        timeline=of["timeline"],
+        timeline=msgspec.convert(of["timeline"], list[wire.Moment]),
     )
 
 
@@ -408,7 +406,7 @@ async def publish(
     if source is not None:
         said["source"] = source
     if time is not None:
-        said["time"] = said_time(read_time(time, "time"))
+        said["time"] = to_iso(read_time(time, "time"))
     return await client.transport.post("/events", said, once=True, read=_published)
 
 
@@ -440,7 +438,9 @@ async def events(
 ) -> Page[Event]:
     """Events that are on record, those that came last first."""
     asked = {"limit": limit, "cursor": cursor}
-    return await client.transport.get("/events", asked, read=messages.page_of(wire.decode_event))
+    return await client.transport.get(
+        "/events", asked, read=messages.page_of(messages.decode_event)
+    )
 
 
 async def steps(client: RemoteContext, id: Id) -> list[Step]:
@@ -459,7 +459,7 @@ def _published(of: messages.Wire) -> Published:
 
 
 def _steps(of: messages.Wire) -> list[Step]:
-    return [wire.decode_step(one) for one in of["steps"]]
+    return [decode_step(one) for one in of["steps"]]
 
 
 # What executions said, over HTTP.

@@ -60,7 +60,7 @@ from daybell.core.access import (
     Scope,
     Tenant,
 )
-from daybell.core.event import NodeWait
+from daybell.core.event import Event, NodeWait, Step, StepKind
 from daybell.core.execution import (
     AttemptRecord,
     AttemptSpan,
@@ -667,3 +667,36 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return to_iso(read_time(value, "time"))
     return value
+
+
+def decode_step(of: Mapping[str, Any]) -> Step:
+    """A step as a server has told it."""
+    finished, wake_at, result = of["finished_at"], of["wake_at"], of["result"]
+    # A wait without a result has timed out; one whose result was left out has not.
+    has_result = result is not None or (of["kind"] == "wait" and of["is_result_left_out"])
+    return Step(
+        n=int(of["n"]),
+        name=str(of["name"]),
+        kind=StepKind(of["kind"]),
+        result=payload.encode(result) if has_result else None,
+        error=None if of["error"] is None else payload.encode(of["error"]),
+        failures=int(of["failures"]),
+        wake_at=None if wake_at is None else from_iso(wake_at),
+        started_at=from_iso(of["started_at"]),
+        finished_at=None if finished is None else from_iso(finished),
+        is_done=of["status"] not in ("waiting", "failed"),
+    )
+
+
+def decode_event(of: Mapping[str, Any]) -> Event:
+    """An event as a server has told it."""
+    time, execution = of["time"], of["execution_id"]
+    return Event(
+        id=str(of["event_id"]),
+        source=str(of["source"]),
+        name=str(of["type"]),
+        data=payload.encode(of["data"]),
+        time=None if time is None else from_iso(time),
+        received_at=from_iso(of["received_at"]),
+        execution=None if execution is None else UUID(execution),
+    )

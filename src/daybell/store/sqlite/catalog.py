@@ -18,6 +18,7 @@ from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.gates import JobMeter, Meter, make_gates
 from daybell.store.sqlite.schedules import declare_schedules
 from daybell.store.sqlite.transaction import Transaction
+from daybell.store.wakeups import Signal
 
 # Of the columns that `read_job` reads.
 JOB_SQL: Final = """
@@ -227,6 +228,8 @@ _RESUME: Final = "DELETE FROM paused_queue WHERE tenant = ? AND name = ?"
 
 def pause_queue(tx: Transaction, tenant: str, queue: str, paused: bool) -> None:
     tx.execute(_PAUSE if paused else _RESUME, (tx.names.tenant(tx, tenant), queue))
+    if not paused:
+        tx.signals.add(Signal.CLAIM)
 
 
 def read_job(tenant: str, row: Any) -> Job:

@@ -1,0 +1,649 @@
+"""Answers made of what the core knows: one function per struct of `client/wire.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from daybell.client import wire
+from daybell.client.declarations import Change, diff_versions
+from daybell.client.events import ExecutionHistory
+from daybell.client.explain import Reason
+from daybell.client.job_fields import kind_fields
+from daybell.client.runs import RunNode, WorkflowRun, short_name
+from daybell.client.schedules import Backfill
+from daybell.client.workers import Overview
+from daybell.core import payload
+from daybell.core.access import AuditCheck, AuditEntry, Key, Scope, Secret, Tenant
+from daybell.core.event import Event, NodeWait, Published, Step, StepKind
+from daybell.core.execution import (
+    TERMINAL,
+    AttemptRecord,
+    AttemptSpan,
+    Execution,
+    LogPart,
+    State,
+)
+from daybell.core.job import Job, JobDefinition, JobStatus, Template
+from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
+from daybell.core.schedule import Schedule
+from daybell.core.units import Instant, to_datetime
+from daybell.core.views import QUEUE_NUMBERS, Counts, Page, Queue, is_large
+from daybell.core.when import Schedule as Rule
+from daybell.core.worker import Leadership, Worker
+from daybell.errors import InvalidSchedule, PayloadError
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+DEPTH_MAX: Final = 2 * PAYLOAD_DEPTH_MAX  # of a row: arguments, and the value that contains them
+RESULTS_CHARS_MAX: Final = 256 * 1024  # of all steps in one answer; the rest is left out
+
+JobIds = Mapping[str, UUID]
+
+
+def page(listed: Page[T], item: Callable[[T], A]) -> Page[A]:
+    """Make a page of answers."""
+    return Page(items=tuple(map(item, listed.items)), next_cursor=listed.next_cursor)
+
+
+def whole(found: Iterable[T], item: Callable[[T], A]) -> Page[A]:
+    """Make a page of all there are."""
+    return Page(items=tuple(map(item, found)))
+
+
+def link(*parts: object) -> str:
+    """The address of one thing in the HTTP API."""
+    return "/api/v1" + "".join(f"/{quote(str(part), safe='')}" for part in parts)
+
+
+def time(instant: Instant | None) -> datetime | None:
+    """A time, if there is one."""
+    return None if instant is None else to_datetime(instant)
+
+
+def value(text: str | None) -> Any:
+    """Parse JSON text; None for none. Text that is no JSON stays text.
+
+    A client cannot store text that is nested too deeply to be read, but another program that
+    writes to the database can. It must not break the list that its row is in.
+    """
+    if text is None:
+        return None
+    if text.count("[") + text.count("{") > DEPTH_MAX and payload.is_deeper(
+        text.encode(errors="replace"), DEPTH_MAX
+    ):
+        return {"unreadable": f"nested deeper than {DEPTH_MAX} levels"}
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# Executions.
+
+
+def _execution_fields(of: Execution, job_id: UUID) -> dict[str, Any]:
+    return {
+        "execution_id": of.id,
+        "job_id": job_id,
+        "job": of.job,
+        "version": of.version,
+        "tenant": of.tenant,
+        "status": of.state,
+        "reason": of.reason,
+        "queue": of.queue,
+        "priority": of.priority.label,
+        "args": value(of.args),
+        "attempt": of.attempt,
+        "failures": of.failures,
+        "crashes": of.crashes,
+        "created_at": to_datetime(of.created_at),
+        "run_at": to_datetime(of.run_at),
+        "scheduled_for": time(of.scheduled_for),
+        "expires_at": time(of.expires_at),
+        "started_at": time(of.started_at),
+        "finished_at": time(of.finished_at),
+        "cancel_requested_at": time(of.cancel_requested_at),
+        "worker_id": of.worker,
+        "unique_key": of.unique_key,
+        "retries": of.retries,
+        "timeout": of.timeout,
+        "parent_id": of.parent,
+        "node": of.node,
+        "workflow_id": None if of.node is None else of.parent,
+        "schedule_id": of.schedule,
+        "progress": of.progress,
+        "note": of.note,
+        "outcome": of.outcome,
+        "result": value(of.result),
+        "error": value(of.error),
+        "checkpoint": value(of.checkpoint),
+        "is_discarded": of.is_discarded,
+        "truncated": of.truncated,
+        "link": link("executions", of.id) if of.truncated else None,
+    }
+
+
+def execution(of: Execution, job_id: UUID) -> wire.Execution:
+    """An execution without its attempts."""
+    return wire.Execution(**_execution_fields(of, job_id))
+
+
+def executions(found: Iterable[Execution], ids: JobIds) -> list[wire.Execution]:
+    """Executions with the ids of their jobs."""
+    return [execution(one, ids[one.job]) for one in found]
+
+
+def detail(of: ExecutionHistory, job_id: UUID) -> wire.ExecutionDetail:
+    """An execution with its ended attempts, its steps or nodes, and its timeline."""
+    run = of.run
+    fields = _execution_fields(of.detail.execution, job_id)
+    if run is not None:
+        fields["progress"] = run.percent
+    return wire.ExecutionDetail(
+        **fields,
+        attempts=[attempt(one) for one in of.detail.attempts],
+        timeline=of.timeline,
+        workflow=None if run is None else workflow(run),
+        steps=encode_steps(of.steps, of.detail.execution),
+    )
+
+
+def attempt(of: AttemptRecord) -> wire.Attempt:
+    """An attempt that has ended."""
+    return wire.Attempt(
+        attempt=of.attempt,
+        outcome=of.outcome,
+        worker_id=of.worker,
+        started_at=time(of.started_at),
+        ended_at=to_datetime(of.ended_at),
+        error=value(of.error),
+    )
+
+
+def workflow(of: WorkflowRun) -> wire.WorkflowRun:
+    """The nodes of a run."""
+    return wire.WorkflowRun(
+        nodes=[node(one) for one in of.nodes],
+        edges=[wire.RunEdge(from_=one.parent, to=one.child, when=one.when) for one in of.edges],
+        progress=wire.RunProgress(ended=of.ended, total=of.total),
+        failed=list(of.failed),
+        fail_fast=of.fail_fast,
+        max_running=of.max_running,
+    )
+
+
+def node(of: RunNode) -> wire.RunNode:
+    """A node of a run."""
+    items = of.items
+    return wire.RunNode(
+        name=of.name,
+        status=of.status,
+        reason=of.reason,
+        execution_id=of.execution,
+        kind=of.kind,
+        task=of.runs if of.kind == "task" else None,
+        job=of.runs if of.kind == "job" else None,
+        rule=of.rule,
+        ready_at=time(of.ready_at),
+        started_at=time(of.started_at),
+        finished_at=time(of.finished_at),
+        items=None if items is None else wire.ItemCounts(**msgspec.structs.asdict(items)),
+        run_at=time(of.run_at),
+        waits=[node_wait(one) for one in of.waits],
+        attempts=[span(one) for one in of.attempts],
+    )
+
+
+def node_wait(of: NodeWait) -> wire.NodeWait:
+    """An event that a node waits for."""
+    name = short_name(of.name)
+    return wire.NodeWait(
+        execution_id=of.execution,
+        node=of.label,
+        kind="event" if name == of.name else "approval",
+        name=name,
+        match=value(of.match),
+        until=time(of.until),
+    )
+
+
+def span(of: AttemptSpan) -> wire.NodeAttempt:
+    """An attempt of a node."""
+    return wire.NodeAttempt(
+        attempt=of.attempt,
+        outcome=of.outcome,
+        worker_id=of.worker,
+        started_at=time(of.started_at),
+        ended_at=time(of.ended_at),
+    )
+
+
+def why(of: Reason) -> wire.Why:
+    """Why an execution has not run, or not ended."""
+    return wire.Why(
+        execution_id=of.execution.id,
+        status=of.execution.state,
+        reason=of.word,
+        detail=of.detail,
+        next_at=time(of.next_at),
+    )
+
+
+def log_lines(part: LogPart) -> list[wire.LogLine]:
+    """The lines of a part of a log."""
+    return [
+        wire.LogLine(
+            at=to_datetime(line.at),
+            attempt=part.attempt,
+            level=line.level,
+            source=line.source,
+            message=line.message,
+        )
+        for line in part.lines
+    ]
+
+
+def state_counts(of: Counts) -> wire.StateCounts:
+    """Executions by state."""
+    return wire.StateCounts(executions=dict(of), at_least=sorted(of.at_least))
+
+
+def counts(answers: Mapping[Any, int], *, next_cursor: str | None = None) -> wire.Counts:
+    """Executions by outcome. Those that are unknown, or on no list, do not count as matched."""
+    found = {str(word): number for word, number in answers.items() if number}
+    others = found.get("unknown", 0) + found.get("not_listed", 0)
+    matched = sum(found.values()) - others
+    return wire.Counts(matched=matched, next_cursor=next_cursor, **found)
+
+
+def step_status(step: Step, execution: Execution) -> wire.StepStatus:
+    """The status of a step of an execution."""
+    match step.kind:
+        case StepKind.SLEEP:
+            is_asleep = execution.state is State.SCHEDULED and _wake_at(step) >= execution.run_at
+            return "sleeping" if is_asleep else "done"
+        case StepKind.WAIT if not step.is_done:
+            return "done" if execution.state in TERMINAL else "waiting"
+        case StepKind.WAIT:
+            return "timed_out" if step.result is None else "done"
+        case _:
+            return "done" if step.error is None else "failed"
+
+
+def _wake_at(step: Step) -> float:
+    return step.wake_at or 0.0
+
+
+def encode_steps(steps: Sequence[Step], execution: Execution) -> list[wire.Step]:
+    """The steps of an execution, in their order. Results beyond a total size are left out."""
+    told: list[wire.Step] = []
+    room = RESULTS_CHARS_MAX
+    for step in steps:
+        status, size = step_status(step, execution), len(step.result or "")
+        room -= size
+        is_over = status not in ("sleeping", "waiting")
+        told.append(
+            wire.Step(
+                n=step.n,
+                name=step.name,
+                kind=step.kind,
+                status=status,
+                failures=step.failures,
+                started_at=to_datetime(step.started_at),
+                finished_at=time(step.finished_at) if is_over else None,
+                wake_at=time(step.wake_at),
+                result=value(step.result) if room >= 0 else None,
+                is_result_left_out=room < 0 and size > 0,
+                error=value(step.error),
+            )
+        )
+    return told
+
+
+# Jobs, their schedules and templates.
+
+
+def _version_fields(of: Job, *, listed: bool) -> dict[str, Any]:
+    """The fields of a job at one of its versions. A list leaves large values out."""
+    definition = msgspec.structs.asdict(of.definition)
+    large = {
+        name for name in ("settings", "args", "template") if listed and is_large(definition[name])
+    }
+    definition |= {
+        "priority": of.definition.priority.label,
+        "retry": value(of.definition.retry.to_json()),
+        "settings": value(of.definition.settings),
+        "args": value(of.definition.args),
+        "schedules": [value(text) for text in of.definition.schedules],
+        "misfire": value(of.definition.misfire or "{}"),
+        "dependencies": list(of.definition.dependencies),
+        "template": value(of.definition.template or "null"),
+    } | dict.fromkeys(large)
+    return {
+        "job_id": of.id,
+        "version": of.version,
+        "tenant": of.tenant,
+        **definition,
+        **({} if "settings" in large else _run_fields(of.definition)),
+        "author": of.author,
+        "created_at": to_datetime(of.created_at),
+        "is_current": of.is_current,
+        "paused_at": time(of.paused_at),
+        "pause_note": of.pause_note,
+        "truncated": bool(large),
+        "link": link("jobs", of.id) if large else None,
+    }
+
+
+def _run_fields(of: JobDefinition) -> dict[str, Any]:
+    """What a job runs, as far as it can be read."""
+    try:
+        return kind_fields(of)
+    except PayloadError:
+        return {}
+
+
+def job_version(of: Job, *, listed: bool = False) -> wire.JobVersion:
+    """A job at one of its versions."""
+    return wire.JobVersion(**_version_fields(of, listed=listed))
+
+
+def listed_version(of: Job, before: Job | None, *, listed: bool = False) -> wire.ListedVersion:
+    """A version of a job, with its differences from the one before it."""
+    fields = _version_fields(of, listed=listed)
+    changes = [change(one) for one in diff_versions(before, of)]
+    if listed:
+        changes = [_shorten_change(one, fields) for one in changes]
+        if fields["truncated"]:
+            fields["link"] = link("jobs", of.id, "versions", of.version)
+    return wire.ListedVersion(**fields, changes=changes)
+
+
+def _shorten_change(of: wire.FieldChange, fields: dict[str, Any]) -> wire.FieldChange:
+    """Leave large values out of a change, and note that in the fields of its version."""
+    large = {
+        side: None
+        for side in ("before", "after")
+        if len(wire.encode(getattr(of, side))) > LIST_VALUE_BYTES_MAX
+    }
+    fields["truncated"] = fields["truncated"] or bool(large)
+    return msgspec.structs.replace(of, **large)
+
+
+def change(of: Change) -> wire.FieldChange:
+    """A field that differs."""
+    return wire.FieldChange(
+        field=of.field,
+        before=None if of.before is msgspec.UNSET else of.before,
+        after=None if of.after is msgspec.UNSET else of.after,
+    )
+
+
+def job(
+    of: JobStatus,
+    *,
+    listed: bool = False,
+    execution_id: UUID | msgspec.UnsetType = msgspec.UNSET,
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET,
+) -> wire.Job:
+    """A job with what it does now. Its schedules are the current ones, added ones included."""
+    last = of.last_execution
+    fields = _version_fields(of.job, listed=listed)
+    fields["schedules"] = [schedule(one) for one in of.schedules]
+    return wire.Job(
+        **fields,
+        status=cast("wire.JobWord", of.status),
+        progress=None if last is None else last.progress,
+        started_at=None if last is None else time(last.started_at),
+        next_run_at=time(of.next_run_at),
+        has_more_schedules=of.has_more_schedules,
+        last_execution=None if last is None else execution(last, of.job.id),
+        waits_for=[
+            wire.WaitsFor(job=one.job, is_met=one.is_met, detail=one.detail) for one in of.waits_for
+        ],
+        execution_id=execution_id,
+        warnings=warnings,
+    )
+
+
+def schedule(of: Schedule) -> wire.Schedule:
+    """A schedule, in words too."""
+    try:
+        described = Rule.from_json(of.rule).describe()
+    except InvalidSchedule:
+        described = None
+    return wire.Schedule(
+        schedule_id=of.id,
+        tenant=of.tenant,
+        job=of.job,
+        name=of.name,
+        rule=value(of.rule),
+        description=described,
+        args=value(of.args),
+        next_run_at=time(of.next_at),
+        last_run_at=time(of.last_at),
+        last_success_at=time(of.succeeded_for),
+        is_declared=of.is_declared,
+        overlap_by=of.overlap_by,
+        is_paused=of.is_paused,
+        is_reboot=of.is_reboot,
+        delay=of.delay,
+        since=time(of.since),
+        fired=of.fired,
+        skipped=of.skipped,
+        missed=of.missed,
+        failures=of.failures,
+        truncated=of.truncated,
+    )
+
+
+def backfill(of: Backfill) -> wire.Backfill:
+    """What a backfill has done, or would do."""
+    return wire.Backfill(
+        backfill_id=None if of.is_dry_run else of.id,
+        job=of.job,
+        dry_run=of.is_dry_run,
+        ticks=of.looked_at,
+        created=of.created,
+        items=[
+            wire.BackfilledTick(
+                scheduled_for=to_datetime(one.at),
+                schedule=one.name,
+                execution_id=one.execution,
+                created=one.created,
+            )
+            for one in of.ticks
+        ],
+    )
+
+
+def template(of: Template, *, listed: bool = False) -> wire.Template:
+    """A template. A list leaves a large job out."""
+    large = listed and len(wire.encode(of.template.job)) > LIST_VALUE_BYTES_MAX
+    return wire.Template(
+        name=of.name,
+        version=of.version,
+        tenant=of.tenant,
+        description=of.template.description,
+        parameters=msgspec.to_builtins(of.template.parameters),
+        job=None if large else of.template.job,
+        author=of.author,
+        created_at=to_datetime(of.created_at),
+        updated_at=to_datetime(of.updated_at),
+        truncated=large,
+        link=link("templates", of.name) if large else None,
+    )
+
+
+# Events.
+
+
+def event(of: Event) -> wire.Event:
+    """An event on record."""
+    return wire.Event(
+        event_id=of.id,
+        source=of.source,
+        type=of.name,
+        data=value(of.data),
+        time=time(of.time),
+        received_at=to_datetime(of.received_at),
+        execution_id=of.execution,
+    )
+
+
+def published(of: Published, event_id: str) -> wire.Published:
+    """The answer to an event."""
+    return wire.Published(
+        event_id=event_id,
+        created=of.created,
+        resumed=of.resumed,
+        execution_id=of.execution,
+        node=of.node,
+    )
+
+
+# Workers, queues and the whole at a glance.
+
+
+def worker(of: Worker) -> wire.Worker:
+    """A worker."""
+    return wire.Worker(
+        worker_id=of.id,
+        name=of.name,
+        tenant=of.tenant,
+        state=of.state,
+        host=of.host,
+        pid=of.pid,
+        version=of.version,
+        queues=list(of.queues),
+        kinds=list(of.kinds),
+        tasks=of.tasks,
+        labels=of.labels,
+        capacity=of.capacity,
+        running=of.running,
+        started_at=to_datetime(of.started_at),
+        renewed_at=to_datetime(of.renewed_at),
+        lease_until=to_datetime(of.lease_until),
+    )
+
+
+def queue(of: Queue) -> wire.Queue:
+    """A queue with its numbers."""
+    return wire.Queue(
+        name=of.name,
+        is_paused=of.is_paused,
+        queued=of.queued,
+        scheduled=of.scheduled,
+        retrying=of.retrying,
+        running=of.running,
+        waiting=of.waiting,
+        oldest_run_at=time(of.oldest_run_at),
+        at_least=list(of.at_least),
+    )
+
+
+def leader(of: Leadership) -> wire.Leader:
+    """The leader of a role."""
+    return wire.Leader(
+        role=of.name, holder_id=of.holder, epoch=of.epoch, until=to_datetime(of.until)
+    )
+
+
+def stats(of: Overview, ids: JobIds) -> wire.Stats:
+    """Queues, workers, rates and the last dead letters."""
+    bounded = {name for one in of.queues for name in one.at_least}
+    rates = of.rates
+    return wire.Stats(
+        now=to_datetime(of.now),
+        totals=wire.Totals(
+            **{name: sum(getattr(one, name) for one in of.queues) for name in QUEUE_NUMBERS},
+            at_least=[name for name in QUEUE_NUMBERS if name in bounded],
+        ),
+        queues=[queue(one) for one in of.queues],
+        workers=[worker(one) for one in of.workers],
+        rates=None if rates is None else wire.Rates(**msgspec.structs.asdict(rates)),
+        dead_letters=executions(of.letters, ids),
+        has_more_dead_letters=of.has_more_letters,
+    )
+
+
+# Access.
+
+
+def key(of: Key, *, token: str | None = None) -> wire.Key:
+    """A key, with its token if it is new."""
+    scope = Scope() if of.scope is None else of.scope
+    fields: dict[str, Any] = {
+        "key_id": of.id,
+        "tenant": of.tenant,
+        "name": of.name,
+        "role": of.role,
+        "jobs": list(scope.jobs) or None,
+        "queues": list(scope.queues) or None,
+        "actions": list(scope.actions) or None,
+        "hint": of.hint,
+        "created_at": to_datetime(of.created_at),
+        "created_by": of.created_by,
+        "expires_at": time(of.expires_at),
+        "used_at": time(of.used_at),
+        "revoked_at": time(of.revoked_at),
+    }
+    return wire.Key(**fields) if token is None else wire.NewKeyAnswer(**fields, token=token)
+
+
+def tenant(of: Tenant) -> wire.Tenant:
+    """A tenant with its quotas."""
+    return wire.Tenant(
+        name=of.name,
+        created_at=to_datetime(of.created_at),
+        quotas=wire.Quotas(**msgspec.structs.asdict(of.quotas)),
+    )
+
+
+def secret(of: Secret) -> wire.Secret:
+    """A secret, without its value."""
+    return wire.Secret(
+        name=of.name,
+        tenant=of.tenant,
+        version=of.version,
+        key_id=of.key_id,
+        created_at=to_datetime(of.created_at),
+        updated_at=to_datetime(of.updated_at),
+        author=of.author,
+    )
+
+
+def audit_entry(of: AuditEntry) -> wire.AuditEntry:
+    """An entry of the audit log."""
+    return wire.AuditEntry(
+        entry_id=of.id,
+        tenant=of.tenant,
+        at=to_datetime(of.at),
+        actor=of.actor,
+        action=of.action,
+        target=of.target,
+        before=value(of.before),
+        after=value(of.after),
+        source=of.source,
+    )
+
+
+def audit_check(of: AuditCheck) -> wire.AuditCheck:
+    """The result of checking the audit log."""
+    broken = of.broken
+    return wire.AuditCheck(
+        entries=of.entries,
+        head=of.head,
+        broken=None
+        if broken is None
+        else wire.AuditBreak(number=broken.number, entry_id=broken.id, problem=broken.problem),
+        next_cursor=of.next_cursor,
+    )
