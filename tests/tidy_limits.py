@@ -3,7 +3,6 @@
 from typing import Final
 
 LONG_FILES: dict[str, str] = {
-    "api/schema.py": "the shapes of all requests, until core/options.py has them",
     "client/wire.py": "one struct per answer, with the texts of the OpenAPI document",
     "core/workflow/progress.py": "one decision: the progress of a run",
     "store/postgres/connection.py": "pools, lent connections, kept statements",
@@ -91,7 +90,6 @@ TESTED_IN: dict[str, str] = {
     "cli/references.py": "cli/commands/test_job_options.py",
     "cli/runtime.py": "cli/test_cli.py",
     "client/events.py": "api/routes/test_events.py",
-    "client/job_fields.py": "client/test_jobs_kinds.py",
     "client/remote/admin.py": "client/remote/test_client.py",
     "client/remote/jobs.py": "client/remote/test_client.py",
     "client/remote/messages.py": "client/remote/test_client.py",
@@ -101,7 +99,9 @@ TESTED_IN: dict[str, str] = {
     "client/wire.py": "client/test_answers.py",
     "core/checks.py": "store/test_queue_poison.py",
     "core/kinds/__init__.py": "core/kinds/test_settings_command.py",
+    "core/kinds/schema.py": "core/test_options.py",
     "core/views.py": "store/test_views.py",
+    "core/when/declared.py": "core/test_job_request.py",
     "core/when/repetition.py": "core/when/test_recurrence.py",
     "core/when/zone.py": "core/when/test_rule.py",
     "core/workflow/node.py": "core/workflow/test_graph.py",

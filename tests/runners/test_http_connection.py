@@ -33,7 +33,7 @@ PRIVATE = {
     "224.0.0.1": "groups",
     "239.255.255.255": "groups",
     "240.0.0.1": "later use",
-    "255.255.255.255": "everybody",
+    "255.255.255.255": "broadcast",
     "::": "this machine",
     "::1": "this machine",
     "::127.0.0.1": "not allocated",  # IPv4-compatible

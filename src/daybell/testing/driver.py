@@ -202,7 +202,10 @@ DEPTH_MAX: Final = 50
 
 
 class EndlessRun(UsageError):
-    """More is due after every attempt; it would never end."""
+    """Each attempt makes more work due, so the run would not end."""
+
+    code = "endless-run"
+    remedy = "Give the run an end, or run fewer steps."
 
 
 class Driver:

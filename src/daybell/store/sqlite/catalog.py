@@ -10,7 +10,8 @@ import msgspec
 
 from daybell.core.checks import check_definition
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.job import Job, JobDefinition, NewJob, fold_case, version_conflict
+from daybell.core.job import Job, JobDefinition, NewJob, version_conflict
+from daybell.core.options import fold_case
 from daybell.core.schedule import Overlap, gate_of
 from daybell.core.views import JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
