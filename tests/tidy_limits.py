@@ -101,7 +101,6 @@ TESTED_IN: dict[str, str] = {
     "client/workers.py": "client/test_explain.py",
     "client/wire.py": "client/test_answers.py",
     "core/checks.py": "store/test_queue_poison.py",
-    "core/kinds/__init__.py": "core/kinds/test_settings_command.py",
     "core/kinds/schema.py": "core/test_options.py",
     "core/views.py": "store/test_views.py",
     "core/when/declared.py": "core/test_job_request.py",
