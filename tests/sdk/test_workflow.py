@@ -478,7 +478,7 @@ def test_what_a_workflow_has_not_is_said(app: App, t: Any):
     with pytest.raises(UsageError, match="nodes of a workflow"):
         etl.options(retries=3)
     with pytest.raises(InvalidArguments, match="takes no arguments"):
-        etl.bound((1,), {})
+        etl.check_args((1,), {})
 
 
 def test_things_of_another_app_are_refused(app: App, t: Any):

@@ -21,7 +21,7 @@ from daybell.chaos.faults import Proxy
 from daybell.client import Client
 from daybell.core.execution import State
 from daybell.core.ids import mint
-from daybell.engine.attempt import RunningAttempt as Run
+from daybell.engine.attempt import Attempt as Run
 from daybell.engine.events import Events
 from daybell.engine.loop import SystemClock
 from daybell.engine.upkeep import Upkeep

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from daybell.client import wire
+from daybell.core.options import PlainOptions
 from daybell.core.views import Page
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
@@ -178,31 +179,19 @@ VERSION: Final[Example] = {
     "sql": None,
     "notify": None,
     "workflow": None,
-    "queue": "default",
+    **msgspec.to_builtins(PlainOptions(timeout=3600.0)),
     "priority": "normal",
     "retry": {"retries": 3, "backoff": "exponential", "base": 1.0, "factor": 2.0, "cap": 3600.0},
-    "timeout": 3600.0,
-    "expires": None,
-    "max_crashes": 3,
-    "on_lost": "retry",
-    "store_result": True,
-    "description": "",
-    "user_id": None,
     "settings": {"run": "python generate_report.py"},
     "args": {},
     "schedules": [{"cron": "0 0 * * *"}],
-    "overlap": None,
     "misfire": {},
-    "pause_after_failures": None,
     "dependencies": [],
-    "on_dependency_failure": "wait",
     "template": None,
-    "source": "",
     "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
     "created_at": _AT,
     "is_current": True,
     "paused_at": None,
-    "once": False,
     "pause_note": "",
     "truncated": False,
     "link": None,
