@@ -321,8 +321,8 @@ async def test_a_run_too_deep_inside_others_fails_for_good(file_url, monkeypatch
             await (await app.workflows["w0"].enqueue()).result(LONG)
 
         (deepest,) = (await app.client().executions(job="w2", nodes=True)).items
-        assert (deepest.state, deepest.attempt) == (State.DEAD, 1)
-        assert "workflows inside workflows deeper than 2 levels" in (deepest.error or "")
+        assert (deepest.status, deepest.attempt) == (State.DEAD, 1)
+        assert "workflows inside workflows deeper than 2 levels" in deepest.error["message"]
         assert (await app.client().executions(job="w3", nodes=True)).items == ()
 
 

@@ -160,11 +160,11 @@ async def test_a_frozen_worker_that_thaws_with_a_claims_answer_waiting_begins_no
 
         assert await asyncio.to_thread(stopped, frozen) == 0
     assert "greets" not in frozen.said
-    assert ((found := await seen(client, id)).attempt, found.state) == (2, State.SUCCEEDED)
+    assert ((found := await seen(client, id)).attempt, found.status) == (2, State.SUCCEEDED)
 
 
 async def seen(client: Client, id):
-    return (await client.execution(id)).execution
+    return await client.execution(id)
 
 
 async def sales(url: str) -> list[tuple[int, int]]:

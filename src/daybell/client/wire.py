@@ -216,6 +216,7 @@ class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     match: Annotated[dict[str, Any], Meta(description="What the event's data must contain.")]
     until: Time | None
+    resume: Annotated[str, Meta(description="How to end the wait, in words.")]
 
 
 class RunNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,6 +239,7 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None
     job: str | None
     rule: str
+    note: Annotated[str, Meta(description="Its reason, or what it waits for, in words.")]
     ready_at: Annotated[
         Time | None, Meta(description="Since then it waited for room, or a worker.")
     ]
@@ -258,6 +260,11 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
             " nodes have started. None of a mapped node: ask for its items as executions."
         ),
     ]
+
+    @property
+    def is_begun(self) -> bool:
+        """True if it has an execution, or items that have."""
+        return self.execution_id is not None or self.items is not None
 
 
 class RunEdge(msgspec.Struct, frozen=True, kw_only=True):
@@ -327,6 +334,13 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="A stable word.", examples=["no_worker"])]
     detail: str
     next_at: Annotated[Time | None, Meta(description="When that may change by itself.")]
+    lack: Annotated[
+        str | None,
+        Meta(
+            description="What has to be started, resumed or deployed for it, or for a node of a"
+            " workflow's run. Null: nothing."
+        ),
+    ]
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True, gc=False):

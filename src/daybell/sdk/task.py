@@ -24,8 +24,9 @@ from typing import (
 )
 from uuid import UUID
 
-from daybell.client import Cancellation, Client
+from daybell.client import Cancellation, Client, answers, wire
 from daybell.client.client import BorrowedConnection
+from daybell.client.executions import execution as find_execution
 from daybell.client.explain import explain_idle
 from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import payload
@@ -84,13 +85,18 @@ class Handle(Generic[R]):
         self.id = id
         self.created = created  # False: the execution existed and holds the unique key
 
-    async def execution(self) -> Execution:
+    async def execution(self) -> wire.Execution:
         """Fetch the execution."""
-        return (await (await self._client()).execution(self.id)).execution
+        client = await self._client()
+        found = await self._find()
+        return answers.execution(found, (await client.job_ids([found.job]))[found.job])
+
+    async def _find(self) -> Execution:
+        return (await find_execution(await self._client(), self.id)).execution
 
     async def status(self) -> State:
         """Fetch its state."""
-        return (await self.execution()).state
+        return (await self._find()).state
 
     async def cancel(self) -> Cancellation:
         """Cancel it; a running task is asked to stop.
@@ -134,7 +140,7 @@ class Handle(Generic[R]):
             await on_wait(self.id)
         started, pause = clock.monotonic(), POLL_MIN_SECONDS
         while True:
-            execution = await self.execution()
+            execution = await self._find()
             if execution.state in TERMINAL:
                 return self._result(execution)
             waited = clock.monotonic() - started
@@ -574,7 +580,7 @@ class SyncHandle(Generic[R]):
     def created(self) -> bool:
         return self._handle.created
 
-    def execution(self) -> Execution:
+    def execution(self) -> wire.Execution:
         return run(self._handle.execution())
 
     def status(self) -> State:
