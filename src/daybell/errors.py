@@ -69,6 +69,18 @@ class UsageError(DaybellError):
         self.field = field
 
 
+class ExtraMissing(UsageError):
+    """A package is not installed. It comes with an extra of Daybell."""
+
+    def __init__(self, what: str, extra: str, *, field: str | None = None) -> None:
+        super().__init__(f"{what}: {install_advice(extra)}", field=field)
+
+
+def install_advice(extra: str) -> str:
+    """Return the command that installs an extra, as the end of a message."""
+    return f"this needs daybell[{extra}]; run: pip install 'daybell[{extra}]'"
+
+
 class InvalidArguments(UsageError):
     """The arguments do not fit the task's signature or its annotations."""
 

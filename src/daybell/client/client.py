@@ -38,7 +38,7 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX, POOL_SIZE, check_key, check_n
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError
-from daybell.store.open import store_for
+from daybell.store.open import load_postgres, store_for
 from daybell.store.protocol import Store
 from daybell.store.scope import ScopedStore
 
@@ -253,12 +253,11 @@ class BorrowedConnection:
     """A connection of the caller, and enqueueing inside its transaction."""
 
     def __init__(self, connection: Any, *, is_async: bool) -> None:
-        from daybell.store.postgres import PostgresStore, transactions  # loads asyncpg
-
-        transactions.check_connection(connection, is_async=is_async)
+        postgres = load_postgres("connection")
+        postgres.transactions.check_connection(connection, is_async=is_async)
         self._connection = connection
-        self._store_type = PostgresStore
-        self._transactions = transactions
+        self._store_type = postgres.PostgresStore
+        self._transactions = postgres.transactions
 
     async def prepare(
         self,
