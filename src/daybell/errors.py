@@ -2,6 +2,7 @@
 
     DaybellError
       ├─ UsageError       the caller's input is wrong
+      │    ├─ ExtraMissing       a package of an extra is not installed
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
       │    ├─ InvalidItems       some of many; the error of each by index

@@ -38,7 +38,7 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX, POOL_SIZE, check_key, check_n
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError
-from daybell.store.open import load_postgres, store_for
+from daybell.store.open import as_postgres, load_postgres, store_for
 from daybell.store.protocol import Store
 from daybell.store.scope import ScopedStore
 
@@ -256,7 +256,6 @@ class BorrowedConnection:
         postgres = load_postgres("connection")
         postgres.transactions.check_connection(connection, is_async=is_async)
         self._connection = connection
-        self._store_type = postgres.PostgresStore
         self._transactions = postgres.transactions
 
     async def prepare(
@@ -274,11 +273,11 @@ class BorrowedConnection:
         That is done over the client's own connection and committed. In the caller's transaction a
         new queue would keep others waiting until it ends.
         """
-        store = client.store
-        if not isinstance(store, self._store_type):
+        store = as_postgres(client.store)
+        if store is None:
             raise UsageError(
                 "connection= needs the PostgreSQL store, in the database that the connection is to;"
-                f" this app keeps its executions in a {type(store).__name__}",
+                f" this app keeps its executions in a {type(client.store).__name__}",
                 field="connection",
             )
         pattern = read_pattern(job, **options)

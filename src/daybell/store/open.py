@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl, unquote
 
 from daybell.core.limits import POOL_SIZE
@@ -90,8 +90,9 @@ def load_postgres(field: str | None = None) -> ModuleType:
 
 def as_postgres(store: Store) -> PostgresStore | None:
     """Return a store of PostgreSQL as such, without loading the driver for the others."""
-    module = sys.modules.get("daybell.store.postgres")
-    return store if module and isinstance(store, module.PostgresStore) else None
+    module: Any = sys.modules.get("daybell.store.postgres")
+    is_postgres = module is not None and isinstance(store, module.PostgresStore)
+    return cast("PostgresStore", store) if is_postgres else None
 
 
 async def has_role(store: Store, role: str) -> bool:
@@ -120,7 +121,7 @@ async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
             found=f"the pooler is in session mode and has servers for {count} of {most} connections"
             " that a process may need",
             advice="when it runs out, leases are lost and work is run twice; raise its pool size"
-            f" (default_pool_size of PgBouncer) to {store.db.sessions_max} for each process, or use"
+            f" (default_pool_size of PgBouncer) to {postgres.db.sessions_max} for each process, or use"
             " pool_mode = transaction",
         )
     ]
