@@ -1,4 +1,4 @@
-"""Benchmarks: how fast stores and engine are, next to the least that the database would need.
+"""Benchmarks: the speed of stores and engine, beside the least that the database needs.
 
-`python -m benchmarks --help` tells which parts there are; `make bench` runs all of them.
+`python -m benchmarks --help` lists the parts; `make bench` runs all of them.
 """

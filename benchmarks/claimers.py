@@ -1,4 +1,4 @@
-"""Claimers: processes of their own that claim and finish side by side, and start together."""
+"""Claimers: separate processes that claim and finish concurrently, and start together."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WARM_CYCLES: Final = 8  # PostgreSQL settles on a plan for a prepared statement 
 
 
 class Order(NamedTuple):
-    """What a claimer shall do: about `quota` executions, or until there are none."""
+    """The work of a claimer: about `quota` executions, or until there are none."""
 
     batch: int
     quota: float
 
 
 class Told(NamedTuple):
-    """What a claimer says afterwards. The clock is the same for all processes of a machine."""
+    """The result of a claimer. The clock is the same for all processes of a machine."""
 
     done: int
     ended_at: float
@@ -35,7 +35,7 @@ class Told(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """What a crew did together, from the common start to the last finish."""
+    """The result of a crew, from the common start to the last finish."""
 
     done: int
     seconds: float
@@ -48,7 +48,7 @@ class Drained(NamedTuple):
 
 
 class Crew:
-    """Claimers of one side on one place, who stay for several rounds."""
+    """Claimers of one side on one place, which stay for several rounds."""
 
     def __init__(
         self, place: Place, side: SideName, size: int, *, result: str | None = RESULT
@@ -78,15 +78,15 @@ class Crew:
 
     @property
     def warm_rows(self) -> int:
-        """How many executions `warm` needs."""
+        """Return how many executions `warm` needs."""
         return len(self._lines) * WARM_BATCH * (WARM_CYCLES + 1)
 
     def warm(self) -> None:
-        """Let every claimer see every statement often enough."""
+        """Let every claimer run every statement often enough."""
         self.drain(len(self._lines), WARM_BATCH, quota=WARM_BATCH * WARM_CYCLES)
 
     def drain(self, claimers: int, batch: int, *, quota: float = math.inf) -> Drained:
-        """Have the first so many claimers finish what there is, or so much each."""
+        """Let the first so many claimers finish all executions, or so many each."""
         lines = self._lines[:claimers]
         order = Order(batch, quota)
         for line in lines:
@@ -107,7 +107,7 @@ class Crew:
 
 
 def work(line: Connection, kind: Kind, side: SideName, url: str, result: str | None) -> None:
-    """The life of one claimer."""
+    """Run one claimer."""
     run(serve(line, open_side(kind, side, url, result=result)))
 
 
@@ -124,8 +124,9 @@ async def serve(line: Connection, side: Side) -> None:
 
 
 async def drain(side: Side, order: Order) -> Told:
-    """Claim and finish. Near the end, what is left may be locked by others for the moment: only
-    the second empty answer counts."""
+    """Claim and finish. Near the end the remaining rows may be locked by other claimers: only the
+    second empty answer counts.
+    """
     done, empty = 0, 0
     cpu = time.process_time()
     ended_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""A comparison of store and floor: samples taken in turns, and what they come to."""
+"""A comparison of store and floor: samples taken in turns, and their ratios."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Sample:
 
 @dataclass
 class Comparison:
-    """One line of the table. `bar`: the least ratio that was promised, if one was."""
+    """One line of the table. `bar`: the promised ratio, if there is one."""
 
     store: str
     what: str

@@ -1,9 +1,9 @@
-"""Durable steps: how many a second, one execution alone and a hundred at once.
+"""Durable steps per second, of one execution alone and of a hundred at once.
 
 One worker in this process, as `app.worker()` makes it, on a store with durable commits. Beside it,
-in turns, a plain driver that inserts the same rows where the execution is still there at its
-attempt: alone one commit for each; of a hundred at once, as many callers as there are executions,
-who share what the store's own connections are, or, in SQLite, a commit.
+in turns, a plain driver that inserts the same rows if the execution is still at its attempt: alone
+one commit for each; of a hundred at once, as many callers as there are executions, which share the
+same number of connections, or, in SQLite, a commit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Run = Callable[[list[UUID], int], Awaitable[None]]  # for so many executions, so
 
 
 async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
-    """All of it on one kind of store."""
+    """Measure everything on one kind of store."""
     alone, each = max(50, int(ALONE * scale)), max(10, int(EACH * scale))
     with open_ground(kind) as ground:
         place = await ground.place("durable")
@@ -97,7 +97,7 @@ async def compare(
 
 
 class Work:
-    """An app with a durable function, whose ends are heard of at once."""
+    """An app with a durable function, which notices ends at once."""
 
     def __init__(self, place: Place) -> None:
         self.app = App(place.database_url)
@@ -126,7 +126,7 @@ class Work:
         await self._is_over.wait()
 
     async def rest(self) -> None:
-        """Until the store has heard of all ends, too, which are not measured."""
+        """Wait until the store has recorded all ends, which are not measured."""
         for handle in self._handles:
             await handle.result(timeout=WAIT_SECONDS_MAX)
         self._handles = []
@@ -193,7 +193,7 @@ class SqliteFloor:
 
 
 async def held(place: Place, count: int) -> list[UUID]:
-    """Executions to make steps of, in a queue that nobody takes."""
+    """Return executions for steps, in a queue without a worker."""
     app = App(place.database_url)
 
     @app.task(queue="held")

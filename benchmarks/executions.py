@@ -1,4 +1,4 @@
-"""What is enqueued and finished in every benchmark: small, plain executions of one job."""
+"""The executions of all benchmarks: small, plain ones of one job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TENANT: Final = DEFAULT_TENANT
 QUEUE: Final = DEFAULT_QUEUE
 JOB: Final = "send_mail"
 RESULT: Final = '{"sent":true,"tries":1}'
-RAN: Final = 0.004  # seconds that a task says it took
+RAN: Final = 0.004  # reported duration of a task
 
 
 def new_job() -> NewJob:
@@ -21,8 +21,9 @@ def new_job() -> NewJob:
 
 
 def stream(count: int, *, args: str | None = None, **options: Any) -> Iterator[NewExecution]:
-    """So many executions, made one at a time: with these arguments, or with others for each, of
-    about 90 bytes."""
+    """Yield so many executions, made one at a time: with these arguments, or with others for each,
+    of about 90 bytes.
+    """
     for number in range(count):
         given = args or (
             f'{{"to":"user-{number:07}@example.org","template":"welcome","locale":"en",'
@@ -32,7 +33,7 @@ def stream(count: int, *, args: str | None = None, **options: Any) -> Iterator[N
 
 
 def prepared(count: int, **options: Any) -> list[NewExecution]:
-    """The same, all made beforehand, so that making them is not part of what is timed."""
+    """Return the same, all made before the measurement."""
     return list(stream(count, **options))
 
 

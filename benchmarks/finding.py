@@ -1,4 +1,4 @@
-"""A finding: one measured number, what it is held against, and whether it holds."""
+"""A finding: one measured number, its limit, and the verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """`bar` is the limit that was promised, from above or from below; None: only to be known."""
+    """`bar` is the promised limit, from above or from below; None: for information only."""
 
     store: str
     what: str

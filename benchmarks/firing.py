@@ -42,7 +42,7 @@ WARM_SECONDS: Final = 3
 
 
 async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
-    """All that is said of firing, for one kind of store."""
+    """Measure firing on one kind of store."""
     with open_ground(kind) as ground:
         findings = [
             await at_once(ground, kind, rounds=rounds, scale=scale),
@@ -54,7 +54,9 @@ async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
 
 
 async def at_once(ground: Ground, kind: Kind, *, rounds: int, scale: float) -> Finding:
-    """Seconds until all that is due at the same moment is queued, and those of the floor."""
+    """Return the seconds until all schedules that are due at one moment are queued, and those of
+    the floor.
+    """
     count = int(DUE_AT_ONCE[kind] * scale)
     place = await ground.place("firing")
     due_at = _midnight()
@@ -213,8 +215,9 @@ class SqliteFloor:
 
 
 async def spread(ground: Ground, kind: Kind, *, scale: float) -> list[Finding]:
-    """How late ticks are of many schedules that fire every second, each at its own moment of it:
-    from the nominal time to the row that is about to be committed."""
+    """Measure the lateness of ticks of many schedules that fire every second, each at its own
+    moment: from the nominal time to the row before its commit.
+    """
     per_second = int(SPREAD_PER_SECOND * scale)
     place = await ground.place("spread")
     start = float(int(time.time()) + 5)
@@ -283,7 +286,7 @@ async def scheduled(
 
 
 async def multiply(place: Place, count: int) -> None:
-    """Copies of the first job, with its gate and its schedule: to define so many takes minutes."""
+    """Copy the first job, with its gate and its schedule: defining so many takes minutes."""
     more = f"generate_series(1, {count - 1}) n"
     await place.run(
         f"""INSERT INTO daybell.job (id, tenant, name, version, queue)
@@ -307,13 +310,13 @@ def _new_job(number: int, due_at: float, *, every_second: bool) -> NewJob:
     name = f"report-{number}"
     rule = every("1s", anchor=due_at).to_json() if every_second else RULE
     schedule = NewSchedule(id=mint(), job=name, rule=rule, next_at=due_at, is_declared=True)
-    overlap = Overlap.ALLOW if every_second else None  # nobody runs them here
+    overlap = Overlap.ALLOW if every_second else None  # no worker runs them here
     definition = JobDefinition(name=name, schedules=(rule,), overlap=overlap)
     return NewJob(id=mint(), definition=definition, schedules=(schedule,))
 
 
 async def rewind(place: Place, due_at: float) -> None:
-    """Back to before anything was fired."""
+    """Reset everything to the time before the first tick."""
     if place.kind == "postgres":
         await place.run(
             "TRUNCATE daybell.live, daybell.agenda, daybell.history, daybell.tick",

@@ -1,9 +1,9 @@
 """The floor: the least that a database needs to make the same writes.
 
 Plain drivers on the tables that the store has migrated, with all their indexes, the same session
-settings, rows, batches and number of clients. What is left out is what a store is for: no fence,
-no check that a worker lives, no lookup of names, no unique keys, no answers for single rows, no
-objects. A batch is made ready beforehand, in the form the driver likes best.
+settings, rows, batches and number of clients. The work of a store is left out: no fence, no check
+of workers, no lookup of names, no unique keys, no answers for single rows, no objects. A batch is
+prepared before, in the best form for the driver.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PostgresFloor:
         await self._enqueue(self._link, batch)
 
     async def enqueue_crowd(self, batches: Sequence[Any], callers: int) -> None:
-        """Many callers at once, who share as many connections as a store has."""
+        """Enqueue from many callers at once, which share as many connections as a store has."""
         rest = iter(batches)
 
         async def call() -> None:
@@ -131,7 +131,7 @@ class PostgresFloor:
             )
 
     async def cycle(self, limit: int) -> int:
-        """Claim and finish once; answers how many."""
+        """Claim and finish once; return how many."""
         lease = mint()
         rows = await self._link.fetch(
             CLAIM, self._tenant, lease, self._worker, self._lane, PRIORITY, time.time(), limit
@@ -209,7 +209,7 @@ class SqliteFloor:
     load = enqueue
 
     async def enqueue_crowd(self, batches: Sequence[Any], callers: int) -> None:
-        """Callers who come at the same time share a commit, as well as it can be done."""
+        """Enqueue from concurrent callers, which share a commit as far as possible."""
         for start in range(0, len(batches), callers):
             self._begin()
             for batch in batches[start : start + callers]:
@@ -217,7 +217,7 @@ class SqliteFloor:
             self._link.execute("COMMIT")
 
     async def cycle(self, limit: int) -> int:
-        """Claim and finish once; answers how many."""
+        """Claim and finish once; return how many."""
         link, lease, now = self._link, mint().bytes, time.time()
         self._begin()
         rows = link.execute(DUE, (self._lane, PRIORITY, now, limit)).fetchall()
@@ -242,5 +242,5 @@ class SqliteFloor:
 
 @cache
 def marks(count: int) -> str:
-    """So many parameters."""
+    """Return so many parameters."""
     return ", ".join("?" * count)

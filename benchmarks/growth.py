@@ -1,6 +1,6 @@
-"""Growth: whether a claim stays as fast when there is much of something.
+"""Growth: the speed of a claim with a large backlog, future or history.
 
-Where two states are compared, each has a database of its own and they are asked in turns.
+Two states that are compared have a database each and are measured in turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FUTURE_SECONDS: Final = 86_400.0
 
 
 async def measure(kind: Kind, *, scale: float) -> list[Finding]:
-    """Everything that is promised of one kind of store."""
+    """Measure all promises of one kind of store."""
     with open_ground(kind) as ground:
         findings = [await backlog(ground, kind, scale), await future(ground, kind, scale)]
         if kind == "postgres":
@@ -82,7 +82,7 @@ async def future(ground: Ground, kind: Kind, scale: float) -> Finding:
 
 
 async def drain(ground: Ground, scale: float) -> Finding:
-    """Draining what was just loaded, before any vacuum or analyze, and after.
+    """Drain right after a load, before any vacuum or analyze, and after them.
 
     In slices, taken in turns: the two drains see the same minutes of the machine.
     """
@@ -120,10 +120,10 @@ async def drain(ground: Ground, scale: float) -> Finding:
 
 
 async def held_snapshot(ground: Ground, scale: float) -> list[Finding]:
-    """Another session keeps a snapshot open while executions pass: nothing dead can be removed.
+    """Measure with a snapshot of another session: no dead row can be removed.
 
     Once with a backlog, so that every claim is full; once with workers that keep up, so that every
-    claim comes back short of its limit.
+    claim returns less than its limit.
     """
     count = int(PASSING * scale)
     findings = list[Finding]()
@@ -154,9 +154,9 @@ async def held_snapshot(ground: Ground, scale: float) -> list[Finding]:
 
 
 async def pass_through(place: Place, count: int, *, limit: int) -> list[float]:
-    """Enqueue, claim and finish so many; the seconds of each claim that found something.
+    """Enqueue, claim and finish so many; return the seconds of each claim that found something.
 
-    A full claim leaves some behind for the next. One that asks for more than there is never does.
+    A full claim leaves some for the next. A claim for more than there is never does.
     """
     side = StoreSide("postgres", place.url)
     await side.open()
@@ -175,7 +175,7 @@ async def pass_through(place: Place, count: int, *, limit: int) -> list[float]:
 
 
 async def fill(place: Place, count: int, **options: float) -> float:
-    """Load so many; the seconds it took."""
+    """Load so many; return the seconds."""
     store = place.store()
     await store.open()
     started_at = time.perf_counter()
@@ -186,7 +186,7 @@ async def fill(place: Place, count: int, **options: float) -> float:
 
 
 async def alternate(first: Place, second: Place, *, expect: int) -> tuple[float, float]:
-    """Claim from the two in turns; the median seconds of each."""
+    """Claim from the two in turns; return the median seconds of each."""
     sides = [StoreSide(place.kind, place.url) for place in (first, second)]
     seconds: list[list[float]] = [[], []]
     for side in sides:
@@ -205,7 +205,7 @@ async def alternate(first: Place, second: Place, *, expect: int) -> tuple[float,
 
 
 async def quieten(*places: Place) -> None:
-    """Keep autovacuum away: it would disturb one side, and help the planner."""
+    """Switch autovacuum off: it would disturb one side, and help the planner."""
     for place in places:
         if place.kind == "postgres":
             await place.run(

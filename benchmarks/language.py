@@ -1,8 +1,8 @@
-"""The language of schedules: how long finding the next time takes, beside cronsim and croniter.
+"""The language of schedules: the time to find the next tick, beside cronsim and croniter.
 
-Each library is asked for the same times, one after the other from the same moment, in turns. The
-zone's changes of clocks are known from the first round on, which is not counted. Processor time is
-taken, because nothing here waits for anything.
+Each library computes the same times, one after the other from the same moment, in turns. Zone
+changes are known from the first round on, which is not counted. Processor time is measured, because
+nothing here waits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def measure(*, rounds: int, scale: float) -> list[Finding]:
 
 
 def worst_of_hostile() -> Finding:
-    """The most that reading, asking and describing any of the hostile schedules takes."""
+    """Return the largest time to read, search or describe any of the hostile schedules."""
     public_holidays("DE", None, 2026)  # the package is loaded once in a process
     spent: dict[str, float] = {}
     for given in HOSTILE:
@@ -103,7 +103,7 @@ def compare(expression: str, zone: str, *, rounds: int, repeats: int) -> list[Fi
     ]
 
 
-# Reading the expression is not part of it: each reads it once, and is then set back to the start.
+# Parsing is not part of it: each library parses once, and is then reset to the start.
 
 
 def ask_daybell(expression: str, moment: datetime, zone: str) -> Ask:

@@ -32,7 +32,7 @@ async def nothing() -> None:
 
 
 def make_app(url: str | None = None) -> App:
-    """An app with a task of the default overlap rule, and one whose executions may overlap."""
+    """Make an app with a task of the default overlap rule, and one with concurrent executions."""
     app = App(url)
     app.task(name="report")(nothing)
     app.task(name="ping", overlap="allow")(nothing)
@@ -124,7 +124,7 @@ async def run_wave(place: Place, count: int) -> Wave:
 
 
 async def rewind(place: Place, moment: float) -> None:
-    """Before anything was fired, with all schedules due at the moment."""
+    """Reset to the time before the first tick, with all schedules due at the moment."""
     await place.run(
         "TRUNCATE daybell.live, daybell.agenda, daybell.lease, daybell.history, daybell.tick",
         f"""UPDATE daybell.schedule SET rule = '{every("1d", anchor=moment).to_json()}',

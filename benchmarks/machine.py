@@ -1,4 +1,4 @@
-"""What figures depend on: the commit, the machine and the versions. Never its name."""
+"""The conditions of figures: the commit, the machine and the versions. Never its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parent.parent
 
 
 def commit() -> str:
-    """The short hash; with a plus where the source was changed since."""
+    """Return the short hash; with a plus if the source was changed since."""
     changed = git("status", "--porcelain", "--", "src", "benchmarks/*.py")
     return git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
 
@@ -29,7 +29,7 @@ def git(*arguments: str) -> str:
 
 
 def facts() -> dict[str, str]:
-    """What a reader needs to compare."""
+    """Return the facts that a reader needs to compare."""
     settings = DURABLE | SERVER_SETTINGS
     shown = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size")
     return {

@@ -142,7 +142,7 @@ def served(source: Path, url: str) -> Iterator[str]:
         process.wait(timeout=30)
 
 
-# What runs in processes of a side.
+# The code that runs in processes of a side.
 
 
 async def prepare(url: str) -> None:

@@ -1,8 +1,7 @@
-"""Where the data under measurement is: databases of one PostgreSQL server, or SQLite files.
+"""The place of the data under measurement: databases of one PostgreSQL server, or SQLite files.
 
-Every place is migrated by the store itself, so the floor works on the final tables with all their
-indexes. Both kinds of server run as a careful operator would run them: every commit is on the disk
-before it is answered.
+The store migrates every place, so the floor works on the final tables with all their indexes. Both
+kinds of server are configured for production: every commit is on disk before it is answered.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class ServerTime(dict[str, float]):
     """Seconds of processor time by process."""
 
     def since(self, earlier: ServerTime) -> float:
-        """What was used in between. A process that has ended meanwhile is not counted."""
+        """Return the time used in between. A process that has ended meanwhile is not counted."""
         return sum(seconds - earlier.get(pid, 0.0) for pid, seconds in self.items())
 
 
@@ -62,7 +61,7 @@ class Place:
         await self.clear()
 
     async def clear(self) -> None:
-        """Remove all executions, and what they have left in the log."""
+        """Remove all executions, and their changes in the log."""
         if self.kind == "postgres":
             tables = "daybell.live, daybell.agenda, daybell.lease, daybell.history, daybell.log"
             tables += ", daybell.run, daybell.node"
@@ -76,24 +75,24 @@ class Place:
 
     @property
     def database_url(self) -> str:
-        """Where it is, as an App is told."""
+        """Return its URL, for an App."""
         return self.url if self.kind == "postgres" else f"sqlite:///{self.url}"
 
     @property
     def server_log(self) -> Path:
-        """What the server writes of itself; only where there is a server."""
+        """Return the log of the server, if there is one."""
         assert self._server is not None, "SQLite has no server"
         return self._server.folder / "log"
 
     async def ask(self, statement: str) -> Any:
-        """The first value that a query answers; tables go by their short names."""
+        """Return the first value of a query; tables go by their short names."""
         if self.kind == "postgres":
             return await self.run("SET search_path = daybell", statement)
         with closing(sqlite3.connect(self.url, timeout=60)) as connection:
             return connection.execute(statement).fetchone()[0]
 
     async def run(self, *statements: str) -> Any:
-        """Run statements on a connection of our own; the answer is the last one's first value."""
+        """Run statements on a separate connection; return the first value of the last one."""
         link = await asyncpg.connect(self.url)
         try:
             for statement in statements[:-1]:
@@ -103,7 +102,7 @@ class Place:
             await link.close()
 
     def server_cpu(self) -> ServerTime:
-        """What the server's processes have used so far; SQLite has none."""
+        """Return the time used by the processes of the server; SQLite has none."""
         if self._server is None:
             return ServerTime()
         postmaster = Path(f"/proc/{self._server.pid}/task/{self._server.pid}")
@@ -115,7 +114,7 @@ class Place:
 
 
 class Ground:
-    """A server, or a folder, in which places are made."""
+    """A server, or a folder, for places."""
 
     def __init__(self, kind: Kind, folder: Path, server: Postgres | None) -> None:
         self._kind: Kind = kind
@@ -132,7 +131,7 @@ class Ground:
         return place
 
     def drop(self, name: str) -> None:
-        """Remove a place that nobody uses any more: a million rows are in nobody's interest."""
+        """Remove a place with its million rows."""
         if self._server is not None:
             self._server.drop_database(name)
             return
@@ -142,7 +141,7 @@ class Ground:
 
 @contextmanager
 def open_ground(kind: Kind) -> Iterator[Ground]:
-    """Room for places, cleared away at the end."""
+    """Open a ground for places, and remove it at the end."""
     with tempfile.TemporaryDirectory(prefix="daybell-bench-") as folder:
         if kind == "sqlite":
             yield Ground(kind, Path(folder), None)
@@ -152,7 +151,7 @@ def open_ground(kind: Kind) -> Iterator[Ground]:
 
 
 def process_cpu(pid: str) -> float:
-    """Seconds on a processor of one single-threaded process; 0 if it is gone."""
+    """Return the processor seconds of one single-threaded process; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
     except (OSError, IndexError):

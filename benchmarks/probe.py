@@ -203,7 +203,9 @@ def run_rate(name: str, nodes: int, runs: int) -> Callable[[Place], Awaitable[di
 
 
 async def masking_rates(_: Place) -> dict[str, float]:
-    """Texts per second of processor time that an execution with secrets says, masks included."""
+    """Return texts per second of processor time in the log of an execution with secrets, masks
+    included.
+    """
     os.environ["DAYBELL_SECRETS_KEY"] = new_key()
     masked = App("memory://")
     log = logging.getLogger("benchmarks")
@@ -289,7 +291,7 @@ MEASUREMENTS: Final[dict[str, Callable[[Place], Awaitable[dict[str, float]]]]] =
 
 
 async def serve(url: str) -> None:
-    """Measure what standard input names, until it ends."""
+    """Measure the names on standard input, until it ends."""
     place = Place(url)
     async with app:
         await enqueue_one_by_one(50)

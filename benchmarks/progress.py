@@ -1,4 +1,4 @@
-"""What is shown while the benchmarks run."""
+"""Progress messages of the benchmarks."""
 
 from __future__ import annotations
 

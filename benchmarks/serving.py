@@ -1,8 +1,8 @@
-"""Serving: what an enqueue costs through the API, next to the store's own call.
+"""Serving: the cost of an enqueue through the API, beside the store's own call.
 
-`daybell server` runs as a process of its own, on the tables and with the durability of all other
-parts. Compared is processor time, of the process that calls the store and of the database: whoever
-sends the requests is a client, and not counted. The store's side makes the same calls without HTTP:
+`daybell server` runs as a separate process, on the tables and with the durability of all other
+parts. Compared is processor time of the process that calls the store, and of the database; the
+client that sends requests is not counted. The store's side makes the same calls without HTTP:
 batches of 1,000, and single executions from 50 callers at once.
 """
 
@@ -38,7 +38,7 @@ ARGS: Final = prepared(1)[0].args
 
 
 class Cost(NamedTuple):
-    """What one run has cost."""
+    """The cost of one run."""
 
     count: int
     seconds: float
@@ -58,7 +58,7 @@ class Cost(NamedTuple):
 
 
 async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
-    """All that is said of the API, on one kind of store."""
+    """Measure the API, on one kind of store."""
     with open_ground(kind) as ground:
         places = {name: await ground.place(name) for name in ("served", "direct")}
         side = StoreSide(kind, places["direct"].url)
@@ -98,7 +98,7 @@ async def compare(
             gathered.append(await called_together(side, count, places["direct"]))
         assert await places["served"].ask(_COUNT[kind]) == count, "some were not kept"
         say(f"{kind:9} {how:6} {count:,}: {through.shown}, store {direct.shown}")
-        if turn:  # the first one is to get warm
+        if turn:  # the first one is a warm-up
             ours.append(through)
             own.append(direct)
     ratio = median(one.each / other.each for one, other in zip(ours, own, strict=True))
@@ -119,7 +119,7 @@ async def compare(
 
 
 async def called(side: StoreSide, how: str, count: int, place: Place) -> Cost:
-    """The store's own calls."""
+    """Make the store's own calls."""
     size = BATCH if how == "bulk" else 1
     batches = [side.prepare(some) for some in sliced(prepared(count), size)]
     before = place.server_cpu()
@@ -130,8 +130,8 @@ async def called(side: StoreSide, how: str, count: int, place: Place) -> Cost:
 
 
 async def called_together(side: StoreSide, count: int, place: Place) -> Cost:
-    """The same through a client, which sends what comes at the same time in one call, as the API
-    does. Its arguments are made into text here, too.
+    """Make the same calls through a client, which sends concurrent ones together, as the API does.
+    It also encodes arguments, as here.
     """
     client, left = Client(side.store, tenant=TENANT), iter(range(count))
     args = json.loads(ARGS)
@@ -148,12 +148,12 @@ async def called_together(side: StoreSide, count: int, place: Place) -> Cost:
 
 
 def usual(costs: Sequence[Cost]) -> Cost:
-    """The one in the middle."""
+    """Return the median."""
     return sorted(costs, key=lambda cost: cost.each)[len(costs) // 2]
 
 
 class Server:
-    """A `daybell server`, and how it is asked."""
+    """A `daybell server`, and a client for it."""
 
     def __init__(self, process: subprocess.Popen[str], port: int, key: str, place: Place) -> None:
         self._process = process
@@ -200,14 +200,14 @@ class Server:
         return head.encode() + body
 
     def cpu(self) -> float:
-        """Seconds that all its threads have used."""
+        """Return the seconds of all its threads."""
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 @asynccontextmanager
 async def served(place: Place) -> AsyncIterator[Server]:
-    """A server on a place, ended at the end."""
+    """Start a server on a place, and end it afterwards."""
     async with Client(place.database_url, tenant=TENANT) as client:
         _, token = await client.create_key("bench", role="admin")
     process = _start(place.database_url)
@@ -229,7 +229,7 @@ def _start(url: str) -> subprocess.Popen[str]:
 
 
 def _port_of(process: subprocess.Popen[str]) -> int:
-    """Where it listens, from what it says."""
+    """Read the port from its output."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:

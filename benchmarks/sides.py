@@ -1,4 +1,4 @@
-"""The two sides of a comparison, behind one face: a store as its users call it, and the floor."""
+"""The two sides of a comparison, with one interface: a store as users call it, and the floor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.stores import connect
 
 SideName = Literal["store", "floor"]
 SIDES: Final[tuple[SideName, ...]] = ("store", "floor")
-WORKER_SECONDS: Final = 3600.0  # nobody renews in a benchmark
+WORKER_SECONDS: Final = 3600.0  # no lease is renewed in a benchmark
 
 
 class Side(Protocol):
-    """What is timed: everything but `prepare` and `prepare_load`, which come before."""
+    """One side. Everything is timed but `prepare` and `prepare_load`, which come before."""
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
@@ -34,7 +34,7 @@ class Side(Protocol):
 
 
 class StoreSide:
-    """A store, with what an engine does between claim and apply."""
+    """A store, with the work of an engine between claim and apply."""
 
     def __init__(self, kind: Kind, url: str, *, result: str | None = RESULT) -> None:
         self.store = connect(kind, url)
@@ -70,7 +70,7 @@ class StoreSide:
         await self.store.load(TENANT, batch)
 
     async def claim(self, limit: int) -> list[Any]:
-        """Claim only; for what is about claims."""
+        """Claim only, for measurements of claims."""
         claim = await self.store.claim(
             TENANT, worker=self._worker, lease=mint(), queues=[QUEUE], limit=limit
         )
@@ -89,7 +89,7 @@ class StoreSide:
 
 
 def open_side(kind: Kind, name: SideName, url: str, *, result: str | None = RESULT) -> Side:
-    """A side of the comparison, not opened yet; its executions end with that result."""
+    """Make a side of the comparison, not opened yet; its executions end with that result."""
     if name == "store":
         return StoreSide(kind, url, result=result)
     floor = PostgresFloor if kind == "postgres" else SqliteFloor

@@ -1,4 +1,4 @@
-"""Size: what an execution takes on disk and in the log, and what a bulk load takes in memory."""
+"""Size: the bytes of an execution on disk and in the log, and the memory of a bulk load."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def wal_position(place: Place) -> int:
 
 
 async def pages(place: Place, tables: str) -> Pages:
-    """What tables take whose name begins so, with their partitions."""
+    """Return the bytes of tables with this prefix, with their partitions."""
     sums = (
         f"SELECT coalesce(sum(pg_{what}_size(oid)), 0)::bigint FROM pg_class"
         f" WHERE relnamespace = 'daybell'::regnamespace AND relkind = 'r'"
@@ -146,8 +146,9 @@ async def sqlite_lives(place: Place, count: int) -> list[Finding]:
 
 
 async def logged(place: Place, work: Any) -> int:
-    """Bytes that some work writes to the log. A reader who stays keeps the log from starting over,
-    so that its length is all that was written."""
+    """Return the bytes that some work writes to the log. An open reader keeps the log from starting
+    over, so that its length is the sum of all writes.
+    """
     file_size(place)  # empties the log
     with closing(sqlite3.connect(place.url, isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -158,7 +159,7 @@ async def logged(place: Place, work: Any) -> int:
 
 
 def file_size(place: Place) -> int:
-    """Bytes of the file, with all that was written put into it."""
+    """Return the bytes of the file, with the log written into it."""
     with closing(sqlite3.connect(place.url, timeout=60)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return size_of(place.url)
@@ -169,7 +170,7 @@ def size_of(file: str) -> int:
 
 
 async def memory(ground: Ground, kind: Kind, count: int) -> Finding:
-    """How much a process grows that loads a million executions from a generator."""
+    """Return the growth of a process that loads a million executions from a generator."""
     place = await ground.place("bulk")
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -206,7 +207,7 @@ async def loaded(kind: Kind, url: str, count: int) -> tuple[float, float, float]
 
 
 def resident_mb(field: str) -> float:
-    """Memory of this process in MB. Not ru_maxrss: that is inherited from whoever started us."""
+    """Return the memory of this process in MB. Not ru_maxrss: it is inherited from the parent."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == field:

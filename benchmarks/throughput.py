@@ -27,7 +27,7 @@ CLAIMERS: Final = (1, 2, 4)
 # Rows for about half a second each; a batch of one costs two commits.
 DRAINS: Final[dict[int, int]] = {1: 700, 10: 6_000, 100: 20_000, 500: 30_000}
 BULK_BAR: Final = 0.60
-# Which batch of claim and finish was promised, and how much of the floor.
+# The promised batch of claim and finish, and its part of the floor.
 DRAIN_BARS: Final[dict[Kind, tuple[int, float]]] = {"postgres": (500, 0.70), "sqlite": (100, 0.60)}
 
 Action = Callable[[Side], Awaitable[Sample]]
@@ -84,7 +84,7 @@ class Bench:
                 server_cpu = self._places[name].server_cpu()
                 sample = await action(side)
                 sample.server_cpu = self._places[name].server_cpu().since(server_cpu)
-                if round_ >= 0:  # the one before is to get warm
+                if round_ >= 0:  # the round before is a warm-up
                     line.samples[name].append(sample)
         announce(line)
         return line
@@ -141,7 +141,7 @@ class Bench:
             for name, crew in crews.items():
                 await self._fill(name, rows + claimers)
                 done = crew.drain(claimers, batch)
-                # Each claimer has taken one more while it got ready.
+                # Each claimer has taken one more while it was preparing.
                 assert done.done == rows, f"{done.done} of {rows} were finished"
                 line.samples[name].append(
                     Sample(done.done, done.seconds, done.client_cpu, done.server_cpu)
@@ -159,7 +159,7 @@ class Bench:
 
 
 class Stopwatch:
-    """Time and processor time of what happens within; rubbish is collected before it starts."""
+    """Time and processor time of a block; garbage is collected before it starts."""
 
     def __init__(self, count: int) -> None:
         self._count = count

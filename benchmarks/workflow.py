@@ -1,4 +1,4 @@
-"""Workflows: how long a chain takes beside its work, and how fast many nodes run beside plain jobs.
+"""Workflows: the time of a chain beside its work, and of many nodes beside plain jobs.
 
 One worker process, as `daybell worker` makes it, on a store with durable commits. Times are the
 store's: from the creation of a run, or of the jobs, to the last end.
@@ -31,11 +31,11 @@ NODES: Final = 10_000
 CHAIN_RATIO_MAX: Final = 2.0
 NODES_RATIO_MAX: Final = 2.0
 WAIT_SECONDS_MAX: Final = 300.0
-LOOK_SECONDS: Final = 0.05  # seldom: who looks takes time from who works
+LOOK_SECONDS: Final = 0.05  # seldom: a poll takes time from the worker
 
 
 def make_app(url: str, nodes: int) -> App:
-    """An app with a chain, a fan of nodes, and a fan that a list decides on."""
+    """Make an app with a chain, a fan of nodes, and a fan over a list."""
     app = App(url)
 
     @app.task
@@ -66,7 +66,7 @@ def make_app(url: str, nodes: int) -> App:
 
 
 async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
-    """All of it on one kind of store."""
+    """Measure everything on one kind of store."""
     nodes = max(200, int(NODES * scale))
     with open_ground(kind) as ground:
         place = await ground.place("workflow")
@@ -104,14 +104,14 @@ async def chain(place: Place, app: App, rounds: int) -> Finding:
 
 
 async def fans(place: Place, app: App, nodes: int, rounds: int) -> list[Finding]:
-    """Many nodes between two, beside as many plain jobs that run the same, in turns."""
+    """Run many nodes between two, beside as many plain jobs with the same task, in turns."""
     times: dict[str, list[float]] = {"nothing": [], "fan": [], "take": [], "map": []}
     for round_ in range(-1, rounds):
         for what, taken in times.items():
             await place.clear()
             is_plain = what in app.tasks
             took = await plain(place, app, what, nodes) if is_plain else await once(app, what)
-            if round_ >= 0:  # the one before is to get warm
+            if round_ >= 0:  # the round before is a warm-up
                 taken.append(took)
     lines: list[Finding] = []
     for what, name, same in (
@@ -134,7 +134,7 @@ async def fans(place: Place, app: App, nodes: int, rounds: int) -> list[Finding]
 
 
 async def once(app: App, name: str) -> float:
-    """Run a workflow; answers how long it took, by the store's clock."""
+    """Run a workflow; return the time that it took, by the store's clock."""
     handle = await app.workflows[name].enqueue()
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while (execution := await handle.execution()).state not in TERMINAL:
@@ -145,7 +145,7 @@ async def once(app: App, name: str) -> float:
 
 
 async def plain(place: Place, app: App, task: str, jobs: int) -> float:
-    """Enqueue as many jobs at once; answers how long they took, by the store's clock."""
+    """Enqueue as many jobs at once; return the time that they took, by the store's clock."""
     given = ({} if task == "nothing" else {"number": number} for number in range(jobs))
     await app.tasks[task].enqueue_many(given)
     ended = "history" if place.kind == "postgres" else "execution"
@@ -159,7 +159,7 @@ async def plain(place: Place, app: App, task: str, jobs: int) -> float:
 
 @contextmanager
 def worker_on(place: Place, nodes: int) -> Iterator[int]:
-    """A worker process, until the block ends; its id."""
+    """Start a worker process for the block; yield its id."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process: Any = context.Process(
@@ -177,7 +177,7 @@ def worker_on(place: Place, nodes: int) -> Iterator[int]:
 
 
 def live(line: Connection, url: str, nodes: int) -> None:
-    """The life of the worker process."""
+    """Run the worker process."""
     run(serve(line, url, nodes))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
+from daybell.core import checks
 from daybell.core.access import (
     NO_QUOTAS,
     NewAuditEntry,
@@ -189,6 +190,11 @@ def death(claimed: Claimed, **options: Any) -> Transition:
     options.setdefault("ran", 1.0)
     options.setdefault("failures", claimed.failures + 1)
     return a_move(claimed, State.DEAD, Outcome.FAILED, **options)
+
+
+async def no_transaction() -> NoReturn:
+    """Refuse to begin a transaction, as a store in memory does."""
+    raise checks.no_transactions("in memory")
 
 
 async def defined(store: Store, *names: str, tenant: str = TENANT, **definition: Any) -> list[Job]:

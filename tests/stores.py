@@ -1,6 +1,6 @@
 """Where the stores under test live, each with a clock that a test can move.
 
-The memory store and SQLite take a clock as an argument. PostgreSQL's SQL asks `daybell.now()`;
+SQLite takes a clock as an argument. PostgreSQL's SQL asks `daybell.now()`;
 here that is a function which reads a one-row table, so its time stands still too, and all times
 compare exactly.
 """
@@ -22,7 +22,6 @@ import asyncpg
 import psycopg2
 import psycopg2.extensions
 
-from daybell.store.memory import MemoryStore
 from daybell.store.protocol import Store
 from tests.postgres import Postgres, Version
 
@@ -30,8 +29,7 @@ TEST_ALL: Final = os.environ.get("DAYBELL_TEST_ALL") == "1"
 POSTGRES: dict[str, Version] = {"postgres": "18"}
 if TEST_ALL:
     POSTGRES["postgres16"] = "16"
-KINDS: Final = ("memory", "sqlite", *POSTGRES)
-SHARED_KINDS: Final = ("sqlite", *POSTGRES)  # several processes can open the same one
+KINDS: Final = ("sqlite", *POSTGRES)
 
 TEMPLATE: Final = "daybell_template"
 LIVE_TEMPLATE: Final = "daybell_live"  # the same on the real clock
@@ -72,12 +70,12 @@ class Place:
     """Where the data of one store is."""
 
     kind: str
-    url: str  # for other processes; the memory store has none
+    url: str  # for other processes; a store in memory has none
     clock: ManualClock
     memory: Store | None = None
 
     def connect(self) -> Store:
-        """A store on this data, not opened yet; of the memory store there is only one."""
+        """A store on this data, not opened yet; in memory there is only one."""
         return self.memory or connect(self.kind, self.url, self.clock)
 
     @asynccontextmanager
@@ -224,7 +222,7 @@ async def open_place(kind: str, folder: Path, servers: Servers) -> AsyncIterator
     """A fresh place of one kind, migrated."""
     if kind == "memory":
         clock = ManualClock()
-        yield Place(kind, "", clock, MemoryStore(clock=clock.now))
+        yield Place(kind, "", clock, connect("sqlite", ":memory:", clock))
     elif kind == "sqlite":
         file = folder / "daybell.db"
         file.write_bytes(await migrated_file(folder))

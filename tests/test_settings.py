@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from daybell.errors import UsageError
 from daybell.settings import Settings, masked_url
-from daybell.store.memory import MemoryStore
 from daybell.store.open import store_for
 from daybell.store.postgres import PostgresStore
 from daybell.store.sqlite import SqliteStore
@@ -342,7 +341,7 @@ def test_a_refused_url_is_shown_without_its_password(name, tmp_path):
         ("postgresql://[::1]:5432/x", PostgresStore),
         ("postgresql://[::1]/x?sslmode=require&application_name=a%20b", PostgresStore),
         (f"postgresql://db/x?sslmode=verify-full&sslrootcert={__file__}", PostgresStore),
-        ("memory://", MemoryStore),
+        ("memory://", SqliteStore),
     ],
 )
 def test_a_url_names_a_store(url, kind):

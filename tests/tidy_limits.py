@@ -3,16 +3,15 @@
 from typing import Final
 
 LONG_FILES: dict[str, str] = {
-    "api/schema.py": "the shapes of all requests, until core/options.py has them",
     "client/wire.py": "one struct per answer, with the texts of the OpenAPI document",
     "core/workflow/progress.py": "one decision: the progress of a run",
-    "store/memory/queue.py": "the queue room of the memory store",
     "store/postgres/connection.py": "pools, lent connections, kept statements",
     "store/postgres/enqueue.py": "one transaction: the way in, with its SQL",
     "store/postgres/progress.py": "one transaction: the progress of runs under their locks",
     "store/postgres/queue.py": "claim and apply, with the SQL of the hot path",
     "store/postgres/schedules.py": "the schedules room, with the SQL of firing",
     "store/postgres/views.py": "the reading views, with their SQL",
+    "store/sqlite/store.py": "one thin method for each operation",
     "store/protocol.py": "the contract of all operations, most of it docstrings",
 }
 
@@ -28,7 +27,7 @@ CYCLES: dict[tuple[str, ...], int] = {}
 # Ceilings; the target of each is behind it.
 SINGLE_IMPORTERS: Final = 65  # under 60: a module with one importer is a part of that module
 IMPORTS_IN_FUNCTIONS: Final = 41  # under 40
-WORD_RATES: Final = {"what": 14.0, "who": 3.5, "nobody": 2.0}  # per 1,000 words; 3.0, 0.5, 0.3
+WORD_RATES: Final = {"what": 11.0, "who": 2.9, "nobody": 1.7}  # per 1,000 words; 3.0, 0.5, 0.3
 
 # Answers and requests describe each noun as JSON, under its own name.
 SHAPES: Final = {"daybell.api.schema", "daybell.api.routes.admin", "daybell.client.wire"}
@@ -60,7 +59,6 @@ NAMED_TWICE: dict[str, str] = {
     "TaskTransaction": "the protocol, and its implementation in postgres",
     "Transaction": "of a task, a public name, and of sqlite",
     "Upkeep": "the engine's loop, and the operations of the store that it calls",
-    "Wait": "the same thing in two stores",
     "Worker": "that runs, and its record in the store",
 }
 
@@ -75,7 +73,6 @@ TESTS_OF_NO_MODULE: dict[str, str] = {
 # Folders whose modules are also tested in another folder: once for all stores, and by the command.
 TESTED_WITH: Final = {
     "cli/actions": "cli/commands",
-    "store/memory": "store",
     "store/postgres": "store",
     "store/sqlite": "store",
 }
@@ -95,7 +92,6 @@ TESTED_IN: dict[str, str] = {
     "cli/references.py": "cli/commands/test_job_options.py",
     "cli/runtime.py": "cli/test_cli.py",
     "client/events.py": "api/routes/test_events.py",
-    "client/job_fields.py": "client/test_jobs_kinds.py",
     "client/remote/admin.py": "client/remote/test_client.py",
     "client/remote/jobs.py": "client/remote/test_client.py",
     "client/remote/messages.py": "client/remote/test_client.py",
@@ -105,7 +101,9 @@ TESTED_IN: dict[str, str] = {
     "client/wire.py": "client/test_answers.py",
     "core/checks.py": "store/test_queue_poison.py",
     "core/kinds/__init__.py": "core/kinds/test_settings_command.py",
+    "core/kinds/schema.py": "core/test_options.py",
     "core/views.py": "store/test_views.py",
+    "core/when/declared.py": "core/test_job_request.py",
     "core/when/repetition.py": "core/when/test_recurrence.py",
     "core/when/zone.py": "core/when/test_rule.py",
     "core/workflow/node.py": "core/workflow/test_graph.py",
@@ -115,14 +113,12 @@ TESTED_IN: dict[str, str] = {
     "sdk/child.py": "runners/test_processes.py",
     "sdk/nodes.py": "sdk/test_workflow.py",
     "sdk/worker.py": "sdk/test_isolation.py",
-    "store/memory/progress.py": "store/test_runs.py",
-    "store/memory/tables.py": "store/test_store_model.py",
-    "store/memory/waits.py": "store/test_steps_events.py",
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",
     "store/run_driver.py": "store/sqlite/test_progress.py",
     "store/sqlite/transaction.py": "store/test_store_model.py",
+    "testing/driver.py": "testing/test_bench_running.py",
 }
 
 # Files that documents and docstrings mention and that belong to a user.

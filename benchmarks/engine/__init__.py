@@ -1,4 +1,4 @@
-"""The engine: whole worker processes, as people run them. Each part can be measured alone."""
+"""The engine: whole worker processes, as in production. Each part can be measured alone."""
 
 from __future__ import annotations
 

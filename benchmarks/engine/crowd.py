@@ -1,4 +1,4 @@
-"""Concurrency: ten thousand jobs asleep at once in one worker, and what that does to it."""
+"""Concurrency: ten thousand sleeping jobs at once in one worker, and their effect on it."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def measure_case(
                 for side in SIDES:
                     rows = min(jobs, WARM_ROWS) if round_ < 0 else jobs
                     done = await run_once(places[side], side, hosts, crew, case, count, rows)
-                    if round_ >= 0:  # the one before is to get warm
+                    if round_ >= 0:  # the round before is a warm-up
                         line.samples[side].append(Sample(*done))
     for line in lines.values():
         announce(line)
@@ -85,7 +85,7 @@ async def run_once(
         done = hosts.drain(count, jobs)
         await check_each_ran_once(place, jobs)
     else:
-        await fill(place, side, case, jobs + count)  # each client takes one as it gets ready
+        await fill(place, side, case, jobs + count)  # each client takes one while it prepares
         done = crew.drain(count, BATCH)
     assert done.done == jobs, f"{done.done} of {jobs} ran"
     return done
@@ -94,7 +94,7 @@ async def run_once(
 async def fill(place: Place, name: SideName, case: Case, rows: int) -> None:
     await place.clear()
     if place.kind == "postgres":
-        # One that came in the middle of a run would hit one side and not the other.
+        # A checkpoint in the middle of a run would hit one side and not the other.
         await place.run("CHECKPOINT", "SELECT 1")
     side = open_side(place.kind, name, place.url)
     await side.open()

@@ -1,8 +1,8 @@
-"""Hosts: worker processes, put together like those of `daybell worker`, that start when told.
+"""Hosts: worker processes, assembled like those of `daybell worker`, that start on request.
 
 A host connects once. For every run it makes a new worker, so that nothing is claimed before the
-start is given. While it runs it writes how far it is onto a board, memory that it shares with the
-process that measures: nobody asks the store in the middle of a run.
+start. While it runs it writes its progress to a board, memory that it shares with the measuring
+process, so that no query disturbs the run.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from daybell.store.protocol import Store
 
 RAN, IN_HAND, CHANGED_AT, BOARD_SIZE = 0, 1, 2, 3
 LOOK_SECONDS: Final = 0.005
-CONCURRENCY: Final = 100  # what `daybell worker` takes unless told otherwise
+CONCURRENCY: Final = 100  # the default of `daybell worker`
 RUN_SECONDS_MAX: Final = 900.0
 
 
 class Told(NamedTuple):
-    """What a host says after a run."""
+    """The result of a run in a host."""
 
     ran: int
     cpu_seconds: float  # up to the last end
@@ -89,16 +89,16 @@ class Hosts:
 
     @property
     def ran(self) -> int:
-        """How many tasks have run since the start."""
+        """Return how many tasks have run since the start."""
         return int(sum(board[RAN] for board in self._boards))
 
     @property
     def in_hand(self) -> int:
-        """How many executions run, or have ended and are not written yet."""
+        """Return how many executions run, or have ended and are not written yet."""
         return int(sum(board[IN_HAND] for board in self._boards))
 
     def start(self, count: int) -> float:
-        """Have the first so many work; answers the moment."""
+        """Start the first so many hosts; return the moment."""
         for line in self._lines[:count]:
             line.send("prepare")
         for line in self._lines[:count]:
@@ -114,13 +114,13 @@ class Hosts:
         return [line.recv() for line in self._lines[:count]]
 
     def is_done(self, jobs: int) -> bool:
-        """Whether so many have run and all ends are written."""
+        """Return True if so many have run and all ends are written."""
         if not all(process.is_alive() for process in self._processes):
             raise RuntimeError("a worker process has died")
         return self.ran >= jobs and self.in_hand == 0
 
     def drain(self, count: int, jobs: int) -> Drained:
-        """Have the first so many run all jobs there are, and stop."""
+        """Let the first so many hosts run all jobs, and stop."""
         server_cpu = self._place.server_cpu()
         started_at = self.start(count)
         while not self.is_done(jobs):
@@ -135,7 +135,7 @@ class Hosts:
 
 
 async def check_each_ran_once(place: Place, jobs: int) -> None:
-    """Ask the store whether so many jobs ended well at their first attempt, and nothing is left."""
+    """Check in the store that so many jobs succeeded at their first attempt, and none is left."""
     history = "history" if place.kind == "postgres" else "execution"
     ended = await place.ask(f"SELECT count(*) FROM {history} WHERE state = 6 AND attempt = 1")
     rows = await place.ask(f"SELECT count(*) FROM {history}")
@@ -145,7 +145,7 @@ async def check_each_ran_once(place: Place, jobs: int) -> None:
 
 
 def live(line: Connection, board: Any, url: str, work: Work, concurrency: int) -> None:
-    """The life of one host."""
+    """Run one host."""
     run(serve(line, board, url, work, concurrency))
 
 
@@ -171,13 +171,13 @@ async def serve(line: Connection, board: Any, url: str, work: Work, concurrency:
             word = await asyncio.to_thread(line.recv)
             watching.cancel()
             await node.stop()
-            if word is not None:  # None in the middle of a run: whoever measured has failed
+            if word is not None:  # None in the middle of a run: the measuring process has failed
                 line.send(Told(effects.ran, watch.cpu - cpu, effects.starts.tobytes()))
                 word = await asyncio.to_thread(line.recv)
 
 
 def assemble(app: App, store: Store, concurrency: int) -> Process:
-    """What `daybell worker` puts together."""
+    """Assemble the parts of `daybell worker`."""
     clock = SystemClock()
     options = WorkerOptions(
         name="bench", queues=select_queues(app, ""), concurrency=concurrency, pid=os.getpid()
@@ -196,13 +196,13 @@ def assemble(app: App, store: Store, concurrency: int) -> Process:
 
 
 class Watch:
-    """Looks at the workers of this process every few milliseconds."""
+    """Polls the workers of this process every few milliseconds."""
 
     def __init__(self, board: Any, effects: Effects, workers: Sequence[Worker]) -> None:
         self._board = board
         self._effects = effects
         self._workers = workers
-        self.cpu = time.process_time()  # when something last changed
+        self.cpu = time.process_time()  # time of the last change
 
     async def run(self) -> None:
         seen = (0, 0)
@@ -214,5 +214,5 @@ class Watch:
                 self.cpu = time.process_time()
                 self._board[CHANGED_AT] = time.monotonic()
                 self._board[IN_HAND] = in_hand
-                self._board[RAN] = self._effects.ran  # last: a reader who sees it sees the others
+                self._board[RAN] = self._effects.ran  # last: a reader that sees it sees the others
             await asyncio.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""What commands take that have nothing to do, and what the help takes. Real commands, untouched."""
+"""The cost of idle commands, and of the help. Real commands, without changes."""
 
 from __future__ import annotations
 

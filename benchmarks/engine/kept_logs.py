@@ -1,4 +1,4 @@
-"""What it costs to keep the logs of tasks: the same task, with and without."""
+"""The cost of storing the logs of tasks: the same task, with and without."""
 
 from __future__ import annotations
 

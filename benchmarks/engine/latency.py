@@ -49,7 +49,7 @@ async def measure(*, rounds: int, scale: float) -> list[Finding]:
 
 
 async def steady(place: Place, app: App, hosts: Hosts, scale: float) -> list[Finding]:
-    """A hundred jobs a second, each sent whether or not the one before has started."""
+    """Send a hundred jobs a second, whether or not the one before has started."""
     jobs = int(STEADY_JOBS * scale)
     link = await asyncpg.connect(place.url)
     trips: list[float] = []
@@ -84,8 +84,9 @@ async def steady(place: Place, app: App, hosts: Hosts, scale: float) -> list[Fin
 
 
 async def bursts(place: Place, app: App, hosts: Hosts, rounds: int, scale: float) -> Finding:
-    """Many jobs due at one moment, on a worker that waits for it; in turns with drains, which tell
-    how fast that worker is."""
+    """Run many jobs that are due at one moment, on an idle worker; in turns with drains, which show
+    the speed of that worker.
+    """
     drained = max(DUE, int(DRAINED * scale))
     rates: list[float] = []
     lasts: list[float] = []
@@ -97,7 +98,7 @@ async def bursts(place: Place, app: App, hosts: Hosts, rounds: int, scale: float
         await place.clear()
         last = await burst(app, hosts)
         await check_each_ran_once(place, DUE)
-        if round_ >= 0:  # the one before is to get warm
+        if round_ >= 0:  # the round before is a warm-up
             rates.append(rate)
             lasts.append(last)
     rate, last = median(rates), median(lasts)
@@ -116,7 +117,7 @@ async def bursts(place: Place, app: App, hosts: Hosts, rounds: int, scale: float
 
 
 async def burst(app: App, hosts: Hosts) -> float:
-    """Seconds from the moment to the last start."""
+    """Return the seconds from the moment to the last start."""
     hosts.start(1)
     await asyncio.sleep(0.5)
     moment = time.monotonic() + AHEAD_SECONDS
@@ -129,7 +130,7 @@ async def burst(app: App, hosts: Hosts) -> float:
 
 
 async def send(app: App, count: int, sent: list[float]) -> None:
-    """Enqueue so many, one every ten milliseconds; `sent` is when, by number."""
+    """Enqueue so many, one every ten milliseconds; `sent` has their times, by number."""
     task = app.tasks[JOB]
     calls: list[asyncio.Task[object]] = []
     began = time.monotonic()
@@ -148,8 +149,9 @@ async def enqueue(app: App, count: int, **options: datetime) -> None:
 
 
 async def make_round_trips(link: asyncpg.Connection, trips: list[float]) -> None:
-    """Between the jobs and as often as they come, so that both find the machine in the same state:
-    a processor that slept takes longer to answer than one that is kept busy."""
+    """Measure between the jobs and at their rate, so that both find the machine in the same state:
+    a processor that slept answers later than a busy one.
+    """
     while True:
         await asyncio.sleep(1 / PER_SECOND)
         began = time.perf_counter()
@@ -158,7 +160,7 @@ async def make_round_trips(link: asyncpg.Connection, trips: list[float]) -> None
 
 
 async def busy_round_trip(link: asyncpg.Connection) -> float:
-    """The median of many, one right after the other."""
+    """Return the median of many, one right after the other."""
     trips: list[float] = []
     for _ in range(BUSY_TRIPS):
         began = time.perf_counter()
@@ -175,5 +177,5 @@ async def until_done(hosts: Hosts, jobs: int) -> None:
 
 
 def at(ordered: Sequence[float], percent: int) -> float:
-    """The value that so many percent do not exceed."""
+    """Return the value that so many percent do not exceed."""
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

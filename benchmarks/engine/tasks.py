@@ -1,4 +1,4 @@
-"""The tasks that worker processes run here, and what they leave behind to be counted."""
+"""The tasks that worker processes run here, and the effects that are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTS_MAX: Final = 50_000  # that a process of work `record` can tell apart
 
 
 class Effects:
-    """What the tasks of this process have done, as they know it themselves."""
+    """The effects of the tasks of this process, as they record them."""
 
     def __init__(self) -> None:
         self._marks: list[None] = []
@@ -77,7 +77,7 @@ def make_app(url: str | None, work: Work, effects: Effects) -> App:
 
     if work == "nothing_apart":
         app.task(name=JOB, isolation="process")(nothing_apart)
-        app.observe(count)  # what it does is not seen in this process
+        app.observe(count)  # its effects are not visible in this process
         return app
     functions = (nothing, nothing_sync, mail, record, sleep, talk, talk_unkept)
     app.task(name=JOB)({function.__name__: function for function in functions}[work])

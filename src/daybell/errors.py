@@ -5,6 +5,7 @@
       │    ├─ ExtraMissing       a package of an extra is not installed
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
+      │    ├─ InvalidFields      several fields; the error of each
       │    ├─ InvalidItems       some of many; the error of each by index
       │    ├─ InvalidName        of a job, queue, tenant or worker, or a unique key
       │    ├─ InvalidPriority
@@ -31,7 +32,8 @@ Control flow raised *by* tasks, outside the tree on purpose, so that `except Day
 a call to Daybell never swallows a decision of the task: RetryLater, PermanentError (of which
 StepsChanged is one), StepFailed, and Suspended, which not even `except Exception` catches.
 
-A message names the thing, the fact and the way out.
+A message names the thing, the fact and the way out. A program goes by `code`;
+docs/reference/errors.md lists all.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 SHOWN_CHARS_MAX: Final = 60
@@ -51,23 +53,74 @@ COMPARED_MAX: Final = 200
 COMPARED_CHARS_MAX: Final = 60
 LISTED_MAX: Final = 5
 ITEMS_SHOWN_MAX: Final = 20
+FIELD_CHARS_MAX: Final = 200  # of a field's name, which a caller may have made up
+FAULTS_MAX: Final = 100  # errors of fields in one answer
 
 
 class DaybellError(Exception):
-    """The root: catch it to catch everything that Daybell itself raises."""
+    """The root: catch it to catch everything that Daybell itself raises.
+
+    `code` is stable, for programs; `status` is that of an HTTP answer, `remedy` the way out.
+    """
+
+    code = "error"
+    status = 500
+    remedy = "Read the message."
+
+    def problem(self) -> dict[str, Any]:
+        """The error as problem+json of RFC 9457, which the HTTP API and `--json` print."""
+        return build_problem(self.code, self.status, str(self), **self._extra_fields())
+
+    def _extra_fields(self) -> dict[str, Any]:
+        """What the error says beside its message, for programs."""
+        return {}
+
+
+HTTP_FAULT: Final = 500  # the status of an error that is not the caller's
+URN: Final = "urn:daybell:problem:"  # `type` is this and the code
+
+
+def describe_field(field: str, message: str) -> dict[str, str]:
+    """One entry of `errors` in a problem document."""
+    return {"field": field[:FIELD_CHARS_MAX], "message": message}
+
+
+def build_problem(
+    code: str, status: int, detail: str, *, errors: Iterable[Mapping[str, str]] = (), **more: Any
+) -> dict[str, Any]:
+    """A problem document of RFC 9457. `errors` names the inputs that are wrong."""
+    listed = list(errors)
+    return {
+        "type": URN + code,
+        "code": code,
+        "title": code.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        **({"errors": listed} if listed else {}),
+        **more,
+    }
 
 
 class UsageError(DaybellError):
-    """What the caller asked for makes no sense, and asking again will not help.
+    """The input is wrong; the same request fails again.
 
     `field` names the input that is wrong, where that is known, so that an API can point at it.
     """
+
+    code = "usage-error"
+    status = 422
+    remedy = "Correct the input that `field` names, then send it again."
 
     is_lasting = False  # a task that has raised it would do so in every attempt: see `lasting`
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+    def _extra_fields(self) -> dict[str, Any]:
+        if self.field is None:
+            return {}
+        return {"errors": [describe_field(self.field, str(self))]}
 
 
 class ExtraMissing(UsageError):
@@ -85,15 +138,43 @@ def install_advice(extra: str) -> str:
 class InvalidArguments(UsageError):
     """The arguments do not fit the task's signature or its annotations."""
 
+    code = "invalid-arguments"
+    remedy = "Call the task as its signature says."
+
 
 class InvalidDuration(UsageError):
-    """Not a length of time that can be waited for."""
+    """The text is not a length of time that a process can wait for."""
+
+    code = "invalid-duration"
+    remedy = 'Write seconds, `"5m"`, `"1h30m"` or `"PT5M"`.'
+
+
+class InvalidFields(UsageError):
+    """Several fields of one request are wrong, so nothing was done; `errors` has them all."""
+
+    code = "invalid-fields"
+    remedy = "Correct the fields that `errors` names, then send the request again."
+
+    def __init__(self, errors: Iterable[UsageError]) -> None:
+        self.errors = tuple(errors)
+        lines = (f"{one.field}: {one}" if one.field else str(one) for one in self.errors)
+        said = listed(lines, most=ITEMS_SHOWN_MAX, between="\n")
+        super().__init__(
+            f"{len(self.errors):,} fields were refused:\n{said}", field=self.errors[0].field
+        )
+
+    def _extra_fields(self) -> dict[str, Any]:
+        listed = [describe_field(one.field or "body", str(one)) for one in self.errors]
+        return {"errors": listed[:FAULTS_MAX]}
 
 
 class InvalidItems(UsageError):
-    """Some of many items were refused, so nothing was done. `errors` has the error of each refused
+    """Some of many items are wrong, so nothing was done. `errors` has the error of each refused
     item, by index.
     """
+
+    code = "invalid-items"
+    remedy = "Correct the items that the message names, then send all of them again."
 
     def __init__(self, errors: Mapping[int, DaybellError], *, count: int) -> None:
         self.errors = dict(sorted(errors.items()))
@@ -106,75 +187,129 @@ class InvalidItems(UsageError):
 
 
 class InvalidName(UsageError):
-    """Not a name, or not a key, that Daybell accepts."""
+    """The name or key has characters or a length that Daybell does not accept."""
+
+    code = "invalid-name"
+    remedy = "Use letters, digits, `-`, `_` and `.`; see the limits of names."
 
 
 class InvalidPriority(UsageError):
-    """Not one of the four priorities."""
+    """The word is not one of the four priorities."""
+
+    code = "invalid-priority"
+    remedy = "Use `critical`, `high`, `normal` or `low`."
 
 
 class InvalidRetry(UsageError):
-    """Not a retry policy."""
+    """The retry policy cannot be read."""
+
+    code = "invalid-retry"
+    remedy = "Correct the retry policy; see the guide on retries."
 
 
 class InvalidSchedule(UsageError):
-    """Not a schedule, or one that never fires."""
+    """The schedule cannot be read, or never fires."""
+
+    code = "invalid-schedule"
+    remedy = "Correct the schedule; `daybell cron explain` shows what an expression means."
 
 
 class InvalidWorkflow(UsageError):
-    """Not a workflow: a cycle, a node that does not exist, nothing to run."""
+    """The graph is not a workflow: a cycle, a missing node, nothing to run."""
+
+    code = "invalid-workflow"
+    remedy = "Correct the node or edge that the message names."
 
 
 class PayloadError(UsageError):
-    """A value that cannot be stored as JSON, or text that is not JSON."""
+    """The value cannot be stored as JSON, or the text is not JSON."""
+
+    code = "payload-error"
+    remedy = "Pass values that JSON can hold."
 
 
 class PayloadTooLarge(PayloadError):
-    """A value that is JSON, but more of it than a row should carry."""
+    """The value is larger than a row may carry."""
+
+    code = "payload-too-large"
+    status = 413
+    remedy = "Store the value elsewhere and pass a reference to it."
 
 
 class UnknownJob(UsageError):
-    """A job or task that this program has no definition of."""
+    """This program has no definition of the job or task."""
+
+    code = "unknown-job"
+    remedy = "Import the module that declares the task, or correct the name."
 
 
 class Conflict(DaybellError):
-    """The request was right when it was made, but the world has moved since."""
+    """The request does not fit the current state."""
+
+    code = "conflict"
+    status = 409
+    remedy = "Read the current state, then decide again."
 
 
 class DuplicateKey(Conflict):
     """The name or key is taken."""
 
+    code = "duplicate-key"
+    remedy = "Choose another name or key, or use what exists."
+
 
 class ExecutionInTheWay(Conflict):
-    """An execution of the job has not finished, and its overlap rule lets no other in."""
+    """An execution of the job has not finished, and the overlap rule admits no other."""
+
+    code = "execution-in-the-way"
+    remedy = "Wait for the execution that the error names, or use `force`."
 
     def __init__(self, message: str, *, execution: UUID | None = None) -> None:
         super().__init__(message)
         self.execution = execution
 
+    def _extra_fields(self) -> dict[str, Any]:
+        return {} if self.execution is None else {"execution_id": str(self.execution)}
+
 
 class IllegalTransition(Conflict):
-    """An execution cannot go there from the state that it is in."""
+    """The lifecycle has no such move from the state of the execution."""
+
+    code = "illegal-transition"
+    remedy = "Read the execution's state; see the lifecycle page."
 
 
 class LeaseLost(Conflict):
-    """The worker was silent for too long and its work has been given to others."""
+    """The worker did not renew its lease in time, so its work was requeued."""
+
+    code = "lease-lost"
+    remedy = "Stop the work; another worker has it. Make leases longer than pauses of the machine."
 
 
 class QuotaExceeded(Conflict):
-    """The tenant may not use more. `retry_after` says in how many seconds to ask again."""
+    """A quota of the tenant is used up. `retry_after` is the number of seconds to wait."""
+
+    code = "quota-exceeded"
+    status = 429
+    remedy = "Wait for `retry_after` seconds, or raise the tenant's quota."
 
     def __init__(self, message: str, *, quota: str, retry_after: float = 60.0) -> None:
         super().__init__(message)
         self.quota = quota
         self.retry_after = retry_after
 
+    def _extra_fields(self) -> dict[str, Any]:
+        return {"quota": self.quota}
+
 
 class VersionConflict(Conflict):
-    """Someone else changed it first: read it again, then decide again.
+    """Another caller has changed it since it was read.
 
     `version` is the current one, where that is known.
     """
+
+    code = "version-conflict"
+    remedy = "Read the current version, then make the change again."
 
     def __init__(self, message: str, *, version: int | None = None) -> None:
         super().__init__(message)
@@ -182,50 +317,134 @@ class VersionConflict(Conflict):
 
 
 class NotFound(DaybellError):
-    """It does not exist, or not for this tenant."""
+    """It does not exist in this tenant."""
+
+    code = "not-found"
+    status = 404
+    remedy = "Check the name or id, and the tenant."
 
 
 class JobNotFound(NotFound):
-    """No such job."""
+    """The tenant has no such job."""
+
+    code = "job-not-found"
+    remedy = "Check the name; `daybell jobs list` shows all jobs."
 
 
 class ExecutionNotFound(NotFound):
-    """No such execution."""
+    """The tenant has no such execution."""
+
+    code = "execution-not-found"
+    remedy = "Check the id; retention may have removed the execution."
 
 
 class ScheduleNotFound(NotFound):
-    """No such schedule."""
+    """The job has no such schedule."""
+
+    code = "schedule-not-found"
+    remedy = "Check the name; `daybell jobs schedules` lists those of a job."
 
 
 class SecretNotFound(NotFound):
-    """No such secret."""
+    """The tenant has no such secret."""
+
+    code = "secret-not-found"
+    remedy = "Set the secret with `daybell secrets set`."
 
 
 class TemplateNotFound(NotFound):
-    """No such template."""
+    """The tenant has no such template."""
+
+    code = "template-not-found"
+    remedy = "Check the name of the template."
 
 
 class TenantNotFound(NotFound):
-    """No such tenant."""
+    """There is no such tenant."""
+
+    code = "tenant-not-found"
+    remedy = "Create the tenant with `daybell tenants create`."
 
 
 class AccessDenied(DaybellError):
-    """There is no key, or not one that opens this."""
+    """The key does not allow the request."""
+
+    code = "access-denied"
+    status = 403
+    remedy = "Use a key with the role, scope and tenant that the request takes."
 
 
 class SchemaError(DaybellError):
-    """The store's schema is too old, too new or damaged; the message says which and what to do.
+    """The store's schema is too old, too new or damaged.
 
     Not an Unavailable: trying again changes nothing until an operator has acted.
     """
 
+    code = "schema-error"
+    status = 503
+    remedy = "Do as the message says, most often `daybell migrate`."
+
 
 class Unavailable(DaybellError):
-    """The store cannot be reached; nothing is known to be wrong with the request. Safe to retry."""
+    """The store or the server cannot be reached."""
+
+    code = "unavailable"
+    status = 503
+    remedy = "Send the request again; it is safe."
 
     is_lasting = False  # nothing changes until somebody acts: a wrong password, a file's rights
     is_read_only = False  # the store can be read, but not written
     was_sent = True  # False: no statement has reached the store
+
+
+# Errors without a class, which a server or the command line reports: by code the status, the cause
+# and the way out.
+CODES_WITHOUT_CLASS: Final[Mapping[str, tuple[int, str, str]]] = {
+    "bad-host": (400, "The Host header is missing or malformed.", "Send the host of the server."),
+    "bad-request": (400, "The bytes are not a request of HTTP/1.1.", "Send a valid request."),
+    "busy": (503, "The server has too many requests.", "Send the request again in a second."),
+    "environment": (
+        HTTP_FAULT,
+        "The command line cannot use a folder, file or descriptor.",
+        "Do as the message says.",
+    ),
+    "foreign-origin": (
+        403,
+        "The request comes from a page of another site.",
+        "Send it from a page of this server, or with a key.",
+    ),
+    "internal-error": (
+        HTTP_FAULT,
+        "A mistake in Daybell; the log of the server has it.",
+        "Report it; the request may be sent again.",
+    ),
+    "key-in-address": (
+        400,
+        "The address has a key in it.",
+        "Replace the key, and send it as `Authorization: Bearer dbk_…`.",
+    ),
+    "method-not-allowed": (
+        405,
+        "The path does not take the method.",
+        "Use a method that `Allow` names.",
+    ),
+    "request-header-fields-too-large": (
+        431,
+        "The head of the request is too large.",
+        "Send fewer or smaller headers.",
+    ),
+    "request-timeout": (408, "The body did not come in time.", "Send the request again."),
+    "too-late": (
+        503,
+        "The server gave up after a time limit.",
+        "Send the request again, a change with the same `Idempotency-Key`.",
+    ),
+    "wrong-host": (
+        421,
+        "The server does not go by the name in the Host header.",
+        "Start it with `--allowed-host NAME`.",
+    ),
+}
 
 
 class PermanentError(Exception):
@@ -292,6 +511,11 @@ class RetryLater(Exception):
         self.at = at
         when = f"at {at}" if delay is None else f"in {delay}"
         super().__init__(f"retry {when}: {reason}" if reason else f"retry {when}")
+
+
+def faults_of(error: UsageError) -> tuple[UsageError, ...]:
+    """Return the errors of all fields that were refused together; else the error itself."""
+    return error.errors if isinstance(error, InvalidFields) else (error,)
 
 
 @contextmanager

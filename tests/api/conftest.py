@@ -9,7 +9,7 @@ from daybell.client import Client
 
 @pytest.fixture
 async def client():
-    """A client of a memory store with a task to run."""
+    """A client of a store in memory with a task to run."""
     async with Client("memory://") as opened:
         await opened.define("resize", queue="images", retries=2)
         yield opened

@@ -21,12 +21,12 @@ from daybell.client import Client
 from daybell.core.access import Role
 from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 
 WRONG = "dbk_" + "x" * 43
 
 
-class Counting(MemoryStore):
+class Counting(SqliteStore):
     """A store that counts how often it is asked for a key."""
 
     lookups = 0
@@ -92,7 +92,7 @@ async def open_place():
 
 async def opened(options):
     clock = ManualClock()
-    store = Counting(clock=clock.now)
+    store = Counting.in_memory(clock=clock.now)
     await store.open()
     yield Place(store, clock, options)
     await store.close()

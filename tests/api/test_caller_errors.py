@@ -6,7 +6,7 @@ import pytest
 
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client
-from daybell.errors import SchemaError, Unavailable
+from daybell.errors import DaybellError, SchemaError, Unavailable
 from tests.api.conftest import asking
 from tests.api.requests import BODIES, operations
 
@@ -44,6 +44,28 @@ async def test_every_operation_says_when_to_come_back():
             assert int(answer.headers["retry-after"]) >= 1, id
             assert answer.headers["content-type"] == "application/problem+json", id
             assert "secret-host" not in answer.text, id
+
+
+async def test_an_error_is_the_same_object_in_python_and_over_http(http, client):
+    await client.define("alone", schedule="@yearly")
+    await client.trigger("alone")
+    codes = {"/jobs/alone/trigger": "execution-in-the-way", "/jobs/nosuch/trigger": "job-not-found"}
+
+    for path, code in codes.items():
+        with pytest.raises(DaybellError) as caught:
+            await client.trigger(path.split("/")[2])
+        answer = await http.post(path, json={})
+
+        assert answer.json() == caught.value.problem()
+        assert answer.status_code == caught.value.status
+        assert answer.json()["code"] == caught.value.code == code
+
+
+async def test_input_that_is_wrong_is_named_by_field(http):
+    answer = await http.post("/jobs/resize/trigger", json={"unique_key": ""})
+
+    assert answer.json()["code"] == "invalid"
+    assert [one["field"] for one in answer.json()["errors"]] == ["unique_key"]
 
 
 async def test_a_schema_that_does_not_fit_is_for_the_log(caplog):

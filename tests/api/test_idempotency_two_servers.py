@@ -11,7 +11,7 @@ from daybell.client import Client
 from daybell.core.execution import State
 from tests.api.conftest import asking
 from tests.builders import TENANT, apply, claim, registered, success
-from tests.stores import SHARED_KINDS, open_place
+from tests.stores import KINDS, open_place
 
 KEY = {"Idempotency-Key": "k-1"}
 REQUESTS = [
@@ -29,7 +29,7 @@ def marked(kind):
     return pytest.param(kind, marks=[pytest.mark.postgres] if kind.startswith("postgres") else [])
 
 
-@pytest.fixture(params=[marked(kind) for kind in SHARED_KINDS])
+@pytest.fixture(params=[marked(kind) for kind in KINDS])
 async def stores(request, tmp_path, servers):
     """Three stores on the same data: of two servers, and of a worker."""
     async with AsyncExitStack() as stack:

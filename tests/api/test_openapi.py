@@ -15,9 +15,7 @@ from daybell.api.contract import ALWAYS, EXAMPLES, WITH_BODY, answer_types
 from daybell.api.schema import (
     BackfillRequest,
     Items,
-    JobChange,
     LetterSelection,
-    NewJob,
     NewKey,
     NewTenant,
     Retrial,
@@ -136,7 +134,7 @@ def test_every_operation_says_which_role_it_takes(document):
 def test_every_field_of_a_job_says_what_it_means(document, model):
     fields = document["components"]["schemas"][model]["properties"]
 
-    assert fields["overlap"]["description"].startswith("When it is time and the one before")
+    assert fields["overlap"]["description"].startswith("When the execution before")
     silent = {name for name, field in fields.items() if "description" not in str(field)}
     assert silent <= {"name"}
 
@@ -172,9 +170,7 @@ BODIES = {
     for model in (
         BackfillRequest,
         Items,
-        JobChange,
         LetterSelection,
-        NewJob,
         NewKey,
         NewTenant,
         Retrial,

@@ -10,11 +10,11 @@ from daybell.api.caller import ApiOptions
 from daybell.api.server import ApiService, ServerOptions, read_hosts
 from daybell.client import Client
 from daybell.errors import Unavailable, UsageError
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.api.sockets import PATIENCE, Reader, get, status_of, talk
 
 
-class Moody(MemoryStore):
+class Moody(SqliteStore):
     """A store that can be away."""
 
     is_away = False
@@ -31,7 +31,7 @@ class Place:
     def __init__(self) -> None:
         self.ahead = 0.0
         self.is_there = True
-        self.store = Moody()
+        self.store = Moody.in_memory()
         self.client = Client(self.store)
         self.front = ApiService(
             self.client,

@@ -22,15 +22,15 @@ from daybell.client import Client, Holder, mint
 from daybell.core.execution import NewLogPart, line_text
 from daybell.core.lifecycle import after_success
 from daybell.errors import Unavailable
-from daybell.store.memory import MemoryStore
 from daybell.store.shares import current_holder
+from daybell.store.sqlite import SqliteStore
 from tests.api.sockets import PATIENCE, Reader, come, guarded
 from tests.builders import a_worker
 
 QUICK = Pace(look=0.02, check=0.05, heartbeat=0.1)
 
 
-class Moody(MemoryStore):
+class Moody(SqliteStore):
     """A store that can be away, and counts how often it was looked at."""
 
     is_away = False
@@ -45,7 +45,7 @@ class Moody(MemoryStore):
 
 @pytest.fixture
 async def store():
-    moody = Moody()
+    moody = Moody.in_memory()
     await moody.open()
     yield moody
     await moody.close()

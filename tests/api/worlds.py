@@ -17,14 +17,14 @@ from daybell.client.sealing import new_key
 from daybell.core.access import Role
 from daybell.core.worker import NewWorker
 from daybell.engine.loop import ManualClock
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.api.requests import document
 
 
 class World:
     """What there is to be asked for, and those who ask."""
 
-    def __init__(self, store: MemoryStore, *, open_tenant: str | None = None) -> None:
+    def __init__(self, store: SqliteStore, *, open_tenant: str | None = None) -> None:
         self.clock = ManualClock()
         self.client = Client(store, secrets_key=new_key())
         self.other = self.client.for_tenant("other")
@@ -80,7 +80,7 @@ class World:
 
 @asynccontextmanager
 async def world(**options: Any) -> AsyncGenerator[World]:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     await store.open()
     made = World(store, **options)
     await made.fill()

@@ -36,7 +36,7 @@ LONGEST: Final = 200_000  # bytes of a request; the kernel's buffer has to hold 
 LATER: Final = (
     *("asyncpg", "sqlite3", "tomllib", "uvloop", "zoneinfo"),
     *("rich.console", "rich.live", "rich.progress", "rich.table"),
-    *("daybell.store.memory", "daybell.store.postgres", "daybell.store.sqlite"),
+    *("daybell.store.postgres", "daybell.store.sqlite"),
 )
 
 

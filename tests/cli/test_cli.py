@@ -1,6 +1,7 @@
 """Exit codes, messages and manners of the command line, whatever the command."""
 
 import errno
+import json
 import os
 import re
 import resource
@@ -46,6 +47,21 @@ def end_of(error):
     with pytest.raises(SystemExit) as end:
         guard(program)
     return end.value.code
+
+
+def test_with_json_an_error_is_the_object_of_the_api(tmp_path):
+    assert daybell("migrate", folder=tmp_path).code == 0
+    plain = daybell("jobs", "show", "nosuch", folder=tmp_path)
+    ended = daybell("jobs", "show", "nosuch", "--json", folder=tmp_path)
+    misused = daybell("executions", "list", "--status", "soon", "--json", folder=tmp_path)
+
+    problem = json.loads(ended.err)
+    assert (ended.code, ended.out) == (1, "")
+    assert plain.err == f"error: {problem['detail']}\n"
+    assert (problem["code"], problem["status"]) == ("job-not-found", 404)
+    assert problem["type"] == "urn:daybell:problem:job-not-found"
+    assert misused.code == 2
+    assert json.loads(misused.err)["errors"][0]["field"] == "status"
 
 
 def cpu_seconds(*command: str) -> float:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from daybell.client import answers, wire
 from daybell.client.runs import WorkflowRun
 from daybell.client.schedules import Backfill
-from daybell.client.when import read_misfire
 from daybell.core.access import Action, AuditCheck, AuditEntry, Key, Scope, Secret, Tenant
 from daybell.core.event import Event, NodeWait, Step
 from daybell.core.execution import AttemptRecord, Execution, Priority, State
@@ -25,6 +24,7 @@ from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.views import Queue
 from daybell.core.when import cron, every
+from daybell.core.when.declared import read_misfire
 from daybell.core.worker import Leadership, Worker
 
 TIMES = {"at", "now", "until", "scheduled_for", "since", "succeeded_for"}

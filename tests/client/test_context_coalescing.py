@@ -9,8 +9,8 @@ from daybell import Client, Unavailable
 from daybell.client.context import Coalescer
 from daybell.core.execution import Enqueued, State
 from daybell.errors import JobNotFound
-from daybell.store.memory import MemoryStore
 from daybell.store.protocol import Store
+from daybell.store.sqlite import SqliteStore
 from tests.builders import an_execution
 from tests.engine.faults import FaultyStore
 from tests.engine.virtual import until
@@ -28,7 +28,7 @@ class SendingStore:
 
 @pytest.fixture
 async def store():
-    store = FaultyStore(MemoryStore())
+    store = FaultyStore(SqliteStore.in_memory())
     await store.store.open()
     return store
 

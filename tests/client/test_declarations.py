@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.client import Client
-from daybell.client.declarations import Change, build_request, diff_requests
+from daybell.client.declarations import Change, diff_requests
 from daybell.core.job import JobDefinition
+from daybell.core.job_request import build_request
 from daybell.core.retry import Retry
 from daybell.errors import DuplicateKey, InvalidSchedule, JobNotFound, UsageError, VersionConflict
 
@@ -244,7 +245,7 @@ async def test_a_time_that_has_passed_since_is_left_alone(client):
     past = {"at": "2001-01-01T00:00:00Z"}
     definition = JobDefinition(
         name="once", kind="command", settings='{"run":"df"}',
-        schedules=('{"at":"2001-01-01T00:00:00+00:00"}',),
+        schedules=('{"at":"2001-01-01T00:00:00Z"}',),
     )  # fmt: skip
     await client.define_jobs([definition])
 

@@ -185,7 +185,7 @@ async def test_what_cannot_be_kept_is_refused_by_its_name(client):
     }.items():
         with pytest.raises(UsageError) as caught:
             await client.define("report", **{field: value})
-        assert caught.value.field == ("event" if field == "schedule" else field)
+        assert caught.value.field == field
 
 
 def test_a_definition_without_dependencies_is_kept_as_before_they_existed():

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from daybell.client import Client
-from daybell.client.job_fields import CHOICES, kind_fields, read_kind
 from daybell.core.access import NewSecret
 from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
+from daybell.core.job_request import read_kind, write_kind
+from daybell.core.options import CHOICES
 from daybell.core.worker import NewWorker
 from daybell.errors import DuplicateKey, UnknownJob, UsageError, VersionConflict
 
@@ -188,7 +189,7 @@ def test_what_a_job_runs_is_said_as_it_would_be_asked_for(beside):
         name="disk", kind="command", settings=msgspec.json.encode(settings).decode()
     )
 
-    said = kind_fields(definition)
+    said = write_kind(definition)
 
     assert read_kind("command", said) == settings
     rest = {name: beside[name] for name in beside if name == "directory"}

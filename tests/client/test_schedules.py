@@ -140,10 +140,10 @@ async def test_a_time_of_the_job_is_read_by_the_clock_of_each_schedule(client):
 @pytest.mark.parametrize(
     ("options", "field", "said"),
     [
-        ({"schedule": "0 25 * * *"}, "hour", "25"),
-        ({"schedule": "0 0 30 2 *"}, "cron", "never fires"),
-        ({"schedule": {"at": "2020-01-01T00:00:00Z"}}, "at", "in the past"),
-        ({"schedule": {"at": "tomorrow"}}, "at", "tomorrow"),
+        ({"schedule": "0 25 * * *"}, "schedule.hour", "25"),
+        ({"schedule": "0 0 30 2 *"}, "schedule.cron", "never fires"),
+        ({"schedule": {"at": "2020-01-01T00:00:00Z"}}, "schedule.at", "in the past"),
+        ({"schedule": {"at": "tomorrow"}}, "schedule.at", "tomorrow"),
         ({"schedule": "@daily", "end_at": "2020-01-01T00:00:00Z"}, "end_at", "in the past"),
         (
             {
@@ -154,7 +154,7 @@ async def test_a_time_of_the_job_is_read_by_the_clock_of_each_schedule(client):
             "before start_at",
         ),
         ({"schedule": 5}, "schedule", "list of those"),
-        ({"schedule": [{"every": "1ms"}]}, "every", "10 ms"),
+        ({"schedule": [{"every": "1ms"}]}, "schedule.every", "10 ms"),
         ({"schedule": "@daily", "dst": "both"}, "dst", "not an object"),
         ({"schedule": ["@daily"] * 101}, "schedule", "101"),
         ({"overlap": "sometimes"}, "overlap", "queue_all"),

@@ -11,7 +11,7 @@ from daybell.engine.events import Events
 from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import InvalidSchedule, UsageError
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.builders import apply, claim, death
 
 TWO = from_iso("2026-06-01T02:00:00+00:00")
@@ -25,7 +25,7 @@ def clock():
 
 @pytest.fixture
 async def client(clock):
-    store = MemoryStore(clock=clock.now)
+    store = SqliteStore.in_memory(clock=clock.now)
     await store.open()
     async with Client(store) as opened:
         await opened.define("extract")

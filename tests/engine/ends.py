@@ -1,12 +1,10 @@
 """An executor, and how what it runs ends."""
 
-from functools import partial
-
 from daybell.core.ids import mint
 from daybell.core.retry import Retry
 from daybell.engine.attempt import AttemptHost
 from daybell.engine.execute import Executor
-from daybell.store.memory import MemoryStore
+from tests.builders import no_transaction
 from tests.engine.tasks import Task, Tasks
 from tests.engine.virtual import VirtualClock
 
@@ -48,7 +46,7 @@ def an_executor(*, clock=None, **tasks):
     host = AttemptHost(
         clock,
         mask=known.mask,
-        begin=partial(MemoryStore().begin, mint()),
+        begin=no_transaction,
     )
     executor = Executor(
         known,

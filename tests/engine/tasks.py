@@ -20,7 +20,7 @@ from daybell.engine.events import Events
 from daybell.engine.execute import Executor
 from daybell.engine.lease import Leases, Pacemaker
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, registered
 from tests.engine.virtual import VirtualClock
 
@@ -122,9 +122,9 @@ def a_claimed(job: str = "resize", **options: Any) -> Claimed:
     return Claimed(**(fields | options))
 
 
-async def a_store(clock: Any = None) -> MemoryStore:
-    """An open memory store on the same time as everything else."""
-    store = MemoryStore(clock=(clock or VirtualClock()).now)
+async def a_store(clock: Any = None) -> SqliteStore:
+    """An open store in memory on the same time as everything else."""
+    store = SqliteStore.in_memory(clock=(clock or VirtualClock()).now)
     await store.open()
     return store
 

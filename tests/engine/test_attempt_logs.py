@@ -3,17 +3,14 @@
 import asyncio
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from daybell.core.execution import LAST, MASKED_CHARS_MAX, State, lines_of
-from daybell.core.ids import mint
 from daybell.core.limits import LOG_CHARS_MAX, LOG_LINE_CHARS_MAX
 from daybell.engine.attempt import Attempt, AttemptHost
-from daybell.store.memory import MemoryStore
-from tests.builders import TENANT, enqueued, look
+from tests.builders import TENANT, enqueued, look, no_transaction
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_claimed, a_store, a_worker
 from tests.engine.virtual import VirtualClock, in_virtual_time, until
@@ -22,7 +19,7 @@ from tests.engine.virtual import VirtualClock, in_virtual_time, until
 def a_run(mask: Callable[[str], str] = str) -> Attempt:
     return Attempt(
         a_claimed(),
-        AttemptHost(VirtualClock(), mask=mask, begin=partial(MemoryStore().begin, mint())),
+        AttemptHost(VirtualClock(), mask=mask, begin=no_transaction),
     )
 
 

@@ -7,7 +7,7 @@ from daybell.engine.events import Events
 from daybell.engine.loop import JUMP_SECONDS, SystemClock
 from daybell.engine.upkeep import Reaper
 from daybell.errors import Unavailable
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.builders import LEASE, TENANT, claimed, states
 from tests.engine.faults import faulty
 
@@ -70,7 +70,7 @@ def test_the_first_answer_is_no_jump(seconds, caplog):
 
 async def test_nobody_is_taken_for_dead_because_the_stores_clock_has_jumped(clock, seconds):
     jumped = 0.0
-    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() - 100.0 + jumped)
+    store = SqliteStore.in_memory(clock=lambda: 1_700_000_000.0 + seconds() - 100.0 + jumped)
     await store.open()
     hands = await claimed(store)
     reaper = Reaper(store, clock=clock, events=Events(), lease=LEASE)
@@ -93,7 +93,7 @@ async def test_nobody_is_taken_for_dead_because_the_stores_clock_has_jumped(cloc
 
 async def test_a_node_that_has_just_started_buries_nobody_for_a_lease(seconds):
     jumped = 0.0
-    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jumped)
+    store = SqliteStore.in_memory(clock=lambda: 1_700_000_000.0 + seconds() + jumped)
     await store.open()
     living, dead = await claimed(store), await claimed(store)
     jumped = 3600.0  # and nobody was there to see it
@@ -112,7 +112,7 @@ async def test_a_node_that_has_just_started_buries_nobody_for_a_lease(seconds):
 
 async def test_a_node_without_workers_sees_the_clock_go_back_and_forth(seconds):
     jumped = 0.0
-    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jumped)
+    store = SqliteStore.in_memory(clock=lambda: 1_700_000_000.0 + seconds() + jumped)
     await store.open()
     hands = await claimed(store)
     reaper = Reaper(store, clock=SystemClock(seconds), events=Events(), lease=LEASE)
@@ -134,7 +134,7 @@ async def test_a_node_without_workers_sees_the_clock_go_back_and_forth(seconds):
 
 async def test_an_answer_that_took_long_does_not_hide_what_the_clock_did_meanwhile(seconds):
     jumped = 0.0
-    store = faulty(MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jumped))
+    store = faulty(SqliteStore.in_memory(clock=lambda: 1_700_000_000.0 + seconds() + jumped))
     await store.open()
     hands = await claimed(store)
     reaper = Reaper(store, clock=SystemClock(seconds), events=Events(), lease=LEASE)
@@ -181,7 +181,7 @@ async def live(reaper, seconds, length, *, sweep=LEASE / 5):
 
 
 async def test_orphans_come_back_although_no_process_lives_for_a_whole_lease(seconds, node):
-    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds())
+    store = SqliteStore.in_memory(clock=lambda: 1_700_000_000.0 + seconds())
     await store.open()
     hands = await claimed(store)
     began, life = seconds(), 0.9 * LEASE
@@ -196,7 +196,7 @@ async def test_orphans_come_back_although_no_process_lives_for_a_whole_lease(sec
 
 async def test_a_jump_between_two_short_lives_takes_nobody_for_dead(seconds, node):
     jump = [0.0]
-    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jump[0])
+    store = SqliteStore.in_memory(clock=lambda: 1_700_000_000.0 + seconds() + jump[0])
     await store.open()
     hands = await claimed(store)
     for _ in range(10):
@@ -210,7 +210,7 @@ async def test_a_jump_between_two_short_lives_takes_nobody_for_dead(seconds, nod
 
 
 async def test_an_absence_of_the_store_is_not_watched_by_who_comes_after_it(seconds, node):
-    store = faulty(MemoryStore(clock=lambda: 1_700_000_000.0 + seconds()))
+    store = faulty(SqliteStore.in_memory(clock=lambda: 1_700_000_000.0 + seconds()))
     await store.open()
     hands = await claimed(store)
     first = node(store)

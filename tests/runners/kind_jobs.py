@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import DescribedError, Failure, lines_of
-from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
 from daybell.engine.attempt import Attempt, AttemptHost
 from daybell.engine.loop import SystemClock
 from daybell.runners.kind import KindHandler
-from daybell.store.memory import MemoryStore
+from tests.builders import no_transaction
 from tests.engine.tasks import a_claimed
 from tests.runners.running_commands import Secrets
 
@@ -41,7 +39,7 @@ class Job:
         text = msgspec.json.encode(settings).decode()
         definition = JobDefinition(name="nightly", kind=kind, settings=text)
         self.handler = make(definition, Secrets(**(secrets or {})))
-        host = AttemptHost(SystemClock(), mask=str, begin=partial(MemoryStore().begin, mint()))
+        host = AttemptHost(SystemClock(), mask=str, begin=no_transaction)
         claimed = a_claimed(
             "nightly", kind=kind, args=payload.encode(args or {}), checkpoint=checkpoint
         )

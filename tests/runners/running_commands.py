@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import DescribedError, Failure
-from daybell.core.ids import mint
 from daybell.core.job import JobDefinition
 from daybell.core.references import fill_args, fill_references
 from daybell.engine.attempt import Attempt, AttemptHost, Stop
 from daybell.engine.loop import SystemClock
 from daybell.runners.command import CommandHandler, CommandOptions
 from daybell.runners.command_processes import Commands
-from daybell.store.memory import MemoryStore
+from tests.builders import no_transaction
 from tests.engine.tasks import a_claimed
 
 SECONDS = 90.0
@@ -60,7 +58,7 @@ class Job:
         )
         reveal, options = Secrets(**(secrets or {})), options or CommandOptions()
         self.handler = CommandHandler(definition, reveal, options, commands)
-        host = AttemptHost(SystemClock(), mask=mask, begin=partial(MemoryStore().begin, mint()))
+        host = AttemptHost(SystemClock(), mask=mask, begin=no_transaction)
         claim = a_claimed("backup", kind="command", **(claimed or {}))
         self.run = Attempt(claim, host, handler=self.handler)
         self.task = asyncio.ensure_future(self.handler.run(self.run))

@@ -43,7 +43,7 @@ async def test_what_cannot_be_a_task_is_refused(app: App):
     ("options", "message"),
     [
         ({"user_id": 5}, "user_id=5 must be text"),
-        ({"store_result": "x"}, "store_result='x' must be True or False"),
+        ({"store_result": "x"}, "store_result='x' must be true or false"),
         ({"description": 5}, "description=5 must be text"),
         ({"settings": {}}, r"task\(\) has no 'settings'"),
         ({"kind": "command"}, r"task\(\) has no 'kind'"),
@@ -61,7 +61,7 @@ def test_an_option_that_makes_no_sense_is_named(options, message):
 async def test_settings_of_a_job_are_given_by_name(app: App):
     client = await app.open()
 
-    with pytest.raises(UsageError, match="settings=5 must be given by name, as a dict"):
+    with pytest.raises(UsageError, match="settings=5 must be given by name, as an object"):
         await client.define("backup", kind="command", settings=5)  # type: ignore[arg-type]
     job = await client.define("backup", kind="command", settings={"run": "true"})
     assert job.definition.settings == '{"run":"true"}'

@@ -17,7 +17,8 @@ from daybell.core.ids import mint
 from daybell.engine.events import Events
 from daybell.engine.upkeep import Reaper
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
+from daybell.store.sqlite.connection import InlineConnection
 from tests.engine.virtual import VirtualClock, in_virtual_time, until
 from tests.sdk.waiting import WAIT
 from tests.stores import POSTGRES
@@ -64,7 +65,7 @@ class Mortal:
     heard, or after it was done. A dead one says and hears nothing more.
     """
 
-    def __init__(self, store: MemoryStore, *, at: int | None, is_heard: bool) -> None:
+    def __init__(self, store: SqliteStore, *, at: int | None, is_heard: bool) -> None:
         self._store = store
         self._left = at
         self._is_heard = is_heard
@@ -134,7 +135,7 @@ async def run_app(app: App, deaths: list[tuple[int, bool]]) -> tuple[list[Mortal
     not; answers what they saw of the store, and the result.
     """
     clock = VirtualClock()
-    store = MemoryStore(clock=clock.now)
+    store = SqliteStore.in_memory(clock=clock.now)
     await store.open()
     views = [Mortal(store, at=at, is_heard=is_heard) for at, is_heard in deaths]
     views.append(Mortal(store, at=None, is_heard=False))
@@ -164,16 +165,20 @@ async def run_app(app: App, deaths: list[tuple[int, bool]]) -> tuple[list[Mortal
     return views, execution.result
 
 
-async def sweep(store: MemoryStore) -> None:
+async def sweep(store: SqliteStore) -> None:
     """End the waits whose time is over, as any node does."""
     while True:
         await store.expire()
         await asyncio.sleep(0.1)
 
 
-def _has_ended(store: MemoryStore) -> bool:
-    (row,) = store._tables.rows.values()
-    return row.execution.finished_at is not None
+def _has_ended(store: SqliteStore) -> bool:
+    assert isinstance(store.db.reader, InlineConnection)
+    ((finished_at,),) = store.db.reader.run(lambda tx: tx.execute(_ENDED).fetchall())
+    return finished_at is not None
+
+
+_ENDED = "SELECT finished_at FROM execution"
 
 
 @in_virtual_time

@@ -31,7 +31,7 @@ from tests.simulation.clocks import HostClock, StoreClock
 from tests.simulation.effects import Effects
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.pacemaker import SimulatedPacemaker
-from tests.simulation.places import PLACES, TENANT
+from tests.simulation.places import TENANT, Place
 from tests.simulation.schedules import KINDS
 from tests.simulation.tasks import ALL_JOBS, SimulatedTasks
 from tests.simulation.weather import LEASE, draw
@@ -60,7 +60,6 @@ class Outcome:
     """What became of a seed."""
 
     seed: int
-    store: str
     failure: str | None
     seen: Counter[str]
     points: set[str]
@@ -93,13 +92,12 @@ class Cluster:
     ends_seconds: float = ENDS_SECONDS
     needs: tuple[str, ...] = ("task",)
 
-    def __init__(self, seed: int, store: str) -> None:
+    def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.store = store
         self._chance = stream(seed, "cluster")
         self.loop = SimulatedLoop(stream(seed, "loop"))
         clock = StoreClock(self.loop)
-        place = PLACES[store](clock.now)
+        place = Place(clock.now)
         weather = draw(stream(seed, "weather"), seconds=WORK_SECONDS)
         self.world = World(
             self.loop, place, clock, stream(seed, "world"), weather, checker=self.checker
@@ -180,7 +178,6 @@ class Cluster:
         world = self.world
         return Outcome(
             self.seed,
-            self.store,
             world.failure,
             world.checker.seen,
             world.points,
@@ -402,14 +399,14 @@ class NoWatch:
         pass
 
 
-def simulate(seed: int, store: str, kind: type[Cluster] = Cluster) -> Outcome:
-    """Run one seed on one store."""
+def simulate(seed: int, kind: type[Cluster] = Cluster) -> Outcome:
+    """Run one seed."""
     gc_was_on = gc.isenabled()
     gc.disable()  # when it runs depends on what ran before
     logging.disable(logging.CRITICAL)  # of errors there are many, and they are meant
     try:
         with mock.patch.object(worker_module, "LoopWatch", NoWatch):
-            return kind(seed, store).run()
+            return kind(seed).run()
     finally:
         logging.disable(logging.NOTSET)
         if gc_was_on:

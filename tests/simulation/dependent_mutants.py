@@ -1,4 +1,4 @@
-"""Ways to break jobs that depend on jobs: name, store, and in which file which text becomes which
+"""Ways to break jobs that depend on jobs: name, and in which file which text becomes which
 other.
 """
 
@@ -26,26 +26,13 @@ FAILED: Final = (
 )
 NOBODY_LOOKS: Final = ("engine/scheduler.py", "            self.dependents.loop,\n", "")
 
-OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
-    ("one dependency is enough for a round", "memory", (ONE_IS_ENOUGH,)),
-    ("one dependency is enough for a round", "sqlite", (ONE_IS_ENOUGH,)),
-    ("a dependency that has not ended lets others begin", "memory", (UNFINISHED,)),
-    ("what is to be skipped begins", "memory", (FAILED,)),
-    ("nobody looks after what waits", "memory", (NOBODY_LOOKS,)),
+OF_DEPENDENTS: Final[tuple[tuple[str, Changes], ...]] = (
+    ("one dependency is enough for a round", (ONE_IS_ENOUGH,)),
+    ("a dependency that has not ended lets others begin", (UNFINISHED,)),
+    ("what is to be skipped begins", (FAILED,)),
+    ("nobody looks after what waits", (NOBODY_LOOKS,)),
     (
         "a round is fired wherever the cursor is",
-        "memory",
-        (
-            (
-                "store/memory/schedules.py",
-                " or schedule.cursor != firing.expect:",
-                " or schedule.since is None and schedule.next_at != firing.expect:",
-            ),
-        ),
-    ),
-    (
-        "a round is fired wherever the cursor is",
-        "sqlite",
         (
             (
                 "store/sqlite/schedules.py",
@@ -56,12 +43,6 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
     ),
     (
         "who gets a slot does not wait any more",
-        "memory",
-        (("store/memory/progress.py", "if execution.reason != DEPENDENCIES:", "if True:"),),
-    ),
-    (
-        "who gets a slot does not wait any more",
-        "sqlite",
         (
             (
                 "store/sqlite/gates.py",
@@ -72,12 +53,11 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
     ),
     (
         "what was skipped is let go",
-        "memory",
         (
             (
-                "store/memory/schedules.py",
-                "if row is not None and is_waiting(row)]",
-                "if row is not None and row.execution.state is not State.RUNNING]",
+                "store/sqlite/schedules.py",
+                'AND state = 4 AND reason = \'{DEPENDENCIES}\'\n"""\n\n\ndef release',
+                'AND state <> 5\n"""\n\n\ndef release',
             ),
         ),
     ),

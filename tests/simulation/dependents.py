@@ -72,8 +72,8 @@ class DependentCluster(NarrowCluster):
     checker = DependentChecker
     actions = 8
 
-    def __init__(self, seed: int, store: str) -> None:
-        super().__init__(seed, store)
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         self._policies = stream(seed, "policies")
         self._asked = 0
 

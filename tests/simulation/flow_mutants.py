@@ -1,4 +1,4 @@
-"""Ways to break runs of workflows: name, store, and in which file which text becomes another."""
+"""Ways to break runs of workflows: name, and in which file which text becomes another."""
 
 from __future__ import annotations
 
@@ -36,33 +36,18 @@ NO_SWEEP: Final = (
     "            if True:\n",
 )
 
-OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
-    ("a parent is counted twice", "memory", (TWICE,)),
-    ("a parent is counted twice", "sqlite", (TWICE,)),
-    ("one more may run than is allowed", "memory", (ROOM,)),
-    ("nodes pass the quota of their tenant", "memory", (NO_QUOTA,)),
-    ("nodes pass the quota of their tenant", "sqlite", (NO_QUOTA,)),
-    ("a run starts one node after the other whatever the quota says", "memory", (ONE_MORE,)),
-    ("runs that use up the quota have no room for their nodes", "memory", (NOT_ONE,)),
-    ("a failure stops nothing in a run that fails fast", "memory", (NO_STOP,)),
-    ("what is left to do in a run is forgotten", "memory", (FORGOTTEN,)),
-    ("what is left to do in a run is forgotten", "sqlite", (FORGOTTEN,)),
-    ("nobody sweeps up what is left to do in runs", "sqlite", (NO_SWEEP,)),
-    ("what was skipped looks as if it had run", "memory", (UNSKIPPED,)),
+OF_FLOWS: Final[tuple[tuple[str, Changes], ...]] = (
+    ("a parent is counted twice", (TWICE,)),
+    ("one more may run than is allowed", (ROOM,)),
+    ("nodes pass the quota of their tenant", (NO_QUOTA,)),
+    ("a run starts one node after the other whatever the quota says", (ONE_MORE,)),
+    ("runs that use up the quota have no room for their nodes", (NOT_ONE,)),
+    ("a failure stops nothing in a run that fails fast", (NO_STOP,)),
+    ("what is left to do in a run is forgotten", (FORGOTTEN,)),
+    ("nobody sweeps up what is left to do in runs", (NO_SWEEP,)),
+    ("what was skipped looks as if it had run", (UNSKIPPED,)),
     (
         "a run is begun by who does not hold it",
-        "memory",
-        (
-            (
-                "store/memory/runs.py",
-                "if row is None or not holds(row, worker, claimed):",
-                "if row is None:",
-            ),
-        ),
-    ),
-    (
-        "a run is begun by who does not hold it",
-        "sqlite",
         (
             (
                 "store/sqlite/steps.py",
@@ -74,23 +59,21 @@ OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
     ),
     (
         "a workflow in a workflow ends, and nobody is told",
-        "memory",
         (
             (
-                "store/memory/progress.py",
-                "    if row.execution.node is not None:\n",
-                "    if row.execution.node is not None and row.key not in tables.runs:\n",
+                "store/sqlite/progress.py",
+                "    follow_up(tx, n, links, state)\n\n\n_STOP",
+                "    follow_up(tx, n, links._replace(node=None), state)\n\n\n_STOP",
             ),
         ),
     ),
     (
         "cancelling a run leaves its nodes alone",
-        "memory",
         (
             (
-                "store/memory/progress.py",
-                "        cancel(tables, child, now)\n",
-                "        del child\n",
+                "store/sqlite/progress.py",
+                "    requested = tx.execute(_REQUEST, (tx.now, *key)).fetchall()\n",
+                "    return []\n    requested = tx.execute(_REQUEST, (tx.now, *key)).fetchall()\n",
             ),
         ),
     ),

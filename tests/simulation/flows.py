@@ -161,8 +161,8 @@ class FlowCluster(NarrowCluster):
     actions = 6
     needs = ("task", "workflow")
 
-    def __init__(self, seed: int, store: str) -> None:
-        super().__init__(seed, store)
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         chance = stream(seed, "flows")
         self.stories = draw_stories(chance)
         checker = self.world.checker

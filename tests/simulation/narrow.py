@@ -73,8 +73,8 @@ class NarrowCluster(Cluster):
     ends_seconds = 900.0
     actions: int
 
-    def __init__(self, seed: int, store: str) -> None:
-        super().__init__(seed, store)
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         self.scheduled = []
 
     async def _ask(self, process: Process) -> None:

@@ -52,7 +52,7 @@ PATHS: Final = {
     "job resumed": "a paused job was resumed",
     "reboot": "a scheduler came up when none was alive",
 }
-SQLITE_ONLY: Final = {"commit failed": "the disk was full at a commit"}
+STORE_PATHS: Final = {"commit failed": "the disk was full at a commit"}
 
 
 # The same of clusters that run workflows.
@@ -90,9 +90,7 @@ DEPENDENT_PATHS: Final = {
 }
 
 
-def missing(
-    seen: Counter[str], *, store: str | None, paths: Mapping[str, str] = PATHS
-) -> list[str]:
-    """What has never happened and should have; on one store, or on all together."""
-    wanted = paths if store == "memory" else {**paths, **SQLITE_ONLY}
+def missing(seen: Counter[str], paths: Mapping[str, str] = PATHS) -> list[str]:
+    """What has never happened and should have."""
+    wanted = {**paths, **STORE_PATHS}
     return [f"{name}: {meaning}" for name, meaning in wanted.items() if not seen[name]]

@@ -1,42 +1,24 @@
-"""The stores of the simulation, and what is in them, seen from outside.
+"""The store of the simulation, and what is in it, seen from outside.
 
-Both are the real ones. The memory store answers at once by itself. SQLite does its work in two
-threads; here the same operations, in the same transactions, are done on the spot, in a database in
-memory that only this seed has.
+It is the real SQLite store in memory, which answers at once. Each seed has a database of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import sqlite3
-import tempfile
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import Outcome, State
 from daybell.core.schedule import Schedule, TickRecord
-from daybell.core.views import Health
 from daybell.core.worker import WorkerState
 from daybell.store.codec import DECISIONS, OUTCOMES, STATES, WORKER_STATES
-from daybell.store.memory import MemoryStore
-from daybell.store.memory.tables import Row
-from daybell.store.sqlite.connection import (
-    ConnectionThread,
-    Operation,
-    Reader,
-    Session,
-    ThreadRequest,
-    Writer,
-    set_results,
-)
-from daybell.store.sqlite.progress import take_pending_runs
+from daybell.store.sqlite.connection import IN_MEMORY
 from daybell.store.sqlite.schedules import SCHEDULE_SQL
 from daybell.store.sqlite.store import SqliteStore
-from daybell.store.sqlite.upkeep import apply_migrations
+from daybell.store.sqlite.upkeep import create_in_memory
 
 TENANT = "default"
 Clock = Callable[[], float]
@@ -79,81 +61,6 @@ class WorkerSeen(NamedTuple):
     lease_until: float
 
 
-class MemoryPlace:
-    """The memory store."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.store: Any = MemoryStore(clock=clock)
-        self._seen: dict[UUID, tuple[Row, Seen]] = {}
-        self.breaks_commit: Callable[[], bool] = lambda: False  # it has none
-
-    def executions(self) -> dict[UUID, Seen]:
-        found: dict[UUID, Seen] = {}
-        for (_, id), row in self.store._tables.rows.items():
-            known = self._seen.get(id)
-            if known is None or known[0] is not row:
-                known = self._seen[id] = row, _seen(row)
-            found[id] = known[1]
-        return found
-
-    def workers(self) -> dict[UUID, WorkerSeen]:
-        workers = self.store._tables.workers.items()
-        return {id: WorkerSeen(one.state, one.lease_until) for (_, id), one in workers}
-
-    def attempt(self, id: UUID, attempt: int) -> tuple[Outcome, UUID | None] | None:
-        """How an ended attempt that is not the final one ended, and whose it was."""
-        for one in self.store._tables.rows[TENANT, id].attempts:
-            if one.attempt == attempt:
-                return one.outcome, one.worker
-        return None
-
-    def logs(self) -> dict[tuple[UUID, int, int], str]:
-        return {key[1:]: text for key, (_, text) in self.store._tables.logs.items()}
-
-    def schedules(self) -> dict[UUID, Schedule]:
-        return {id: one for (_, id), one in self.store._tables.schedules.items()}
-
-    def ticks(self) -> dict[TickKey, TickRecord]:
-        return {key[1:]: tick for key, tick in self.store._tables.ticks.items()}
-
-    def holders(self) -> dict[str, int]:
-        """How many each gate counts inside it; here nobody counts."""
-        return {}
-
-    def close(self) -> None:
-        pass
-
-
-def _seen(row: Row) -> Seen:
-    kept = row.execution
-    return Seen(
-        kept.id,
-        kept.state,
-        kept.attempt,
-        kept.failures,
-        kept.crashes,
-        kept.run_at,
-        kept.worker,
-        row.lease,
-        kept.outcome,
-        kept.expires_at,
-        kept.job,
-        kept.unique_key,
-        kept.gate,
-        row.has_slot,
-        kept.cancel_requested_at is not None,
-        kept.is_discarded,
-        kept.result,
-        kept.note,
-        kept.checkpoint,
-        kept.reason,
-        kept.schedule,
-        kept.scheduled_for,
-        kept.parent,
-        kept.node,
-    )
-
-
 class Connection(sqlite3.Connection):
     """A connection whose commits fail when the disk is said to be full."""
 
@@ -165,15 +72,15 @@ class Connection(sqlite3.Connection):
         return super().execute(statement, *args)
 
 
-class SqlitePlace:
-    """The SQLite store, without its threads and its file."""
+class Place:
+    """A store, and its connection to look into it."""
 
     def __init__(self, clock: Clock) -> None:
         self._connection = sqlite3.connect(
-            ":memory:", isolation_level=None, cached_statements=512, factory=Connection
+            IN_MEMORY, isolation_level=None, cached_statements=512, factory=Connection
         )
-        self._connection.deserialize(template())
-        self.store: Any = SpotStore(self._connection, clock)
+        template().backup(self._connection)
+        self.store: Any = SimulatedStore(self._connection, clock)
         self._changes = -1
         self._rows: dict[UUID, tuple[Any, ...]] = {}
         self._executions: dict[UUID, Seen] = {}
@@ -312,53 +219,16 @@ def _id(value: bytes | None) -> UUID | None:
     return None if value is None else UUID(bytes=value)
 
 
-class SpotThread(ConnectionThread):
-    """In place of a thread: an operation is done and answered before its caller waits."""
-
-    def _send(
-        self, operation: Operation[Any] | None, is_alone: bool = False
-    ) -> asyncio.Future[Any]:
-        future = asyncio.get_running_loop().create_future()
-        set_results(self._server.serve([ThreadRequest(operation, future, is_alone)]))
-        return future
-
-
-def spot_session(connection: Connection, clock: Clock) -> Session:
-    session = Session("", clock)
-    session.connection = connection
-    return session
-
-
-class SpotStore(SqliteStore):
-    """The SQLite store, on a connection that is given."""
+class SimulatedStore(SqliteStore):
+    """The SQLite store in memory, on a connection that is given."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
-        super().__init__("simulated.db", clock=clock)
-        session = spot_session(connection, clock)
-        self.db.writer = SpotThread(Writer(session, self._give, take_pending_runs))
-        self.db.reader = SpotThread(Reader(spot_session(connection, clock)))
-
-    async def open(self) -> None:
-        pass
-
-    async def health(self) -> Health:
-        """What there is to say without a file."""
-        return await self.db.read(
-            lambda tx: Health(product="sqlite", now=tx.now, schema=0, checks=())
-        )
+        super().__init__(IN_MEMORY, clock=clock)
+        self._memory = connection
+        self._open_in_memory()
 
 
 @functools.cache
-def template() -> bytes:
-    """A migrated, empty database."""
-    with tempfile.TemporaryDirectory(prefix="daybell-simulation-") as folder:
-        path = str(Path(folder) / "template.db")
-        apply_migrations(path, lambda: 0.0)
-        with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(":memory:")) as copy:
-            file.execute("PRAGMA journal_mode = DELETE")  # in memory, nothing is written ahead
-            file.backup(copy)
-            return copy.serialize()
-
-
-Place = MemoryPlace | SqlitePlace
-PLACES: dict[str, Callable[[Clock], Place]] = {"memory": MemoryPlace, "sqlite": SqlitePlace}
+def template() -> sqlite3.Connection:
+    """An empty database."""
+    return create_in_memory(lambda: 0.0)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.simulation.cluster import Cluster, Outcome, simulate
-from tests.simulation.paths import PATHS, SQLITE_ONLY, missing
+from tests.simulation.paths import PATHS, STORE_PATHS, missing
 from tests.simulation.weather import POINTS, STEPS
 
 LAST_LINES = 40
@@ -16,22 +16,22 @@ LAST_LINES = 40
 
 def describe(outcome: Outcome, *, last: int | None = LAST_LINES) -> str:
     """A seed that broke a promise: which, how to see it again, and what happened before."""
-    replay = f"python -m tests.simulation --seed {outcome.seed} --store {outcome.store} --trace"
+    replay = f"python -m tests.simulation --seed {outcome.seed} --trace"
     replay += outcome.flags
     return "\n".join(
         (
-            f"seed {outcome.seed} on {outcome.store}, commit {commit()}: {outcome.failure}",
+            f"seed {outcome.seed}, commit {commit()}: {outcome.failure}",
             f"to see it again: {replay}",
             *outcome.trace(last),
         )
     )
 
 
-def lived_through(seeds: Iterable[int], store: str, kind: type[Cluster] = Cluster) -> Counter[str]:
+def lived_through(seeds: Iterable[int], kind: type[Cluster] = Cluster) -> Counter[str]:
     """Which paths were taken in these seeds, in none of which a promise was broken."""
     seen: Counter[str] = Counter()
     for seed in seeds:
-        outcome = simulate(seed, store, kind)
+        outcome = simulate(seed, kind)
         assert outcome.failure is None, describe(outcome)
         seen += outcome.seen
     return seen
@@ -68,8 +68,8 @@ def summary(
         f"processes died at {len(points)} different points; at none of: {spared(points) or '-'}",
         "how often each rare path was taken:",
     ]
-    meanings = {**paths, **SQLITE_ONLY}
+    meanings = {**paths, **STORE_PATHS}
     lines += [f"{seen[name]:9,}  {name}: {meaning}" for name, meaning in meanings.items()]
-    if tame := missing(seen, store=None, paths=paths):
+    if tame := missing(seen, paths):
         lines += ["too tame; what has never happened:", *(f"  {one}" for one in tame)]
     return "\n".join(lines)

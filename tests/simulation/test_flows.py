@@ -1,8 +1,6 @@
-"""Workflows in bad weather, on both stores. `python -m tests.simulation --flows` runs more."""
+"""Workflows in bad weather. `python -m tests.simulation --flows` runs more."""
 
 from __future__ import annotations
-
-import pytest
 
 from tests.simulation.flows import FlowCluster
 from tests.simulation.report import lived_through
@@ -11,10 +9,10 @@ OFTEN = ("run succeeded", "run dead", "run cancelled", "inner run", "node retrie
          "node skipped", "mapped", "swept", "stale end", "quota used up")  # fmt: skip
 
 
-@pytest.mark.parametrize(("store", "seeds"), [("memory", range(1, 16)), ("sqlite", range(16, 22))])
-def test_runs_end_as_a_reference_says_and_no_node_starts_before_its_rule_allows(
-    store: str, seeds: range
-):
-    seen = lived_through(seeds, store, FlowCluster)
+SEEDS = 15
 
-    assert store == "sqlite" or [path for path in OFTEN if not seen[path]] == [], "too tame"
+
+def test_runs_end_as_a_reference_says_and_no_node_starts_before_its_rule_allows():
+    seen = lived_through(range(1, 1 + SEEDS), FlowCluster)
+
+    assert [path for path in OFTEN if not seen[path]] == [], "too tame"

@@ -8,7 +8,7 @@ from tests.mutating import changed
 from tests.simulation.mutants import MUTANTS, Mutant, runs_until_red
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.name}, {mutant.store}")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_still_fits_the_source(mutant: Mutant):
     for name, text in changed(mutant, is_once=True).items():
         compile(text, name, "exec")

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.stores import KINDS, SHARED_KINDS, open_place
+from tests.stores import KINDS, open_place
 
 # Where the two of a pair disagree is shown in full, as if the class were in a file of tests.
 pytest.register_assert_rewrite("tests.store.pair")
@@ -31,16 +31,3 @@ async def crowd(place):
     """Four stores on the same data."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(place.opened()) for _ in range(4)]
-
-
-@pytest.fixture(params=SHARED_KINDS)
-async def shared(request, tmp_path, servers):
-    """A place that several processes can open."""
-    async with open_place(request.param, tmp_path, servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def shared_store(shared):
-    async with shared.opened() as store:
-        yield store

@@ -1,4 +1,4 @@
-"""A store and the memory store, side by side: whatever they are asked, they answer the same.
+"""PostgreSQL and SQLite in memory, side by side: whatever they are asked, they answer the same.
 
 Both get the same ids and the same clock. What they may choose is levelled out first.
 """
@@ -19,7 +19,7 @@ from daybell.core.execution import Claimed, NewExecution, State
 from daybell.core.ids import mint
 from daybell.core.views import ExecutionFilter
 from daybell.errors import DaybellError
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT
 from tests.store.levels import as_detailed
 from tests.stores import open_place
@@ -44,7 +44,7 @@ class Pair(RuleBasedStateMachine):
         self.stack = AsyncExitStack()
         place = open_place(kind, folder, servers)
         self.place = self.run(self.stack.enter_async_context(place))
-        self.model = MemoryStore(clock=self.place.clock.now)
+        self.model = SqliteStore.in_memory(clock=self.place.clock.now)
         self.store = self.place.connect()
         self.run(self.open())
         self.sent: list[NewExecution] = []

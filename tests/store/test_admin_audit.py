@@ -128,8 +128,8 @@ async def test_what_can_be_neither_cancelled_nor_revived_is_not_on_record(store)
     assert await actions(store) == ["execution.retry"]
 
 
-async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(shared, shared_store):
-    others = [shared.connect() for _ in range(4)]
+async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(place, store):
+    others = [place.connect() for _ in range(4)]
     for other in others:
         await other.open()
 
@@ -145,7 +145,7 @@ async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(shared, shar
 
     refused = [one for one in tries if one is not None]
     assert len(refused) == 39 and all(isinstance(one, DuplicateKey) for one in refused)
-    assert await actions(shared_store) == ["tenant.create"]
+    assert await actions(store) == ["tenant.create"]
 
 
 async def test_what_is_refused_is_not_on_record_and_what_follows_is(store):
@@ -219,16 +219,16 @@ async def test_a_block_in_a_block_has_its_own_entry(store):
     assert set(await actions(store)) == {"inner.change", "outer.change"}
 
 
-async def test_a_block_is_of_one_store(shared, shared_store):
-    other = shared.connect()
+async def test_a_block_is_of_one_store(place, store):
+    other = place.connect()
     await other.open()
     try:
-        with shared_store.auditing(TENANT, an_entry()):
+        with store.auditing(TENANT, an_entry()):
             await other.pause_queue(TENANT, "mail", paused=True)
     finally:
         await other.close()
 
-    assert await actions(shared_store) == []
+    assert await actions(store) == []
 
 
 async def test_an_entry_that_was_written_already_is_not_written_twice(store):
@@ -322,13 +322,13 @@ async def test_entries_are_removed_after_a_year_and_not_earlier(store, clock):
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET actor = 'eve'", "DELETE FROM {}"])
-async def test_entries_cannot_be_changed_or_removed_past_the_store(shared, shared_store, statement):
-    await shared_store.write_audit(TENANT, [an_entry(actor="ana")])
+async def test_entries_cannot_be_changed_or_removed_past_the_store(place, store, statement):
+    await store.write_audit(TENANT, [an_entry(actor="ana")])
 
     with pytest.raises(Exception, match="append-only"):
-        await past_the_store(shared, statement)
+        await past_the_store(place, statement)
 
-    (entry,) = (await shared_store.list_audit(TENANT)).items
+    (entry,) = (await store.list_audit(TENANT)).items
     assert entry.actor == "ana"
 
 

@@ -160,28 +160,28 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-async def test_the_first_broken_entry_is_named(shared, shared_store, name):
+async def test_the_first_broken_entry_is_named(place, store, name):
     statements, number, problem = TAMPERED[name]
-    await write(shared_store, 6)
-    assert (await verify(shared_store)).broken is None
+    await write(store, 6)
+    assert (await verify(store)).broken is None
 
-    await past_the_triggers(shared, statements)
+    await past_the_triggers(place, statements)
 
     for limit in (1000, 1):
-        check = await verify(shared_store, limit=limit)
+        check = await verify(store, limit=limit)
         while check.next_cursor is not None:
-            check = await verify(shared_store, limit=limit, cursor=check.next_cursor)
+            check = await verify(store, limit=limit, cursor=check.next_cursor)
         assert check.broken is not None
         assert (check.broken.number, problem in check.broken.problem) == (number, True)
 
 
-async def test_the_log_goes_on_after_its_head_was_removed_and_stays_broken(shared, shared_store):
-    await write(shared_store, 3)
-    await past_the_triggers(shared, ["DELETE FROM {}_head"])
+async def test_the_log_goes_on_after_its_head_was_removed_and_stays_broken(place, store):
+    await write(store, 3)
+    await past_the_triggers(place, ["DELETE FROM {}_head"])
 
-    await write(shared_store, 2)
+    await write(store, 2)
 
-    check = await verify(shared_store)
+    check = await verify(store)
     assert (check.entries, broken_at(check)) == (3, 4)
 
 

@@ -152,13 +152,13 @@ async def test_failures_at_once_are_all_counted(crowd, clock):
     assert (await shown(crowd[0], schedule)).failures == 6
 
 
-async def test_four_processes_never_have_two_of_a_job_unfinished(shared, shared_store):
-    await defined(shared_store, *JOBS, overlap=Overlap.SKIP)
+async def test_four_processes_never_have_two_of_a_job_unfinished(place, store):
+    await defined(store, *JOBS, overlap=Overlap.SKIP)
 
-    async with processes("overlap", shared.kind, shared.url) as answers:
+    async with processes("overlap", place.kind, place.url) as answers:
         inside = [id for answer in answers for id in answer]
 
-    listed = await shared_store.list_executions(TENANT, EVERYTHING, limit=1000)
+    listed = await store.list_executions(TENANT, EVERYTHING, limit=1000)
     assert sorted(str(one.id) for one in listed.items) == sorted(inside)
     for job in JOBS:
         # From being created to its end, no other one of the job was there.
@@ -171,19 +171,19 @@ async def test_four_processes_never_have_two_of_a_job_unfinished(shared, shared_
         assert all(end <= start for (_, end), (start, _) in pairwise(lives))
 
 
-async def test_four_processes_fire_each_tick_once(shared, shared_store):
-    at = shared.clock.now() - 3600
+async def test_four_processes_fire_each_tick_once(place, store):
+    at = place.clock.now() - 3600
     schedules = [a_schedule(f"job {n % 10}", next_at=at) for n in range(20)]
-    await put(shared_store, *schedules)
+    await put(store, *schedules)
 
-    async with processes("fire", shared.kind, shared.url) as answers:
+    async with processes("fire", place.kind, place.url) as answers:
         won = sum(answer[0] for answer in answers)
 
     assert won == 20 * TICKS
     for schedule in schedules:
-        ticks = await shared_store.list_ticks(TENANT, schedule.id)
+        ticks = await store.list_ticks(TENANT, schedule.id)
         assert [tick.at - at for tick in ticks] == list(range(TICKS))[::-1]
-        after = await shown(shared_store, schedule)
+        after = await shown(store, schedule)
         assert after.fired + after.skipped == TICKS
     # Nobody has claimed: of each job one execution is there, and the others were skipped.
-    assert await count(shared_store) == {State.QUEUED: 10, State.SKIPPED: 20 * TICKS - 10}
+    assert await count(store) == {State.QUEUED: 10, State.SKIPPED: 20 * TICKS - 10}

@@ -79,13 +79,13 @@ async def test_quotas_that_are_not_named_stay(store):
         await store.set_quotas(TENANT, days=3)
 
 
-async def test_two_who_change_quotas_at_once_do_not_undo_each_other(shared, shared_store):
-    other = shared.connect()
+async def test_two_who_change_quotas_at_once_do_not_undo_each_other(place, store):
+    other = place.connect()
     await other.open()
     try:
         for most in range(20):
             await asyncio.gather(
-                shared_store.set_quotas(TENANT, jobs=most, queued=most),
+                store.set_quotas(TENANT, jobs=most, queued=most),
                 other.set_quotas(TENANT, running=most),
                 other.set_quotas(TENANT, per_minute=most),
             )
@@ -318,12 +318,12 @@ async def test_many_who_define_at_once_never_exceed_the_quota(crowd):
     assert len((await crowd[0].list_jobs(TENANT)).items) == 5
 
 
-async def test_another_process_heeds_a_change_within_seconds(shared, shared_store, monkeypatch):
-    other = shared.connect()
+async def test_another_process_heeds_a_change_within_seconds(place, store, monkeypatch):
+    other = place.connect()
     await other.open()
     try:
         await enqueued(other)
-        await limit(shared_store, queued=1)
+        await limit(store, queued=1)
         loop = asyncio.get_running_loop()
         later = loop.time() + 5.0
         monkeypatch.setattr(loop, "time", lambda: later)
@@ -370,10 +370,10 @@ async def test_to_run_again_is_not_to_be_enqueued(store):
     assert await store.revive(TENANT, letters) == [Revival.REVIVED] * 2
 
 
-async def test_no_more_dead_letters_come_back_than_fit_however_many_ask(shared, shared_store):
-    letters = await dead(shared_store, 12)
-    await limit(shared_store, queued=5)
-    others = [shared.connect() for _ in range(3)]
+async def test_no_more_dead_letters_come_back_than_fit_however_many_ask(place, store):
+    letters = await dead(store, 12)
+    await limit(store, queued=5)
+    others = [place.connect() for _ in range(3)]
     for other in others:
         await other.open()
     try:

@@ -7,7 +7,6 @@ from daybell.core.ids import mint
 from daybell.core.schedule import Miscount, Overlap, backfill_gate, gate_of, room_of
 from daybell.core.views import Retention
 from daybell.errors import UsageError
-from daybell.store.memory import MemoryStore
 from daybell.store.sqlite import SqliteStore
 from tests.builders import (
     TENANT,
@@ -187,8 +186,6 @@ async def test_the_gates_of_its_schedules_go_with_a_deleted_job(store, clock):
 
 
 async def gate_names(store):
-    if isinstance(store, MemoryStore):
-        return [name for _, name in store._tables.gates]
     if isinstance(store, SqliteStore):
         rows = await store.db.read(lambda tx: tx.execute("SELECT name FROM gate").fetchall())
         return [name for (name,) in rows]
@@ -211,8 +208,6 @@ async def test_gates_of_jobs_and_those_that_somebody_set_stay(store, clock):
 
 async def miscount(store, gate, holders):
     """Make a gate count wrongly, as no operation does."""
-    if isinstance(store, MemoryStore):
-        pytest.skip("this store counts every time")
     if isinstance(store, SqliteStore):
         values = holders, gate
         await store.db.write(

@@ -34,7 +34,7 @@ from tests.builders import (
     success,
 )
 from tests.store.processes import JOBS, KEYS, REPEATED_BULK, REPEATED_BULKS
-from tests.stores import POSTGRES, SHARED_KINDS, connect
+from tests.stores import KINDS, POSTGRES, connect
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ExecutionFilter()
@@ -305,57 +305,55 @@ async def processes(task, kind, url, count=4):
                 await process.wait()
 
 
-async def test_four_processes_claim_each_execution_once_and_finish_all(shared, shared_store):
-    await defined(shared_store)
+async def test_four_processes_claim_each_execution_once_and_finish_all(place, store):
+    await defined(store)
     new = [an_execution() for _ in range(2000)]
-    await shared_store.load(TENANT, new)
+    await store.load(TENANT, new)
 
-    async with processes("drain", shared.kind, shared.url) as answers:
+    async with processes("drain", place.kind, place.url) as answers:
         taken = [id for answer in answers for id in answer]
 
     assert sorted(taken) == sorted(str(one.id) for one in new)
-    assert await shared_store.count_executions(TENANT, EVERYTHING) == {State.SUCCEEDED: 2000}
+    assert await store.count_executions(TENANT, EVERYTHING) == {State.SUCCEEDED: 2000}
 
 
-async def test_four_processes_that_send_the_same_bulks_create_each_execution_once(
-    shared, shared_store
-):
-    await defined(shared_store, "a")
+async def test_four_processes_that_send_the_same_bulks_create_each_execution_once(place, store):
+    await defined(store, "a")
 
-    async with processes("send_again", shared.kind, shared.url) as answers:
+    async with processes("send_again", place.kind, place.url) as answers:
         taken = [id for answer in answers for id in answer]
 
     assert len(taken) == len(set(taken)) == REPEATED_BULKS * REPEATED_BULK
-    counts = await shared_store.count_executions(TENANT, EVERYTHING)
+    counts = await store.count_executions(TENANT, EVERYTHING)
     assert counts == {State.SUCCEEDED: REPEATED_BULKS * REPEATED_BULK}
 
 
-async def test_four_processes_that_want_the_same_keys_agree_on_the_holders(shared, shared_store):
-    await defined(shared_store, "a")
+async def test_four_processes_that_want_the_same_keys_agree_on_the_holders(place, store):
+    await defined(store, "a")
 
-    async with processes("enqueue", shared.kind, shared.url) as answers:
+    async with processes("enqueue", place.kind, place.url) as answers:
         for column in zip(*answers, strict=True):
             assert len({id for id, _ in column}) == 1
             assert sum(created for _, created in column) == 1
 
-    assert await shared_store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: len(KEYS)}
+    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: len(KEYS)}
 
 
-async def test_four_processes_that_define_the_same_jobs_agree_on_them(shared, shared_store):
-    async with processes("define", shared.kind, shared.url) as answers:
+async def test_four_processes_that_define_the_same_jobs_agree_on_them(place, store):
+    async with processes("define", place.kind, place.url) as answers:
         ids = {tuple(id for id, _ in answer) for answer in answers}
         final = {tuple(version for _, version in answer[3:]) for answer in answers}
 
     assert len(ids) == 1
     assert final == {(2, 2, 2)}
-    assert [len((await shared_store.list_versions(TENANT, name)).items) for name in JOBS] == [
+    assert [len((await store.list_versions(TENANT, name)).items) for name in JOBS] == [
         2,
         2,
         2,
     ]
 
 
-@pytest.mark.parametrize("kind", SHARED_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_processes_that_migrate_a_fresh_store_at_once_make_each_step_once(
     kind, tmp_path, servers
 ):

@@ -12,7 +12,7 @@ from daybell.core.workflow.progress import advance
 from daybell.core.workflow.rules import Rule
 from daybell.core.workflow.run import Spec, StopReason
 from daybell.store import run_driver
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, look, registered
 from tests.store.runs import (
     a_mapped_plan,
@@ -265,7 +265,7 @@ def a_random_graph(chance):
 @pytest.mark.parametrize("seed", range(6))
 async def test_any_run_goes_as_in_memory(store, seed):
     plan, failing, results = a_random_graph(Random(seed))
-    memory = MemoryStore()
+    memory = SqliteStore.in_memory()
     await memory.open()
     seen = []
 

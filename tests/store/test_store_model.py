@@ -1,4 +1,4 @@
-"""Random operations on a store and on the memory store, side by side: they never disagree.
+"""Random operations on PostgreSQL and on SQLite in memory, side by side: they never disagree.
 
 Every answer is compared, and after every step all that people can see.
 """
@@ -22,7 +22,7 @@ from tests.store.levels import GATED, as_seen, levelled_queues
 from tests.store.pair import SINGLE
 from tests.store.pair_at_work import AtWork
 from tests.store.pair_upkeep import Upkeep
-from tests.stores import SHARED_KINDS, TEST_ALL
+from tests.stores import POSTGRES, TEST_ALL
 
 # How often each happens. Work comes first: without it the rest has nothing to look at.
 WEIGHTS = {
@@ -89,8 +89,9 @@ class Twins(AtWork, Upkeep):
         self.same("recount_gates")
 
 
-@pytest.mark.parametrize("kind", SHARED_KINDS)
-def test_a_store_and_its_model_never_disagree(kind, tmp_path, servers):
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", POSTGRES)
+def test_the_two_stores_never_disagree(kind, tmp_path, servers):
     numbers = itertools.count()
 
     def twins() -> Twins:

@@ -40,7 +40,7 @@ async def test_an_enqueue_through_another_store_wakes_who_listens(place, store):
     woken = asyncio.Event()
     stop = await store.listen(TENANT, ["default"], woken.set)
     woken.clear()
-    other = place.connect()  # of the memory store there is only one
+    other = place.connect()
     await other.open()
 
     await enqueued(other)
@@ -125,7 +125,7 @@ async def test_a_changed_schedule_wakes_who_waits_for_schedules(
     await put(store, a_schedule("paused", next_at=at), a_schedule("delay", delay=5.0))
     await store.pause_job(TENANT, "paused")
     await defined(store)
-    other = place.connect() if is_other else store  # of the memory store there is only one
+    other = place.connect() if is_other else store
     await other.open()
     woken = asyncio.Event()
     stop = await store.listen_schedules(woken.set)

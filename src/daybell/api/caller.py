@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -180,7 +179,11 @@ BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either si
 
 
 class KeyNeeded(AccessDenied):
-    """There is no key, or none that is valid. Answered with 401."""
+    """The request has no valid key."""
+
+    code = "key-needed"
+    status = 401
+    remedy = "Send a valid key: `Authorization: Bearer dbk_…`."
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -437,14 +440,15 @@ def join_findings(found: Iterable[str]) -> str:
 logger = logging.getLogger("daybell.api")
 
 MEDIA_TYPE: Final = "application/problem+json"
-URN: Final = "urn:daybell:problem:"
 ERRORS_MAX: Final = 100  # listed in one answer
-FIELD_CHARS_MAX: Final = 200  # of a field's name, which anybody may have made up
 AWAY_SECONDS: Final = 2  # after which it is worth asking again when the store is away
 
 
 class Invalid(UsageError):
-    """Several things are wrong at once."""
+    """One or more inputs of the request are wrong."""
+
+    code = "invalid"
+    remedy = "Correct the inputs that `errors` names, then send the request again."
 
     def __init__(self, found: Iterable[tuple[str, str]]) -> None:
         self.found = list(found)[:ERRORS_MAX]
@@ -453,38 +457,37 @@ class Invalid(UsageError):
         tail = f"; and {more} more, see errors" if more else ""
         super().__init__(f"{field}: {message}{tail}" if field else f"{message}{tail}", field=field)
 
+    def _extra_fields(self) -> dict[str, Any]:
+        listed = [errors.describe_field(field, message) for field, message in self.found]
+        return {"errors": listed}
+
 
 class Unsupported(UsageError):
-    """The body is not JSON by its own account."""
+    """The Content-Type of the body is not JSON."""
+
+    code = "unsupported"
+    status = 415
+    remedy = "Send `Content-Type: application/json`."
 
 
 class PreconditionFailed(errors.VersionConflict):
-    """It is not at the version that the caller has seen, and If-Match asked for that one."""
+    """The current version is not the one that `If-Match` names."""
+
+    code = "precondition-failed"
+    status = 412
+    remedy = "Read the current version, then make the change with it in `If-Match`."
 
 
 class TooManyRequests(DaybellError):
-    """Not now."""
+    """The address or key has sent too many requests."""
+
+    code = "too-many-requests"
+    status = 429
+    remedy = "Wait for the seconds that `Retry-After` names."
 
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-
-
-# The first class that fits decides.
-STATUSES: Final[tuple[tuple[type[DaybellError], HTTPStatus], ...]] = (
-    (errors.PayloadTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (Unsupported, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
-    (UsageError, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (errors.QuotaExceeded, HTTPStatus.TOO_MANY_REQUESTS),
-    (PreconditionFailed, HTTPStatus.PRECONDITION_FAILED),
-    (errors.Conflict, HTTPStatus.CONFLICT),
-    (errors.NotFound, HTTPStatus.NOT_FOUND),
-    (KeyNeeded, HTTPStatus.UNAUTHORIZED),
-    (errors.AccessDenied, HTTPStatus.FORBIDDEN),
-    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
-    (errors.SchemaError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (errors.Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
-)
 
 
 def problem(
@@ -497,18 +500,15 @@ def problem(
     **more: Any,
 ) -> Response:
     """An answer that says what went wrong. `kind` is stable, for programs; `detail` for people."""
-    listed = [{"field": field[:FIELD_CHARS_MAX], "message": message} for field, message in found]
-    content = {
-        "type": URN + kind,
-        "title": kind.replace("-", " ").capitalize(),
-        "status": status,
-        "detail": detail,
-        **({"errors": listed} if listed else {}),
-        **more,
-    }
+    listed = [errors.describe_field(field, message) for field, message in found]
+    content = errors.build_problem(kind, status, detail, errors=listed, **more)
+    return _answer_problem(content, headers=headers)
+
+
+def _answer_problem(content: dict[str, Any], *, headers: Mapping[str, str] | None) -> Response:
     return Response(
         encode(content),
-        status_code=status,
+        status_code=content["status"],
         headers=None if headers is None else dict(headers),
         media_type=MEDIA_TYPE,
     )
@@ -516,27 +516,10 @@ def problem(
 
 def answer_error(error: DaybellError) -> Response:
     """The answer to a request that one of our own errors ended."""
-    status = next((status for kind, status in STATUSES if isinstance(error, kind)), None)
-    if status is None:
+    if error.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return answer_unexpected(error)
-    found: list[tuple[str, str]] = []
-    if isinstance(error, Invalid):
-        found = error.found
-    elif isinstance(error, UsageError) and error.field is not None:
-        found = [(error.field, str(error))]
-    return problem(
-        status,
-        kind_of(error),
-        _error_detail(error),
-        found=found,
-        headers=_headers(error),
-        **_extra_fields(error),
-    )
-
-
-def kind_of(error: DaybellError) -> str:
-    """The stable name of an error: JobNotFound is job-not-found."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
+    content = error.problem() | {"detail": _error_detail(error)}
+    return _answer_problem(content, headers=_headers(error))
 
 
 def answer_unexpected(error: BaseException) -> Response:
@@ -608,6 +591,9 @@ def _error_detail(error: DaybellError) -> str:
         # Where the store is, and what it says of itself, is not for everybody.
         logger.warning("a request was refused: %s", error)
         return "the store cannot be used now; nothing is wrong with the request, send it again"
+    if isinstance(error, errors.InvalidFields):
+        first, *more = error.errors
+        return f"{first.field}: {first}; and {len(more)} more, see errors"
     return str(error)
 
 
@@ -618,12 +604,4 @@ def _headers(error: DaybellError) -> dict[str, str]:
         return {"Retry-After": str(AWAY_SECONDS)}
     if isinstance(error, KeyNeeded):
         return {"WWW-Authenticate": 'Bearer realm="daybell"'}
-    return {}
-
-
-def _extra_fields(error: DaybellError) -> dict[str, Any]:
-    if isinstance(error, errors.ExecutionInTheWay) and error.execution is not None:
-        return {"execution_id": str(error.execution)}
-    if isinstance(error, errors.QuotaExceeded):
-        return {"quota": error.quota}
     return {}

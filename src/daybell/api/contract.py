@@ -11,10 +11,11 @@ import msgspec
 from fastapi import Header
 from pydantic import BaseModel
 
-from daybell.api.caller import MEDIA_TYPE, URN
+from daybell.api.caller import MEDIA_TYPE
 from daybell.client import wire
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
 from daybell.core.views import Page
+from daybell.errors import build_problem
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
 
@@ -539,7 +540,7 @@ def operation(
     answers: Any,
     status: int = 200,
     says: str = "Done.",
-    body: type[BaseModel] | None = None,
+    body: type[BaseModel] | str | None = None,
     is_optional: bool = False,
     examples: Mapping[str, Any] | None = None,
     errors: tuple[int, ...] = (),
@@ -548,8 +549,9 @@ def operation(
     parameters: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The arguments of a route's decorator. `answers` is a struct of `client/wire.py`, or a page of
-    such; `examples` are bodies; `also` are other good answers, which look the same; `parameters`
-    are those that the framework has no type for.
+    such; a `body` is a model, or the name of a schema in `core/job_request.py`; `examples` are
+    bodies; `also` are other good answers, which look the same; `parameters` are those that the
+    framework has no type for.
     """
     good: dict[str, Any] = {"description": says, "content": answer_content(answers)}
     if headers:
@@ -619,11 +621,13 @@ def _required_fields(answer: type[msgspec.Struct]) -> list[str]:
 
 
 def request_body(
-    body: type[BaseModel], is_optional: bool, examples: Mapping[str, Any] | None
+    body: type[BaseModel] | str, is_optional: bool, examples: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What the document says of a body."""
-    bodies.add(body)
-    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
+    name = body if isinstance(body, str) else body.__name__
+    if not isinstance(body, str):
+        bodies.add(body)
+    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
     if examples:
         content["examples"] = {
             name: {"value": protect_nulls(value)} for name, value in examples.items()
@@ -653,12 +657,7 @@ def _replace_values(value: Any, old: str | None, new: str | None) -> Any:
 def error_response(code: int) -> dict[str, Any]:
     """What the document says of an error."""
     kind, description = EXPLAINED[code]
-    example: dict[str, Any] = {
-        "type": URN + kind,
-        "title": kind.replace("-", " ").capitalize(),
-        "status": code,
-        "detail": description,
-    }
+    example = build_problem(kind, code, description)
     if code == HTTPStatus.UNPROCESSABLE_ENTITY:
         example["errors"] = [{"field": "timeout", "message": "'soon' is not a duration"}]
     answer: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from html import escape
 from typing import Any, Final, cast
 
@@ -16,6 +17,7 @@ from pydantic.json_schema import models_json_schema
 from daybell.api.caller import Viewer, answer_json, role_of
 from daybell.api.contract import EXPLAINED, answer_schemas, bodies, restore_nulls
 from daybell.core.access import Role
+from daybell.core.job_request import BODIES
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
 
@@ -199,9 +201,10 @@ def _add_components(made: dict[str, Any]) -> None:
     )
     components = made.setdefault("components", {})
     answers = answer_schemas()
-    both = answers.keys() & schema["$defs"].keys()
+    requests = {**schema["$defs"], **deepcopy(dict(BODIES))}
+    both = answers.keys() & requests.keys()
     assert all("enum" in answers[name] for name in both), f"a body is named as an answer: {both}"
-    components["schemas"] = {**schema["$defs"], **answers}
+    components["schemas"] = {**requests, **answers}
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
     }

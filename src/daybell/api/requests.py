@@ -22,7 +22,6 @@ from daybell.api.caller import (
 )
 from daybell.api.guard import is_json, is_text
 from daybell.client.requests import ARGS_PREFIX, Filters, read_bound, read_id, read_time
-from daybell.client.when import read_schedules
 from daybell.core import payload
 from daybell.core.execution import Priority, State
 from daybell.core.job import MANUAL, PAUSED
@@ -125,14 +124,20 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 
 
-def validate_body(value: Any, model: type[M]) -> M:
-    """A value as a model."""
+def read_object(value: Any) -> dict[str, Any]:
+    """Return a body that is a JSON object."""
     if not isinstance(value, dict):
         kind = _KINDS.get(cast("type[object]", type(value)), "no object")
         raise PayloadError(f"the body is {kind}; send a JSON object, such as {{}}", field="body")
     given = cast("dict[str, Any]", value)
     if len(given) > FIELDS_MAX:
         raise PayloadError(f"the body has {len(given):,} fields; no body has so many", field="body")
+    return given
+
+
+def validate_body(value: Any, model: type[M]) -> M:
+    """A value as a model."""
+    given = read_object(value)
     later = [
         (field, f"{NOT_YET}: {model.later[field]}")
         for field in given
@@ -262,18 +267,6 @@ def check_plain_text(value: str) -> str:
     return value
 
 
-def _schedule(value: Any) -> None:
-    for one in cast("list[Any]", value if isinstance(value, list) else [value]):
-        if not isinstance(one, str):
-            given: Mapping[str, Any] = one
-            if "event" in given:
-                raise UsageError(f"{NOT_YET}: schedules that wait for an event")
-            if set(given) == {"delay"}:  # counts from the store's now, which is asked later
-                parse_delay(given["delay"])
-                continue
-        read_schedules(one)
-
-
 Text = Annotated[str, checked_by(check_plain_text)]
 Name = Annotated[str, checked_by(lambda value: check_name(value, what="job"))]
 QueueName = Annotated[str, checked_by(lambda value: check_name(value, what="queue"))]
@@ -328,15 +321,6 @@ PriorityWord = Annotated[
     str, checked_by(Priority.parse), Field(description="critical, high, normal (or medium), low")
 ]
 Args = Annotated[dict[str, Any], Field(description="What it is called with, by name.")]
-When = Annotated[
-    str | dict[str, Any] | Annotated[list[str | dict[str, Any]], Field(min_length=1)],
-    checked_by(_schedule),
-    Field(
-        description='A cron expression, {"cron", "tz", "jitter"}, {"every", "mode"}, {"at"},'
-        ' {"delay"}, {"rrule"}, {"after_any"}, a list of these, or "manual".',
-        examples=["0 0 * * *", {"every": "5m", "mode": "delay"}],
-    ),
-]
 
 
 # What lists take in their addresses, and pages of those that a store answers as a whole.

@@ -105,7 +105,9 @@ _RESPONSE: Final = (
     "cache-control: no-store\r\n"
     "connection: close\r\n\r\n{body}"
 )
-_PROBLEM: Final = '{"type":"urn:daybell:problem:%s","title":"%s","status":%d,"detail":"%s"}'
+_PROBLEM: Final = (
+    '{"type":"urn:daybell:problem:%s","code":"%s","title":"%s","status":%d,"detail":"%s"}'
+)
 _TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 
 NOT_ASKED: Final = -1
@@ -213,7 +215,7 @@ class Connection(HttpToolsProtocol):
             else "this is not a request of HTTP/1.1"
         )
         kind = "request-header-fields-too-large" if self._is_too_large else "bad-request"
-        body = _PROBLEM % (kind, status.phrase, status.value, detail)
+        body = _PROBLEM % (kind, kind, status.phrase, status.value, detail)
         self.transport.write(_RESPONSE.format(status=status, length=len(body), body=body).encode())
         self.transport.close()
 

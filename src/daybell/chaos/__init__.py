@@ -1,5 +1,5 @@
-"""`daybell chaos`: real processes, real faults, and a checker that compares what was promised with
-what happened.
+"""`daybell chaos`: real processes, real faults, and a checker that compares the promises with the
+effects.
 
 `run.py` is the sequence of a run. `load.py` sends requests and notes the acknowledged ones.
 `fleet.py` kills, freezes and drains workers, schedulers and servers. `faults.py` draws the plan

@@ -28,23 +28,23 @@ from daybell.core.units import Instant, Seconds, to_iso
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Worker
 
-# What became of schedules in a run: from where they stood at first to where they stand then.
+# The history of schedules in a run, from their first cursors to their last ones.
 
 WHOLE: Final = float("inf")
 
 
 class ScheduleHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule: its rule, its first and its last cursor, and what is on record in between."""
+    """One schedule: its rule, its first and its last cursor, and the records in between."""
 
     name: str
     rule: str
     first: Instant
     last: Instant | None
     ticks: Sequence[TickRecord]  # oldest first
-    is_stuck: bool = False  # it was due, and nobody fired it
+    is_stuck: bool = False  # it was due and did not fire
 
     def gaps(self) -> Iterator[Instant]:
-        """Times that came, and about which nothing is on record."""
+        """Return due times without a record."""
         rule = Rule.from_json(self.rule)
         known = {tick.at: tick for tick in self.ticks}
         at: Instant | None = self.first
@@ -56,7 +56,7 @@ class ScheduleHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_decisions(courses: Sequence[ScheduleHistory]) -> dict[str, int]:
-    """How many ticks were decided, and how."""
+    """Count the decisions about ticks, by kind."""
     counts: Counter[str] = Counter()
     for course in courses:
         for tick in course.ticks:
@@ -65,7 +65,7 @@ def count_decisions(courses: Sequence[ScheduleHistory]) -> dict[str, int]:
 
 
 async def cursors(client: Client, jobs: Sequence[str]) -> dict[UUID, Schedule]:
-    """The schedules of these jobs, as they are now."""
+    """Return the schedules of these jobs, as they are now."""
     found = [
         one for job in jobs for one in await client.store.list_schedules(client.tenant, job=job)
     ]
@@ -75,7 +75,7 @@ async def cursors(client: Client, jobs: Sequence[str]) -> dict[UUID, Schedule]:
 async def courses(
     client: Client, first: Mapping[UUID, Schedule], last: Mapping[UUID, Schedule], due: Instant
 ) -> list[ScheduleHistory]:
-    """What became of each; what was due by then should have fired."""
+    """Return the history of each; all ticks that were due by then should have fired."""
     found: list[ScheduleHistory] = []
     for id, begun in first.items():
         ended = last.get(id)
@@ -107,11 +107,11 @@ async def _ticks(client: Client, schedule: UUID, *, since: Instant) -> list[Tick
         before = page[-1].at
 
 
-OVER: Final = {State.SUCCEEDED, State.CANCELLED}  # what may become of an execution here
+OVER: Final = {State.SUCCEEDED, State.CANCELLED}  # states that an execution of a run may have
 
 
 class Judge(Protocol):
-    """A function that says what is wrong, and is called like its rule."""
+    """A function that describes violations, named like its rule."""
 
     __name__: str
 
@@ -119,14 +119,14 @@ class Judge(Protocol):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A promise that was not kept."""
+    """A broken promise."""
 
     rule: str
     what: str
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """All that is known about a run."""
+    """All facts about a run."""
 
     calls: Sequence[EnqueueCall]
     cancels: Sequence[Cancel]
@@ -136,16 +136,16 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     courses: Sequence[ScheduleHistory] = ()  # of schedules
     runs: Mapping[UUID, FlowRun] = {}  # of workflows
     steps: Mapping[UUID, Sequence[Step]] = {}  # of durable functions
-    sends: Sequence[SentEvent] = ()  # of events that some of these wait for
+    sends: Sequence[SentEvent] = ()  # of events for these functions
     submissions: Sequence[Submission] = ()  # of bulks that were sent several times
     doubled: Sequence[UUID] = ()  # executions that the store has more than once
-    workers: Sequence[Worker] = ()  # all that were registered, also those that are dead
-    missing: Sequence[str] = ()  # workers that should be there at the end
-    over_at: Seconds = inf  # when load and faults were over
+    workers: Sequence[Worker] = ()  # all registered workers, dead ones included
+    missing: Sequence[str] = ()  # workers that should be alive at the end
+    over_at: Seconds = inf  # the end of load and faults
 
     @cached_property
     def starts(self) -> dict[UUID, list[Effect]]:
-        """The starts of each execution, in order."""
+        """Return the starts of each execution, in order."""
         found: dict[UUID, list[Effect]] = defaultdict(list)
         for effect in self.effects:
             if effect.what == START:
@@ -154,7 +154,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def ends(self) -> dict[tuple[UUID, int, int], Effect]:
-        """How each start ended, if it did: by execution, attempt and process."""
+        """Return the end of each start, if it has one: by execution, attempt and process."""
         return {
             (effect.execution, effect.attempt, effect.pid): effect
             for effect in self.effects
@@ -163,19 +163,19 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def exits(self) -> dict[int, Seconds]:
-        """When processes were ended by one of their tasks."""
+        """Return the times at which a task ended its process."""
         return {one.pid: one.at for one in self.effects if one.what == EXIT}
 
     @cached_property
     def clock(self) -> Seconds:
-        """What the time is when the machine's own clock, which effects have, is at zero."""
+        """Return the store's time at the zero of the machine's clock, which effects have."""
         return median(one.now - one.at for one in self.effects) if self.effects else 0.0
 
     def end_of(self, start: Effect) -> Effect | None:
         return self.ends.get((start.execution, start.attempt, start.pid))
 
     def was_frozen(self, pid: int, since: Seconds, until: Seconds) -> bool:
-        """Whether a process stood still at some time in between."""
+        """True if a process was frozen at some time in between."""
         frozen_at: Seconds | None = None
         for one in self.happenings:
             if one.pid != pid:
@@ -190,7 +190,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def check_history(history: History, rules: Sequence[Judge] | None = None) -> list[Violation]:
-    """Everything that should not be, by these rules, or all that are here."""
+    """Return all violations of these rules, or of all rules."""
     return [
         Violation(rule.__name__.removeprefix("_").replace("_", " "), what)
         for rule in (RULES if rules is None else rules)
@@ -199,7 +199,7 @@ def check_history(history: History, rules: Sequence[Judge] | None = None) -> lis
 
 
 def _lost(history: History) -> Iterator[str]:
-    """Nothing acknowledged is missing, and all of it has come to its end."""
+    """Every acknowledged execution exists and has ended."""
     for call in history.calls:
         if call.id is None:
             continue
@@ -211,7 +211,7 @@ def _lost(history: History) -> Iterator[str]:
 
 
 def _started_twice(history: History) -> Iterator[str]:
-    """(execution, attempt) names one start."""
+    """(execution, attempt) identifies one start."""
     for id, starts in history.starts.items():
         for attempt, count in Counter(start.attempt for start in starts).items():
             if count > 1:
@@ -223,7 +223,7 @@ def _started_twice(history: History) -> Iterator[str]:
 
 
 def _never_asked_for(history: History) -> Iterator[str]:
-    """What runs was enqueued, and is known to the store."""
+    """Every started execution was enqueued, and the store knows it."""
     numbers = {call.number for call in history.calls}
     for id, starts in history.starts.items():
         if id not in history.executions:
@@ -233,7 +233,7 @@ def _never_asked_for(history: History) -> Iterator[str]:
 
 
 def _enqueued_twice(history: History) -> Iterator[str]:
-    """One enqueue makes one execution, however often it had to be sent."""
+    """One enqueue makes one execution, however often it was sent."""
     found: dict[int, list[UUID]] = defaultdict(list)
     for execution in history.executions.values():
         if execution.schedule is not None or any(
@@ -247,13 +247,13 @@ def _enqueued_twice(history: History) -> Iterator[str]:
 
 
 def _kept_twice(history: History) -> Iterator[str]:
-    """An id names one execution, however often it was sent."""
+    """An id identifies one execution, however often it was sent."""
     for id in history.doubled:
         yield f"{id} is in the store more than once"
 
 
 def _answered_otherwise(history: History) -> Iterator[str]:
-    """A request that is sent again under its key is answered as before."""
+    """A request that is repeated under its key gets the same answer."""
     for one in history.submissions:
         first, *others = one.answers or (None,)
         for other in others:
@@ -266,23 +266,23 @@ def _answered_otherwise(history: History) -> Iterator[str]:
 
 
 def _fleet_ended(history: History) -> Iterator[str]:
-    """A supervisor ends when it is asked to, whatever its processes end with."""
+    """A supervisor ends only on request, whatever the exit codes of its processes."""
     for one in history.happenings:
         if one.role == FLEET and one.what.startswith("ended by itself"):
             yield f"supervisor {one.pid} {one.what}"
 
 
 def _worker_missing(history: History) -> Iterator[str]:
-    """Each worker is there again when the faults are over."""
+    """Each worker is alive again after the faults."""
     for name in history.missing:
         yield f"{name} did not come back"
 
 
 def _succeeded_without_running(history: History) -> Iterator[str]:
-    """A success is that of the attempt that the store names, and that one ran to its end."""
+    """A success belongs to the attempt in the store, and that attempt ran to its end."""
     ended = {(one.execution, one.attempt) for one in history.effects if one.what == END}
     for execution in history.executions.values():
-        if execution.id in history.runs:  # whatever runs of it, its nodes do
+        if execution.id in history.runs:  # of a run, its nodes run
             continue
         if execution.state is State.SUCCEEDED and (execution.id, execution.attempt) not in ended:
             yield (
@@ -292,7 +292,7 @@ def _succeeded_without_running(history: History) -> Iterator[str]:
 
 
 def _started_after_success(history: History) -> Iterator[str]:
-    """What has succeeded is not started again."""
+    """An execution that has succeeded is not started again."""
     for execution in history.executions.values():
         if execution.state is State.SUCCEEDED:
             for start in history.starts.get(execution.id, ()):
@@ -304,7 +304,9 @@ def _started_after_success(history: History) -> Iterator[str]:
 
 
 def _ran_although_cancelled(history: History) -> Iterator[str]:
-    """What was answered as cancelled never starts after that; what was asked to stop ends so."""
+    """An execution never starts after the answer that it is cancelled; one that was asked to stop
+    ends as cancelled.
+    """
     for cancel in history.cancels:
         execution = history.executions.get(cancel.id)
         state = None if execution is None else execution.state
@@ -321,7 +323,7 @@ def _ran_although_cancelled(history: History) -> Iterator[str]:
 
 
 def _cancelled_unasked(history: History) -> Iterator[str]:
-    """Nothing is cancelled that nobody wanted cancelled."""
+    """No execution is cancelled without a request."""
     asked = {cancel.id for cancel in history.cancels}
     for execution in history.executions.values():
         if execution.state is not State.CANCELLED:
@@ -331,7 +333,7 @@ def _cancelled_unasked(history: History) -> Iterator[str]:
 
 
 def _two_of_a_key(history: History) -> Iterator[str]:
-    """The next holder of a unique key starts after the last one has ended."""
+    """The next holder of a unique key starts after the end of the last one."""
     holders: dict[str, list[tuple[Seconds, Seconds, UUID]]] = defaultdict(list)
     for execution in history.executions.values():
         starts = history.starts.get(execution.id)
@@ -349,8 +351,9 @@ def _two_of_a_key(history: History) -> Iterator[str]:
 
 
 def _ran_side_by_side(history: History) -> Iterator[str]:
-    """A process that has lost an execution has stopped it before another starts it, unless it was
-    frozen and could not."""
+    """A process that has lost an execution stops it before another process starts it, unless it was
+    frozen.
+    """
     for id, starts in history.starts.items():
         for first, second in pairwise(starts):
             end = history.end_of(first)
@@ -364,7 +367,7 @@ def _ran_side_by_side(history: History) -> Iterator[str]:
 
 
 def _tick_doubled(history: History) -> Iterator[str]:
-    """A tick has one execution, as the store has it; and no other ran for it."""
+    """A tick has one execution in the store, and no other one ran for it."""
     found: dict[tuple[UUID, Instant], list[UUID]] = defaultdict(list)
     for execution in history.executions.values():
         if execution.schedule is not None and execution.scheduled_for is not None:
@@ -376,7 +379,7 @@ def _tick_doubled(history: History) -> Iterator[str]:
 
 
 def _tick_lost(history: History) -> Iterator[str]:
-    """Each time of a schedule is on record: fired, skipped, or in a range that was missed."""
+    """Each time of a schedule is on record: fired, skipped, or in a missed range."""
     for course in history.courses:
         for at in course.gaps():
             yield f"{course.name} has nothing on record for {to_iso(at)}"
@@ -385,7 +388,7 @@ def _tick_lost(history: History) -> Iterator[str]:
 
 
 def _tick_not_run(history: History) -> Iterator[str]:
-    """What is on record as fired has an execution that succeeded."""
+    """A tick that is recorded as fired has an execution that succeeded."""
     for course in history.courses:
         for tick in course.ticks:
             if tick.decision is not Decision.FIRED:
@@ -399,8 +402,9 @@ def _tick_not_run(history: History) -> Iterator[str]:
 
 
 def _ran_beside_itself(history: History) -> Iterator[str]:
-    """A job that runs one at a time starts when the one before has ended, unless that one's process
-    was frozen and did not know better."""
+    """A job that runs one at a time starts after the end of the last one, unless the process of
+    that one was frozen.
+    """
     jobs = {one.id: one.job for one in history.executions.values()}
     spans: list[tuple[Seconds, Seconds, Effect]] = []
     for id, starts in history.starts.items():

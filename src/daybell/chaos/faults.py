@@ -19,30 +19,30 @@ from daybell.engine.loop import Clock
 
 
 class Kind(StrEnum):
-    KILL = "kill"  # SIGKILL, and another takes its place
+    KILL = "kill"  # SIGKILL, and a new process
     FREEZE = "freeze"  # SIGSTOP for longer than the lease, then SIGCONT
     DRAIN = "drain"  # SIGTERM, as in a rolling deploy
     EXIT = "exit"  # a task ends its process with os._exit(0), under a supervisor
     CUT = "cut"  # all connections break at once
     LOSE = "lose"  # connections break when they have committed and before that is answered
-    DELAY = "delay"  # nothing gets through for a while
-    LATE = "late"  # clients lose connections, and their enqueues arrive all the same, seconds later
+    DELAY = "delay"  # nothing passes for a while
+    LATE = "late"  # clients lose connections, and their enqueues arrive seconds later
     RESTART = "restart"  # the database server crashes and comes back
-    OUTAGE = "outage"  # nobody reaches the database for longer than the lease
+    OUTAGE = "outage"  # the database is unreachable for longer than the lease
     DEAF = "deaf"  # all connections accept bytes and never answer again; new ones work
-    HOLD = "hold"  # a COMMIT is on its way for longer than the lease, its locks held
+    HOLD = "hold"  # a COMMIT takes longer than the lease and holds its locks
     SLOW = "slow"  # every answer takes a part of the lease longer; a worker has to register again
 
 
 OF_PROCESSES: Final = {Kind.KILL: 5, Kind.FREEZE: 3, Kind.DRAIN: 2, Kind.EXIT: 1}
 OF_CONNECTIONS: Final = {Kind.CUT: 2, Kind.LOSE: 4, Kind.DELAY: 1, Kind.LATE: 3, Kind.OUTAGE: 1}
-# Those whose effect is judged while connections are left alone otherwise.
+# Faults that are judged while connections have no other fault.
 ALONE: Final = {Kind.DEAF: 1, Kind.HOLD: 1, Kind.SLOW: 1}
-CALM_SECONDS: Final = 2.0  # at the beginning, so that there is something to disturb
+CALM_SECONDS: Final = 2.0  # at the beginning, so that there is work to disturb
 GAP_SECONDS: Final = 1.2  # between two faults of processes, on average
-SHARED_GAP_SECONDS: Final = 1.8  # the same where there are faults of connections, too
+SHARED_GAP_SECONDS: Final = 1.8  # the same where connections have faults, too
 PAUSE_SECONDS: Final = 0.6  # after a fault of connections, at least
-RESTART_SECONDS: Final = 2.0  # that a restart takes, about
+RESTART_SECONDS: Final = 2.0  # approximate time of a restart
 SERVES_SECONDS: Final = 5.0  # beyond the lease: by then deaf connections are replaced
 HOLD_SECONDS: Final = 7.0  # longer than a tick may be late with the default misfire
 SLOW_LEASES: Final = 3.5
@@ -53,13 +53,13 @@ Weights = Mapping[Kind, int]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that goes wrong."""
+    """One fault."""
 
-    at: Seconds  # since the load began
+    at: Seconds  # since the start of the load
     kind: Kind
-    pick: float  # from 0 up to 1: which of those that it could hit
-    length: Seconds = 0.0  # how long it lasts
-    role: str = WORKER  # of the process that is hit
+    pick: float  # from 0 up to 1: selects one of the possible targets
+    length: Seconds = 0.0  # its duration
+    role: str = WORKER  # of the target process
 
 
 def draw_faults(
@@ -71,7 +71,7 @@ def draw_faults(
     has_restart: bool,
     only: Collection[Kind] = tuple(Kind),
 ) -> list[Fault]:
-    """All faults of a run, in order; `only` those of some kinds."""
+    """Draw all faults of a run, in order; `only` those of some kinds."""
     usual = (OF_CONNECTIONS if has_proxy else {}) | ({Kind.RESTART: 1} if has_restart else {})
     usual, alone, of_processes = (
         {kind: count for kind, count in weights.items() if kind in only}
@@ -88,7 +88,7 @@ def _of_connections(
     dice: Random, usual: Weights, alone: Weights, seconds: Seconds, lease: Seconds
 ) -> Iterator[Fault]:
     at = CALM_SECONDS
-    for kind in _dealt(dice, usual, alone):  # those that need quiet last: a short run has the rest
+    for kind in _dealt(dice, usual, alone):  # faults that need quiet come last
         if at >= seconds:
             return
         length = _length(kind, lease, dice.random())
@@ -99,7 +99,9 @@ def _of_connections(
 def _of_processes(
     dice: Random, weights: Weights, connections: list[Fault], seconds: Seconds, lease: Seconds
 ) -> Iterator[Fault]:
-    """While connections are deaf, none; while they are held or slow, of workers alone."""
+    """Return the kinds of process faults at a time: none while connections are deaf; only those of
+    workers while connections are held or slow.
+    """
     gap = SHARED_GAP_SECONDS if connections else GAP_SECONDS
     quiet = [one for one in connections if one.kind in ALONE]
     at = CALM_SECONDS
@@ -121,8 +123,8 @@ def _of_processes(
 
 
 def _dealt(dice: Random, *hands: Weights) -> Iterator[Kind]:
-    """Kinds like cards, so that even a short run has some of everything: first one of each, hand by
-    hand, then as often as their weights say.
+    """Deal kinds like cards, so that a short run has some of everything: first one of each, then by
+    weight.
     """
     for hand in hands:
         yield from dice.sample(list(hand), len(hand))
@@ -156,24 +158,22 @@ def _role(dice: Random) -> str:
     return SCHEDULER if share < 0.2 else SERVER if share < 0.3 else WORKER
 
 
-# A way to a PostgreSQL server on which connections are cut, delayed, deafened, or broken after
-# COMMIT, and on which single statements are held back.
-#
-# It understands just enough of the protocol to see which statement is asked for and where an
-# answer ends: each message is a letter, a length, and so many bytes; `Z` with `I` says that no
-# transaction is open.
+# A proxy before a PostgreSQL server that cuts, delays and deafens connections, breaks them after
+# COMMIT, and holds single statements back. It parses just enough of the protocol to see which
+# statement is sent and where an answer ends: each message is a letter, a length, and that many
+# bytes; `Z` with `I` means that no transaction is open.
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 5432
 CHUNK_BYTES: Final = 65536
 HEAD_BYTES: Final = 5
-# What a client may send before it introduces itself; both are answered with "no".
+# Requests that a client may send before its first message; both are refused.
 _REQUESTS: Final = {80877103, 80877104}  # for TLS, for GSSAPI
 _PLAIN: Final = {"", "disable", "allow", "prefer"}
 
 
 def can_stand_before(url: str) -> bool:
-    """Whether there is one server to be reached over TCP, without TLS being demanded."""
+    """True if there is one server that is reachable over TCP, without required TLS."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     is_one = bool(parts.hostname) and "," not in parts.netloc and "host" not in options
@@ -181,18 +181,18 @@ def can_stand_before(url: str) -> bool:
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that is to reach the server late: the next one that fits."""
+    """The order to delay a statement: the next one that matches."""
 
     seconds: Seconds
-    statement: bytes  # its text has these bytes
-    role: str = ""  # its connection came through the entrance of this role
+    statement: bytes  # its text contains these bytes
+    role: str = ""  # its connection came through the port of this role
     after: bytes = b""  # its transaction has sent a statement with these bytes
     is_single: bool = False  # it is outside of any transaction, and commits by itself
-    breaks: bool = False  # the client loses its connection at once, and never sees the answer
+    breaks: bool = False  # the client loses its connection at once, and never receives the answer
 
 
 class Link:
-    """One connection: both ends, and what is done to it."""
+    """One connection: both ends, and the faults on it."""
 
     def __init__(
         self, role: str, client: asyncio.StreamWriter, server: asyncio.StreamWriter
@@ -202,9 +202,9 @@ class Link:
         self.server = server
         self.asked = Questions()
         self.answered = Messages()
-        self.is_deaf = False  # bytes are taken from both ends and never passed on
-        self.is_held = False  # a statement is on its way, whatever becomes of its sender
-        self.is_waiting = False  # for the answer to what it has sent
+        self.is_deaf = False  # bytes are read from both ends and never passed on
+        self.is_held = False  # a statement is held, even if its sender has gone
+        self.is_waiting = False  # for the answer to its statement
 
     def cut(self) -> None:
         for writer in (self.client, self.server):
@@ -212,8 +212,8 @@ class Link:
 
 
 class Proxy:
-    """Listens on ports of its own while entered; `url` leads through it. Each role has an entrance
-    of its own, so that its connections can be told from others.
+    """Listens on its own ports inside the context; `url` leads through it. Each role has a port, so
+    that its connections can be recognised.
     """
 
     def __init__(self, url: str, *, clock: Clock) -> None:
@@ -232,7 +232,7 @@ class Proxy:
         self._kept_back = b""
         self._is_kept = asyncio.Event()
         self._is_let_go = asyncio.Event()
-        self.lost = 0  # answers that were committed and never came
+        self.lost = 0  # committed answers that were not delivered
         self.cut = 0
 
     @property
@@ -240,7 +240,7 @@ class Proxy:
         return self.url_of("")
 
     def url_of(self, role: str) -> str:
-        """The way for the processes of a role, whose entrance is open."""
+        """Return the URL for the processes of a role with an open port."""
         port = self._entrances[role].sockets[0].getsockname()[1]
         login, at, _ = self._target.netloc.rpartition("@")
         return self._target._replace(netloc=f"{login}{at}{HOST}:{port}").geturl()
@@ -258,7 +258,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def open(self, *roles: str) -> None:
-        """Open entrances for roles."""
+        """Open ports for roles."""
         for role in roles:
 
             def accept(
@@ -269,31 +269,31 @@ class Proxy:
             self._entrances[role] = await asyncio.start_server(accept, HOST, 0)
 
     def cut_all(self) -> None:
-        """Break every connection, whatever is under way, except where a statement is held back."""
+        """Break every connection, except those with a held statement."""
         for link in [link for link in self._links if not link.is_held]:
             self.cut += 1
             link.cut()
 
     def lose_answers(self, count: int, *, holding: bytes = b"") -> None:
-        """Break the next connections on which something is committed, before that is answered; only
-        where the answer holds these bytes, if they are given.
+        """Break the next connections after a commit and before its answer; only answers with these
+        bytes, if given.
         """
         self._answers_to_lose += count
         self._holding = holding
 
     async def keep_back(self, holding: bytes) -> None:
-        """Keep the next answer that holds these bytes; returns when it is here."""
+        """Hold the next answer with these bytes; return when it is here."""
         self._is_kept.clear()
         self._is_let_go.clear()
         self._kept_back = holding
         await self._is_kept.wait()
 
     def let_go(self) -> None:
-        """Send what was kept back."""
+        """Send the held answer."""
         self._is_let_go.set()
 
     async def hold(self, hold: Hold) -> None:
-        """Hold back a statement; returns when it is here. Cancelled, it waits for none."""
+        """Hold a statement; return when it is here. A cancellation stops the search."""
         wanted = hold, asyncio.get_running_loop().create_future()
         self._holds.append(wanted)
         try:
@@ -303,8 +303,8 @@ class Proxy:
                 self._holds.remove(wanted)
 
     async def deafen(self, seconds: Seconds) -> None:
-        """Let all connections that there are accept bytes and never answer again; new ones work.
-        The server does not learn of it, and keeps their sessions for so long.
+        """Let all present connections accept bytes and never answer; new ones work. The server is
+        not informed, and keeps their sessions for so long.
         """
         deaf = [link for link in self._links if not link.is_held]
         for link in deaf:
@@ -316,7 +316,7 @@ class Proxy:
                 link.server.transport.abort()
 
     async def slow_down(self, seconds: Seconds, *, lag: Seconds) -> None:
-        """Let every answer take longer for a while."""
+        """Delay every answer for a while."""
         self._lag = lag
         try:
             await self._clock.sleep(seconds)
@@ -324,7 +324,7 @@ class Proxy:
             self._lag = 0.0
 
     async def shut(self, seconds: Seconds) -> None:
-        """Break all connections, and refuse new ones for a while, as if there were no server."""
+        """Break all connections, and refuse new ones for a while, as without a server."""
         self._is_shut = True
         self.cut_all()
         try:
@@ -333,7 +333,7 @@ class Proxy:
             self._is_shut = False
 
     async def delay(self, seconds: Seconds) -> None:
-        """Let nothing through for a while."""
+        """Pass nothing for a while."""
         self._is_open.clear()
         try:
             await self._clock.sleep(seconds)
@@ -390,7 +390,7 @@ class Proxy:
             raise ConnectionError("the client has gone")
 
     def _found(self, link: Link, statements: list[bytes]) -> Hold | None:
-        """Take the order to hold one of these back, if there is one."""
+        """Take the order to hold one of these statements, if there is one."""
         for wanted in self._holds:
             if _fits(wanted[0], link, statements):
                 self._holds.remove(wanted)
@@ -431,7 +431,9 @@ class Proxy:
 
 
 async def _read(link: Link, reader: asyncio.StreamReader) -> bytes:
-    """The next bytes; none at the end. One end of a deaf connection never learns of the other's."""
+    """Read the next bytes; none at the end. One end of a deaf connection does not notice the end of
+    the other.
+    """
     try:
         return await reader.read(CHUNK_BYTES)
     except OSError:
@@ -450,13 +452,13 @@ def _fits(hold: Hold, link: Link, statements: list[bytes]) -> bool:
 
 
 class Frames:
-    """Messages of one direction, in whatever pieces they come."""
+    """Divides the bytes of one direction into messages."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def whole(self, some: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The letter and the body of each message that ends in this piece."""
+        """Yield letter and body of each message that ends in this piece."""
         data, at = self._rest + some, 0
         while len(data) - at >= HEAD_BYTES:
             (length,) = struct.unpack_from("!I", data, at + 1)
@@ -469,15 +471,15 @@ class Frames:
 
 
 class Questions:
-    """The statements that a client sends, by their texts."""
+    """The statements of a client, by their texts."""
 
     def __init__(self) -> None:
         self._frames = Frames()
         self._prepared: dict[bytes, bytes] = {}
-        self.transaction: list[bytes] = []  # all since it began
+        self.transaction: list[bytes] = []  # all since its begin
 
     def statements(self, some: bytes) -> list[bytes]:
-        """The texts of those that this piece has executed."""
+        """Return the texts of the statements that this piece executes."""
         found: list[bytes] = []
         for kind, body in self._frames.whole(some):
             if kind == b"Q":
@@ -493,7 +495,7 @@ class Questions:
 
 
 class Messages:
-    """Follows what a server says."""
+    """Follows the messages of a server."""
 
     def __init__(self) -> None:
         self._frames = Frames()
@@ -501,7 +503,7 @@ class Messages:
         self.is_in_transaction = False
 
     def ends_work(self, some: bytes) -> bool:
-        """Whether this piece ends a transaction in which something was done."""
+        """True if this piece ends a transaction with writes."""
         ends = False
         for kind, body in self._frames.whole(some):
             if kind == b"C":
@@ -514,7 +516,7 @@ class Messages:
 
 
 async def _first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """What a client introduces itself with. TLS is refused: nothing could be seen in it."""
+    """Read the first message of a client. TLS is refused, because its content is not readable."""
     while True:
         head = await reader.readexactly(8)
         length, code = struct.unpack("!II", head)

@@ -23,26 +23,26 @@ APP: Final = "daybell.chaos.tasks:app"
 WORKER: Final = "worker"
 SCHEDULER: Final = "scheduler"
 SERVER: Final = "server"
-FLEET: Final = "fleet"  # several workers under a supervisor; only its own tasks ever hit it
+FLEET: Final = "fleet"  # several workers under a supervisor; only its own tasks end its processes
 ROLES: Final = (WORKER, SCHEDULER, SERVER, FLEET)
 FLEET_PROCESSES: Final = 2
 FLEET_CONCURRENCY: Final = 10
 LISTENING: Final = re.compile(r"listening: (http://\S+)/api/v1")
 DRAIN_SECONDS: Final = 1.0
-ENDING_SECONDS: Final = 15.0  # that a process may take to end when it is asked to
+ENDING_SECONDS: Final = 15.0  # for a process to end on request
 START_AGAIN_SECONDS: Final = 0.3
 POLL_SECONDS: Final = 0.1
 PR_SET_PDEATHSIG: Final = 1
 
 
 class FleetEvent(msgspec.Struct, frozen=True, gc=False):
-    """What happened to a process, or to the way to the database (then it has no pid)."""
+    """An event of a process, or of the way to the database (then it has no pid)."""
 
     at: Seconds  # monotonic
     what: str
     pid: int = 0
     role: str = ""
-    length: Seconds = 0.0  # how long it lasts, if that is known
+    length: Seconds = 0.0  # its duration, if known
 
 
 class Member:
@@ -53,8 +53,8 @@ class Member:
         self.name = name
         self.process = process
         self.is_frozen = False
-        self.is_leaving = False  # it was told to end, one way or another
-        self.address = ""  # where it listens, if it is a server and has reported it
+        self.is_leaving = False  # a signal to end was sent
+        self.address = ""  # address of a server that has reported it
 
     @property
     def pid(self) -> int:
@@ -66,7 +66,7 @@ class Member:
 
 
 class Fleet:
-    """All of them, and what happened to each."""
+    """All processes, and the events of each."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._count = 0
         self.happenings: list[FleetEvent] = []
-        self.faults: list[str] = []  # what processes did that they never should
+        self.faults: list[str] = []  # forbidden behaviour of processes
 
     def start(self, role: str) -> None:
         self._count += 1
@@ -96,7 +96,7 @@ class Fleet:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # a terminal's Ctrl-C reaches only us
+                start_new_session=True,  # Ctrl-C of a terminal is for this process only
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         self._members.append(Member(role, name, process))
@@ -114,7 +114,7 @@ class Fleet:
         return [*words, "--queues", QUEUE, "--concurrency", str(self._concurrency)]
 
     def workers(self) -> Iterator[str]:
-        """The names of all workers that there should be."""
+        """The names of all expected workers."""
         for member in self._members:
             if member.role == WORKER and not member.is_leaving:
                 yield member.name
@@ -122,7 +122,7 @@ class Fleet:
                 yield from (f"{member.name}-{slot + 1}" for slot in range(FLEET_PROCESSES))
 
     def servers(self) -> list[tuple[int, str]]:
-        """Process and address of each server that has come up and is not leaving."""
+        """Return process and address of each server that is up and not leaving."""
         found: list[tuple[int, str]] = []
         for member in self._members:
             if member.role != SERVER or member.is_leaving:
@@ -136,7 +136,7 @@ class Fleet:
         return found
 
     def kill(self, role: str, pick: float) -> bool:
-        """Kill one and put another in its place; False if there is none."""
+        """Kill a process and start another one; False if there is none."""
         member = self._pick(role, pick, least=1)
         if member is not None:
             self._end(member)
@@ -144,7 +144,7 @@ class Fleet:
         return member is not None
 
     def drain(self, role: str, pick: float) -> bool:
-        """Ask one to end, and put another in its place at once."""
+        """Ask a process to end, and start another one at once."""
         member = self._pick(role, pick, least=1, frozen=False)
         if member is None:
             return False
@@ -156,7 +156,7 @@ class Fleet:
         return True
 
     def freeze(self, role: str, pick: float, seconds: Seconds) -> bool:
-        """Stop one for a while, if another goes on meanwhile."""
+        """Stop a process for a while, if another one continues meanwhile."""
         member = self._pick(role, pick, least=2, frozen=False)
         if member is None:
             return False
@@ -167,7 +167,7 @@ class Fleet:
         return True
 
     async def watch(self) -> None:
-        """Replace what ends by itself, for ever."""
+        """Restart processes that end by themselves, until cancelled."""
         while True:
             await self._clock.sleep(POLL_SECONDS)
             for member in list(self._members):
@@ -178,13 +178,13 @@ class Fleet:
                     self.start(member.role)
 
     async def calm(self) -> None:
-        """Let everybody go on, and wait for what is still under way."""
+        """Continue all processes, and wait for unfinished faults."""
         for member in self._members:
             self._resume(member)
         await asyncio.gather(*self._tasks)
 
     async def stop(self) -> None:
-        """Ask all to end, and see to it that they do."""
+        """Ask all processes to end, and make sure that they do."""
         leaving = list(self._members)
         for member in leaving:
             member.is_leaving = True
@@ -192,14 +192,14 @@ class Fleet:
         await asyncio.gather(*map(self._see_off, leaving))
 
     def kill_all(self) -> None:
-        """Leave nothing behind."""
+        """Kill all processes."""
         for task in self._tasks:
             task.cancel()
         for member in list(self._members):
             self._end(member)
 
     def _pick(self, role: str, pick: float, *, least: int, frozen: bool = True) -> Member | None:
-        """One of those that are not leaving, if so many are at work."""
+        """Choose a process that is not leaving, if enough of them are at work."""
         there = [m for m in self._members if m.role == role and not m.is_leaving]
         at_work = [member for member in there if not member.is_frozen]
         if len(at_work) < least:
@@ -246,29 +246,28 @@ class Fleet:
 
 
 def _die_with_parent() -> None:
-    """In the child, before it becomes a program: even a frozen one ends when we are killed."""
+    """In the child, before exec: even a frozen process ends when this one is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def environment(url: str, *, lease: Seconds) -> dict[str, str]:
-    """What the processes are told."""
+    """Return the environment of the processes."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAYBELL_")}
     return inherited | {"DAYBELL_DATABASE_URL": url, "DAYBELL_LEASE": f"{lease:g}s"}
 
 
-# What the processes said that nobody expected: errors with a traceback are mistakes of ours.
-#
-# A store that is away is said in a line; whatever comes with a traceback was not thought of.
+# Unexpected errors in the logs. A store that is away is logged in one line; an error with a
+# traceback is a bug.
 
 BEGINS: Final = "Traceback (most recent call last):"
 
 
 def find_tracebacks(folder: Path) -> Iterator[str]:
-    """One line for each traceback in the logs: whose, and the error that it ends with."""
+    """Return one line for each traceback in the logs: the process, and the final error."""
     for file in sorted(folder.glob("*.log")):
         lines = iter(file.read_text(errors="replace").splitlines())
         for line in lines:
             if line.startswith(BEGINS):
-                # Indented lines tell where; the first that is not is the error itself.
+                # Indented lines are frames; the first other line is the error itself.
                 error = next((one for one in lines if one and not one[0].isspace()), "")
                 yield f"{file.stem}: {error}"

@@ -33,13 +33,11 @@ from daybell.core.units import Seconds
 from daybell.engine.loop import Clock
 from daybell.errors import Conflict, NotFound, Unavailable
 
-# What durable functions under fire wait for: two events that look alike, and a decision.
-#
-# Each is sent until that is answered, as the same event every time. It may come before anybody
-# waits for it, and in any order.
+# Events for durable functions under faults: two that look alike, and a decision. Each is sent until
+# it is answered, as the same event every time. It may come before the wait, and in any order.
 
 TURNS: Final = 3  # waits of each function
-WITHIN_SECONDS: Final = 0.6  # of the answer to the enqueue, each is sent
+WITHIN_SECONDS: Final = 0.6  # after the answer to the enqueue, each is sent
 PAUSE_SECONDS: Final = 0.2  # between two tries
 TRIES_MAX: Final = 300
 
@@ -47,15 +45,15 @@ TRIES_MAX: Final = 300
 class SentEvent(msgspec.Struct, kw_only=True):
     """One event, and whether it was acknowledged."""
 
-    execution: UUID  # that is to take it
-    number: int  # of that one's enqueue
+    execution: UUID  # the execution that should take it
+    number: int  # of that execution's enqueue
     turn: int
     answered_at: Seconds | None = None
-    is_refused: bool = False  # what is to take it had ended before it was sent
+    is_refused: bool = False  # its execution had ended before it was sent
 
     @property
     def token(self) -> str:
-        """What it says, and no other does."""
+        """The content that no other event has."""
         return f"{self.number}-{self.turn}"
 
     def event(self) -> NewEvent:
@@ -67,7 +65,7 @@ class SentEvent(msgspec.Struct, kw_only=True):
 
 
 async def send_event(client: Client, one: SentEvent, *, after: Seconds, clock: Clock) -> None:
-    """Send it until that is answered, and note when it was."""
+    """Send an event until it is answered, and note the time of the answer."""
     event = one.event()
     await clock.sleep(after)
     for turn in range(TRIES_MAX):
@@ -77,20 +75,19 @@ async def send_event(client: Client, one: SentEvent, *, after: Seconds, clock: C
             await clock.sleep(PAUSE_SECONDS)
             continue
         except Conflict:
-            # It has ended: because of this, if only the answer to an earlier try was lost.
+            # It has ended, because of this event if only the answer to an earlier try was lost.
             one.is_refused = turn == 0
             return
         one.answered_at = clock.monotonic()
         return
 
 
-# Bulks that are sent several times under one key, to several API servers, at once and later.
-#
-# Whatever happens to servers and answers, each answer has to name the same executions.
+# Bulks that are sent several times under one key, to several servers, at once and later. Whatever
+# happens to servers and answers, each answer has to name the same executions.
 
 PATH: Final = "/api/v1/executions"
 ANSWER_SECONDS: Final = 10.0  # by then a server has answered, if only that the store is away
-PATIENCE_SECONDS: Final = ANSWER_SECONDS + 2.0  # of the client, to see how late an answer is
+PATIENCE_SECONDS: Final = ANSWER_SECONDS + 2.0  # of the client, to measure late answers
 GIVES_UP_SECONDS: Final = 40.0
 ACCEPTED: Final = 202
 SERVER_ERROR: Final = 500
@@ -109,7 +106,7 @@ class SubmissionTry(msgspec.Struct, kw_only=True):
 
 
 class Submission(msgspec.Struct, kw_only=True):
-    """One bulk, and all that became of it."""
+    """One bulk, and all its tries."""
 
     key: str
     job: str
@@ -143,15 +140,15 @@ class Submitter:
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
             timeout=PATIENCE_SECONDS,
             trust_env=False,
-            verify=False,  # there is no TLS; not even its certificates are to be read
+            verify=False,  # without TLS; certificates are not even read
         )
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def send(self, one: Submission, *, turn: int, after: Sequence[Seconds]) -> None:
-        """Send it so many times, each after so long, from one server to the next; each time until
-        it is accepted.
+        """Send a bulk so many times, each after its delay, to one server after another; each time
+        until it is accepted.
         """
         await asyncio.gather(
             *(self._insist(one, turn + at, pause) for at, pause in enumerate(after))
@@ -164,7 +161,7 @@ class Submitter:
             if servers := self._servers():
                 pid, address = servers[turn % len(servers)]
                 status = await self._try(one, pid, address)
-                if 0 < status < SERVER_ERROR:  # done, or refused for good
+                if 0 < status < SERVER_ERROR:  # done, or refused permanently
                     return
                 turn += 1
             await self._clock.sleep(PAUSE_SECONDS)
@@ -190,7 +187,7 @@ TURN_SECONDS: Final = 0.02
 FLYING_MAX: Final = 5000  # beyond that the machine is too slow for the load, not the store
 KEYS: Final = 6
 WAITS: Final = 0.01  # of durable functions that wait for events, for each enqueue
-WAITS_FROM: Final = 1_000_000_000  # their numbers: nothing else has such
+WAITS_FROM: Final = 1_000_000_000  # their numbers, which no other execution has
 EXITS_FROM: Final = 2_000_000_000  # the numbers of tasks that end their process
 BULKS_FROM: Final = 3_000_000_000
 BULKS: Final = 1 / 300  # for each enqueue
@@ -203,7 +200,7 @@ RUNS: Final = 0.01  # of workflows, for each enqueue: their nodes are a tenth of
 class EnqueueCall(msgspec.Struct, kw_only=True):
     """One enqueue, and its answer."""
 
-    number: int  # of a workflow, which is not told any, it is NO_NUMBER
+    number: int  # NO_NUMBER for a workflow, which takes none
     job: str
     asked_at: Seconds
     key: str | None = None
@@ -248,7 +245,7 @@ class Load:
         return sum(call.id is not None for call in self.calls)
 
     async def run(self, seconds: Seconds) -> None:
-        """Ask, whatever the answers are, and wait for the last ones."""
+        """Send requests, whatever the answers are, and wait for the last answers."""
         began = self._clock.monotonic()
         asked = runs = waits = bulks = 0
         while (now := self._clock.monotonic() - began) < seconds:
@@ -268,18 +265,18 @@ class Load:
         await asyncio.gather(*self._flying)
 
     def exit(self) -> None:
-        """Ask for a task that ends its process."""
+        """Enqueue a task that ends its process."""
         self._exits += 1
         self._fly(self._enqueue(vanish.name, {"number": EXITS_FROM + self._exits}))
 
     async def abandon(self) -> None:
-        """Wait no longer for what is under way."""
+        """Stop waiting for open requests."""
         for one in self._flying:
             one.cancel()
         await asyncio.gather(*self._flying, return_exceptions=True)
 
     def _ask(self, number: int) -> None:
-        dice = self._dice.random()  # drawn in any case: what follows is the same for a seed
+        dice = self._dice.random()  # drawn in any case: the rest is the same for a seed
         length = self._dice.uniform(0.5, 2.0)
         if len(self._flying) >= FLYING_MAX:
             self.left_out += 1
@@ -298,8 +295,8 @@ class Load:
         elif dice < 0.958:
             self._fly(self._enqueue(long.name, args | {"seconds": length}))
         elif dice < 0.96:
-            # Some of these are running through every outage. Not many: what has lost two workers,
-            # as here most would, runs alone.
+            # Some of these run during every outage. Not many: an execution that has lost two
+            # workers, as here most would, runs alone.
             self._fly(self._enqueue(long.name, args | {"seconds": 3 * length}))
         elif dice < 0.97:
             self._fly(self._enqueue(threaded.name, args | {"seconds": length / 2}))
@@ -310,7 +307,7 @@ class Load:
             self._fly(self._take_back(long.name, args, after=length / 2))
 
     def _begin(self, flow: str) -> None:
-        """Ask for a run of a workflow, and perhaps take it back when it is under way."""
+        """Enqueue a run of a workflow, and perhaps cancel it while it runs."""
         dice, after = self._flow_dice.random(), self._flow_dice.uniform(0.0, 0.5)
         if len(self._flying) >= FLYING_MAX:
             self.left_out += 1
@@ -320,7 +317,7 @@ class Load:
             self._fly(self._take_back(flow, {}, after=after))
 
     def _have_waited(self, number: int) -> None:
-        """Ask for what waits for events, and send them, in any order."""
+        """Enqueue a function that waits for events, and send them, in any order."""
         delays = [self._wait_dice.uniform(0.0, WITHIN_SECONDS) for _ in range(TURNS)]
         if len(self._flying) >= FLYING_MAX:
             self.left_out += 1
@@ -328,8 +325,7 @@ class Load:
             self._fly(self._wait(number, delays))
 
     async def _wait(self, number: int, delays: list[Seconds]) -> None:
-        # The key lets it be asked for until that is answered: one that nobody knows of would wait
-        # for ever.
+        # The key allows to repeat it until it is answered: an unknown one would wait for ever.
         job, key = durable_waiting.name, f"wait-{number}"
         id = await self._call(job, {"number": number}, tries=TRIES_MAX, unique_key=key)
         if id is None:
@@ -351,7 +347,7 @@ class Load:
             self.left_out += 1
             return
         first = BULKS_FROM + number * BULK_MAX
-        # A key of another run on this store would be answered with that one's executions.
+        # A key of another run on this store would be answered with that run's executions.
         one = Submission(key=f"bulk-{mint()}", job=quick.name, numbers=range(first, first + count))
         self.submissions.append(one)
         self._fly(self._send(one, number, [0.0, 0.0, again]))
@@ -397,7 +393,7 @@ class Load:
             call.answered_at = self._clock.monotonic()
             return answer.id
         call.failed_at = self._clock.monotonic()
-        return None  # perhaps it is there and perhaps not: nothing was promised
+        return None  # it may exist or not: nothing was promised
 
     async def _take_back(
         self, job: str, args: dict[str, Any], *, after: Seconds, **options: Any

@@ -23,27 +23,27 @@ from daybell.engine.loop import BACKOFF_MAX_SECONDS
 
 SLACK_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 0.5  # an enqueue that takes longer shows that the store is busy or away
-MANY: Final = 100  # that wait for a worker: what comes back has to wait for these, too
+MANY: Final = 100  # that wait for a worker: a restarted execution waits behind these, too
 SHRINKS_WITHIN_SECONDS: Final = 10.0
 SHOWS_AFTER_SECONDS: Final = 4.0  # without another fault, until that can be judged
 
 
 class Trouble(msgspec.Struct, frozen=True, order=True):
-    """A time in which the store itself did not answer, or had too much to do."""
+    """A time in which the store did not answer, or was overloaded."""
 
     since: Seconds
     until: Seconds
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """Something that was running when its worker was lost."""
+    """An execution that was running when its worker was lost."""
 
     start: Effect
     lost_at: Seconds
-    counted_from: Seconds  # the same, or when the store was well again
+    counted_from: Seconds  # the same, or the end of a trouble of the store
     restarted_at: Seconds
-    losses: int  # how often it was lost until it started again; then each has its time
-    is_suspect: bool  # it had to wait for others of its kind, on purpose
+    losses: int  # losses until it started again; each has its time
+    is_suspect: bool  # it had to wait for other suspects
 
     @property
     def waited(self) -> Seconds:
@@ -51,7 +51,7 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """How much was waiting at a moment."""
+    """The backlog at a moment."""
 
     at: Seconds
     backlog: int
@@ -60,14 +60,14 @@ class Sample(msgspec.Struct, frozen=True):
 def find_troubles(
     history: History, samples: Sequence[Sample], *, lengths: Mapping[str, Seconds]
 ) -> list[Trouble]:
-    """When the store was not well: known, or seen by the load. `lengths` says of happenings how
-    long they last; a happening that ends with another has none.
+    """Return times of trouble: known ones, and those that the load noticed. `lengths` has the
+    duration of each kind of event; an event that ends with another has none.
     """
     found: list[Trouble] = []
     for one in history.happenings:
         if one.what in lengths:
             length = one.length or lengths[one.what]
-            # Who found the store away asks again after pauses that double.
+            # Clients of a store that was away try again after pauses that double.
             found.append(Trouble(one.at, one.at + length + min(BACKOFF_MAX_SECONDS, length)))
     for call in history.calls:
         end = call.answered_at if call.failed_at is None else call.failed_at
@@ -78,7 +78,7 @@ def find_troubles(
 
 
 def merge_troubles(found: Sequence[Trouble]) -> list[Trouble]:
-    """The same, in order, and none inside another."""
+    """Join overlapping troubles, in order."""
     whole: list[Trouble] = []
     for one in sorted(found):
         if whole and one.since <= whole[-1].until:
@@ -89,10 +89,11 @@ def merge_troubles(found: Sequence[Trouble]) -> list[Trouble]:
 
 
 def find_orphans(history: History, *, troubles: Sequence[Trouble], within: Seconds) -> list[Orphan]:
-    """What was running in a worker when it was killed or frozen, and started again elsewhere.
+    """Return executions that ran in a worker when it was killed or frozen, and started again
+    elsewhere.
 
-    Each is to wait no longer than `within`. If the store was in trouble meanwhile, that counts from
-    its end: nobody was declared dead, and nobody could claim.
+    Each should wait at most `within`. During a trouble of the store no worker was declared dead and
+    none could claim, so the time counts from its end.
     """
     losses: dict[int, list[Seconds]] = defaultdict(list)
     for one in history.happenings:
@@ -105,8 +106,8 @@ def find_orphans(history: History, *, troubles: Sequence[Trouble], within: Secon
             at = next((at for at in losses[first.pid] if at >= first.at), None)
             if at is None or second.at < at or (end is not None and end.at < at):
                 continue
-            # An attempt that nobody has seen was claimed by a worker that was lost, too, or was
-            # drained, before it could start it.
+            # An attempt without an effect was claimed by a worker that was also lost, or was
+            # drained, before it could start.
             times = max(1, second.attempt - first.attempt)
             since = recovery_start(at, second.at, troubles, times * within)
             is_suspect = crashes >= SUSPECT_CRASHES
@@ -117,7 +118,7 @@ def find_orphans(history: History, *, troubles: Sequence[Trouble], within: Secon
 def recovery_start(
     at: Seconds, until: Seconds, troubles: Sequence[Trouble], within: Seconds
 ) -> Seconds:
-    """From when on the time counts, for something that was lost at that moment."""
+    """Return the start of the time that counts, for an execution that was lost at that moment."""
     since = at
     for one in troubles:
         if one.since <= min(until, since + within) and one.until > since:
@@ -126,7 +127,7 @@ def recovery_start(
 
 
 def find_late_orphans(found: Sequence[Orphan], *, within: Seconds) -> Iterator[Violation]:
-    """Those that had to wait for too long."""
+    """Return orphans that waited too long."""
     for orphan in found:
         if not orphan.is_suspect and orphan.waited > within:
             yield Violation(
@@ -137,11 +138,11 @@ def find_late_orphans(found: Sequence[Orphan], *, within: Seconds) -> Iterator[V
 
 
 class Return(msgspec.Struct, frozen=True):
-    """What followed when the database was back."""
+    """The time after a return of the database."""
 
-    first_start: Seconds  # until something was started
-    backlog: int  # the most that was waiting
-    shrinks: Seconds | None  # until less was waiting than that; None: not in time; 0: only few did
+    first_start: Seconds  # until an execution started
+    backlog: int  # the largest backlog
+    shrinks: Seconds | None  # until the backlog was smaller; None: not in time; 0: no backlog
 
 
 def find_returns(
@@ -152,7 +153,7 @@ def find_returns(
     few: int,
     away_at: Sequence[Seconds] = (),
 ) -> list[Return]:
-    """How it went each time, until it went away again; so few are no backlog."""
+    """Return the course of each return, until the next outage; `few` are no backlog."""
     found: list[Return] = []
     for at in back_at:
         after = _after(samples, at, away_at)
@@ -171,7 +172,7 @@ def find_stuck_returns(
     few: int,
     away_at: Sequence[Seconds] = (),
 ) -> Iterator[Violation]:
-    """Returns of the database after which the backlog did not shrink in time."""
+    """Return returns of the database after which the backlog did not shrink in time."""
     for at in back_at:
         after = _after(samples, at, away_at)
         if not after or after[-1].backlog <= few:
@@ -186,38 +187,38 @@ def find_stuck_returns(
 
 
 def _after(samples: Sequence[Sample], at: Seconds, away_at: Sequence[Seconds]) -> Sequence[Sample]:
-    """Those in which the database was back. In the next outage the backlog grows again."""
+    """Return samples after the return. In the next outage the backlog grows again."""
     until = min((one for one in away_at if one > at), default=inf)
     return [one for one in samples if at <= one.at <= min(until, at + SHRINKS_WITHIN_SECONDS)]
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that this share of them does not exceed; 0 of none."""
+    """Return the value that this share of them does not exceed; 0 of none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-# How soon workers, schedulers and servers serve again after a fault of their connections, and
-# which leases were lost without need. Pure, as the other rules.
+# Service of workers, schedulers and servers after a fault of their connections, and leases that
+# were lost without need. Pure, as the other rules.
 
 SILENCE_SECONDS: Final = 3.0  # of all schedules, while one process keeps its locks
 SETTLES_SECONDS: Final = 5.0  # after the store was away, until a fault shows its own effect alone
-SEEN_SECONDS: Final = 2.0  # before a fault: what was at work then is to go on
+SEEN_SECONDS: Final = 2.0  # before a fault: the processes at work then should continue
 HITS: Final = frozenset({"killed", "frozen", "drained"})
 STALL: Final = "stall"  # of the run's own process, through which all connections go
 STALL_SECONDS: Final = 0.25  # shorter ones do not matter
-STALLED_SHARE: Final = 0.2  # of a lease: with longer stalls in it a window shows nothing
+STALLED_SHARE: Final = 0.2  # of a lease: longer stalls make a window meaningless
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The time of a fault in which no other is to disturb its effect."""
+    """The time of a fault that no other fault should disturb."""
 
     since: Seconds
     until: Seconds
 
 
 def judge_service(history: History, *, lease: Seconds) -> Iterator[Violation]:
-    """All rules of this module."""
+    """Apply all rules of this module."""
     within = lease + SERVES_SECONDS
     for window in windows(history, Kind.DEAF, lease=lease):
         yield from deaf_workers(history, window, within=within)
@@ -232,8 +233,8 @@ def judge_service(history: History, *, lease: Seconds) -> Iterator[Violation]:
 
 
 def windows(history: History, kind: Kind, *, lease: Seconds) -> Iterator[Window]:
-    """The faults of a kind, as far as the load went on. Those are left out in which the machine was
-    too busy to say anything about promises, or the store was away for all.
+    """Return the windows of a kind of fault during the load, without those in which the machine was
+    too busy, or the store was away for all.
     """
     for one in history.happenings:
         if one.what != kind or one.at >= history.over_at:
@@ -245,7 +246,7 @@ def windows(history: History, kind: Kind, *, lease: Seconds) -> Iterator[Window]
 
 
 def count_unjudged(history: History, *, lease: Seconds) -> int:
-    """The number of faults that are left out."""
+    """Return the number of faults that are left out."""
     return sum(
         sum(one.what == kind and one.at < history.over_at for one in history.happenings)
         - len(list(windows(history, kind, lease=lease)))
@@ -264,7 +265,7 @@ def store_was_away(history: History, since: Seconds, until: Seconds) -> bool:
 
 
 def stalled_seconds(history: History, since: Seconds, until: Seconds) -> Seconds:
-    """How long the machine gave no time to the run, all in all."""
+    """Return how long the machine gave no time to the run, in sum."""
     return sum(
         one.length
         for one in history.happenings
@@ -273,8 +274,8 @@ def stalled_seconds(history: History, since: Seconds, until: Seconds) -> Seconds
 
 
 def deaf_workers(history: History, window: Window, *, within: Seconds) -> Iterator[Violation]:
-    """Workers that started nothing new in time after their connections had gone deaf. What was
-    claimed before does not count.
+    """Report workers that started nothing new in time after their connections went deaf. Executions
+    that were claimed before do not count.
     """
     if window.until < window.since + within:
         return
@@ -299,7 +300,7 @@ def deaf_workers(history: History, window: Window, *, within: Seconds) -> Iterat
 
 
 def deaf_servers(history: History, window: Window, *, within: Seconds) -> Iterator[Violation]:
-    """Servers that accepted nothing in time after their connections had gone deaf."""
+    """Report servers that accepted nothing in time after their connections went deaf."""
     if window.until < window.since + within:
         return
     answers = [one for bulk in history.submissions for one in bulk.answers]
@@ -321,7 +322,7 @@ def deaf_servers(history: History, window: Window, *, within: Seconds) -> Iterat
 
 
 def silent_schedules(history: History, window: Window, *, within: Seconds) -> Iterator[Violation]:
-    """Times in which no schedule fired at all."""
+    """Report times in which no schedule fired."""
     if not history.courses:
         return
     fired = sorted(
@@ -340,7 +341,9 @@ def silent_schedules(history: History, window: Window, *, within: Seconds) -> It
 
 
 def missed_ticks(history: History, window: Window) -> Iterator[Violation]:
-    """Ticks of the window on record as missed: a lock of another is no reason."""
+    """Report ticks of the window that are recorded as missed: a lock of another process is no
+    reason.
+    """
     for course in history.courses:
         for tick in course.ticks:
             if tick.decision is Decision.MISSED and (
@@ -352,8 +355,8 @@ def missed_ticks(history: History, window: Window) -> Iterator[Violation]:
 
 
 def lost_leases(history: History, window: Window, *, lease: Seconds) -> Iterator[Violation]:
-    """Processes whose lease ended in the window, although nothing was done to them but that answers
-    took longer: each had to register as a worker once more.
+    """Report processes that lost their lease in the window only because answers took longer: each
+    had to register a worker again.
     """
     by_process: dict[int, list[Worker]] = defaultdict(list)
     for one in sorted(history.workers, key=lambda worker: worker.started_at):
@@ -373,7 +376,7 @@ def lost_leases(history: History, window: Window, *, lease: Seconds) -> Iterator
 
 
 def late_answers(history: History) -> Iterator[Violation]:
-    """Requests that a server did not answer in time, not even that the store is away."""
+    """Report requests without a timely answer, not even that the store is away."""
     for bulk in history.submissions:
         for one in bulk.tries:
             if one.ended_at is None or one.ended_at - one.asked_at <= ANSWER_SECONDS:
@@ -387,7 +390,7 @@ def late_answers(history: History) -> Iterator[Violation]:
 
 
 def was_hit(history: History, pid: int, since: Seconds, until: Seconds) -> bool:
-    """True if something else was done to a process in between, or it ended."""
+    """True if another fault hit a process in between, or it ended."""
     for one in history.happenings:
         is_end = one.what in HITS or one.what.startswith("ended")
         if one.pid == pid and is_end and since <= one.at <= until:

@@ -83,33 +83,33 @@ from daybell.engine.loop import SystemClock
 from daybell.engine.upkeep import sweep_seconds
 from daybell.errors import Conflict, Unavailable, UsageError
 
-# What came out of a run, for people and for programs.
+# The result of a run, for people and for programs.
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures, and what was not as promised."""
+    """Figures, and broken promises."""
 
     seed: int
     seconds: Seconds
     lease: Seconds
     asked: int
     acknowledged: int
-    attempts: int  # starts, as the tasks wrote them down
+    attempts: int  # starts, as recorded by the tasks
     states: dict[str, int]
-    faults: dict[str, int]  # what was done, and how often
-    by_themselves: int  # processes that ended without being told to, and were started again
+    faults: dict[str, int]  # faults, by kind
+    by_themselves: int  # processes that ended unexpectedly and were started again
     answers_lost: int
-    waits: Sequence[Seconds]  # of what a lost worker ran, until it started again
-    disturbed: int  # those of them that count from when the store was well again
-    suspects: int  # more, that had to wait for others of their kind
-    promised: Seconds  # how long such a wait may be
+    waits: Sequence[Seconds]  # of executions of a lost worker, until they started again
+    disturbed: int  # those that count from the end of a trouble of the store
+    suspects: int  # further ones, that had to wait for other suspects
+    promised: Seconds  # limit of such a wait
     returns: Sequence[Return]  # of the database
     schedules: int
-    ticks: dict[str, int]  # on record, by what became of them
+    ticks: dict[str, int]  # on record, by kind of decision
     workflows: WorkflowFigures
     events: EventFigures
     requests: int  # bulks, each sent several times under its key
-    answers: int  # that these got
+    answers: int  # answers to these
     unfinished: int
     notes: Sequence[str]
     violations: Sequence[Violation]
@@ -161,7 +161,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def fields(self) -> dict[str, str]:
-        """The same as lines with a name."""
+        """Return the same as lines with a name."""
         counts = Counter(violation.rule for violation in self.violations)
         return {
             "seed": str(self.seed),
@@ -217,20 +217,20 @@ def _listed(counts: dict[str, int]) -> str:
 
 
 UNFINISHED: Final = [*PENDING, State.RUNNING]
-UP_SECONDS: Final = 60.0  # that the fleet may take to come up
-RETURN_SECONDS: Final = 30.0  # in which workers are back when all is well again
+UP_SECONDS: Final = 60.0  # for the processes to come up
+RETURN_SECONDS: Final = 30.0  # for workers to return when all faults have ended
 SAMPLE_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.2
-ANSWERS: Final = 4  # that are lost at a time
-LATE_STATEMENTS: Final = 3  # that are held back at a time
-LATE_SECONDS: Final = (1.0, 3.0)  # for so long
-HOLDS_OF_WORKERS: Final = 0.25  # of all commits that are held back; the others are of schedulers
-HOLD_WITHIN_SECONDS: Final = 3.0  # something that can be held back is sent
+ANSWERS: Final = 4  # lost at a time
+LATE_STATEMENTS: Final = 3  # held at a time
+LATE_SECONDS: Final = (1.0, 3.0)  # duration
+HOLDS_OF_WORKERS: Final = 0.25  # of all held commits; the others are of schedulers
+HOLD_WITHIN_SECONDS: Final = 3.0  # until a matching statement is sent
 SERVERS: Final = 2
 LOAD: Final = "load"  # the role of the client that the load uses
 PREFIX: Final = "daybell-chaos-"
 
-# What keeps everybody from the store, and for how long if that is not known: a moment.
+# Faults that make the store unreachable, and the duration if it is not known: a moment.
 TROUBLES: Final[dict[str, Seconds]] = {
     Kind.CUT: 0.1,
     Kind.SLOW: 0.0,
@@ -242,7 +242,7 @@ TROUBLES: Final[dict[str, Seconds]] = {
     Kind.OUTAGE: 0.0,
 }
 
-# Faults in which a backlog grows, as the store is away or slow for all.
+# Faults with a growing backlog, as the store is away or slow for all.
 KEEP_FROM_WORK: Final = {Kind.RESTART, Kind.OUTAGE, Kind.DEAF, Kind.HOLD, Kind.SLOW, Kind.DELAY}
 
 Restart = Callable[[], Awaitable[None]]
@@ -250,7 +250,7 @@ Tell = Callable[[str], None]
 
 
 class ChaosOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is like."""
+    """The options of a run."""
 
     seconds: Seconds = 60.0
     seed: int = 1
@@ -259,15 +259,15 @@ class ChaosOptions(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     lease: Seconds = 2.0
     concurrency: int = 50
-    only: Collection[Kind] = tuple(Kind)  # the faults that there are
-    peace: Seconds = 90.0  # that the last execution may take when all is well again
+    only: Collection[Kind] = tuple(Kind)  # the possible faults
+    peace: Seconds = 90.0  # for the last execution when all faults have ended
 
 
 async def chaos(
     url: str, options: ChaosOptions, *, restart: Restart | None = None, tell: Tell = lambda _: None
 ) -> Summary:
-    """Make a run on a store, in a tenant of its own. `restart` crashes the database server and
-    brings it back. Cancelled, it ends its processes and takes back what it has enqueued.
+    """Run chaos on a store, in a tenant of its own. `restart` crashes the database server and
+    brings it back. A cancellation ends the processes and cancels the enqueued work.
     """
     if url.startswith("memory:"):
         raise UsageError(
@@ -293,7 +293,7 @@ async def chaos(
         is_wanted = False
         raise
     finally:
-        if is_wanted and os.listdir(folder):  # there is nothing in it if nothing was started
+        if is_wanted and os.listdir(folder):  # empty if nothing was started
             tell(f"logs and effects are kept in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -309,18 +309,18 @@ async def _prepare(owner: Client, seed: int) -> None:
         )
     await _define(client, seed)
     if (await client.count(status=UNFINISHED)).total:
-        await _clear(client)  # what a run left that was killed
+        await _clear(client)  # remains of a run that was killed
         await _define(client, seed)
 
 
 async def _define(client: Client, seed: int) -> None:
     await client.define_jobs(app.definitions(), author="code")
-    # A seed that was here before is to have its own workflows again.
+    # A repeated seed needs workflows of its own.
     await client.define_jobs(definitions(draw_workflows(seed)), author="code", promote=True)
 
 
 async def _alive(client: Client) -> int:
-    """How many workers there are, without those that nobody has buried yet."""
+    """Return the number of workers, without dead processes that are not reaped."""
     now = (await client.health()).now
     return sum(worker.lease_until > now for worker in await client.workers())
 
@@ -331,7 +331,7 @@ async def _clear(client: Client) -> None:
 
 
 class ChaosRun:
-    """What a run consists of."""
+    """The parts of a run."""
 
     def __init__(
         self,
@@ -450,7 +450,7 @@ class ChaosRun:
             await self.clock.sleep(POLL_SECONDS)
 
     async def _missing_workers(self) -> list[str]:
-        """Workers that are not there, although nothing has happened for long."""
+        """Return workers that are missing, although there was no fault for long."""
         deadline = self.clock.monotonic() + RETURN_SECONDS
         while True:
             now = (await self._client.health()).now
@@ -520,7 +520,7 @@ class ChaosRun:
                 self._begin(proxy.shut(length))
 
     async def _hold_enqueue(self, proxy: Proxy, share: float) -> None:
-        """Have a client send an enqueue again that arrives for the first time later."""
+        """Make a client repeat an enqueue that arrives for the first time later."""
         least, most = LATE_SECONDS
         seconds = least + share * (most - least)
         hold = Hold(
@@ -534,9 +534,9 @@ class ChaosRun:
             await asyncio.wait_for(proxy.hold(hold), HOLD_WITHIN_SECONDS)
 
     async def _hold_commit(self, fault: Fault) -> None:
-        """Have a transaction stay open that has written all that it is to write."""
+        """Keep a transaction open after all its writes."""
         assert self._proxy is not None
-        # A scheduler has fired something; a worker has done anything.
+        # A scheduler has fired; a worker has done anything.
         is_worker = fault.pick < HOLDS_OF_WORKERS
         hold = Hold(
             role=WORKER if is_worker else SCHEDULER,
@@ -565,7 +565,7 @@ class ChaosRun:
         self.fleet.happenings.append(FleetEvent(self.clock.monotonic(), what, length=length))
 
     async def _note_stalls(self) -> None:
-        """Note when this process, and with it every connection, got no time from the machine."""
+        """Record when this process, and with it every connection, got no time from the machine."""
         while True:
             since = self.clock.monotonic()
             await self.clock.sleep(POLL_SECONDS / 4)
@@ -574,7 +574,7 @@ class ChaosRun:
                 self.fleet.happenings.append(FleetEvent(since, STALL, length=late))
 
     async def _sample(self) -> None:
-        """Look at the backlog now and then, and say how it goes."""
+        """Sample the backlog, and print progress."""
         for turn in range(1_000_000):
             await self.clock.sleep(SAMPLE_SECONDS)
             try:
@@ -591,7 +591,7 @@ class ChaosRun:
                 )
 
     async def _until_fired(self) -> Instant:
-        """Wait for the schedules that are due when all is well again; answers when that was."""
+        """Wait for the schedules that are due after the last fault; return the time."""
         due = (await self._client.health()).now
         deadline = self.clock.monotonic() + self._options.peace
         while self._options.schedulers and self.clock.monotonic() < deadline:
@@ -602,7 +602,7 @@ class ChaosRun:
         return due if self._options.schedulers else float("-inf")
 
     async def _silence(self) -> None:
-        """Let no schedule fire any more."""
+        """Pause all schedules."""
         for job in SCHEDULED:
             await self._client.pause(job, "the run is over")
 
@@ -616,7 +616,7 @@ class ChaosRun:
         return False
 
     async def _executions(self, since: Instant) -> tuple[dict[UUID, Execution], list[UUID]]:
-        """All that there are, and the ids of those that are there more than once."""
+        """Return all executions, and the ids of duplicates."""
         found: dict[UUID, Execution] = {}
         doubled: list[UUID] = []
         cursor: str | None = None

@@ -20,18 +20,16 @@ from daybell.engine.loop import SystemClock
 from daybell.sdk.app import App
 from daybell.sdk.context import Context
 
-# What tasks have really done, told by themselves: a line for each start and each end.
-#
-# Each process appends to a file of its own. A line is one write, and only processes die, never
-# the machine: nothing has to be synced. Monotonic time is the same for all processes of a
-# machine.
+# Effects of tasks, recorded by the tasks themselves: a line for each start and each end. Each
+# process appends to a file of its own. A line is one write, and only processes die, never the
+# machine, so no sync is needed. Monotonic time is equal for all processes of a machine.
 
 START: Final = "start"
-END: Final = "end"  # it ran to its end, whatever was reported of that
+END: Final = "end"  # it ran to its end, whatever was reported
 FAIL: Final = "fail"  # it failed on purpose
-STOP: Final = "stop"  # it was made to stop, or was suspended
-EXIT: Final = "exit"  # it ended its process, with all that ran there
-STEP: Final = "step"  # of a durable function; its number is its place
+STOP: Final = "stop"  # it was stopped, or was suspended
+EXIT: Final = "exit"  # it ended its process, with all executions there
+STEP: Final = "step"  # of a durable function; its number is the number of the call
 ENDS: Final = frozenset({END, FAIL, STOP})
 SUFFIX: Final = ".effects"
 
@@ -44,12 +42,12 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     pid: int
     at: Seconds  # monotonic
-    now: Instant  # as this machine has it; for people
-    number: int  # of the enqueue that asked for it; of a step: its place
+    now: Instant  # of the machine's clock; for people
+    number: int  # of the enqueue; of a step: its number
 
 
 class Nuisance(Exception):
-    """What a task raises that is meant to fail."""
+    """The error of a task that should fail."""
 
 
 class Effects:
@@ -68,7 +66,7 @@ class Effects:
 
     @contextmanager
     def told(self, ctx: Context, number: int) -> Generator[None]:
-        """Write down that a task starts, and how it ends, if it does."""
+        """Record the start of a task, and its end, if it has one."""
         self.tell(START, ctx, number)
         try:
             yield
@@ -82,7 +80,7 @@ class Effects:
 
 
 def read_effects(folder: Path) -> list[Effect]:
-    """All that was written, in the order in which it happened."""
+    """Read all lines, in the order of their times."""
     lines = (line for file in folder.glob(f"*{SUFFIX}") for line in _lines(file))
     return sorted(_parsed(lines), key=lambda effect: effect.at)
 
@@ -103,14 +101,14 @@ def _parsed(lines: Iterable[str]) -> Iterator[Effect]:
 TENANT: Final = "daybell-chaos"
 QUEUE: Final = "daybell-chaos"
 EXITS: Final = "daybell-chaos-exits"  # of tasks that end their process; only a fleet runs these
-FOLDER: Final = "DAYBELL_CHAOS_FOLDER"  # where the processes are told to write to
-# Nobody is to end dead because its workers were killed on purpose.
+FOLDER: Final = "DAYBELL_CHAOS_FOLDER"  # the folder for files of effects
+# No execution should end dead because its workers were killed on purpose.
 CRASHES_MAX: Final = 1000
 STEP_SECONDS: Final = 0.1
 SLICE_SECONDS: Final = 0.02
 TICKING: Final = 40  # schedules of a job that may run beside itself
 ALONE: Final = 10  # of one that may not
-NO_NUMBER: Final = 0  # what no enqueue has: a schedule asked for it
+NO_NUMBER: Final = 0  # no enqueue has this number: a schedule fired it
 
 app = App(tenant=TENANT, logs=False)
 clock = SystemClock()
@@ -123,7 +121,7 @@ def effects() -> Effects:
 
 @app.task(queue=QUEUE, max_crashes=CRASHES_MAX, store_result=False)
 async def quick(ctx: Context, number: int) -> None:
-    """Does nothing."""
+    """Do nothing."""
     with effects().told(ctx, number):
         pass
 
@@ -135,7 +133,7 @@ async def quick(ctx: Context, number: int) -> None:
     retries=Retry.fixed(0.2, retries=5, jitter=0),
 )
 async def flaky(ctx: Context, number: int, fails: int) -> None:
-    """Fails so often, then succeeds."""
+    """Fail so often, then succeed."""
     with effects().told(ctx, number):
         if ctx.failures < fails:
             raise Nuisance(f"{ctx.failures + 1} of {fails}")
@@ -143,7 +141,7 @@ async def flaky(ctx: Context, number: int, fails: int) -> None:
 
 @app.task(queue=QUEUE, max_crashes=CRASHES_MAX, store_result=False)
 async def long(ctx: Context, number: int, seconds: float) -> None:
-    """Takes its time, and shows how far it is."""
+    """Take some time, and report progress."""
     with effects().told(ctx, number):
         steps = max(1, round(seconds / STEP_SECONDS))
         for step in range(steps):
@@ -169,7 +167,7 @@ async def keyed(ctx: Context, number: int) -> None:
 
 @app.task(queue=EXITS, max_crashes=CRASHES_MAX, store_result=False)
 async def vanish(ctx: Context, number: int) -> None:
-    """End the process at the first attempt, as if all were well."""
+    """End the process at the first attempt, with exit code 0."""
     with effects().told(ctx, number):
         if ctx.attempt == 1:
             effects().tell(EXIT, ctx, number)
@@ -184,7 +182,7 @@ async def vanish(ctx: Context, number: int) -> None:
     overlap="allow",
 )
 async def ticking(ctx: Context) -> None:
-    """Does nothing, again and again."""
+    """Do nothing, again and again."""
     with effects().told(ctx, NO_NUMBER):
         pass
 
@@ -196,7 +194,7 @@ async def ticking(ctx: Context) -> None:
     schedule=[every(2, anchor=2 * n / ALONE) for n in range(ALONE)],
 )
 async def alone(ctx: Context) -> None:
-    """Takes some time, again and again, and never twice at a time."""
+    """Take some time, again and again, and never twice at a time."""
     with effects().told(ctx, NO_NUMBER):
         await clock.sleep(STEP_SECONDS)
 
@@ -204,20 +202,18 @@ async def alone(ctx: Context) -> None:
 SCHEDULED: Final = (ticking.name, alone.name)
 
 
-# The tasks that workflows run under fire, and a durable function, as a node or beside them.
-#
-# A node returns one more than all that it was given. So a result tells whether everything that
-# comes before it has come, and once.
+# Tasks of the workflows under faults, and a durable function, as a node or alone. A node returns
+# the sum of its inputs plus one. So a result shows if all nodes before it have run, and once.
 
 AGAIN: Final = Retry.fixed(0.2, retries=5, jitter=0)
 STEPS: Final = ("first", "second", "third")  # of the durable function
-BETWEEN_SECONDS: Final = 0.03  # a step's effect and its end: here it may be killed
+BETWEEN_SECONDS: Final = 0.03  # between a step's effect and its end, where it may be killed
 SLEEP_SECONDS: Final = 0.2
 EVENT: Final = "chaos.went_on"
 
 
 def weight(given: Any) -> int:
-    """What results add up to. A node that did not run has none."""
+    """Return the sum of results. A node that did not run has none."""
     if isinstance(given, list):
         return sum(map(weight, cast("list[Any]", given)))
     if isinstance(given, dict):
@@ -227,7 +223,7 @@ def weight(given: Any) -> int:
 
 @app.task(queue=QUEUE, max_crashes=CRASHES_MAX, retries=AGAIN)
 async def part(ctx: Context, ups: list[Any], fails: int = 0, seconds: float = 0) -> int:
-    """Takes its time, fails so often, then adds one."""
+    """Take some time, fail so often, then add one."""
     with effects().told(ctx, NO_NUMBER):
         await clock.sleep(seconds)
         if ctx.failures < fails:
@@ -237,14 +233,14 @@ async def part(ctx: Context, ups: list[Any], fails: int = 0, seconds: float = 0)
 
 @app.task(queue=QUEUE, max_crashes=CRASHES_MAX)
 async def choose(ctx: Context, names: list[str]) -> list[str]:
-    """Says which nodes come next."""
+    """Choose the next nodes."""
     with effects().told(ctx, NO_NUMBER):
         return names
 
 
 @app.task(queue=QUEUE, max_crashes=CRASHES_MAX)
 async def spread(ctx: Context, ups: list[Any], count: int) -> list[int]:
-    """Makes a list for a mapped node: all that it was given, in its first item."""
+    """Make a list for a mapped node: the sum of the inputs in its first item."""
     with effects().told(ctx, NO_NUMBER):
         return [weight(ups), *[0] * (count - 1)]
 
@@ -253,7 +249,7 @@ async def spread(ctx: Context, ups: list[Any], count: int) -> list[int]:
 async def durable(
     ctx: Context, number: int = NO_NUMBER, ups: list[Any] | None = None
 ) -> dict[str, Any]:
-    """Does some steps, and sleeps in between. Each says which attempt has done it."""
+    """Do some steps, with sleeps between them. The effect of a step names its attempt."""
     with effects().told(ctx, number):
         attempts: list[int] = []
         for place, name in enumerate(STEPS):
@@ -265,8 +261,8 @@ async def durable(
 
 @app.task(queue=QUEUE, max_crashes=CRASHES_MAX)
 async def durable_waiting(ctx: Context, number: int) -> dict[str, Any]:
-    """Waits for two events that look alike, and then for a person; does a step before each. Says
-    what it was told, too.
+    """Wait for two events that look alike, and then for a decision; do a step before each. Record
+    the answers, too.
     """
     with effects().told(ctx, number):
         attempts: list[int] = []
@@ -282,7 +278,7 @@ async def durable_waiting(ctx: Context, number: int) -> dict[str, Any]:
 
 
 async def _leave(ctx: Context, place: int) -> int:
-    """A step's effect."""
+    """Record the effect of a step."""
     effects().tell(STEP, ctx, place)
     await clock.sleep(BETWEEN_SECONDS)
     return ctx.attempt

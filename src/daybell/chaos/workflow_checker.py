@@ -20,11 +20,11 @@ from daybell.core.execution import TERMINAL, Cancellation, Execution, State
 from daybell.core.units import Seconds
 from daybell.core.workflow.run import NodeState
 
-RAN: Final = {NodeState.SUCCEEDED, NodeState.FAILED}  # fates of nodes that are to be started
+RAN: Final = {NodeState.SUCCEEDED, NodeState.FAILED}  # fates of nodes that should start
 
 
 def _run_ended_otherwise(history: History) -> Iterator[str]:
-    """A run and each of its nodes end as the graph says, unless somebody has cancelled it."""
+    """A run and each of its nodes end as the graph specifies, unless the run was cancelled."""
     for run in _whole(history):
         said = _named(run)
         if run.execution.state is not run.flow.end:
@@ -39,7 +39,7 @@ def _run_ended_otherwise(history: History) -> Iterator[str]:
 
 
 def _run_left_behind(history: History) -> Iterator[str]:
-    """Nothing is left to do in a run that has ended, and every run ends."""
+    """A run that has ended has no open node, and every run ends."""
     for run in history.runs.values():
         said = _named(run)
         if run.execution.state not in TERMINAL:
@@ -51,7 +51,7 @@ def _run_left_behind(history: History) -> Iterator[str]:
 
 
 def _run_never_asked_for(history: History) -> Iterator[str]:
-    """There are no more runs than were asked for."""
+    """There are no more runs than were enqueued."""
     known = {call.id for call in history.calls}
     unanswered = Counter(call.job for call in history.calls if call.id is None)
     for run in history.runs.values():
@@ -63,7 +63,7 @@ def _run_never_asked_for(history: History) -> Iterator[str]:
 
 
 def _node_doubled(history: History) -> Iterator[str]:
-    """A node of a run has one execution: a join is started once, however many end before it."""
+    """A node of a run has one execution: a join is started once, however many parents end."""
     for run in history.runs.values():
         for label, found in run.nodes.items():
             if len(found) > 1:
@@ -72,7 +72,7 @@ def _node_doubled(history: History) -> Iterator[str]:
 
 
 def _node_did_not_run(history: History) -> Iterator[str]:
-    """What the graph says to run has run, each item of it, and returned what it should."""
+    """Each node that should run has run, with all its items, and returned the expected result."""
     for run in _whole(history):
         for name, fate in run.flow.fates.items():
             if fate not in RAN:
@@ -90,7 +90,7 @@ def _node_did_not_run(history: History) -> Iterator[str]:
 
 
 def _node_ran_unasked(history: History) -> Iterator[str]:
-    """What was skipped did not run, nor did anything that is not in the graph."""
+    """No skipped node has run, and no node outside of the graph."""
     for run in history.runs.values():
         known = {
             label
@@ -105,7 +105,7 @@ def _node_ran_unasked(history: History) -> Iterator[str]:
 
 
 def _node_before_its_parents(history: History) -> Iterator[str]:
-    """A node starts when all that it waits for has ended."""
+    """A node starts after the end of all nodes that it waits for."""
     ended = _ended(history)
     for run in history.runs.values():
         for name, parents in run.flow.parents.items():
@@ -120,7 +120,7 @@ def _node_before_its_parents(history: History) -> Iterator[str]:
 
 
 def _begun_after_a_cancel(history: History) -> Iterator[str]:
-    """Once it is answered that a run is cancelled, or will be, no more of it is started."""
+    """No node starts after the answer that its run is cancelled, or will be."""
     clock = history.clock
     for cancel in history.cancels:
         if cancel.answer not in (Cancellation.CANCELLED, Cancellation.REQUESTED):
@@ -133,8 +133,8 @@ def _begun_after_a_cancel(history: History) -> Iterator[str]:
 
 
 def _step_repeated(history: History) -> Iterator[str]:
-    """A step that is on record is not done again; one is done again only if its worker was lost
-    between its effect and its record, so before anything else was done in that attempt.
+    """A recorded step is not done again. A step is repeated only if its worker was lost between its
+    effect and its record, so before anything else was done in that attempt.
     """
     for id, marks in _step_marks(history).items():
         recorded = _attempts(history, id)
@@ -154,7 +154,9 @@ def _step_repeated(history: History) -> Iterator[str]:
 
 
 def _step_not_on_record(history: History) -> Iterator[str]:
-    """A durable function that has succeeded has all its steps on record, as it was told them."""
+    """A durable function that has succeeded has all its steps on record, with the values that it
+    received.
+    """
     marks = _step_marks(history)
     for one in history.executions.values():
         if one.state is not State.SUCCEEDED or not is_durable(one):
@@ -185,8 +187,8 @@ FLOW_RULES: Final = (
 def find_late_nodes(
     history: History, *, troubles: Sequence[Trouble], within: Seconds
 ) -> Iterator[Violation]:
-    """Nodes that became executions long after the last that they waited for, and runs that ended
-    long after their last node. Trouble of the store does not count, as with orphans.
+    """Return nodes that became executions long after their last parent, and runs that ended long
+    after their last node. Trouble of the store does not count, as with orphans.
     """
     clock = history.clock
     for run in history.runs.values():
@@ -201,7 +203,7 @@ def find_late_nodes(
 
 
 def count_workflows(history: History) -> WorkflowFigures:
-    """How many runs, nodes and steps there were."""
+    """Count runs, nodes and steps."""
     calls = [call for call in history.calls if call.job in OUTER]
     states = Counter(str(run.execution.state) for run in history.runs.values())
     nodes = sum(
@@ -220,7 +222,7 @@ def count_workflows(history: History) -> WorkflowFigures:
 
 
 def _whole(history: History) -> Iterator[FlowRun]:
-    """Runs that nobody has cancelled."""
+    """Return runs that were not cancelled."""
     cut = {one.id for one in history.cancels if one.answer != Cancellation.FINISHED}
     return (run for run in history.runs.values() if run.root not in cut)
 
@@ -242,14 +244,14 @@ def _left(run: FlowRun) -> str:
 
 
 def _ended(history: History) -> dict[tuple[UUID, int], Seconds]:
-    """When attempts have ended by themselves."""
+    """Return when attempts ended by themselves."""
     return {
         (one.execution, one.attempt): one.at for one in history.effects if one.what in (END, FAIL)
     }
 
 
 def _begun(execution: Execution, history: History) -> list[Seconds]:
-    """When it started first, or what is in it, if it is a run."""
+    """Return the first start of an execution, or of a node in it, if it is a run."""
     run = history.runs.get(execution.id)
     if run is None:
         return [start.at for start in history.starts.get(execution.id, ())[:1]]
@@ -259,7 +261,7 @@ def _begun(execution: Execution, history: History) -> list[Seconds]:
 def _over(
     execution: Execution, history: History, ended: dict[tuple[UUID, int], Seconds]
 ) -> list[Seconds]:
-    """When the attempt ended that the store has; of a run, those of its nodes."""
+    """Return the end of the attempt in the store; of a run, those of its nodes."""
     run = history.runs.get(execution.id)
     if run is not None:
         return [at for one in _nodes(run) for at in _over(one, history, ended)]
@@ -268,13 +270,13 @@ def _over(
 
 
 def _node_waits(run: FlowRun) -> Iterator[tuple[str, float, float]]:
-    """What came when, by the store's clock, and since when it could have."""
+    """Return when each execution started, by the store's clock, and since when it could have."""
     if run.detail is None:
         return
     over = {view.node.label: view.node.finished_at for view in run.detail.nodes}
     for name, parents in run.flow.parents.items():
         since = [over.get(parent) for parent in parents]
-        # With a limit, nodes wait for others to end, too.
+        # With a limit, nodes wait for other nodes, too.
         if not since or run.flow.graph.max_running is not None:
             continue
         for one in run.executions(name):
@@ -285,7 +287,7 @@ def _node_waits(run: FlowRun) -> Iterator[tuple[str, float, float]]:
 
 
 def _step_marks(history: History) -> dict[UUID, dict[int, list[int]]]:
-    """Which attempts have done a step: by execution and place."""
+    """Return the attempts that have done each step: by execution and number."""
     found: dict[UUID, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for one in history.effects:
         if one.what == STEP:
@@ -294,7 +296,7 @@ def _step_marks(history: History) -> dict[UUID, dict[int, list[int]]]:
 
 
 def _attempts(history: History, id: UUID) -> dict[int, int]:
-    """Which attempt has recorded a step, by place."""
+    """Return the attempts that have recorded a step, by number."""
     return {
         STEPS.index(one.name): _decoded(one.result)
         for one in history.steps.get(id, ())
@@ -306,22 +308,21 @@ def _decoded(text: str | None) -> Any:
     return None if text is None else payload.decode(text)
 
 
-# What must be true of durable functions that wait for events, whatever has happened. Pure.
-#
-# That all of them end is a rule for everything, and so is that no step is done twice.
+# Rules for durable functions that wait for events. Pure. Other rules cover that all of them end,
+# and that no step is done twice.
 
 
 class EventFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How many there were."""
+    """The numbers of events."""
 
     asked: int
     acknowledged: int
     taken: int  # ended a wait
-    early: int  # of the acknowledged, before it began
+    early: int  # of the acknowledged ones, before the wait began
 
 
 def _event_lost(history: History) -> Iterator[str]:
-    """What was acknowledged has ended a wait of the one that it was for, even if it came first."""
+    """An acknowledged event has ended a wait of its execution, even if it came first."""
     taken = _taken(history)
     for one in history.sends:
         if one.is_refused:
@@ -333,7 +334,7 @@ def _event_lost(history: History) -> Iterator[str]:
 
 
 def _event_taken_twice(history: History) -> Iterator[str]:
-    """An event ends one wait, though the next one asks for the same."""
+    """An event ends one wait, though the next wait asks for the same."""
     for id, tokens in _taken(history).items():
         for token, count in Counter(tokens).items():
             if count > 1:
@@ -341,7 +342,7 @@ def _event_taken_twice(history: History) -> Iterator[str]:
 
 
 def _event_of_another(history: History) -> Iterator[str]:
-    """What ends a wait was sent, and to this one."""
+    """An event that ends a wait was sent to this execution."""
     sent = {(one.execution, one.token) for one in history.sends}
     for id, tokens in _taken(history).items():
         for token in tokens:
@@ -350,7 +351,9 @@ def _event_of_another(history: History) -> Iterator[str]:
 
 
 def _event_told_otherwise(history: History) -> Iterator[str]:
-    """Who has succeeded was told what is on record, for each wait, in all attempts the same."""
+    """A function that has succeeded received the recorded answer of each wait, in all attempts the
+    same.
+    """
     taken = _taken(history)
     for one in history.executions.values():
         if one.job != durable_waiting.name or one.state is not State.SUCCEEDED:
@@ -370,7 +373,7 @@ WAIT_RULES: Final = (
 
 
 def count_events(history: History) -> EventFigures:
-    """How many were sent, and when."""
+    """Count events, and when they were sent."""
     began = {
         (id, _token(wait)): wait.started_at - history.clock
         for id in history.steps
@@ -390,7 +393,7 @@ def count_events(history: History) -> EventFigures:
 
 
 def _taken(history: History) -> dict[UUID, list[str | None]]:
-    """What has ended the waits of each function, in their order."""
+    """Return the events that ended the waits of each function, in order."""
     return {id: [_token(wait) for wait in _event_waits(history, id)] for id in history.steps}
 
 
@@ -399,6 +402,6 @@ def _event_waits(history: History, id: UUID) -> list[Step]:
 
 
 def _token(wait: Step) -> str | None:
-    """What the event says that has ended a wait; none has, if there was none in time."""
+    """Return the content of the event that ended a wait; none after a timeout."""
     event = _decoded(wait.result)
     return None if event is None else event["data"]["note"]

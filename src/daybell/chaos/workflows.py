@@ -21,40 +21,40 @@ from daybell.core.workflow.rules import Rule
 from daybell.core.workflow.run import NodeState, RunDetail, item_label
 
 INNER: Final = "flow-inner"
-OUTER: Final = tuple(f"flow-{number}" for number in range(8))  # as many as there are kinds of parts
+OUTER: Final = tuple(f"flow-{number}" for number in range(8))  # one for each kind of part
 NAMES: Final = (*OUTER, INNER)
 ALWAYS_FAILS: Final = 1_000_000
-SECONDS: Final = (0, 0, 0.1, 0.3)  # that a node takes: who does not wait for it is seen to
+SECONDS: Final = (0, 0, 0.1, 0.3)  # that a node takes, for checks that a child waits for it
 SUCCEEDED: Final = NodeState.SUCCEEDED
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A workflow, and what must become of it."""
+    """A workflow, and its expected course."""
 
     name: str
     graph: Graph
     fates: Mapping[str, NodeState]  # of its nodes
-    weights: Mapping[str, int]  # what they return, those that return one
+    weights: Mapping[str, int]  # results of the nodes that return one
     items: Mapping[str, int]  # of mapped nodes
     inner: Mapping[str, Flow]  # of nodes that are workflows
     end: State
 
     @cached_property
     def parents(self) -> dict[str, list[str]]:
-        """The nodes that each waits for."""
+        """Return the nodes that each node waits for."""
         found: dict[str, list[str]] = {node.name: [] for node in self.graph.nodes}
         for edge in self.graph.edges:
             found[edge.child].append(edge.parent)
         return found
 
     def labels(self, name: str) -> list[str]:
-        """The executions of a node that runs."""
+        """Return the executions of a node that runs."""
         if name in self.items:
             return [item_label(name, index) for index in range(self.items[name])]
         return [name]
 
     def definition(self) -> JobDefinition:
-        """As the store is to keep it."""
+        """Return the definition for the store."""
         tasks = {task.name: task.definition for task in (part, choose, spread, durable)}
         return read_definition(
             self.name,
@@ -66,7 +66,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def draw_workflows(seed: int) -> dict[str, Flow]:
-    """The workflows of a run of chaos, by name: each ends with another kind of part."""
+    """Draw the workflows of a chaos run, by name: each ends with another kind of part."""
     dice = Random(f"flows {seed}")
     inner = _WorkflowBuilder(INNER, dice)
     inner.node()
@@ -81,7 +81,7 @@ def draw_workflows(seed: int) -> dict[str, Flow]:
 
 
 class _WorkflowBuilder:
-    """A workflow while it is drawn."""
+    """A workflow under construction."""
 
     def __init__(self, name: str, dice: Random, inner: Flow | None = None) -> None:
         self.dice = dice
@@ -114,18 +114,18 @@ class _WorkflowBuilder:
         )
 
     def node(self) -> None:
-        """One more, which perhaps fails at first."""
+        """Add a node, which may fail at first."""
         self._tail = [self._part(self._tail, fails=self.dice.choice((0, 0, 1)))]
 
     def fan(self) -> None:
-        """Many at a time, and a join."""
+        """Add parallel nodes, and a join."""
         if self._max_running is None and self.dice.random() < 0.5:
             self._max_running = self.dice.randint(3, 10)
         many = [self._part(self._tail) for _ in range(self.dice.randint(20, 50))]
         self._tail = [self._part(many)]
 
     def branch(self) -> None:
-        """Some of three ways, of two nodes each, and where they meet."""
+        """Add a choice of three ways, of two nodes each, and their join."""
         ways = self.dice.sample(range(3), k=self.dice.randint(1, 2))
         first = [f"way{len(self._nodes)}-{number}" for number in range(3)]
         chosen = [first[number] for number in ways]
@@ -139,7 +139,7 @@ class _WorkflowBuilder:
         self._tail = [self._part(ends, rule=str(Rule.NONE_FAILED_MIN_ONE_SUCCESS))]
 
     def map(self) -> None:
-        """A list, one execution for each of its items, and what they come to."""
+        """Add a list, a node mapped over it, and the sum."""
         count = self.dice.randint(2, 6)
         given = self._sum(self._tail)
         listed = self._add("spread", spread.name, {"ups": _outputs(self._tail), "count": count})
@@ -150,7 +150,7 @@ class _WorkflowBuilder:
         self._tail = [self._part([mapped])]
 
     def run(self) -> None:
-        """Another workflow."""
+        """Add another workflow."""
         assert self._inner is not None
         name = f"run{len(self._nodes)}"
         self._nodes.append({"name": name, "job": self._inner.name})
@@ -161,14 +161,14 @@ class _WorkflowBuilder:
         self._tail = [name]
 
     def durable(self) -> None:
-        """A durable function."""
+        """Add a durable function."""
         given = self._sum(self._tail)
         name = self._add("durable", durable.name, {"ups": _outputs(self._tail)})
         self._weights[name] = 1 + given
         self._tail = [name]
 
     def condition(self) -> None:
-        """An edge that leads nowhere, and what comes after it."""
+        """Add an edge with an unmet condition, and the skipped node."""
         self.node()
         (before,) = self._tail
         name = f"never{len(self._nodes)}"
@@ -177,7 +177,9 @@ class _WorkflowBuilder:
         self._edges.append({"from": before, "to": name, "when": "result < 0"})
 
     def fail(self) -> None:
-        """One that fails for good, what mends that, and perhaps one that does not run for it."""
+        """Add a node that fails for good, one that handles the failure, and perhaps one that is
+        skipped for it.
+        """
         failing = self._part(self._tail, fails=ALWAYS_FAILS, fate=NodeState.FAILED, retries=0)
         if self.dice.random() < 0.5:
             self._part([failing], fate=NodeState.UPSTREAM_FAILED)
@@ -240,11 +242,11 @@ def _leaves(flow: Flow) -> list[str]:
 
 
 def definitions(flows: Mapping[str, Flow]) -> list[JobDefinition]:
-    """All of them; the inner one first."""
+    """Return all definitions; the inner one first."""
     return [flow.definition() for flow in flows.values()]
 
 
-# What became of workflows in a run of chaos, as the store has it at the end.
+# The workflows of a chaos run, as the store has them at the end.
 
 
 class FlowRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,25 +263,25 @@ class FlowRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.execution.id
 
     def executions(self, name: str) -> list[Execution]:
-        """Those of a node, which has several if it is mapped."""
+        """Return the executions of a node, several if it is mapped."""
         labels = self.flow.labels(name)
         return [one for label in labels for one in self.nodes.get(label, ())]
 
 
 class WorkflowFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How many there were."""
+    """The numbers of runs, nodes and steps."""
 
     asked: int
     acknowledged: int
     states: dict[str, int]  # of runs
-    nodes: int  # executions of nodes, but for those that are runs
+    nodes: int  # executions of nodes that are no runs
     steps: int  # on record, of durable functions
-    steps_again: int  # done once more, since they were not on record when their worker was lost
+    steps_again: int  # repeated, since they were not on record when their worker was lost
 
 
 def _is_run(execution: Execution, executions: Mapping[UUID, Execution]) -> bool:
-    """Whether it is a workflow's own execution. Nodes are under the same job as their run; a run
-    inside another one is not.
+    """True if it is a workflow's own execution. Nodes have the job of their run; an inner run has
+    its own.
     """
     if execution.job not in NAMES or execution.node is None:
         return execution.job in NAMES
@@ -290,7 +292,7 @@ def _is_run(execution: Execution, executions: Mapping[UUID, Execution]) -> bool:
 async def flow_runs(
     client: Client, flows: Mapping[str, Flow], executions: Mapping[UUID, Execution]
 ) -> dict[UUID, FlowRun]:
-    """All runs among these executions."""
+    """Return all runs among these executions."""
     nodes: dict[UUID, dict[str, list[Execution]]] = {}
     for one in executions.values():
         if one.node is not None and one.parent is not None:
@@ -309,7 +311,7 @@ async def flow_runs(
 
 
 def lineage(execution: Execution, executions: Mapping[UUID, Execution]) -> Iterator[Execution]:
-    """The execution, the run whose node it is, the run around that, and so on."""
+    """Yield the execution, the run of which it is a node, the run around that, and so on."""
     found: Execution | None = execution
     while found is not None:
         yield found
@@ -319,7 +321,7 @@ def lineage(execution: Execution, executions: Mapping[UUID, Execution]) -> Itera
 async def recorded_steps(
     client: Client, executions: Mapping[UUID, Execution]
 ) -> dict[UUID, list[Step]]:
-    """The steps of durable functions, by execution."""
+    """Return the steps of durable functions, by execution."""
     return {
         one.id: await client.store.steps(client.tenant, one.id)
         for one in executions.values()

@@ -110,6 +110,9 @@ SAMPLE_MAX: Final = 12
 class HookError(DaybellError):
     """A hook of the app raised; its own error is the cause, and was shown."""
 
+    code = "hook-error"
+    remedy = "Correct the hook; its error was printed."
+
 
 def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
     """Load the app that was named here or in the settings; if none was, one without tasks, which

@@ -32,6 +32,9 @@ NO_ARGUMENTS: Final[dict[str, Any]] = {}
 class LeftoverWork(DaybellError):
     """The store holds what another measurement has enqueued."""
 
+    code = "leftover-work"
+    remedy = "Purge the queue of the benchmark, as the message says."
+
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """What came out."""

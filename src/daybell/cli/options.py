@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from daybell.cli import actions
-from daybell.cli.runtime import Command, run_command
+from daybell.cli.runtime import Command, report_as_json, run_command
 from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
 
 DatabaseUrl = Annotated[
@@ -62,7 +62,9 @@ PoolSize = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON, for programs.", callback=report_as_json)
+]
 Tenant = Annotated[
     str | None,
     typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import re
@@ -12,9 +13,18 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError
+from daybell.errors import (
+    HTTP_FAULT,
+    AccessDenied,
+    DaybellError,
+    SchemaError,
+    Unavailable,
+    UsageError,
+    build_problem,
+    faults_of,
+)
 from daybell.settings import Settings, masked_url
 
 Command = Callable[[Settings], Awaitable[int]]
@@ -24,6 +34,7 @@ DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 _mask: Callable[[str], str] = str  # hides the secrets of the settings in use
 _flags: Mapping[str, object] = {}  # settings that were given with the command
 spoken: logging.Logger | None = None  # what lines of text become records of; None: they stay text
+_is_json = False  # errors are reported as JSON
 _store = ""  # the URL of the store in use, which errors name; none of a server's, over HTTP
 
 
@@ -154,6 +165,13 @@ def run_async(work: Awaitable[int]) -> int:
         return runner.run(whole())
 
 
+def report_as_json(is_json: bool) -> bool:
+    """Have errors of this process be reported as JSON, or not; the callback of `--json`."""
+    global _is_json
+    _is_json = is_json
+    return is_json
+
+
 def guard(program: Callable[[], object]) -> NoReturn:
     """Run a program and end the process as a command should: no traceback, no secrets, and quiet
     about a closed pipe or Ctrl-C.
@@ -169,17 +187,26 @@ def guard(program: Callable[[], object]) -> NoReturn:
         code = FAILED
     except DaybellError as error:
         code = MISUSED if isinstance(error, UsageError) else FAILED
-        print_stderr(f"error: {_typed(error)}")
+        problem = error.problem()
+        several = faults_of(error) if isinstance(error, UsageError) and not _is_json else (error,)
+        for one in several:
+            _report(problem | {"detail": _typed(one)})
     except Exception as error:
         code = FAILED
         if isinstance(error, OSError) and close_output():
             pass  # it was the output, and that is told
         elif fault := describe_environment_error(error):
-            print_stderr(f"error: {fault}")
+            _report(build_problem("environment", HTTP_FAULT, fault))
         else:
-            print_stderr(f"error: unexpected {type(error).__name__}: {error}")
+            said = f"unexpected {type(error).__name__}: {error}"
+            _report(build_problem("internal-error", HTTP_FAULT, said))
             print_stderr("This is a mistake in Daybell. DAYBELL_DEBUG=1 shows where it happened.")
     raise SystemExit(FAILED if close_output() else code)
+
+
+def _report(problem: Mapping[str, Any]) -> None:
+    """Print an error: its message, or all that programs may know of it as one line of JSON."""
+    print_stderr(json.dumps(problem) if _is_json else f"error: {problem['detail']}")
 
 
 def _typed(error: DaybellError) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from daybell.client.context import ClientContext
 from daybell.client.executions import now_for
-from daybell.client.requests import Id, Time, read_bound, read_id, read_limit, read_whole
+from daybell.client.requests import Id, Time, read_bound, read_id
 from daybell.client.sealing import check_value
 from daybell.core import checks
 from daybell.core.access import (
@@ -43,6 +43,7 @@ from daybell.core.limits import (
     QUOTA_MAX,
     check_name,
 )
+from daybell.core.options import read_limit, read_whole
 from daybell.core.references import check_secret_name
 from daybell.core.units import Duration, Instant
 from daybell.core.views import Page

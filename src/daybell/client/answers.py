@@ -15,7 +15,6 @@ from daybell.client import wire
 from daybell.client.declarations import Change, diff_versions
 from daybell.client.events import ExecutionHistory
 from daybell.client.explain import Reason
-from daybell.client.job_fields import kind_fields
 from daybell.client.runs import RunNode, WorkflowRun, short_name
 from daybell.client.schedules import Backfill
 from daybell.client.workers import Overview
@@ -31,6 +30,7 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.job import Job, JobDefinition, JobStatus, Template
+from daybell.core.job_request import write_kind
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, to_datetime
@@ -346,7 +346,7 @@ def _version_fields(of: Job, *, listed: bool) -> dict[str, Any]:
 def _run_fields(of: JobDefinition) -> dict[str, Any]:
     """What a job runs, as far as it can be read."""
     try:
-        return kind_fields(of)
+        return write_kind(of)
     except PayloadError:
         return {}
 

@@ -30,11 +30,11 @@ from daybell.client import schedules as schedule_room
 from daybell.client import workers as worker_room
 from daybell.client.context import ClientContext
 from daybell.client.requests import EnqueueOptions, copies, read_pattern
-from daybell.client.when import Arguments
 from daybell.core.access import Scope
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import DEFAULT_TENANT
 from daybell.core.limits import ENQUEUE_BATCH_MAX, POOL_SIZE, check_key, check_name
+from daybell.core.options import Arguments
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError
@@ -160,10 +160,13 @@ class Client(ClientContext):
     jobs = job_room.jobs
     versions = job_room.versions
     versions_page = job_room.versions_page
-    definition_of = job_room.definition_of
-    filled_in = job_room.filled_in
+    make_job = job_room.make_job
+    change_job = job_room.change_job
+    resolve = job_room.resolve
 
     apply_job = declarations.apply_job
+    plan_job = declarations.plan_job
+    make_planned = declarations.make_planned
     warnings = declarations.warnings
     set_template = declarations.set_template
     template = declarations.template

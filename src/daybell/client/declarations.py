@@ -5,37 +5,28 @@ definition.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Unpack, cast
 
 import msgspec
 
 from daybell.client.context import ClientContext
 from daybell.client.job_checks import describe_broken_uses, find_mismatched_schedules
-from daybell.client.job_fields import (
-    JobFields,
-    check_fields,
-    is_by_code,
-    kind_fields,
-    plain_options,
-    read_kind,
-    read_retries,
-    require_choice,
-)
 from daybell.client.jobs import check_version, define_jobs, definition_of
-from daybell.client.requests import read_definition
 from daybell.client.when import check_dependencies
 from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core import payload
 from daybell.core.job import Job, JobDefinition, NewTemplate, Template, check_lines
+from daybell.core.job_request import build_request, check_fields, read_request, require_choice
 from daybell.core.kinds import SETTINGS, read_settings, secrets_of
 from daybell.core.kinds.settings import PRIVATE, why_private
 from daybell.core.kinds.warnings import warnings_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from daybell.core.options import OPTIONS, JobFields, is_by_code
 from daybell.core.references import names_in_args
-from daybell.core.units import Seconds, format_duration
 from daybell.core.views import Page, read_pages
 from daybell.core.when import Schedule
+from daybell.core.when.declared import check_future, has_delay
 from daybell.core.workflow.graph import Graph
 from daybell.errors import (
     DuplicateKey,
@@ -43,6 +34,7 @@ from daybell.errors import (
     JobNotFound,
     UsageError,
     VersionConflict,
+    faults_of,
     shown,
 )
 from daybell.store.protocol import Store
@@ -157,13 +149,6 @@ CREATED: Final = "created"
 CHANGED: Final = "changed"
 UNCHANGED: Final = "unchanged"
 
-# Said of a job that runs a task even where it is as usual: left out, they are as the task has them.
-_ALWAYS_OF_TASKS: Final = (
-    "queue", "priority", "retries", "timeout", "expires", "max_crashes", "on_lost", "store_result",
-)  # fmt: skip
-# A task may have a limit, and a job of it none.
-_NONE_IS_NONE: Final = ("timeout", "expires")
-
 
 class ApplyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What declaring a job has done, or would do."""
@@ -181,60 +166,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     field: str  # by its path: "schedule", "http.headers.Accept"
     before: Any = msgspec.UNSET
     after: Any = msgspec.UNSET
-
-
-def build_request(definition: JobDefinition) -> dict[str, Any]:
-    """The request that would make this job: its name and its fields, without what is as usual.
-
-    Applying it gives an equal definition. Of a job that runs a task, what could come from the task
-    is always said.
-    """
-    fields = _fields_of(definition)
-    usual = _fields_of(JobDefinition(name=definition.name))
-    always = _ALWAYS_OF_TASKS if definition.kind == "task" else ()
-    if fields["backoff"] != usual["backoff"]:
-        always = (*always, "retries")  # else as many as there are waits
-    rest = {name: value for name, value in fields.items() if value != usual[name] or name in always}
-    return {"name": definition.name, **kind_fields(definition), **rest}
-
-
-def _fields_of(definition: JobDefinition) -> dict[str, Any]:
-    """All fields of a request but what the job runs, in the order of reading."""
-    retry = payload.decode(definition.retry.to_json())
-    retries = retry.pop("retries")
-    rules = [payload.decode(text) for text in definition.schedules]
-    return {
-        "args": payload.decode(definition.args),
-        "schedule": _schedule_of(rules),
-        "description": definition.description,
-        "queue": definition.queue,
-        "priority": definition.priority.label,
-        "retries": retries,
-        "backoff": retry,
-        "timeout": _duration(definition.timeout),
-        "expires": _duration(definition.expires),
-        "max_crashes": definition.max_crashes,
-        "on_lost": definition.on_lost,
-        "store_result": definition.store_result,
-        "user_id": definition.user_id,
-        "overlap": None if definition.overlap is None else str(definition.overlap),
-        "misfire": payload.decode(definition.misfire or "{}"),
-        "pause_after_failures": definition.pause_after_failures,
-        "dependencies": list(definition.dependencies),
-        "on_dependency_failure": str(definition.on_dependency_failure),
-        "made_from": payload.decode(definition.template or "null"),
-        "source": definition.source,
-    }
-
-
-def _duration(seconds: Seconds | None) -> str | None:
-    return None if seconds is None else format_duration(seconds)
-
-
-def _schedule_of(rules: list[dict[str, Any]]) -> Any:
-    """Schedules as people would write them: one by itself, and a cron expression as text."""
-    plain = [rule["cron"] if rule.keys() == {"cron"} else rule for rule in rules]
-    return None if not plain else plain[0] if len(plain) == 1 else plain
 
 
 def diff_requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
@@ -266,6 +197,14 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)  # takes half a surrogate pair, too
 
 
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A declared job before it is made: its definition, and the version that it follows."""
+
+    definition: JobDefinition
+    version: int
+    outcome: ApplyOutcome
+
+
 async def apply_job(
     client: ClientContext,
     name: str,
@@ -281,10 +220,29 @@ async def apply_job(
     With `expect`, it must be at that version; 0 is for a name that must be new. A job that code
     defines is refused.
     """
-    said = cast("JobFields", normalize_fields(fields))
-    how: dict[str, Any] = {"what": "apply_job()", "is_dry": dry_run}
-    definition = await definition_of(client, name, said, is_new=False, **how)
-    there, version = await _there(client, definition.name)
+    planned = await plan_job(client, name, fields, expect=expect, is_dry=dry_run)
+    return planned.outcome if dry_run else await make_planned(client, planned, author=author)
+
+
+async def plan_job(
+    client: ClientContext,
+    name: str,
+    fields: Mapping[str, Any],
+    *,
+    expect: int | None = None,
+    is_dry: bool = False,
+    faults: Iterable[UsageError] = (),
+) -> PlannedJob:
+    """Return the job that `apply_job` makes. `faults` are of the request beside its options."""
+    said = {
+        name: value
+        for name, value in fields.items()
+        if value is not None or (name in OPTIONS and OPTIONS[name].null_is_none)
+    }
+    request = read_request(name, said, what=f"job {shown(name)}", is_draft=True)
+    request.faults += [*faults, *_refuse_delays(said.get("schedule"))]
+    definition = await definition_of(client, request, is_new=False, is_dry=is_dry)
+    there, version = await _there(client, name)
     if expect is not None and there is None and expect != 0:
         raise VersionConflict(f"there is no job named {shown(name)}, at no version")
     if there is not None:
@@ -295,21 +253,45 @@ async def apply_job(
             )
     before = None if there is None else build_request(there.definition)
     after = build_request(definition)
-    warnings = await warnings_about(client.store, client.tenant, definition)
-    if before is not None and is_same_json(before, after):
-        return ApplyOutcome(
-            action=UNCHANGED, before=before, after=after, job=there, warnings=warnings
-        )
+    is_same = before is not None and is_same_json(before, after)
     if there is None or there.definition.schedules != definition.schedules:
-        definition = await definition_of(client, name, said, **how)
-    await check_dependencies(client.store, client.tenant, definition, is_dry=dry_run)
-    job = there
-    if not dry_run:
-        (job,) = await define_jobs(
-            client, [definition], author=author, expect=version, promote=True
-        )
-    action = CREATED if before is None else CHANGED
-    return ApplyOutcome(action=action, before=before, after=after, job=job, warnings=warnings)
+        now = (await client.store.health()).now if definition.schedules else 0.0
+        for rule in definition.schedules:
+            request.note("schedule", check_future, Schedule.from_json(rule), now)
+        request.check()
+    if not is_same:
+        await check_dependencies(client.store, client.tenant, definition, is_dry=is_dry)
+    outcome = ApplyOutcome(
+        action=UNCHANGED if is_same else CREATED if before is None else CHANGED,
+        before=before,
+        after=after,
+        job=there,
+        warnings=await warnings_about(client.store, client.tenant, definition),
+    )
+    return PlannedJob(definition=definition, version=version, outcome=outcome)
+
+
+async def make_planned(
+    client: ClientContext, planned: PlannedJob, *, author: str = ""
+) -> ApplyOutcome:
+    """Make a planned job, unless it exists already."""
+    if planned.outcome.action == UNCHANGED:
+        return planned.outcome
+    (job,) = await define_jobs(
+        client, [planned.definition], author=author, expect=planned.version, promote=True
+    )
+    return msgspec.structs.replace(planned.outcome, job=job)
+
+
+def _refuse_delays(schedule: Any) -> list[UsageError]:
+    """Return the fault of a schedule that would be another time each time it is declared."""
+    if not has_delay(schedule):
+        return []
+    fault = (
+        "a delay counts from now, so it would be another time whenever this is applied; give a"
+        " time with at"
+    )
+    return [InvalidSchedule(fault, field="schedule")]
 
 
 async def _there(client: ClientContext, name: str) -> tuple[Job | None, int]:
@@ -324,24 +306,6 @@ async def _there(client: ClientContext, name: str) -> tuple[Job | None, int]:
         return None, page.items[0].version
     except JobNotFound:
         return None, 0
-
-
-def normalize_fields(fields: JobFields) -> dict[str, Any]:
-    """What is declared, without what says nothing. What would be something else each time that it
-    is declared is refused.
-    """
-    schedule = fields.get("schedule")
-    given = cast("list[Any]", schedule if isinstance(schedule, list | tuple) else [schedule])
-    for one in given:
-        if isinstance(one, Mapping) and "delay" in one:
-            raise InvalidSchedule(
-                "a delay counts from now, so it would be another time whenever this is applied;"
-                " give a time with at",
-                field="schedule",
-            )
-    return {
-        name: value for name, value in fields.items() if value is not None or name in _NONE_IS_NONE
-    }
 
 
 def diff_versions(before: Job | None, after: Job) -> list[Change]:
@@ -401,18 +365,12 @@ def read_template(value: object) -> NewTemplate:
         choice = require_choice(new.job)
         check_lines(new.job)
         if not any(one.is_required for one in new.parameters.values()):
-            _check_whole(new.job_with({}), choice)
+            filled = new.job_with({})
+            if choice == "workflow":
+                Graph.parse(filled["workflow"])
+            read_request("job", filled, is_draft=True).check()
     except UsageError as error:
-        error.field = "job" if error.field is None else f"job.{error.field}"
+        for one in {*faults_of(error), error}:
+            one.field = "job" if one.field is None else f"job.{one.field}"
         raise
     return new
-
-
-def _check_whole(job: Mapping[str, Any], choice: str) -> None:
-    options: dict[str, Any] = {**plain_options(job), **read_retries(job)}
-    if choice != "task":
-        options |= {"kind": choice, "settings": read_kind(choice, job)}
-    schedule = options.get("schedule")
-    if isinstance(schedule, Mapping) and "delay" in schedule:
-        del options["schedule"]  # it counts from when a job is made
-    read_definition("job", **options)

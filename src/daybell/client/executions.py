@@ -30,15 +30,12 @@ from daybell.client.requests import (
     Time,
     check_options,
     copies,
-    id_in,
     read_ago,
-    read_args,
     read_bound,
     read_filter,
     read_id,
     read_pattern,
 )
-from daybell.client.when import Arguments
 from daybell.core import payload
 from daybell.core.access import NewAuditEntry
 from daybell.core.execution import (
@@ -52,7 +49,7 @@ from daybell.core.execution import (
     Revival,
     State,
 )
-from daybell.core.ids import mint, mint_many
+from daybell.core.ids import id_in, mint, mint_many
 from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
     PAGE_ITEMS_DEFAULT,
@@ -60,6 +57,7 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
+from daybell.core.options import Arguments, read_args
 from daybell.core.units import Instant, to_iso
 from daybell.core.views import Content, Counts, ExecutionFilter, Health, Page, Total, total_of
 from daybell.errors import (

@@ -15,11 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybell.client.context import ClientContext
-from daybell.client.requests import Id, id_in
+from daybell.client.requests import Id
 from daybell.client.when import check_dependencies
 from daybell.core.execution import NewExecution
-from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, task_of
+from daybell.core.ids import id_in
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.options import task_of
 from daybell.core.schedule import Schedule
 from daybell.core.units import to_iso
 from daybell.core.views import JobFilter, read_pages

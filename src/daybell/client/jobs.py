@@ -23,50 +23,32 @@ from daybell.client.job_checks import (
     note_params,
     read_workflow,
 )
-from daybell.client.job_fields import (
-    OF_COMMAND,
-    JobFields,
-    apply_template,
-    check_fields,
-    is_by_code,
-    plain_options,
-    read_choice,
-    read_kind,
-    read_notes,
-    read_retries,
-    require_choice,
-    update_kind,
-    update_retries,
-)
 from daybell.client.requests import (
     JOB_FILTERS,
     JOB_OPTIONS,
     Id,
     JobFilters,
-    JobOptions,
     check_options,
-    id_in,
     read_definition,
 )
-from daybell.client.when import (
-    build_declared_schedules,
-    check_dependencies,
-    is_after,
-    is_after_any,
-    is_one_time,
-    keep_options,
-    without_times,
-)
+from daybell.client.when import build_declared_schedules, check_dependencies
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.ids import mint
-from daybell.core.job import Job, JobDefinition, NewJob, task_of
-from daybell.core.kinds import SETTINGS
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
+from daybell.core.ids import id_in, mint
+from daybell.core.job import Job, JobDefinition, NewJob, apply_template
+from daybell.core.job_request import (
+    JobRequest,
+    merge_kind,
+    merge_options,
+    read_choice,
+    read_request,
+)
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, WORKFLOW_BYTES_MAX, check_name
+from daybell.core.options import INHERITED, JobFields, JobOptions, task_of
 from daybell.core.schedule import NewSchedule
 from daybell.core.views import ExecutionFilter, JobFilter, Page, read_pages
-from daybell.core.when import Misfire, Schedule
-from daybell.core.workflow.graph import Graph
+from daybell.core.when import Schedule
+from daybell.core.when.declared import OF_EACH, check_future, has_delay, is_one_time
 from daybell.errors import (
     DuplicateKey,
     JobNotFound,
@@ -159,7 +141,8 @@ async def create(
     not taken over. A name that exists is refused, unless it has the `id` that the caller chose:
     then it is the same request again.
     """
-    job, _ = await _create(client, name, None, fields, author=author, id=id, what="create()")
+    request = read_request(name, fields, what="create()", is_draft=True)
+    job, _ = await make_job(client, request, author=author, id=id)
     return job
 
 
@@ -173,22 +156,22 @@ async def launch(
     **fields: Unpack[JobFields],
 ) -> tuple[Job, Enqueued]:
     """Make a job without a schedule as `create` does, and have it run: both or neither."""
-    job, made = await _create(client, name, run, fields, author=author, id=id, what="launch()")
+    request = read_request(name, fields, what="launch()", is_draft=True)
+    job, made = await make_job(client, request, run, author=author, id=id)
     assert made is not None, "it was asked for"
     return job, made
 
 
-async def _create(
+async def make_job(
     client: ClientContext,
-    name: str,
-    run: NewExecution | None,
-    fields: JobFields,
+    request: JobRequest,
+    run: NewExecution | None = None,
     *,
-    author: str,
-    id: UUID | None,
-    what: str,
+    author: str = "",
+    id: UUID | None = None,
 ) -> tuple[Job, Enqueued | None]:
-    definition = await definition_of(client, name, fields, what=what)
+    """Make the job of a request, and have it run if there is a `run`: both or neither."""
+    name, definition = request.name, await definition_of(client, request)
     if run is not None and definition.runs_by_itself:
         raise UsageError(
             "what is launched runs once, without a schedule or dependencies", field="schedule"
@@ -246,26 +229,42 @@ async def update(
     expect: int | None = None,
     **fields: Unpack[JobFields],
 ) -> Job:
-    """Change what is said of a job; all else stays. Answers its new version.
+    """Change options of a job; all others stay. Answers its new version.
 
-    A command's line or a request's address takes the place of the old one, and leaves the rest
-    of its settings; an object is all of them. What runs something else begins without
-    arguments. Code that has an older definition of it does not change it back. With `expect`,
-    it must be at that version.
+    `core.options` has the merge rule of each option. Code that has an older definition of the job
+    does not change it back. With `expect`, it must be at that version.
     """
+    return await change_job(client, name, fields, author=author, expect=expect)
+
+
+async def change_job(
+    client: ClientContext,
+    name: str,
+    fields: Mapping[str, Any],
+    *,
+    author: str = "",
+    expect: int | None = None,
+    faults: Iterable[UsageError] = (),
+) -> Job:
+    """Change options of a job as `update` does. `faults` are of the request beside its options."""
     job = await client.store.get_job(client.tenant, name)
     check_version(job, expect)
-    old = job.definition
-    given = await filled_in(client, fields, what="update()")
-    kept = options_of(old) | await _change_kind(client, old, given)
-    changed = plain_options(given) | update_retries(given, old.retry)
-    changed |= read_notes(given)
-    times = _merge_times(old, kept, given)
-    if not _has_upstream({**kept, **times, **given}):
-        kept.pop("on_dependency_failure", None)  # it goes with them
-    is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
+    old, found = job.definition, list(faults)
+    given = await _resolve_fields(client, fields, found)
+    kind, options = dict[str, Any](), dict(given)
+    try:
+        kind = merge_kind(old, given)
+        options = merge_options(old, given, kind)
+    except UsageError as error:
+        found.append(error)
+    is_new = given.get("schedule") is not None or any(key in given for key in OF_EACH)
     now = (await client.store.health()).now if is_new else None
-    definition = check_call(read_definition(name, now=now, **{**kept, **changed, **times}))
+    request = read_request(name, {**kind, **options}, what="update()", now=now, needs_kind=False)
+    merged = {one.field for one in found}
+    request.faults = found + [one for one in request.faults if one.field not in merged]
+    same = {"kind": old.kind, "settings": old.settings}
+    more = await _read_by_store(client, request) if request.choice else same
+    definition = check_call(request.definition(**more))
     await check_dependencies(client.store, client.tenant, definition)
     runs_once = is_one_time(definition.schedules)
     if runs_once or (old.once and not definition.runs_by_itself):
@@ -274,86 +273,6 @@ async def update(
         client, [definition], author=author or job.author, expect=job.version, promote=True
     )
     return made
-
-
-async def _change_kind(
-    client: ClientContext, old: JobDefinition, given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the options of a job's kind after a change; nothing, if it leaves them.
-
-    | change | settings | arguments |
-    |---|---|---|
-    | to another kind | those of the request | dropped |
-    | to another task or graph | those of the request | kept |
-    | of a command, a request, a statement, a message | merged by `update_kind` | kept |
-    """
-    choice = read_choice(given)
-    # For a command, null means something as well: as usual.
-    beside = [
-        name
-        for name in OF_COMMAND
-        if name in given and (old.kind == "command" or given[name] is not None)
-    ]
-    if choice is None and not beside:
-        return {}
-    if is_by_code(old):
-        raise UsageError(
-            f"job {old.name} is defined by code, which says what it runs; create another job",
-            field=choice or beside[0],
-        )
-    if choice is None and old.kind != "command":
-        raise UsageError(f"{beside[0]} is for a command, and this job runs none", field=beside[0])
-    kind = choice or "command"
-    if kind == old.kind and kind in SETTINGS:
-        settings: Any = update_kind(kind, given, payload.decode(old.settings))
-    else:
-        settings = await _read_settings(client, old.name, kind, given)
-    change: dict[str, Any] = {"kind": kind, "template": "", "settings": settings}
-    return change if kind == old.kind else {**change, "args": None}
-
-
-async def _read_settings(
-    client: ClientContext, name: str, kind: str, said: Mapping[str, Any], *, is_dry: bool = False
-) -> dict[str, Any] | Graph:
-    """Return what a request says of the settings of a kind."""
-    if kind == "task":
-        known = await _find_task(client, said)
-        return {"task": task_of(known) or known.name}
-    if kind == "workflow":
-        value = said["workflow"]
-        return await read_workflow(client.store, client.tenant, value, job=name, is_dry=is_dry)
-    return read_kind(kind, said)
-
-
-def _merge_times(
-    old: JobDefinition, kept: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the schedule after a change, and the dependencies if they change with it.
-
-    | `schedule` in the request | schedule |
-    |---|---|
-    | missing | the old one, but for the common options that the request names |
-    | empty | none; a job with dependencies runs after these |
-    | given | the new one, with the options of the old one that it does not name |
-    """
-    is_said = "dependencies" in given
-    if "schedule" not in given:
-        again = {key: None for key in _COMMON if key in given}
-        if again and not kept["schedule"]:
-            field = next(iter(again))
-            raise UsageError(
-                f"job {old.name} has no schedule that {field} could be for", field=field
-            )
-        return {"schedule": [one.replaced(**again) for one in kept["schedule"]]}
-    if not given["schedule"]:
-        needed = (given if is_said else kept)["dependencies"] or ()
-        return {"schedule": without_times(old, needed, is_said=is_said)}
-    times: dict[str, Any] = {
-        "schedule": keep_options(given["schedule"], kept["schedule"], named=given)
-    }
-    if not is_said and is_after(given["schedule"]):
-        times["dependencies"] = ()  # it runs after others now
-    return times
 
 
 async def rollback(
@@ -407,52 +326,78 @@ async def delete_job(
     )
 
 
-# What a job of another name takes over from the task's own, unless it says something else.
-_INHERITED: Final = (
-    "queue",
-    "priority",
-    "retries",
-    "timeout",
-    "expires",
-    "max_crashes",
-    "on_lost",
-    "store_result",
-)
-# Of schedules that were there before, these are set anew by a change that names them.
-_COMMON: Final = ("jitter", "start_at", "end_at", "max_executions", "calendar")
-
-
 async def definition_of(
-    client: ClientContext,
-    name: str,
-    fields: JobFields,
-    *,
-    what: str,
-    is_new: bool = True,
-    is_dry: bool = False,
+    client: ClientContext, request: JobRequest, *, is_new: bool = True, is_dry: bool = False
 ) -> JobDefinition:
-    """What a job is that a request describes. One whose schedule is over is refused, unless it
-    need not be new. If it is only tried, jobs that a workflow runs need not be there.
+    """Return the job of a request. Raises all that is wrong with it. A schedule that is over is
+    refused if `is_new`. If it is only tried, jobs that a workflow runs need not exist.
     """
-    said = await filled_in(client, fields, what=what)
-    choice = require_choice(said)
-    options: dict[str, Any] = {"kind": choice}
-    if choice == "task":
-        task = await _find_task(client, said)
-        options |= {key: one for key, one in options_of(task).items() if key in _INHERITED}
-        options["settings"] = {"task": task_of(task) or task.name}
-    else:
-        options["settings"] = await _read_settings(client, name, choice, said, is_dry=is_dry)
-    options |= {**plain_options(said), **read_retries(said), **read_notes(said)}
-    asks = is_new and said.get("schedule") is not None
-    now = (await client.store.health()).now if asks else None
-    return check_call(read_definition(name, now=now, **options))
+    request = await resolve(client, request)
+    schedule = request.fields.get("schedule")
+    if is_new and schedule is not None:
+        now = (await client.store.health()).now
+        if has_delay(schedule):
+            request = read_request(request.name, request.fields, now=now)
+        for rule in request.values.get("schedules", ()):
+            request.note("schedule", check_future, Schedule.from_json(rule), now)
+    more = await _read_by_store(client, request, inherits=True, is_dry=is_dry)
+    if request.faults:  # all of them are reported together
+        times = {name: request.values.get(name, ()) for name in ("dependencies", "schedules")}
+        job = JobDefinition(name=str(request.name), **times)
+        try:
+            await check_dependencies(client.store, client.tenant, job, is_dry=is_dry)
+        except UsageError as error:
+            request.faults.append(error)
+    return check_call(request.definition(**more))
 
 
-async def filled_in(client: ClientContext, fields: JobFields, *, what: str) -> dict[str, Any]:
-    """The fields, with those of the template that they name in its place."""
-    check_fields(cast("Mapping[str, Any]", fields), what)
-    said = dict(cast("Mapping[str, Any]", fields))
+async def resolve(client: ClientContext, request: JobRequest) -> JobRequest:
+    """Return the request with the fields of its template, and with names for the ids of jobs."""
+    faults = list[UsageError]()
+    fields = await _resolve_fields(client, request.fields, faults)
+    if fields != request.fields:
+        request = read_request(request.name, fields, is_draft=True)
+    request.faults += faults
+    return request
+
+
+async def _read_by_store(
+    client: ClientContext, request: JobRequest, *, inherits: bool = False, is_dry: bool = False
+) -> dict[str, Any]:
+    """Return the fields of a definition that depend on other jobs: those of a task or a graph."""
+    fields = request.fields
+    try:
+        if request.choice == "task":
+            task_name = check_name(fields["task"], what="task")
+            task = await find_task_definition(client.store, client.tenant, task_name)
+            known = msgspec.structs.asdict(task) | {"retries": task.retry}
+            own = {_FIELDS.get(name, name): known[name] for name in INHERITED if inherits}
+            settings = payload.encode({"task": task_of(task) or task.name}, what="settings")
+            return {**own, "kind": "task", "settings": settings}
+        if request.choice == "workflow":
+            graph = await read_workflow(
+                client.store, client.tenant, fields["workflow"], job=request.name, is_dry=is_dry
+            )
+            kept = graph.to_settings()
+            settings = payload.encode(kept, what="settings", bytes_max=WORKFLOW_BYTES_MAX)
+            return {"kind": "workflow", "settings": settings}
+    except UsageError as error:
+        if not any(one.field == request.choice for one in request.faults):
+            request.faults.append(error)
+    return {}
+
+
+# The fields of a definition whose names differ from those of their options.
+_FIELDS: Final = {"retries": "retry"}
+
+
+async def _resolve_fields(
+    client: ClientContext, fields: Mapping[str, Any], faults: list[UsageError]
+) -> dict[str, Any]:
+    """Return fields with those of the template that they name in its place, and with names for the
+    ids of jobs.
+    """
+    said = dict(fields)
     if isinstance(said.get("dependencies"), list | tuple):
         said["dependencies"] = [await _named(client, one) for one in said["dependencies"]]
     schedule = said.get("schedule")
@@ -460,25 +405,33 @@ async def filled_in(client: ClientContext, fields: JobFields, *, what: str) -> d
         said["schedule"] = [await _fired_by(client, one) for one in cast("list[Any]", schedule)]
     elif schedule is not None:
         said["schedule"] = await _fired_by(client, schedule)
-    if read_choice(said) != "template":
+    try:
+        return await _fill_template(client, said)
+    except UsageError as error:
+        faults.append(error)
         return said
-    if said.get("made_from") is not None:
+
+
+async def _fill_template(client: ClientContext, fields: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(fields.get("template"), str) or read_choice(fields) != "template":
+        return fields
+    if fields.get("made_from") is not None:
         raise UsageError(
             "made_from tells of a template that was filled in before; leave it out",
             field="made_from",
         )
-    name = check_name(said["template"], what="template")
+    name = check_name(fields["template"], what="template")
     try:
         template = await client.store.get_template(client.tenant, name)
     except TemplateNotFound:
         raise UsageError(
             f"there is no template named {shown(name)}; create it first", field="template"
         ) from None
-    return apply_template(said, template)
+    return apply_template(fields, template)
 
 
 async def _named(client: ClientContext, dependency: Any) -> Any:
-    """The name of a job that is given by its id. One that is unknown is refused later, with all
+    """Return the name of a job that is given by its id. An unknown one is refused later, with all
     others that are.
     """
     id = id_in(dependency) if isinstance(dependency, str) else None
@@ -489,7 +442,7 @@ async def _named(client: ClientContext, dependency: Any) -> Any:
 
 
 async def _fired_by(client: ClientContext, schedule: Any) -> Any:
-    """The schedule, with names for the ids of jobs of which any fires it."""
+    """Return the schedule, with names for the ids of jobs of which any fires it."""
     if not isinstance(schedule, dict):
         return schedule
     said = cast("dict[str, Any]", schedule)
@@ -497,37 +450,6 @@ async def _fired_by(client: ClientContext, schedule: Any) -> Any:
         return said
     jobs = cast("Sequence[Any]", said["after_any"])
     return {**said, "after_any": [await _named(client, one) for one in jobs]}
-
-
-async def _find_task(client: ClientContext, said: Mapping[str, Any]) -> JobDefinition:
-    name = check_name(said["task"], what="task")
-    return await find_task_definition(client.store, client.tenant, name)
-
-
-def _has_upstream(options: Mapping[str, Any]) -> bool:
-    schedule = options["schedule"]
-    return bool(options["dependencies"]) or is_after(schedule) or is_after_any(schedule)
-
-
-def options_of(definition: JobDefinition) -> dict[str, Any]:
-    """What `read_definition` was told, in a form that it takes again."""
-    fields: Mapping[str, Any] = msgspec.structs.asdict(definition)
-    on_failure = {"on_dependency_failure": definition.on_dependency_failure}
-    same = ("kind", *_INHERITED, "description", "user_id", "overlap", "pause_after_failures")
-    return {
-        **{name: fields[name] for name in same if name in fields},
-        "retries": definition.retry,
-        "settings": payload.decode(definition.settings),
-        "args": payload.decode(definition.args),
-        "dependencies": definition.dependencies,
-        **(on_failure if definition.upstream else {}),
-        "template": definition.template,
-        "source": definition.source,
-        "schedule": [Schedule.from_json(text) for text in definition.schedules],
-        "misfire": Misfire.parse(
-            payload.decode(definition.misfire) if definition.misfire else None
-        ),
-    }
 
 
 # Jobs and their versions.

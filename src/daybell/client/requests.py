@@ -4,34 +4,23 @@ input is refused by the name of its field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from itertools import islice
-from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Final, TypedDict, Unpack, cast
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.client.when import (
-    Arguments,
-    WhenOptions,
-    check_not_manual,
-    read_dependencies,
-    read_fired_by,
-    read_on_failure,
-    read_when,
-)
 from daybell.core import payload
-from daybell.core.checks import text_fault
 from daybell.core.execution import PENDING, NewExecution, Priority, State
 from daybell.core.ids import mint, mint_many
-from daybell.core.job import DEFAULT_QUEUE, DELETED, MANUAL, PAUSED, JobDefinition
+from daybell.core.job import DELETED, MANUAL, PAUSED
+from daybell.core.job_request import read_request
 from daybell.core.kinds import KINDS, SETTINGS, settings_json
 from daybell.core.kinds import read_settings as read_settings_of
 from daybell.core.limits import (
     ARGS_BYTES_MAX,
-    CRASHES_MAX_DEFAULT,
-    DESCRIPTION_CHARS_MAX,
     INSTANT_MAX,
     RETRIES_MAX,
     SEARCH_ARGS_MAX,
@@ -40,7 +29,18 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
-from daybell.core.retry import Retry
+from daybell.core.options import (
+    Arguments,
+    JobDefinition,
+    JobOptions,
+    TaskOptions,
+    read_args,
+    read_flag,
+    read_limit,
+    read_mapping,
+    read_whole,
+    read_word,
+)
 from daybell.core.units import (
     Duration,
     Instant,
@@ -49,42 +49,14 @@ from daybell.core.units import (
     from_iso,
     parse_delay,
     parse_duration,
-    parse_limit,
 )
 from daybell.core.views import Content, ExecutionFilter
-from daybell.core.when.rule import Dependency
 from daybell.core.workflow.graph import Graph
-from daybell.errors import InvalidDuration, InvalidName, PayloadError, UsageError, shown, suggested
-
-T = TypeVar("T", bound=str)
+from daybell.errors import InvalidDuration, UsageError, shown, suggested
 
 Id = UUID | str
 Time = datetime | str | float
 Status = str | Iterable[str]
-
-
-class TaskOptions(WhenOptions, total=False):
-    """What a definition may say, whatever its kind; what is left out is as usual."""
-
-    queue: str
-    priority: str | int
-    retries: int | Retry | Mapping[str, Any] | None
-    timeout: Duration | None
-    expires: Duration | None  # not started this long after its time: skipped
-    max_crashes: int
-    on_lost: Literal["retry", "dead"]
-    store_result: bool
-    description: str
-    user_id: str | None
-    dependencies: Sequence[Dependency] | None  # jobs that must have succeeded before it runs
-    on_dependency_failure: Literal["wait", "skip", "run"]
-
-
-class JobOptions(TaskOptions, total=False):
-    """The same for a job that need not be a Python function."""
-
-    kind: str
-    settings: Mapping[str, Any] | None  # of its kind
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -132,7 +104,6 @@ COPIES_CHUNK: Final = 256  # ids are made together: that costs a fifth
 ARGS_PREFIX: Final = "arg."  # before the name of an argument that is searched for
 CONTENT: Final = frozenset({"args", "unique_key", "error", "ended_since", "ended_until"})
 BOUNDS: Final = ("since", "until", "ended_since", "ended_until")
-WHEN_OPTIONS: Final = frozenset(WhenOptions.__optional_keys__)
 JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})
 JOB_FILTERS: Final = frozenset(JobFilters.__optional_keys__)
 MANY_OPTIONS: Final = frozenset(EnqueueOptions.__optional_keys__ | {"parent"})
@@ -143,67 +114,26 @@ def read_definition(
     name: str,
     *,
     kind: str = "task",
-    queue: str = DEFAULT_QUEUE,
-    priority: str | int = Priority.NORMAL,
-    retries: int | Retry | Mapping[str, Any] | None = None,
-    timeout: Duration | None = None,
-    expires: Duration | None = None,
-    max_crashes: int = CRASHES_MAX_DEFAULT,
-    on_lost: Literal["retry", "dead"] = "retry",
-    store_result: bool = True,
-    description: str = "",
-    user_id: str | None = None,
     settings: Mapping[str, Any] | Graph | None = None,
-    dependencies: Sequence[Dependency] | None = None,
-    on_dependency_failure: Literal["wait", "skip", "run"] = "wait",
-    template: str = "",
-    source: str = "",
     now: Instant | None = None,
-    **when: Unpack[WhenOptions],
+    **options: Unpack[TaskOptions],
 ) -> JobDefinition:
     """Return a job's definition. With `now`, a schedule that is over is refused."""
-    check_options(when, WHEN_OPTIONS, "a job")
-    read_word(kind, KINDS, "kind")
-    _check_description(description)
-    times = read_when(now=now, **when)
-    needed = read_dependencies(dependencies, job=name, after=times.pop("dependencies"))
-    check_not_manual(when.get("schedule"), needed)
-    return JobDefinition(
-        name=read_job_name(name),
-        kind=kind,
-        queue=check_name(queue, what="queue"),
-        priority=Priority.parse(priority),
-        retry=Retry.parse(retries),
-        timeout=read_limit(timeout, "timeout"),
-        expires=read_limit(expires, "expires"),
-        max_crashes=read_whole(max_crashes, "max_crashes", least=1, most=RETRIES_MAX),
-        on_lost=read_word(on_lost, ("retry", "dead"), "on_lost"),
-        store_result=read_flag(store_result, "store_result"),
-        description=description,
-        user_id=None if user_id is None else read_text(user_id, "user_id"),
-        settings=payload.encode(
-            read_kind_settings(settings, kind),
-            what="settings",
-            bytes_max=WORKFLOW_BYTES_MAX if kind == "workflow" else ARGS_BYTES_MAX,
-        ),
-        dependencies=needed,
-        on_dependency_failure=read_on_failure(
-            on_dependency_failure, needed, fired_by=read_fired_by(times["schedules"], job=name)
-        ),
-        args=read_args(when.get("args")),
-        template=template,
-        source=source,
-        **times,
-    )
+    request = read_request(name, options, now=now, needs_kind=False)
+    request.note("kind", read_word, kind, KINDS, "kind")
+    kept = request.note("settings", _read_settings, settings, kind)
+    return request.definition(kind=kind, settings=kept)
 
 
-def _check_description(description: str) -> None:
-    if len(read_text(description, "description")) > DESCRIPTION_CHARS_MAX:
-        raise UsageError(
-            f"description has {len(description):,} characters; the limit is"
-            f" {DESCRIPTION_CHARS_MAX:,}",
-            field="description",
-        )
+def _read_settings(value: object, kind: str) -> str:
+    """Return the settings of a job's kind, as they are kept."""
+    if kind == "workflow":
+        kept, most = Graph.parse(value).to_settings(), WORKFLOW_BYTES_MAX
+    else:
+        given = {} if value is None else read_mapping(value, "settings")
+        kept = settings_json(read_settings_of(kind, given)) if kind in SETTINGS else given
+        most = ARGS_BYTES_MAX
+    return payload.encode(kept, what="settings", bytes_max=most)
 
 
 def read_pattern(
@@ -261,21 +191,6 @@ def copies(pattern: NewExecution, args: Iterable[Arguments]) -> Iterator[NewExec
             text = "{}" if one == {} else read_args(one, what=f"args[{position}]")
             yield replace(pattern, id=id, args=text)
             position += 1
-
-
-def read_args(args: Arguments | None, *, what: str = "args") -> str:
-    """Return arguments as JSON text. They are given by name."""
-    if args is None:
-        return "{}"
-    if not isinstance(cast("object", args), dict | Mapping):  # a dict is recognised faster
-        raise PayloadError(
-            f"{what}: arguments are given by name, as a dict, not as {type(args).__name__}",
-            field="args",
-        )
-    for name in cast("Mapping[object, Any]", args):
-        if not isinstance(name, str):
-            raise PayloadError(f"{what}: {shown(name)} is not an argument's name", field="args")
-    return payload.encode(args if isinstance(args, dict) else dict(args), what=what)
 
 
 def read_filter(
@@ -398,25 +313,6 @@ def read_job_status(status: Status) -> frozenset[str]:
     return frozenset(words - {"pending"} | pending)
 
 
-def read_job_name(name: str) -> str:
-    """A name that a job may get. One that could be an id would be taken for another job's."""
-    if id_in(check_name(name, what="job")) is not None:
-        raise InvalidName(
-            f"job name {shown(name)} looks like an id, and jobs are found by both; give it a name"
-            " that is no UUID",
-            field="name",
-        )
-    return name
-
-
-def id_in(value: Id) -> UUID | None:
-    """The id that a text may be; None: it is something else."""
-    try:
-        return value if isinstance(value, UUID) else UUID(value)
-    except ValueError:
-        return None
-
-
 def read_id(value: Id, what: str = "id") -> UUID:
     """Return an id that may be text."""
     try:
@@ -476,60 +372,6 @@ def _read_date(text: str) -> date | None:
         return date.fromisoformat(text.strip())
     except ValueError:
         return None
-
-
-def read_seconds(value: Duration | None, what: str) -> Seconds | None:
-    """Return a duration in seconds, or None for none."""
-    return None if value is None else parse_duration(value, what=what)
-
-
-def read_limit(value: Duration | None, what: str) -> Seconds | None:
-    """The same for a limit, which cannot be zero."""
-    return None if value is None else parse_limit(value, what=what)
-
-
-def read_whole(value: object, what: str, *, least: int = 0, most: int) -> int:
-    """Return a whole number within its bounds."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise UsageError(
-            f"{what}={shown(value)} must be a whole number from {least} to {most:,}", field=what
-        )
-    return value
-
-
-def read_text(value: object, what: str) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
-        raise UsageError(f"{what}={shown(value)} must be text", field=what)
-    if fault := text_fault(value.replace("\0", "")):
-        raise UsageError(f"{what} {shown(value)} {fault}", field=what)
-    return value
-
-
-def read_flag(value: object, what: str) -> bool:
-    """Return a yes or no."""
-    if not isinstance(value, bool):
-        raise UsageError(f"{what}={shown(value)} must be True or False", field=what)
-    return value
-
-
-def read_kind_settings(value: object, kind: str) -> dict[str, Any]:
-    """Return the settings of a job's kind, by name."""
-    if kind == "workflow":
-        return Graph.parse(value).to_settings()
-    if value is not None and not isinstance(value, Mapping):
-        raise UsageError(
-            f"settings={shown(value)} must be given by name, as a dict", field="settings"
-        )
-    given = dict(cast("Mapping[str, Any]", value or {}))
-    return settings_json(read_settings_of(kind, given)) if kind in SETTINGS else given
-
-
-def read_word(value: T, words: tuple[str, ...], what: str) -> T:
-    """Return one of a few words."""
-    if value not in words:
-        raise UsageError(f"{what} {shown(value)} is not one of {', '.join(words)}", field=what)
-    return value
 
 
 _STATES: Final = tuple(str(state) for state in State)

@@ -34,29 +34,21 @@ from daybell.client.requests import (
     Status,
     Time,
     check_options,
-    id_in,
-    read_args,
     read_bound,
     read_job_status,
     read_pattern,
-    read_text,
-    read_whole,
-    read_word,
 )
 from daybell.client.when import (
-    Arguments,
-    When,
     build_added_schedule,
     derive_schedule_id,
     load_waits,
     read_overlap_by,
-    read_schedule,
 )
 from daybell.core import payload
 from daybell.core.access import NewAuditEntry
 from daybell.core.checks import check_limit
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.ids import mint
+from daybell.core.ids import id_in, mint
 from daybell.core.job import Job, JobActivity, JobDefinition, JobStatus, build_job_status, by_name
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
@@ -68,6 +60,7 @@ from daybell.core.limits import (
     SCHEDULE_BATCH_MAX,
     check_name,
 )
+from daybell.core.options import Arguments, read_args, read_text, read_whole, read_word
 from daybell.core.schedule import (
     Firing,
     NewSchedule,
@@ -89,6 +82,7 @@ from daybell.core.when.cursor import (
     resume_schedule,
     ticks_between,
 )
+from daybell.core.when.declared import When, read_schedule
 from daybell.errors import (
     DaybellError,
     ExecutionNotFound,

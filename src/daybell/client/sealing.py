@@ -31,11 +31,17 @@ NEW_KEY: Final = f"export {VARIABLE}=$(daybell secrets key)"
 
 
 class KeyMissing(UsageError):
-    """There is no key here, or not the one that is needed. Elsewhere there may be."""
+    """This process does not have the key that the secret needs."""
+
+    code = "key-missing"
+    remedy = "Set `DAYBELL_SECRETS_KEY` to the key that sealed the secret."
 
 
 class Unopenable(UsageError):
-    """What is kept is not what was sealed: damaged, or moved from elsewhere."""
+    """The stored secret is damaged, or was moved from another place."""
+
+    code = "unopenable"
+    remedy = "Set the secret again."
 
 
 class Sealer:

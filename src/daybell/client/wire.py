@@ -887,6 +887,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong (RFC 9457)."""
 
     type: Annotated[str, Meta(examples=["urn:daybell:problem:job-not-found"])]
+    code: Annotated[
+        str,
+        Meta(examples=["job-not-found"], description="Stable, for programs; `type` ends with it."),
+    ]
     title: str
     status: int
     detail: str

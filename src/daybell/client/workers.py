@@ -17,9 +17,9 @@ from daybell.client.executions import (
 )
 from daybell.client.requests import Id, read_id
 from daybell.core.execution import PENDING, Execution
-from daybell.core.job import DEFAULT_QUEUE
 from daybell.core.kinds.settings import PRIVATE
 from daybell.core.limits import check_name
+from daybell.core.options import DEFAULT_QUEUE
 from daybell.core.units import Instant
 from daybell.core.views import Activity, ExecutionFilter, Queue
 from daybell.core.worker import STORE_ROLES, Leadership, Worker, WorkerState

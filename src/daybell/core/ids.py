@@ -81,3 +81,11 @@ def first_id_since(instant: Instant) -> UUID:
     there: only ids of a wrong clock can follow.
     """
     return first_id_at(instant - LATE_SECONDS)
+
+
+def id_in(value: UUID | str) -> UUID | None:
+    """Return the id that a text may be; None: the text is no id."""
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except ValueError:
+        return None

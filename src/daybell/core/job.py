@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 
 from daybell.core import payload
-from daybell.core.execution import TERMINAL, Execution, Priority, State
-from daybell.core.kinds import needs_of
+from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.job_request import check_fields, require_choice
 from daybell.core.limits import (
     DESCRIPTION_CHARS_MAX,
     NEXT_SCHEDULES_MAX,
@@ -19,103 +19,13 @@ from daybell.core.limits import (
     SCHEDULES_MAX,
     check_name,
 )
+from daybell.core.options import KIND_FIELDS, OF_TEMPLATE, JobDefinition, read_mapping
 from daybell.core.references import fill_references, is_reference, names_in, read_fields, reference
-from daybell.core.retry import Retry
-from daybell.core.schedule import NewSchedule, OnFailure, Overlap, Schedule, any_jobs, rule_of
-from daybell.core.units import Instant, Seconds
+from daybell.core.schedule import NewSchedule, Schedule
+from daybell.core.units import Instant
 from daybell.errors import DuplicateKey, UsageError, VersionConflict, shown
 
-DEFAULT_QUEUE = "default"
 DEFAULT_TENANT = "default"
-
-
-class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is. Two equal definitions are the same version."""
-
-    name: str
-    kind: str = "task"  # which runner: task, command, http, sql, notify, workflow
-    queue: str = DEFAULT_QUEUE
-    priority: Priority = Priority.NORMAL
-    retry: Retry = msgspec.field(default_factory=Retry)
-    timeout: Seconds | None = None
-    expires: Seconds | None = None  # not started this long after its time: skipped
-    max_crashes: int = 3  # lost workers before it is taken to be what kills them
-    on_lost: Literal["retry", "dead"] = "retry"
-    store_result: bool = True
-    description: str = ""
-    user_id: str | None = None
-    settings: str = "{}"  # JSON of the kind's own settings
-    args: str = "{}"  # what it is called with by a schedule, or by who says nothing else
-    schedules: tuple[str, ...] = ()  # JSON of `core.when.Schedule`
-    overlap: Overlap | None = None  # None: skip with schedules, allow without
-    misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
-    pause_after_failures: int | None = None
-    dependencies: tuple[str, ...] = ()  # jobs that must have succeeded before it runs
-    on_dependency_failure: OnFailure = OnFailure.WAIT
-    template: str = ""  # JSON of what it was made from: the template's name, version, parameters
-    source: str = ""  # what it belongs to: "apply", for jobs that files declare
-    once: bool = False  # made to run one time: it goes with its last execution
-
-    @property
-    def needs(self) -> str:
-        """What a worker must offer to run it: its kind, and more for some."""
-        return needs_of(self.kind, self.settings)
-
-    @property
-    def words(self) -> str:
-        """What a search looks in: the name and the description, whatever their case."""
-        return fold_case(f"{self.name}\n{self.description}")
-
-    def overlap_rule(self, *, is_scheduled: bool = False) -> Overlap:
-        """The rule for an execution, which may come from a schedule that was added later."""
-        return rule_of(
-            self.overlap,
-            is_scheduled=is_scheduled or bool(self.schedules),
-            is_dependent=self.fires_after,
-        )
-
-    @property
-    def runs_by_itself(self) -> bool:
-        """Whether somebody but people has it run: a schedule, or what it depends on."""
-        return bool(self.schedules or self.dependencies)
-
-    @property
-    def upstream(self) -> tuple[str, ...]:
-        """The jobs that it depends on, or of which any fires it."""
-        return tuple(dict.fromkeys((*self.dependencies, *any_jobs(self.schedules))))
-
-    @property
-    def fires_after(self) -> bool:
-        """Whether it is fired by what it depends on: it has no schedule that says when."""
-        return bool(self.dependencies) and not self.schedules
-
-    def to_json(self) -> str:
-        """The definition as a store keeps it. Equal definitions give equal text."""
-        retry = msgspec.Raw(self.retry.to_json().encode())
-        fields = msgspec.structs.asdict(self) | {"retry": retry}
-        if self.needs != self.kind:
-            fields["needs"] = self.needs  # for what reads definitions in SQL
-        return msgspec.json.encode(fields).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> JobDefinition:
-        """Read a kept definition. Unknown fields are ignored."""
-        fields = msgspec.json.decode(text)
-        retry = Retry.from_json(msgspec.json.encode(fields.pop("retry")).decode())
-        return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
-
-
-def task_of(definition: JobDefinition) -> str | None:
-    """The task that a job of another name runs; None: the one of its own name."""
-    if definition.kind != "task" or definition.settings == "{}":
-        return None
-    named = msgspec.json.decode(definition.settings).get("task")
-    return named if isinstance(named, str) else None
-
-
-def fold_case(text: str) -> str:
-    """A text without a difference between capital and small letters, as stores can keep it."""
-    return text.casefold().replace("\0", " ")
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -509,7 +419,19 @@ _TYPES_IN_WORDS: Final[dict[Type, str]] = {
 }
 
 
-# Versions of jobs, templates and secrets that are not what somebody takes them for.
+def apply_template(fields: Mapping[str, Any], template: Template) -> dict[str, Any]:
+    """Return the fields of a job that is made from a template: those beside it win."""
+    given = fields.get(OF_TEMPLATE)
+    parameters = {} if given is None else read_mapping(given, OF_TEMPLATE)
+    made = template.template.job_with(parameters)
+    check_fields(made, f"template {template.name}")
+    require_choice(made)
+    beside = {name: value for name, value in fields.items() if name not in KIND_FIELDS}
+    note = {"name": template.name, "version": template.version, "parameters": parameters}
+    return {**made, **beside, "made_from": note}
+
+
+# Versions of jobs, templates and secrets that differ from the expected ones.
 
 
 def version_conflict(name: str, *, at: int, expect: int, what: str = "job") -> VersionConflict:

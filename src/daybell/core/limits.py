@@ -35,6 +35,7 @@ UNIQUE_KEY_BYTES_MAX: Final = 500  # a PostgreSQL index entry holds 2,704
 LABELS_MAX: Final = 32
 LABEL_CHARS_MAX: Final = 100
 DESCRIPTION_CHARS_MAX: Final = 2000
+USER_CHARS_MAX: Final = 200
 
 # Batches. One transaction each: large enough to be cheap, small enough for short locks.
 ENQUEUE_BATCH_MAX: Final = 10_000

@@ -12,8 +12,8 @@ from typing import Final
 from uuid import UUID
 
 from daybell.core.execution import Claimed
-from daybell.core.job import DEFAULT_QUEUE
 from daybell.core.limits import CLAIM_BATCH_MAX, check_name
+from daybell.core.options import DEFAULT_QUEUE
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import Offer
 from daybell.engine.events import Events, Started

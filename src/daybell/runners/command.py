@@ -32,15 +32,15 @@ from daybell.runners.kind import KindHandler, Reveal
 from daybell.runners.process_tree import ATTEMPT, EXECUTION, make_mark
 from daybell.runners.python import MaskedAttempt, RunningAttempt
 
-# The environment of a command: little of the worker's, what Daybell says, and the job's own.
+# The environment of a command: a part of the worker's, the variables of Daybell, and the job's own.
 
-# What programs need to find their way. All else is the worker's: the address of the database, the
-# key of the secrets, whatever the cloud has put there.
+# Variables that programs need. The others belong to the worker: the address of the database, the
+# key of the secrets, credentials of a cloud.
 USUAL: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
 
 
 def inherit_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
-    """What a command gets of its worker's environment."""
+    """Return the part of the worker's environment that a command gets."""
     names = {*USUAL, *pass_env}
     return {
         name: value for name, value in environ.items() if name in names or fnmatchcase(name, "LC_*")
@@ -48,7 +48,7 @@ def inherit_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) 
 
 
 def execution_variables(claimed: Claimed, args: Mapping[str, Any]) -> dict[str, str]:
-    """What a command is told of its execution."""
+    """Return the variables that describe an execution to its command."""
     own = {
         EXECUTION: str(claimed.id),
         ATTEMPT: str(claimed.attempt),
@@ -62,7 +62,7 @@ def execution_variables(claimed: Claimed, args: Mapping[str, Any]) -> dict[str, 
 
 
 def find_refusal(names: Iterable[str], allowed: frozenset[str]) -> str | None:
-    """Why a command with these variables is not run; None: it may be."""
+    """Return the reason to refuse a command with these variables; None: it is allowed."""
     for name in names:
         if name not in allowed and (why := why_refused(name)) is not None:
             return (
@@ -73,11 +73,11 @@ def find_refusal(names: Iterable[str], allowed: frozenset[str]) -> str | None:
 
 
 FAILED: Final = "CommandFailed"
-SAID_LINES_MAX: Final = 5  # of what it said last, in the message of a failure
+SAID_LINES_MAX: Final = 5  # of the end of its output, in the message of a failure
 SAID_CHARS_MAX: Final = 2_000
-VARIABLE_BYTES_MAX: Final = 128 * 1024 - 1  # of one variable, or one word: Linux takes no more
+VARIABLE_BYTES_MAX: Final = 128 * 1024 - 1  # of one variable or one word: the limit of Linux
 
-# These may be gone at the next attempt; all others are as they are.
+# These may be gone at the next attempt; all other errors are permanent.
 _TEMPORARY_ERRORS: Final = {
     errno.EAGAIN: "no more processes are allowed (ulimit -u)",
     errno.ENOMEM: "there is no memory for it",
@@ -88,14 +88,14 @@ _TEMPORARY_ERRORS: Final = {
 
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker lets commands have of its environment, and set in theirs."""
+    """The variables that a worker passes to commands, and those that jobs may set."""
 
-    allow_env: frozenset[str] = frozenset()  # names that jobs may set although they are dangerous
+    allow_env: frozenset[str] = frozenset()  # dangerous names that jobs may set
     pass_env: tuple[str, ...] = ()  # names that commands get from the worker, beyond the usual
 
 
 class CommandHandler(KindHandler):
-    """One version of a job that runs a command."""
+    """Handler of one version of a command job."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class CommandHandler(KindHandler):
         self.grace = settings.grace
 
     async def perform(self, running: MaskedAttempt) -> Any:
-        """Run it; answers its exit code, and how its output ended."""
+        """Run the command; return its exit code and the end of its output."""
         order = await self._order(running)
 
         def patience() -> float:
@@ -126,7 +126,7 @@ class CommandHandler(KindHandler):
         if ended.is_stopped:
             if not running.is_cancelled:
                 raise asyncio.CancelledError
-            # Beside what the executor has to say of it, this shows how it took it.
+            # The executor reports the stop; this adds how the command ended.
             raise DescribedError.as_text(
                 FAILED, f"when it was stopped, {_describe_failure(running, ended)}"
             )
@@ -137,7 +137,9 @@ class CommandHandler(KindHandler):
         return self._judged(running, ended)
 
     async def _order(self, running: RunningAttempt) -> ProgramSpec:
-        """What is run, with all secrets in it. Nothing is looked up for what is not run."""
+        """Build the command with all its secrets. Nothing is looked up for a command that does not
+        run.
+        """
         settings, options = self._settings, self._options
         why = find_refusal(settings.env, options.allow_env)
         if why is not None:
@@ -180,13 +182,13 @@ class CommandHandler(KindHandler):
         return COMMAND_JSON_CHARS_MAX if is_json else COMMAND_OUTPUT_CHARS_MAX
 
     def _judged(self, running: MaskedAttempt, ended: CommandExit) -> dict[str, Any]:
-        """The result, if its exit code means success."""
+        """Return the result if the exit code means success; else raise."""
         settings, code = self._settings, ended.code
         if code in settings.success_codes:
             if settings.output == JSON:
                 return {"exit_code": code, "output": _read_json(running, ended)}
             output, is_cut = ended.stdout.end(running.mask, COMMAND_OUTPUT_CHARS_MAX)
-            # As `$(…)` does: whoever uses it wants what was said, and not how the line ended.
+            # As in `$(…)`: users want the output without the final line break.
             result = {"exit_code": code, "output": output.rstrip("\r\n")}
             return {**result, "truncated": True} if is_cut else result
         is_code = code is not None and code >= 0
@@ -211,7 +213,7 @@ def _listener(running: MaskedAttempt) -> Listener:
 
 
 def _read_json(running: MaskedAttempt, ended: CommandExit) -> Any:
-    """What it printed, as data. Secrets in it are masked with the rest of the result."""
+    """Parse the output as JSON. Secrets in it are masked with the rest of the result."""
     said = ended.stdout
     if said.is_cut or len(said.text) > COMMAND_JSON_CHARS_MAX:
         _fail_permanently(
@@ -231,7 +233,7 @@ def _read_json(running: MaskedAttempt, ended: CommandExit) -> Any:
 
 
 def _describe_failure(running: MaskedAttempt, ended: CommandExit) -> str:
-    """How it ended, and what it said last."""
+    """Describe how the command ended, with the end of its output."""
     if ended.code is None:
         fate = "it is not known how the command ended"
     elif ended.code < 0:
@@ -252,7 +254,7 @@ def _fail_permanently(running: RunningAttempt, type: str, message: str) -> NoRet
 def _refuse_start(
     running: MaskedAttempt, order: ProgramSpec, error: OSError | ValueError
 ) -> NoReturn:
-    """Say why it could not be started."""
+    """Describe why the command could not be started."""
     program = shown(running.mask(order.argv[0]))  # which may cut it
     if not isinstance(error, OSError):
         _fail_permanently(running, FAILED, f"{program} cannot be started: {error}")
@@ -283,7 +285,7 @@ def _refuse_start(
 
 
 def _format_output_tail(text: str) -> str:
-    """What it said last, for the message of a failure."""
+    """Format the end of the output for the message of a failure."""
     lines = [line.rstrip() for line in text.rstrip().split("\n")[-SAID_LINES_MAX:]]
     while len(lines) > 1 and sum(map(len, lines)) > SAID_CHARS_MAX:
         lines.pop(0)

@@ -41,39 +41,39 @@ from daybell.runners.process_tree import (
 )
 from daybell.runners.python import wait_for_first
 
-# One program, from its start to its burial.
+# One program, from its start until it is reaped.
 
 
 class ProgramSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run."""
+    """The program to run, with its environment and input."""
 
-    mark: str  # is in `env`, too, as `process_tree.py` looks for it
+    mark: str  # also in `env`, where `process_tree.py` looks for it
     argv: list[str]
     env: dict[str, str]
     directory: str | None = None
     stdin: str | None = None
-    chars_max: int = COMMAND_OUTPUT_CHARS_MAX  # of what it prints, that are kept of each stream
+    chars_max: int = COMMAND_OUTPUT_CHARS_MAX  # characters of each stream that are kept
 
 
 class CommandProcess:
-    """A command's own process. `exited` says that it is dead; it is buried last, so that nobody
-    else gets its number while its descendants are looked for by it.
+    """A command's own process. `exited` is set when it is dead. It is reaped last: until then its
+    number identifies its descendants and is not used again.
     """
 
     def __init__(self, order: ProgramSpec, tree: ProcessTree) -> None:
         self.tree = tree
         self.exited = asyncio.Event()
-        self.is_abandoned = False  # nobody has waited for its end
+        self.is_abandoned = False  # no task has waited for its end
         self._order = order
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._fd = -1
 
     def start(self, stdout: int, stderr: int) -> None:
-        """Start it. Not on the event loop: this waits until the program is loaded."""
+        """Start the program. Not on the event loop: this blocks until the program is loaded."""
         order = self._order
         if order.directory is not None:
-            os.stat(os.path.join(order.directory, ""))  # says so itself if it is no directory
+            os.stat(os.path.join(order.directory, ""))  # raises if it is no directory
         stdin = subprocess.DEVNULL if order.stdin is None else _open_text(order.stdin)
         try:
             self._process = subprocess.Popen(
@@ -93,7 +93,7 @@ class CommandProcess:
             self._fd = os.pidfd_open(self._process.pid)
 
     def watch(self) -> None:
-        """Learn of its end."""
+        """Notice the end of the process."""
         assert self._process is not None
         if self._fd >= 0:
             self._loop.add_reader(self._fd, self._exited)
@@ -101,7 +101,9 @@ class CommandProcess:
             threading.Thread(target=self._wait, args=(self._process.pid,), daemon=True).start()
 
     def bury(self) -> int | None:
-        """Its exit code; None: somebody else has it, or it cannot be killed."""
+        """Reap the process and return its exit code; None: another part of the program reaped it,
+        or it cannot be killed.
+        """
         assert self._process is not None
         try:
             pid, status = os.waitpid(self._process.pid, os.WNOHANG)
@@ -109,11 +111,11 @@ class CommandProcess:
             code = None
         else:
             code = os.waitstatus_to_exitcode(status) if pid else None
-        self._process.returncode = -1 if code is None else code  # it need not look any more
+        self._process.returncode = -1 if code is None else code  # no watcher is needed any more
         return code
 
     def close(self) -> None:
-        """Have nothing more to do with it. If it is not buried, that is the end of it."""
+        """Release the process. If it is not reaped, it is abandoned."""
         self._unwatch()
         if self._process is not None and self._process.returncode is None:
             self.is_abandoned = True
@@ -138,8 +140,8 @@ class CommandProcess:
 
 
 def _open_text(text: str) -> int:
-    """A file with this text, which is nowhere on a disk if that is possible. Unlike a pipe, nobody
-    has to keep filling it, and nothing breaks if it is not read.
+    """Return a file with this text, in memory if possible. Unlike a pipe it needs no writer, and
+    nothing breaks if it is not read.
     """
     try:
         fd = os.memfd_create("stdin")
@@ -157,28 +159,29 @@ def _open_text(text: str) -> int:
     return fd
 
 
-# What a command prints, as it comes, and how that ended.
+# The output of a command, as it comes, and how it ended.
 
-# Read at a time. It may be thousands of lines, and others have to wait while they are looked at.
+# Read at a time. It may be thousands of lines, and other executions wait while they are parsed.
 CHUNK_BYTES: Final = 16 * 1024
-# Of what was cut, as much as may be the rest of a secret: half of one, no mask would find.
+# Text at a cut that may be a part of a secret, which masks would not find, is dropped.
 HALF_CHARS: Final = 16 * 1024
-# Of progress. A write of no more than this to a pipe is not mixed with those of others.
+# Of progress. A write of no more than this to a pipe is not mixed with those of other processes.
 LINE_BYTES_MAX: Final = 4096
-LINES_MAX: Final = 20  # the last ones of a read that are looked at; only one of them is shown
-PAUSE_SECONDS: Final = 0.1  # between two reads: what writes faster has to wait
-# How a line begins. Only one part may repeat without a bound, so that no line takes long to match.
+LINES_MAX: Final = 20  # the last lines of a read that are parsed; only one of them is shown
+PAUSE_SECONDS: Final = 0.1  # between two reads: a faster writer has to wait
+# The beginning of a line. Only one part may repeat without a bound, so that no line takes long to
+# match.
 _NUMBER: Final = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%?(?:\s|\Z)")
 
 
 class StreamTail(msgspec.Struct, frozen=True):
-    """How a stream ended, as it came: with secrets, the first of which may be cut in two."""
+    """The raw end of a stream, with secrets; the first of them may be cut."""
 
     text: str = ""
     is_cut: bool = False
 
     def end(self, mask: Callable[[str], str], chars_max: int) -> tuple[str, bool]:
-        """Its last characters without secrets, and whether there was more before them."""
+        """Return the last characters without secrets, and True if there was more before them."""
         text = mask(self.text)
         if self.is_cut:
             text = text[HALF_CHARS:]
@@ -188,8 +191,8 @@ class StreamTail(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """One stream of a command. All of it goes to `heard`; its last `chars_max` characters are kept
-    as well, and some more to cut from.
+    """One stream of a command. All of it goes to `heard`; its last `chars_max` characters are kept,
+    with some more before the cut.
     """
 
     def __init__(self, name: str, heard: Callable[[str, str], None], *, chars_max: int) -> None:
@@ -205,12 +208,12 @@ class Stream:
         os.set_blocking(self._fd, False)
 
     def start(self) -> None:
-        """Hear what comes. The command has its end of the pipe by now."""
+        """Start reading. The command has its end of the pipe by now."""
         self._close_writer()
         self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
-        """Hear no more, whoever may still hold the other end."""
+        """Stop reading, even if another process still holds the other end."""
         self._close_writer()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
@@ -221,7 +224,7 @@ class Stream:
 
     @property
     def said(self) -> StreamTail:
-        """How it ended."""
+        """Return the end of the stream."""
         return StreamTail(self._tail, self._is_cut)
 
     def _read(self) -> None:
@@ -250,11 +253,11 @@ class Stream:
 
 
 class ProgressPipe:
-    """A named pipe that a command reports its progress to, in lines such as `50 halfway`.
+    """A named pipe for progress of a command, in lines such as `50 halfway`.
 
-    `report` is given what a line says, `refuse` is called once if one says something else. Only the
-    last line of a read is shown, and there are few reads in a second: a command that writes more
-    waits, and the worker does not.
+    `report` receives the values of a line; `refuse` is called once for an invalid one. Only the
+    last line of a read is shown, and reads are rare: a command that writes faster waits, and the
+    worker does not.
     """
 
     def __init__(
@@ -274,18 +277,18 @@ class ProgressPipe:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Read what comes, on the event loop."""
+        """Start reading on the event loop."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
-        """Read what is there, and no more. What writes to it from now on fails."""
+        """Read the rest and close. Later writes to the pipe fail."""
         if self._loop is not None:
             self._loop.remove_reader(self._fd)
             if self._timer is not None:
                 self._timer.cancel()
             try:
-                data = os.read(self._fd, 4 * CHUNK_BYTES)  # which is what a pipe holds
+                data = os.read(self._fd, 4 * CHUNK_BYTES)  # the size of a pipe
             except OSError:
                 data = b""
             self._take(data + b"\n")
@@ -308,7 +311,7 @@ class ProgressPipe:
 
     def _take(self, data: bytes) -> None:
         *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[: LINE_BYTES_MAX + 1]  # the end of a longer one need not be kept
+        self._rest = rest[: LINE_BYTES_MAX + 1]  # the end of a longer line need not be kept
         for line in reversed(lines[-LINES_MAX:]):
             if not line.strip():
                 continue
@@ -322,8 +325,9 @@ class ProgressPipe:
 
 
 def open_pipe(path: str) -> int:
-    """Open a named pipe of this user. Raises OSError if the path has become something else."""
-    # Also for writing: without a writer of its own, it would be at its end again and again.
+    """Open a named pipe of this user. Raises OSError if the path is something else by now."""
+    # Also for writing: without a writer of its own, reading would return end-of-file again and
+    # again.
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     found = os.fstat(fd)
     if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():
@@ -333,7 +337,7 @@ def open_pipe(path: str) -> int:
 
 
 def read_progress(line: bytes) -> tuple[float, str | None] | None:
-    """What a line says: a percentage, and perhaps a note. None: neither."""
+    """Parse a percentage and an optional note; None: the line has neither."""
     if len(line) > LINE_BYTES_MAX:
         return None
     text = line.decode("utf-8", "replace").replace("\0", " ").strip()
@@ -343,14 +347,14 @@ def read_progress(line: bytes) -> tuple[float, str | None] | None:
     return float(found[1]), text[found.end() :].strip() or None
 
 
-# A worker's side of its warden: started when it is first needed, and again if it dies.
+# The worker's side of its warden: started on first use, and again if it dies.
 
 logger = logging.getLogger("daybell.worker")
 
 START_SECONDS_MAX: Final = 30.0
 CLOSE_SECONDS_MAX: Final = 1.0
 
-# Without the environment's and the site's ideas of what to load: it starts in a few milliseconds.
+# Without site packages and variables of Python: it starts in a few milliseconds.
 _SOURCE_FOLDER: Final = str(Path(daybell.runners.__file__).parents[2])
 _WARDEN_SCRIPT: Final = (
     f"import sys; sys.path.append({_SOURCE_FOLDER!r}); from"
@@ -360,40 +364,40 @@ WARDEN_COMMAND: Final = (sys.executable, "-I", "-S", "-c", _WARDEN_SCRIPT)
 
 
 class WardenClient:
-    """Tells a warden of the commands of a worker. `trees` are those that there are."""
+    """Informs the warden about the commands of a worker. `trees` are the present ones."""
 
     def __init__(self, trees: Iterable[ProcessTree], threads: Executor) -> None:
         self._trees = trees
         self._threads = threads
-        self._line: socket.socket | None = None  # None: there is none
+        self._line: socket.socket | None = None  # None: not running
         self._unsent = b""
         self._starting: asyncio.Task[None] | None = None
         self._is_closed = False
-        self._folder: str | None = None  # that it removes in the end
+        self._folder: str | None = None  # that the warden removes in the end
 
     def keep(self, folder: str) -> None:
-        """Have this folder removed when the worker is gone."""
+        """Register a folder that the warden removes after the end of the worker."""
         if self._folder != folder:
             self._folder = folder
             self._say(f"@{folder}")
 
     async def expect(self, tree: ProcessTree) -> None:
-        """A command will be started. When this returns, it would not outlive the worker. Raises
-        OSError if nobody can see to that.
+        """Announce a command before its start. From the return on it cannot outlive the worker.
+        Raises OSError if the warden is not available.
         """
         await self._up()
         self._say(f"+{tree.mark}")
 
     def begun(self, tree: ProcessTree) -> None:
-        """It has been started."""
+        """Report the start of a command."""
         self._say(_format_entry(tree))
 
     def forget(self, tree: ProcessTree) -> None:
-        """It is gone, or was never started."""
+        """Report that a command is gone, or was never started."""
         self._say(f"-{tree.mark}")
 
     async def close(self) -> None:
-        """Have it end, and wait for that."""
+        """End the warden, and wait for its end."""
         self._is_closed = True
         if self._starting is not None:
             await asyncio.wait([self._starting])
@@ -441,9 +445,9 @@ class WardenClient:
             self._say(_format_entry(tree))
 
     def _say(self, line: str) -> None:
-        """Tell it now: what has been sent is heard even if the worker is gone a moment later."""
+        """Send immediately: the warden reads it even if the worker dies a moment later."""
         if self._line is None:
-            return  # the next one will be told all
+            return  # the next warden receives everything
         self._unsent += os.fsencode(f"{line}\n")
         self._send()
 
@@ -453,17 +457,17 @@ class WardenClient:
         loop, fd = asyncio.get_running_loop(), self._line.fileno()
         try:
             self._unsent = self._unsent[self._line.send(self._unsent) :]
-        except BlockingIOError:  # somebody has stopped it
+        except BlockingIOError:  # the warden was stopped from outside
             pass
         except OSError:
-            return  # its end is heard in a moment
+            return  # its end is noticed in a moment
         if self._unsent:
             loop.add_writer(fd, self._send)
         else:
             loop.remove_writer(fd)
 
     def _heard(self) -> None:
-        """It never says anything: its end is all that can be heard."""
+        """The warden never writes: the only event is its end."""
         line, self._line = self._line, None
         if line is None:
             return
@@ -487,7 +491,7 @@ def _format_entry(tree: ProcessTree) -> str:
 
 
 def _start_warden(line: socket.socket, within: Seconds = START_SECONDS_MAX) -> None:
-    """Start one. The process that this waits for is not the warden but its parent."""
+    """Start a warden. The awaited process is its parent, not the warden itself."""
     try:
         subprocess.run(
             [*WARDEN_COMMAND, str(os.getpid())],
@@ -503,34 +507,34 @@ def _start_warden(line: socket.socket, within: Seconds = START_SECONDS_MAX) -> N
         raise OSError(f"the warden of commands did not start: {error}") from error
 
 
-STARTERS: Final = 4  # programs started at a time: a slow disk must not hold up all others
+STARTERS: Final = 4  # programs started at a time: a slow disk must not delay all others
 SLOTS_MAX: Final = 100_000
 FILES_EACH: Final = 5  # that a command holds open
-FILES_SPARE: Final = 128  # for all else that a worker does
+FILES_SPARE: Final = 128  # for all other work of the worker
 ROUND_SECONDS_MIN: Final = 0.01
 ROUND_SECONDS_MAX: Final = 0.25
-QUIET_ROUNDS: Final = 2  # in which nothing is found, until nothing is taken to be left
-KILLS_MAX: Final = 40  # rounds of SIGKILL: what is left after these is not ours to end
-LEFTOVERS_SECONDS: Final = 1.0  # for what outlives its command, between SIGTERM and SIGKILL
-MOMENT_SECONDS: Final = 0.2  # for what outlives its command to end by itself
-LAST_WORDS_SECONDS: Final = 1.0  # for what was printed to be read, whoever holds the pipes
+QUIET_ROUNDS: Final = 2  # without a new process, until none is taken to be left
+KILLS_MAX: Final = 40  # rounds of SIGKILL; survivors belong to another user or the system
+LEFTOVERS_SECONDS: Final = 1.0  # between SIGTERM and SIGKILL, after a command's end
+MOMENT_SECONDS: Final = 0.2  # for processes that outlive their command to end by themselves
+LAST_WORDS_SECONDS: Final = 1.0  # for reading the remaining output
 
 
-PROGRESS: Final = "DAYBELL_PROGRESS"  # the variable that has the path of the pipe
+PROGRESS: Final = "DAYBELL_PROGRESS"  # the variable with the path of the pipe
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a command while it runs."""
+    """Receives the events of a running command."""
 
     print: Callable[[str, str], None]  # a stream and a text
     progress: Callable[[float, str | None], None] = lambda percent, note: None
-    malformed: Callable[[], None] = lambda: None  # a line of progress cannot be read
+    malformed: Callable[[], None] = lambda: None  # a line of progress is invalid
 
 
 class CommandExit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended."""
+    """The end of a command."""
 
-    code: int | None  # below 0: by this signal; None: nobody knows
+    code: int | None  # below 0: by this signal; None: unknown
     stdout: StreamTail
     stderr: StreamTail
     leftovers: int = 0  # processes that had outlived it
@@ -538,7 +542,7 @@ class CommandExit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commands:
-    """All commands of an event loop, and the warden that ends them if the worker cannot."""
+    """All commands of an event loop, and the warden that ends them after a crash of the worker."""
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(_count_slots())
@@ -560,13 +564,12 @@ class Commands:
         listener: Listener,
         patience: Callable[[], Seconds],
     ) -> CommandExit:
-        """Run a command to its end, and end what it leaves behind. Raises OSError or ValueError if
-        it cannot be started.
+        """Run a command to its end, and end its remaining processes. Raises OSError or ValueError
+        if it cannot be started.
 
-        Cancelling this ends it: SIGTERM to the processes that it has then, SIGKILL to all when
-        `patience` is over, which is asked again and again. How that went is then answered in place
-        of the cancellation, unless it was not started. When this returns, or raises, nothing is
-        left.
+        A cancellation sends SIGTERM to its processes, and SIGKILL when `patience`, which is asked
+        repeatedly, is over. The end is then returned in place of the cancellation, if the command
+        was started. After a return or an exception no process of it is left.
         """
         if self._slots.locked() and not self._is_warned:
             self._is_warned = True
@@ -633,15 +636,15 @@ class Commands:
                 stream.close()
             if pipe is not None:
                 pipe.close()
-                with suppress(RuntimeError):  # closed: then the folder is removed, and it in there
+                with suppress(RuntimeError):  # closed: the warden removes the folder
                     self._starters.submit(pipe.remove)
             self._trees.discard(tree)
-            if not program.is_abandoned:  # else the warden will see to the rest
+            if not program.is_abandoned:  # else the warden removes the rest
                 self._warden.forget(tree)
         return CommandExit(code=code, stdout=out.said, stderr=err.said, leftovers=leftovers)
 
     async def _pipe(self, listener: Listener) -> ProgressPipe | None:
-        """Where a command reports its progress; None: there is no place for that now."""
+        """Return the path of a pipe for progress; None: no folder can be used."""
         loop = asyncio.get_running_loop()
         try:
             pipe = await loop.run_in_executor(self._starters, self._new_pipe, listener)
@@ -659,7 +662,7 @@ class Commands:
     def _new_pipe(self, listener: Listener) -> ProgressPipe:
         with self._making:
             if self._folder is None or not _is_own_folder(self._folder):
-                # The first one, or what cleans TMPDIR up has removed the last one.
+                # The first one, or a cleanup of TMPDIR has removed the last one.
                 self._folder = tempfile.mkdtemp(prefix="daybell-")
             path = os.path.join(self._folder, str(next(self._number)))
         return ProgressPipe(path, listener.progress, listener.malformed)
@@ -667,7 +670,7 @@ class Commands:
     async def _end(
         self, program: CommandProcess, patience: Callable[[], Seconds], is_unwanted: asyncio.Event
     ) -> int:
-        """End all that is left of a command; answers how many processes had outlived it."""
+        """End all remaining processes of a command; return how many had outlived it."""
         tree = program.tree
         sight = await self._look()
         if sight is None:
@@ -677,7 +680,7 @@ class Commands:
             outlived = len(tree.members(sight))
             if not outlived:
                 return 0
-            # Something may be about to end: the rest of a pipe, a program that writes the log.
+            # A process may be about to end: the reader of a pipe, a program that writes the log.
             with suppress(TimeoutError):
                 await asyncio.wait_for(is_unwanted.wait(), MOMENT_SECONDS)
             outlived = len(tree.members(await self._look() or sight))
@@ -685,9 +688,7 @@ class Commands:
         return outlived
 
     async def _end_members(self, program: CommandProcess, patience: Callable[[], Seconds]) -> None:
-        """SIGTERM to all that there are, once, and SIGKILL when patience is over, until nothing is
-        left.
-        """
+        """Send SIGTERM once to all members, then SIGKILL when patience is over, until all ended."""
         loop, tree = asyncio.get_running_loop(), program.tree
         began, pause, kills, quiet = loop.time(), ROUND_SECONDS_MIN, 0, 0
         told: set[ProcessKey] = set()
@@ -695,7 +696,7 @@ class Commands:
             members = tree.members(sight)
             left = began + patience() - loop.time()
             if not members:
-                # What was signalled may have started something in its last moment.
+                # A signalled process may have started another one in its last moment.
                 quiet += 1
                 if quiet == QUIET_ROUNDS or not (told or kills):
                     return
@@ -718,8 +719,8 @@ class Commands:
             await _pause(program, ROUND_SECONDS_MIN if kills < 10 else ROUND_SECONDS_MAX)
 
     async def _look(self) -> ProcessSnapshot | None:
-        """All processes, as they are at some moment from now on. Many may ask at once, and one look
-        is for all who have asked before it began.
+        """Take a snapshot of all processes. Callers share one snapshot if it begins after their
+        call.
         """
         if self._next_look is None:
             loop = asyncio.get_running_loop()
@@ -735,7 +736,7 @@ class Commands:
 
 
 async def _kill_group(program: CommandProcess, patience: Callable[[], Seconds]) -> int:
-    """End a command where the system does not show its processes: its group, that is."""
+    """End the process group of a command, where the system does not show its processes."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     if not program.exited.is_set():
@@ -751,13 +752,13 @@ async def _kill_group(program: CommandProcess, patience: Callable[[], Seconds]) 
 def _terminate(
     program: CommandProcess, members: list[SystemProcess], told: set[ProcessKey]
 ) -> None:
-    """SIGTERM to those who are to get it now; they are added to `told`.
+    """Send SIGTERM to the processes that have not received one; add them to `told`.
 
-    What is started by one that was told is its way to clean up, and gets none. What is left of it
-    when the command has ended, and nobody who belongs to it could wait for, gets one all the same.
+    A process that a signalled one starts is its cleanup and gets none. If it remains after the end
+    of the command, and no process waits for it, it gets one.
     """
     if not told:
-        # All at once, so that a script does not go on with its next line before it hears of this.
+        # All at once, so that a script does not continue with its next line first.
         program.tree.signal_group(signal.SIGTERM)
         fresh = [one for one in members if one.group != program.tree.pid]
         told.update(process_key(one) for one in members)
@@ -781,7 +782,7 @@ async def _pause(program: CommandProcess, seconds: Seconds) -> None:
 
 
 def _is_own_folder(path: str) -> bool:
-    """Whether it is there, and no other user has put it there."""
+    """True if the folder exists and belongs to this user."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -790,7 +791,7 @@ def _is_own_folder(path: str) -> bool:
 
 
 def _count_slots() -> int:
-    """How many commands can run at a time with the files that a process may have open."""
+    """Return how many commands can run at a time with the open files that the process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return SLOTS_MAX

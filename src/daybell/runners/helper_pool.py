@@ -23,7 +23,7 @@ ENVIRONMENT: Final = (
     "PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ"
 )  # fmt: skip
 
-Hear = Callable[[bytes], bool]  # takes a line; True: it is the last one of this order
+Hear = Callable[[bytes], bool]  # takes a line; returns True for the last one of the order
 
 
 class HelperFailed(Exception):
@@ -31,15 +31,15 @@ class HelperFailed(Exception):
 
 
 def module_command(module: str) -> tuple[str, ...]:
-    """The command of a helper that is a module of this package."""
+    """Return the command of a helper that is a module of this package."""
     return (sys.executable, "-P", "-m", module)
 
 
 class Helpers:
-    """Starts helpers on demand, a few at most, and keeps idle ones for a while; for one event loop.
+    """Starts helpers on demand, up to a limit, and keeps idle ones for a while; for one event loop.
 
-    `silence`: a helper that writes nothing for so long has failed. `grace`: how long a helper may
-    take to end after its standard input was closed, before it is killed.
+    `silence`: a helper that writes nothing for so long has failed. `grace`: time for a helper to
+    end after its standard input was closed; then it is killed.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Helpers:
         return [process.pid for process in self.processes]
 
     async def run(self, order: bytes, hear: Hear) -> None:
-        """Give an order to a helper, and each line of its answer to `hear`. An exception of `hear`,
-        or a cancellation, ends the helper. Raises HelperFailed.
+        """Send an order to a helper, and pass each line of its answer to `hear`. An exception of
+        `hear`, or a cancellation, ends the helper. Raises HelperFailed.
         """
         async with self._turns:
             process = await self._take()
@@ -104,7 +104,7 @@ class Helpers:
                 stderr=asyncio.subprocess.DEVNULL,
                 env=self._environment,
                 limit=self._line_bytes_max,
-                start_new_session=True,  # a terminal's Ctrl-C is for the worker
+                start_new_session=True,  # Ctrl-C of a terminal is for the worker
             )
         except OSError as error:
             raise HelperFailed(f"its process could not be started: {error}") from None
@@ -127,7 +127,7 @@ class Helpers:
                     return
         except TimeoutError:
             raise HelperFailed(f"there was no answer within {self._silence:g} s") from None
-        except (OSError, ValueError):  # ValueError: a line that is too long, or is no answer
+        except (OSError, ValueError):  # ValueError: a line that is too long, or invalid
             raise HelperFailed("its process has ended in the middle of it") from None
 
     def _keep(self, process: asyncio.subprocess.Process) -> None:

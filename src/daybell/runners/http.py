@@ -49,11 +49,11 @@ from daybell.runners.http_connection import (
 from daybell.runners.kind import KindHandler, Reveal
 from daybell.runners.python import MaskedAttempt
 
-CONNECT_SECONDS: Final = 10.0  # to find the host and connect, and as much for TLS
+CONNECT_SECONDS: Final = 10.0  # to resolve the host and connect, and the same for TLS
 
 
 class Http:
-    """What the requests of an event loop have in common. Opened by the first of them.
+    """The state that the requests of an event loop share, opened by the first of them.
 
     Every request has a connection of its own, which ends with it.
     """
@@ -67,7 +67,7 @@ class Http:
         seconds: Seconds = HTTP_SECONDS_DEFAULT,
         connect_seconds: Seconds = CONNECT_SECONDS,
     ) -> None:
-        self.seconds: Final = seconds  # for all of a request, if its job has no timeout
+        self.seconds: Final = seconds  # for a whole request, if its job has no timeout
         self.connect_seconds: Final = connect_seconds
         self._allow_private = allow_private
         self._resolve = resolve
@@ -76,23 +76,23 @@ class Http:
 
     @property
     def network(self) -> CheckedNetwork:
-        """The way to the hosts that requests may go to."""
+        """The network, with the permission for private addresses."""
         if self._network is None:
             self._network = CheckedNetwork(allow_private=self._allow_private, resolve=self._resolve)
         return self._network
 
     def find_tls(self) -> ssl.SSLContext:
-        """Whose certificates count."""
+        """Return the TLS context, with the trusted authorities."""
         if self._tls is None:
             self._tls = make_tls_context()
         return self._tls
 
     async def close(self) -> None:
-        """Nothing stays open; for those who close what they have opened."""
+        """Do nothing: no connection stays open."""
 
 
 class HttpHandler(KindHandler):
-    """One version of a job that sends a request."""
+    """Handler of one version of an HTTP job."""
 
     def __init__(self, definition: JobDefinition, reveal: Reveal, http: Http) -> None:
         super().__init__(definition, reveal)
@@ -100,7 +100,7 @@ class HttpHandler(KindHandler):
         self._http = http
 
     async def perform(self, running: MaskedAttempt) -> Any:
-        """Send the request; answers what came back."""
+        """Send the request; return the kept part of the answer."""
 
         request = await self._request(running)
         exchange = Exchange(
@@ -124,7 +124,7 @@ class HttpHandler(KindHandler):
         return answer.result()
 
     async def _request(self, running: MaskedAttempt) -> HttpRequest:
-        """The request with its secrets. One that cannot be sent will be no different next time."""
+        """Build the request with its secrets. An invalid one fails permanently."""
         asked, claimed = self._settings, running.claimed
         url = await self.reveal.value(running, asked.url)
         headers = await self.revealed(running, asked.headers)
@@ -154,9 +154,9 @@ class HttpHandler(KindHandler):
             ) from None
 
 
-# What comes back to an HTTP job, and as much of it as is kept.
+# The answer to an HTTP job, and the part of it that is kept.
 
-# Packed, what is kept does not take as much in honest hands.
+# Honest servers pack the kept part into less than this.
 RAW_BYTES_MAX: Final = 2 * HTTP_BODY_BYTES_MAX
 KEPT_HEADERS: Final = (
     "content-type", "content-length", "etag", "last-modified", "location", "retry-after",
@@ -168,7 +168,7 @@ _RETRIED: Final = frozenset({408, 425, 429})
 _GZIP: Final = zlib.MAX_WBITS | 16
 _PACKINGS: Final = frozenset({"gzip", "x-gzip"})
 _DATE_CHARS_MAX: Final = 64
-# Not whatever Python knows: some of its codecs take minutes for a text that is made for it.
+# Not all codecs of Python: some need minutes for a malicious text.
 _CHARSETS: Final = frozenset(
     {"utf-8", "utf8", "us-ascii", "iso-8859-1", "latin-1", "iso-8859-15", "windows-1252", "utf-16"}
 )
@@ -178,16 +178,16 @@ _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 class HttpResponse(msgspec.Struct, kw_only=True):
-    """An answer as far as it has come."""
+    """The received part of an answer."""
 
     status: int
     headers: dict[str, str]
     body: bytes = b""
     is_whole: bool = False
-    left_out: str | None = None  # why the body is not kept
-    problem: str | None = None  # what is wrong with it
-    mask: Callable[[str], str] = str  # of secrets, before something is cut
-    has_secrets: bool = False  # in what was sent
+    left_out: str | None = None  # the reason why the body is not kept
+    problem: str | None = None  # the error in it
+    mask: Callable[[str], str] = str  # of secrets, before a cut
+    has_secrets: bool = False  # in the request
 
     @classmethod
     def of(
@@ -198,7 +198,7 @@ class HttpResponse(msgspec.Struct, kw_only=True):
         mask: Callable[[str], str] = str,
         has_secrets: bool = False,
     ) -> HttpResponse:
-        """The beginning of one. Of a header that comes twice, the first counts."""
+        """Read the head of an answer. Of a duplicate header the first counts."""
         said: dict[str, str] = {}
         for name, value in headers:
             said.setdefault(name.decode(errors="replace").lower(), value.decode(errors="replace"))
@@ -214,33 +214,33 @@ class HttpResponse(msgspec.Struct, kw_only=True):
 
     @property
     def size(self) -> str:
-        """How much came of the body."""
+        """The number of bytes of the body."""
         counted = f"{len(self.body):,} bytes"
         return counted if self.is_whole else f"more than {counted}"
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may be answered otherwise later."""
+        """True if a repetition of the request may be answered differently."""
         return self.status >= 500 or self.status in _RETRIED
 
     @property
     def text(self) -> str:
-        """The body as text, whatever it is."""
+        """The body as text, whatever its encoding."""
         named = _CHARSET.search(self.headers.get("content-type", "").lower())
         charset = named[1] if named and named[1] in _CHARSETS else "utf-8"
         text = self.body.decode(charset, errors="replace")
         if self.is_whole:
             return text
-        # It may end in the middle of a secret.
+        # The cut may be inside of a secret.
         return _drop_half_word(self.mask(text)[:-CUT_CHARS] if self.has_secrets else text)
 
     @property
     def excerpt(self) -> str:
-        """How the body begins, for a message."""
+        """Return the beginning of the body, for a message."""
         return cut_text(self.mask(self.text.strip()), _EXCERPT_CHARS)
 
     def result(self) -> dict[str, Any]:
-        """What is kept of it."""
+        """Return the kept part as the result of the job."""
         kept = {
             name: cut_text(self.mask(self.headers[name]), _HEADER_CHARS_KEPT)
             for name in KEPT_HEADERS
@@ -257,16 +257,16 @@ class HttpResponse(msgspec.Struct, kw_only=True):
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if self.is_whole and (kind.endswith("+json") or kind in ("application/json", "text/json")):
             try:
-                # One level is what it is kept in.
+                # One level is the object around it.
                 return payload.decode(self.text, what="body", depth_max=PAYLOAD_DEPTH_MAX - 1)
             except PayloadError:
                 pass
         return self.text
 
     def retry_after(self) -> Seconds | None:
-        """How long it asks to be left alone; None: it says nothing that makes sense.
+        """Return the requested delay in seconds; None: there is no valid one.
 
-        A date is compared with that of the answer, so that nobody's clock has to be right.
+        A date is compared with the date of the answer, so that no clock has to be right.
         """
         said = self.headers.get("retry-after", "").strip()
         if _DIGITS.fullmatch(said):
@@ -279,7 +279,7 @@ class HttpResponse(msgspec.Struct, kw_only=True):
         return min(seconds, RETRY_AFTER_SECONDS_MAX) if seconds > 0 else None
 
     async def read(self, parts: AsyncIterable[bytes]) -> None:
-        """Read the body, as much as is kept. The caller ends the connection."""
+        """Read the kept part of the body. The caller ends the connection."""
         packing = self.headers.get("content-encoding", "identity").strip().lower()
         if packing not in ("identity", "") and packing not in _PACKINGS:
             self.left_out = f"it is encoded as {packing[:40]}, which is not known here"
@@ -294,13 +294,13 @@ class HttpResponse(msgspec.Struct, kw_only=True):
                 self.problem = "it ends too early" if body.is_begun else None
         except zlib.error:
             self.problem = f"it is not the {packing} that it says"
-        finally:  # what has come before the time was up is worth showing, too
+        finally:  # the part received before the timeout is useful, too
             self.body = bytes(body.kept[:HTTP_BODY_BYTES_MAX])
         self.is_whole = not body.is_full and self.problem is None
 
 
 class _Body:
-    """A body while it comes. It never takes more room than is kept, and one part of it."""
+    """The body while it arrives. It takes no more memory than the kept part and one chunk."""
 
     def __init__(self, *, is_packed: bool) -> None:
         self.kept = bytearray()
@@ -309,38 +309,38 @@ class _Body:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is more than is kept; packed, it may be without end and come to nothing."""
+        """True if there is more than the kept part; a packed body may be endless."""
         return len(self.kept) > HTTP_BODY_BYTES_MAX or self._came > RAW_BYTES_MAX
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has said itself that this was all."""
+        """True if the packed body has reached its own end."""
         return self._unpack is not None and self._unpack.eof
 
     @property
     def is_begun(self) -> bool:
-        """Whether it should go on."""
+        """True if more should be read."""
         return self._unpack is not None and self._came > 0 and not self._unpack.eof
 
     def add(self, part: bytes) -> None:
-        """Take what has come. Raises zlib.error."""
+        """Add a chunk. Raises zlib.error."""
         self._came += len(part)
         room = HTTP_BODY_BYTES_MAX + 1 - len(self.kept)
         if self._unpack is None:
             self.kept += part[:room]
-        elif room > 0:  # none would be taken for as much as there is
+        elif room > 0:  # zlib takes 0 as no limit
             self.kept += self._unpack.decompress(part, room)
 
 
 def cut_text(text: str, chars_max: int) -> str:
-    """A text as it begins, in whole words."""
+    """Return the beginning of a text, in whole words."""
     if len(text) <= chars_max:
         return text
     return f"{_drop_half_word(text[:chars_max])}…"
 
 
 def _drop_half_word(text: str) -> str:
-    """A text that was cut, without the word at the cut, however long it is."""
+    """Drop the word at the cut, however long it is."""
     end = len(text)
     while end and text[end - 1] not in _BETWEEN_WORDS:
         end -= 1
@@ -348,7 +348,7 @@ def _drop_half_word(text: str) -> str:
 
 
 def _parse_date(text: str) -> Instant | None:
-    """Read a date as HTTP writes it."""
+    """Parse a date of HTTP."""
     parts = parsedate_tz(text[:_DATE_CHARS_MAX])
     if parts is None:
         return None
@@ -358,7 +358,7 @@ def _parse_date(text: str) -> Instant | None:
         return None
 
 
-# One request of a job with its answer, and what may go wrong in between.
+# One request of a job with its answer and its errors.
 
 _REASON_CHARS_SHOWN: Final = 300
 _BROKEN: Final = (
@@ -368,7 +368,7 @@ _BROKEN: Final = (
 
 
 class RequestFailed(Exception):
-    """Why there is no good answer. A lasting reason would be no different next time."""
+    """The reason why there is no accepted answer. A lasting one is not retried."""
 
     def __init__(
         self,
@@ -383,11 +383,11 @@ class RequestFailed(Exception):
         self.type = type
         self.is_lasting = is_lasting
         self.retry_after = retry_after
-        self.lacking = lacking  # what another worker may offer; nothing has been sent
+        self.lacking = lacking  # the capability that another worker may have; nothing has been sent
 
 
 class Exchange:
-    """A request, the redirects that are followed from it, and the answer."""
+    """A request, its redirects, and the answer."""
 
     def __init__(
         self,
@@ -400,15 +400,15 @@ class Exchange:
         say: Callable[[str, str], None],
         mask: Callable[[str], str],
     ) -> None:
-        self._request = request  # the one at hand
+        self._request = request  # the present one
         self._is_first = True  # nothing has been sent before it
-        self._answer: HttpResponse | None = None  # to it, as far as it has come
+        self._answer: HttpResponse | None = None  # to the present one, as far as received
         self._settings = settings
         self._network = network
         self._find_tls = find_tls
         self._connect_seconds = connect_seconds
         self._say = say
-        self._mask = mask  # before something is cut
+        self._mask = mask  # before a cut
 
     async def run(self, seconds: Seconds | None) -> HttpResponse:
         """Send the request and read the answer, within so many seconds. Raises RequestFailed."""
@@ -418,7 +418,7 @@ class Exchange:
                 answer = await self._follow()
         except _BROKEN as error:
             if self._answer is not None:
-                self._check_status(self._answer)  # which says more than that its body broke off
+                self._check_status(self._answer)  # more important than the broken body
             if limit.expired():
                 raise RequestFailed(
                     f"{self._request.title} was not answered in full within {seconds:g} s; give the"
@@ -446,7 +446,7 @@ class Exchange:
             self._redirect(place)
 
     async def _ask(self) -> str | None:
-        """Send the request at hand; answers where it is to be sent next, or None."""
+        """Send the present request; return the next one after a redirect, or None."""
         self._answer = None
         request = self._request
         tls = self._find_tls() if request.url.scheme == "https" else None
@@ -514,7 +514,7 @@ class Exchange:
                 return self._failed(
                     f"no connection: {describe_cause(error, names_host=not is_secret)}"
                 )
-            case httpcore.LocalProtocolError():  # it shows what it does not like, secrets and all
+            case httpcore.LocalProtocolError():  # the error quotes the text, with its secrets
                 return self._failed("it has something in it that HTTP cannot say", is_lasting=True)
             case httpcore.RemoteProtocolError():
                 reason = cut_text(self._mask(str(error)), _REASON_CHARS_SHOWN)

@@ -32,13 +32,13 @@ from daybell.core.units import Seconds
 from daybell.errors import UsageError
 from daybell.version import VERSION
 
-# What an HTTP job asks: made of its settings, and of where redirects lead.
+# The request of an HTTP job: from its settings, and from redirects.
 
 WITH_BODY: Final = ("POST", "PUT", "PATCH")
-# Done twice by a repeated request, unless the other side knows that it is the same.
+# A repetition does these twice, unless the server recognises it.
 NOT_IDEMPOTENT: Final = ("POST", "PATCH")
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-# What every server may know. All else that a job sends is for the one that it names.
+# Headers that every server may see. All others are for the host that the job names.
 FOR_ANYBODY: Final = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-type", "user-agent",
      "daybell-attempt", "daybell-execution-id", "idempotency-key"}
@@ -47,7 +47,7 @@ _PATH_CHARS_SHOWN: Final = 200
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, with all that it says."""
+    """One request."""
 
     method: str
     url: httpx.URL
@@ -55,12 +55,12 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     is_secret: bool = False  # the address has a secret in it
     has_secret_body: bool = False
-    has_secrets: bool = False  # anywhere
+    has_secrets: bool = False  # any network
 
     @property
     def place(self) -> str:
-        """The address for people, without what may be secret in it. Of one with a secret nothing
-        is shown: hosts come in small letters, in which no mask would find it.
+        """Return the address for people, without secret parts. An address with a secret is not
+        shown at all: hosts are in lower case, where no mask would find it.
         """
         if self.is_secret:
             return f"{self.url.scheme}://…"
@@ -69,7 +69,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """What is asked where: `GET http://host/path`."""
+        """The method and the address: `GET http://host/path`."""
         return f"{self.method} {self.place}"
 
     def lines(self) -> list[tuple[bytes, bytes]]:
@@ -79,10 +79,9 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [(name.encode(), value.encode()) for name, value in said.items()]
 
     def redirected(self, status: int, location: str) -> HttpRequest:
-        """What is asked of the place that an answer points to. Raises UsageError for one that
-        nothing may be sent to.
+        """Return the request for the target of a redirect. Raises UsageError for an invalid one.
 
-        Methods and bodies are kept or not as browsers do it.
+        Method and body are kept or dropped as browsers do.
         """
         try:
             url = self.url.join(location)
@@ -117,7 +116,7 @@ def read_url(text: str) -> httpx.URL:
 
 
 def read_headers(given: Mapping[str, Any]) -> dict[str, str]:
-    """Headers with their secrets put in."""
+    """Return headers with their secrets."""
     headers: dict[str, str] = {}
     for name, value in given.items():
         text = check_header_value(name, value if isinstance(value, str) else str(value))
@@ -131,7 +130,7 @@ def read_headers(given: Mapping[str, Any]) -> dict[str, str]:
 def add_default_headers(
     headers: Mapping[str, str], claimed: Claimed, *, method: str, content_type: str | None
 ) -> dict[str, str]:
-    """The headers that a job gives, and those that every request has unless it says otherwise."""
+    """Return the headers of the job, and the defaults for missing ones."""
     usual = {
         "User-Agent": f"daybell/{VERSION}",
         "Accept": "*/*",
@@ -140,7 +139,7 @@ def add_default_headers(
         "Daybell-Attempt": str(claimed.attempt),
     }
     if method in NOT_IDEMPOTENT:
-        usual["Idempotency-Key"] = str(claimed.id)  # the same however often it is tried
+        usual["Idempotency-Key"] = str(claimed.id)  # the same for all attempts
     if content_type is not None:
         usual["Content-Type"] = content_type
     given = {name.lower() for name in headers}
@@ -148,7 +147,7 @@ def add_default_headers(
 
 
 def encode_body(method: str, body: Any, args: Mapping[str, Any]) -> tuple[bytes | None, str | None]:
-    """What is sent, and what it is: the body of the settings, else the arguments as JSON."""
+    """Return the body and its content type: that of the settings, else the arguments as JSON."""
     if args:
         if body is not None:
             raise UsageError("it has a body of its own, so it takes no arguments", field="args")
@@ -171,7 +170,7 @@ def _is_same_origin(one: httpx.URL, other: httpx.URL) -> bool:
         return False
     if (one.scheme, one.port) == (other.scheme, other.port):
         return True
-    # The same place, with the door closed behind.
+    # The address without the part after the host.
     is_plain = (one.scheme, one.port) == ("http", None)
     return is_plain and (other.scheme, other.port) == ("https", None)
 
@@ -181,19 +180,19 @@ def _drop_headers(headers: Mapping[str, str], names: set[str]) -> dict[str, str]
 
 
 def _cut(path: str) -> str:
-    # All or nothing: a redirect may have a secret in it, which a cut would split.
+    # All or nothing: a redirect may have a secret in it, which a cut would divide.
     return path if len(path) <= _PATH_CHARS_SHOWN else "/…"
 
 
-# More than an answer takes of which all is kept: its headers, and its body in tiny chunks.
+# More than a completely kept answer takes: its headers, and its body in tiny chunks.
 RECEIVED_BYTES_MAX: Final = 512 * 1024
-# Looked at in one go. Chunks of one byte take long enough for others to notice.
+# Parsed at once. Chunks of one byte take long enough to delay other work.
 READ_BYTES_MAX: Final = 16 * 1024
 
 
 class UnknownHost(Exception):
-    """The host has no address, as far as the system knows at the moment. `unnamed` says it without
-    the host, which may be a secret.
+    """The host has no address at the moment. `unnamed` is the message without the host, which may
+    be a secret.
     """
 
     def __init__(self, host: str, why: str) -> None:
@@ -202,12 +201,12 @@ class UnknownHost(Exception):
 
 
 class CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """Connects to hosts at addresses that were checked, one after the other."""
+    """Connects to hosts at checked addresses, one after the other."""
 
     def __init__(self, *, allow_private: bool, resolve: Resolve) -> None:
         self._allow_private = allow_private
         self._resolve = resolve
-        # Its class stands for another where anyio is missing, which is all that types know.
+        # Another class stands for it where anyio is missing; types know no more.
         self._network = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
@@ -227,7 +226,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
             raise UnknownHost(
                 host, f"was not found within {timeout:g} s: the name service does not answer"
             ) from None
-        except UnicodeError:  # of the system's own encoder, for what is no name at all
+        except UnicodeError:  # of the encoder of the system, for an invalid name
             raise UnknownHost(host, "cannot be a name") from None
         except OSError as error:
             raise UnknownHost(host, f"was not found: {error.strerror or error}") from None
@@ -238,7 +237,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         loop = asyncio.get_running_loop()
         for left in range(len(addresses), 0, -1):
-            # Each has its share of the time: one that says nothing must not use up all of it.
+            # Each address has a part of the time: a silent one must not use up all of it.
             share = None if until is None else max(0.0, until - loop.time()) / left
             try:
                 return await self._network.connect_tcp(addresses[-left], port, timeout=share)
@@ -249,8 +248,8 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
 
 
 class _Connection(httpcore.AsyncNetworkBackend):
-    """The connection of one request, to be ended at any moment: also while TLS is agreed on, when
-    httpcore does not know it yet.
+    """The connection of one request, which can be ended at any moment: also during the TLS
+    handshake, when httpcore does not know it yet.
     """
 
     def __init__(self, network: CheckedNetwork) -> None:
@@ -267,7 +266,9 @@ class _Connection(httpcore.AsyncNetworkBackend):
             await self._stream.aclose()
 
     def count(self, part: bytes) -> bytes:
-        """Notes without end before an answer, or chunks of nothing, would keep a worker busy."""
+        """Count received bytes: endless informational answers or empty chunks would keep a worker
+        busy.
+        """
         self.came += len(part)
         if self.came > RECEIVED_BYTES_MAX:
             raise httpcore.RemoteProtocolError(
@@ -277,7 +278,7 @@ class _Connection(httpcore.AsyncNetworkBackend):
 
 
 class _MeteredStream(httpcore.AsyncNetworkStream):
-    """What is said on a line, counted."""
+    """A stream that counts its bytes."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream, line: _Connection) -> None:
         self._stream = stream
@@ -298,8 +299,8 @@ class _MeteredStream(httpcore.AsyncNetworkStream):
 async def send_request(
     request: HttpRequest, network: CheckedNetwork, tls: ssl.SSLContext | None, seconds: Seconds
 ) -> AsyncGenerator[httpcore.Response]:
-    """Connect and send a request; what is read of the answer is up to the caller. The connection
-    ends here, however much there was to come.
+    """Connect and send a request; the caller reads the answer. The connection ends with this
+    context, even if more was to come.
     """
     url = request.url
     target = httpcore.URL(
@@ -309,7 +310,7 @@ async def send_request(
     connection = httpcore.AsyncHTTPConnection(target.origin, tls, network_backend=line)
     extensions = {
         "timeout": {"connect": seconds},
-        # A certificate names a host without the dot that may end it.
+        # A certificate names a host without the final dot.
         "sni_hostname": url.raw_host.decode("ascii").rstrip("."),
     }
     try:
@@ -326,32 +327,30 @@ async def send_request(
 
 
 def make_tls_context() -> ssl.SSLContext:
-    """Whose certificates count: those of SSL_CERT_FILE, else of all the world's authorities."""
+    """Make a TLS context with the authorities of SSL_CERT_FILE, else the public ones."""
     return httpx.create_ssl_context()
 
 
 def describe_cause(error: BaseException, *, names_host: bool = True) -> str:
-    """What was wrong in the first place, in the words of who knows it."""
+    """Return the message of the innermost cause."""
     said = str(error)
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             said = cause.verify_message
-            said = said if names_host else said.partition(",")[0]  # for which host it is not valid
+            said = said if names_host else said.partition(",")[0]  # the name of the host
             return f"its certificate is not trusted here: {said}"
         if isinstance(cause, ssl.SSLError):
             return f"it does not speak TLS as it should: {cause.reason}"
         if isinstance(cause, OSError) and (cause.errno or 0) > 0:
-            said = os.strerror(cause.errno or 0)  # an event loop has words of its own
+            said = os.strerror(cause.errno or 0)  # an event loop has messages of its own
         cause = cause.__cause__ or cause.__context__
     return said or type(error).__name__
 
 
-# Names of hosts, looked up in threads of their own.
-#
-# The system may take half a minute over a name whose servers are silent, and cannot be stopped.
-# The few threads that an event loop has for such things are needed by others, which would wait
-# with it.
+# Lookups of hosts in separate threads. The system may need half a minute for a name with silent
+# servers, and cannot be stopped. The few threads of an event loop for such work are needed
+# elsewhere.
 
 THREADS_MAX: Final = 32
 
@@ -359,14 +358,14 @@ Ask = Callable[[str], list[str]]  # all addresses of a host. Raises OSError, or 
 
 
 def ask_system(host: str) -> list[str]:
-    """All addresses that the system has for a host, in the order in which it would try them."""
+    """Return all addresses that the system has for a host, in its order of preference."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(place[4][0]) for place in found))
 
 
 class Lookups:
-    """Looks up so many hosts at a time, and each only once for all who want to know. Others wait
-    for a thread: for how long is up to them.
+    """Runs a bounded number of lookups at a time, and one per host for all its callers. Others wait
+    for a thread; the callers decide how long.
     """
 
     def __init__(self, ask: Ask = ask_system, *, threads_max: int = THREADS_MAX) -> None:
@@ -378,7 +377,7 @@ class Lookups:
         self._threads = 0
 
     async def find(self, host: str) -> list[str]:
-        """The addresses of a host. Cancelling this leaves the lookup to itself."""
+        """Return the addresses of a host. A cancellation does not stop the lookup."""
         answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._join(host, answer)
         try:
@@ -395,7 +394,7 @@ class Lookups:
             lookup = self._lookups[host] = _Lookup(host, answer)
             self._waiting.append(lookup)
             if self._threads < self._threads_max:
-                # Under the lock, so that none is counted which could not be started.
+                # Under the lock, so that a thread which could not be started is not counted.
                 try:
                     threading.Thread(target=self._work, name="daybell-lookup", daemon=True).start()
                 except RuntimeError:
@@ -407,7 +406,7 @@ class Lookups:
                     self._threads += 1
 
     def _leave(self, host: str, answer: asyncio.Future[list[str]]) -> None:
-        """What has not begun and nobody waits for is not looked up any more."""
+        """Drop a lookup that has not started and has no caller any more."""
         with self._lock:
             lookup = self._lookups.get(host)
             if lookup is None or answer not in lookup.answers:
@@ -418,7 +417,7 @@ class Lookups:
                 del self._lookups[host]
 
     def _work(self) -> None:
-        """In a thread, until nothing waits."""
+        """Run lookups in a thread, until none waits."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -436,7 +435,7 @@ class Lookups:
 
 
 class _Lookup:
-    """One host, and who wants to know."""
+    """The lookup of one host, with its callers."""
 
     def __init__(self, host: str, answer: asyncio.Future[list[str]]) -> None:
         self.host = host
@@ -444,7 +443,7 @@ class _Lookup:
 
     def end(self, found: list[str], error: Exception | None) -> None:
         for answer in self.answers:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 answer.get_loop().call_soon_threadsafe(_deliver, answer, found, error)
 
 
@@ -457,11 +456,11 @@ def _deliver(answer: asyncio.Future[list[str]], found: list[str], error: Excepti
         answer.set_exception(error)
 
 
-# A host and a port to the addresses that it has, as texts. Raises OSError.
+# Resolves a host and a port to addresses, as texts. Raises OSError.
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
-# Ports of other protocols, which could be made to take a request for what they speak; the list is
-# that of the Fetch standard, which browsers keep to.
+# Ports of other protocols, for which a request could look like a command; the list of the Fetch
+# standard, as in browsers.
 _OTHER_PROTOCOL_PORTS: Final = frozenset(
     {1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102,
      103, 104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465,
@@ -472,8 +471,8 @@ _OTHER_PROTOCOL_PORTS: Final = frozenset(
 
 
 class AddressRefused(Exception):
-    """No request is sent there from here. Its message names the host, and what would allow it;
-    `unnamed` says the same without the host, which may be a secret.
+    """The address is not allowed. The message names the host and the flag that would allow it;
+    `unnamed` is the same without the host, which may be a secret.
     """
 
     def __init__(self, message: str, *, unnamed: str) -> None:
@@ -481,13 +480,13 @@ class AddressRefused(Exception):
         self.unnamed = unnamed
 
 
-_lookups: Final = Lookups()  # of this process: there is one system to ask
+_lookups: Final = Lookups()  # one per process, since there is one system resolver
 
 
 async def system_resolve(host: str, _: int) -> list[str]:
-    """All addresses that the system has for a host, in the order in which it would try them."""
+    """Return all addresses that the system has for a host, in its order of preference."""
     try:
-        return [str(ipaddress.ip_address(host))]  # nobody has to be asked
+        return [str(ipaddress.ip_address(host))]  # an address needs no lookup
     except ValueError:
         return await _lookups.find(host)
 
@@ -495,11 +494,10 @@ async def system_resolve(host: str, _: int) -> list[str]:
 async def resolve_checked(
     host: str, port: int, *, allow_private: bool, resolve: Resolve = system_resolve
 ) -> list[str]:
-    """The addresses to connect to for a host, all of them looked at. Raises AddressRefused, and
-    OSError if the host has none.
+    """Return the addresses of a host after checking all of them. Raises AddressRefused, and OSError
+    if the host has none.
 
-    One that is not public spoils the others: whoever can add it to a name can choose which of them
-    is tried.
+    One private address refuses all: its owner could choose which of them is tried.
     """
     if not allow_private:
         check_port(port)
@@ -513,7 +511,7 @@ async def resolve_checked(
 
 
 def check_address(host: str, address: str) -> None:
-    """Refuse a host that has an address which is not public."""
+    """Refuse a host with an address that is not public."""
     why = why_not_public(address)
     if why is not None:
         named = host if host == address else f"{host} is {address}, which"
@@ -525,7 +523,7 @@ def check_address(host: str, address: str) -> None:
 
 
 def check_port(port: int) -> None:
-    """Refuse a port that is known to belong to another protocol."""
+    """Refuse a port of another protocol."""
     if port in _OTHER_PROTOCOL_PORTS:
         fact = (
             "belongs to another protocol; only a worker started with --allow-private-http sends"

@@ -17,21 +17,21 @@ from daybell.runners.python import MaskedAttempt, RunningAttempt
 
 
 class Reveal(Protocol):
-    """Puts in what references to secrets stand for. A secret that is not there, or cannot be opened
-    here, makes the attempt fail.
+    """Replaces references to secrets by their values. A secret that is missing, or cannot be opened
+    here, fails the attempt.
     """
 
     async def value(self, running: RunningAttempt, value: Any) -> Any:
-        """A part of the job's settings."""
+        """Return a part of the job's settings with its secrets."""
         ...
 
     async def args(self, running: RunningAttempt) -> dict[str, Any]:
-        """What the execution was called with."""
+        """Return the arguments of the execution with their secrets."""
         ...
 
 
 class KindHandler(ABC):
-    """One version of a job without code."""
+    """Handler of one version of a job without code."""
 
     grace = 0.0
     goes_on = False
@@ -44,29 +44,29 @@ class KindHandler(ABC):
         self.reveal = reveal
 
     async def run(self, running: MaskedAttempt) -> str | None:
-        """Do the work; answers what is kept of its result."""
+        """Do the work; return the kept part of its result."""
         result = await self.perform(running)
         if result is None or not self._store_result:
             return None
         return payload.encode(result, what="result", bytes_max=RESULT_BYTES_MAX)
 
     async def revealed(self, running: RunningAttempt, by_name: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by name with their secrets. One of them may be called "secret", so they are not
-        asked for as a whole.
+        """Return values by name with their secrets. One of them may be called "secret", so they are
+        not passed as a whole.
         """
         values = await self.reveal.value(running, list(by_name.values()))
         return dict(zip(by_name, values, strict=True))
 
     @abstractmethod
     async def perform(self, running: MaskedAttempt) -> Any:
-        """Do the work; answers its result, which fits into RESULT_BYTES_MAX."""
+        """Do the work; return its result, which fits into RESULT_BYTES_MAX."""
 
 
-# Handlers around others: the work and its policies are those of the other, something is added.
+# Handlers around others: the work and the policies are those of the inner one.
 
 
 class WrappedHandler(Protocol):
-    """How a job is run: see `engine.attempt.Handler`, which this must fit."""
+    """The protocol of a handler: see `engine.attempt.Handler`, which this must match."""
 
     @property
     def retry(self) -> Retry: ...
@@ -82,7 +82,9 @@ class WrappedHandler(Protocol):
 
 
 class HandlerWrapper:
-    """A handler with the policies of another. They are not copied: some are known when it runs."""
+    """A handler with the policies of another one. They are not copied, since some are known only
+    when it runs.
+    """
 
     def __init__(self, inner: WrappedHandler) -> None:
         self.inner = inner

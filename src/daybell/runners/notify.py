@@ -27,18 +27,18 @@ from daybell.runners.python import MaskedAttempt
 SOURCE: Final = "notify"  # of lines in the log
 FAILED: Final = "NotifyFailed"
 COMMAND: Final = module_command("daybell.runners.notify_helper")
-SILENCE_SECONDS: Final = 120.0  # for one place; apprise gives up long before, as a rule
+SILENCE_SECONDS: Final = 120.0  # for one address; apprise usually gives up long before
 ANSWER_BYTES_MAX: Final = 256 * 1024
 _CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
-# A proxy would be asked for what is refused here, so it takes the same permission.
+# A proxy would receive the refused addresses, so it needs the same permission.
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 Hear = Callable[[NotifyAnswer], None]
 
 
 class Notifier:
-    """Sends messages, a few at a time, in helper processes; for one event loop.
-    `allow_private`: also to places that are not on the public internet.
+    """Sends messages in helper processes, a few at a time; for one event loop. `allow_private`:
+    also to addresses that are not public.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Notifier:
         )
 
     async def send(self, message: Notification, hear: Hear) -> None:
-        """Send a message, and tell `hear` what comes of it. Cancelling this ends the process that
-        sends. Raises HelperFailed.
+        """Send a message, and pass its results to `hear`. A cancellation ends the helper. Raises
+        HelperFailed.
         """
 
         def take(line: bytes) -> bool:
@@ -76,12 +76,12 @@ class Notifier:
         await self.helpers.run(msgspec.json.encode(message), take)
 
     async def close(self) -> None:
-        """End the processes, with what they are sending."""
+        """End the helpers with their unfinished messages."""
         await self.helpers.close()
 
 
 class NotifyHandler(KindHandler):
-    """One message to some places."""
+    """Handler of one version of a job that sends a message to some addresses."""
 
     def __init__(self, definition: JobDefinition, reveal: Reveal, notifier: Notifier) -> None:
         super().__init__(definition, reveal)
@@ -89,8 +89,8 @@ class NotifyHandler(KindHandler):
         self._notifier = notifier
 
     async def perform(self, running: MaskedAttempt) -> Any:
-        """Send the message; answers how many were told. Places that an earlier attempt has told
-        are not told again.
+        """Send the message; return how many addresses received it. Addresses that an earlier
+        attempt reached are left out.
         """
         message = await self._message(running)
         outcome = _Outcome(running, len(message.to))
@@ -128,7 +128,7 @@ class NotifyHandler(KindHandler):
 
 
 class _Outcome:
-    """What has come of a message so far. It is kept, for the next attempt to go on from."""
+    """The results so far, from which the next attempt continues."""
 
     def __init__(self, running: MaskedAttempt, count: int) -> None:
         self._running = running
@@ -157,7 +157,7 @@ class _Outcome:
 
 
 class _Checkpoint(msgspec.Struct):
-    """What an attempt leaves for the next one."""
+    """The state of an attempt for the next one."""
 
     told: set[int] = msgspec.field(default_factory=set[int])
 

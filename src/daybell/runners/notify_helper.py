@@ -1,8 +1,8 @@
 """A process that sends messages through apprise: `python -m daybell.runners.notify_helper`.
 
-apprise waits where it sends, takes long to import, and has some hundred authors; so it is kept in
-a process of its own, which is confined to the public internet and ends with its worker. Orders
-come in by standard input and answers go out by what was standard output, a line of JSON each.
+apprise blocks while it sends, takes long to import, and has some hundred authors. So it runs in a
+process of its own, which is confined to the public internet and ends with its worker. Orders come
+from standard input and answers go to the original standard output, a line of JSON each.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ import msgspec
 
 from daybell.core.kinds.settings import why_not_public
 
-# Keeps a process that runs others' code in its place: the public internet, and nothing here.
-#
-# It hears of what Python does before it is done (`sys.addaudithook`), which cannot be undone
-# later. It is no sandbox against code that is out to break it; it stops code that was told to go
-# where it should not, by an address that somebody has typed.
+# Confines a process with foreign code to the public internet. An audit hook (`sys.addaudithook`)
+# sees the actions of Python before they happen, and cannot be removed. It is no sandbox against
+# malicious code; it stops code that an address sends to a forbidden place.
 
 MEMORY_BYTES_MAX: Final = 1024**3  # an answer may be unpacked without end
 
@@ -44,13 +42,13 @@ _CHANGES: Final = frozenset(
      "os.symlink", "os.truncate"}
 )  # fmt: skip
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-# Files that are the same everywhere. An address can name any file as a template or a key, and its
-# text is then sent: so no folder of code is among them, and only `import` reads code. Certificates
-# and names of hosts are read by C libraries, which are not asked here.
+# Files that are equal everywhere. An address can name any file as a template or a key, and its text
+# is then sent: so no folder of code is among them, and only `import` reads code. C libraries read
+# certificates and names of hosts without this hook.
 _READABLE: Final = (
     "/dev/null", "/dev/urandom", "/etc/localtime", "/etc/mime.types", "/usr/share/zoneinfo/"
 )  # fmt: skip
-_PACKAGES: Final = ("apprise", "certifi", "tzdata")  # whose data may be read
+_PACKAGES: Final = ("apprise", "certifi", "tzdata")  # files that may be read
 _IMPORTER: Final = "<frozen importlib._bootstrap_external>"
 _ZIP_IMPORTER: Final = "<frozen zipimport>"
 _CODE: Final = tuple({*all_suffixes(), ".pyc"})
@@ -67,11 +65,11 @@ def _is_import(path: Any) -> bool:
 
 
 class Refused(PermissionError):
-    """Not from here. An OSError, because libraries take those for the network's."""
+    """The action is not allowed. An OSError, because libraries handle those of the network."""
 
 
 class Confinement:
-    """What a process may do, and what it was refused."""
+    """The allowed actions of a process, and the refused ones."""
 
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
@@ -90,7 +88,7 @@ class Confinement:
         sys.addaudithook(self._look)
 
     def take_refused(self) -> str | None:
-        """Why something was refused since this was last asked."""
+        """Return the reason of the last refusal since the last call."""
         first = self._refused[0] if self._refused else None
         self._refused.clear()
         return first
@@ -121,7 +119,7 @@ class Confinement:
             return  # it is open already
         if isinstance(flags, int) and flags & _WRITING:
             self._refuse("files are not changed from here")
-        # A link may lead out.
+        # a link may lead outside
         if not os.path.realpath(os.fsdecode(path)).startswith(self._readable):
             self._refuse("files of this machine are not read from here")
 
@@ -132,15 +130,15 @@ class Confinement:
 
 ALLOW_PRIVATE: Final = "--allow-private"
 LINE_CHARS_MAX: Final = 2_000
-PART_CHARS_MIN: Final = 4  # of an address, to be hidden
+PART_CHARS_MIN: Final = 4  # parts of an address to hide
 MASK: Final = "***"
-# They tell who sits before this machine, or what is plugged into it.
+# Audit events that reveal the user of this machine, or its devices.
 LOCAL_SCHEMES: Final = frozenset(
     {"blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows"}
 )
 
 
-# What apprise tells of a connection that failed, amid much else and only to whoever debugs it.
+# apprise logs the cause of a failed connection only at the debug level, among other messages.
 EXCEPTION: Final = re.compile(r"[\w ]*Exception: ")
 CAUSE: Final = re.compile(
     r"\[Errno -?\d+\] ([\w -]+)|((?:\w+ )?timed out|certificate verify failed[\w: -]*)"
@@ -148,7 +146,7 @@ CAUSE: Final = re.compile(
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What is sent, and where to: addresses by their place in the job's list."""
+    """A message, and its addresses by their position in the job's list."""
 
     to: dict[int, str]
     title: str
@@ -157,34 +155,34 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class NotifyAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of: a line for the log, a place that was told or was not, or the end of a message."""
+    """One of: a line for the log, an address that was reached or not, the end of a message."""
 
     line: tuple[str, str] | None = None  # a level and a text
     told: int | None = None
     failed: int | None = None
     why: str = ""
     is_lasting: bool = False
-    missing: str | None = None  # apprise is not here
+    missing: str | None = None  # apprise is not installed
     is_done: bool = False
 
 
 class UnusableAddress(Exception):
-    """An address that will never work, and why. It does not show the address."""
+    """An address that can never work, with the reason. It does not show the address."""
 
 
 class Sender:
-    """Sends messages, one place after the other."""
+    """Sends messages, one address after the other."""
 
     def __init__(self, output: TextIO, confinement: Confinement) -> None:
         self._output = output
         self._confinement = confinement
         self._apprise: Any = import_module("apprise")
         self._plugins: Any = import_module("apprise.plugins")
-        self._plugins.N_MGR.load_modules()  # all, before this process is confined
+        self._plugins.N_MGR.load_modules()  # all plugins, before this process is confined
         asset = {"secure_logging": True, "async_mode": False}
         self._asset: Any = self._apprise.AppriseAsset(**asset)
         self._hide = _AddressMask()
-        self._complaint = self._cause = ""  # of the place that is being told
+        self._complaint = self._cause = ""  # of the present address
         logger = logging.getLogger("apprise")
         logger.setLevel(logging.DEBUG)
         logger.propagate = False
@@ -218,11 +216,11 @@ class Sender:
         self.answer(NotifyAnswer(line=(level, _cut(self._hide(text)))))
 
     def complain(self, text: str) -> None:
-        """Remember why a place was not told, as far as apprise says so."""
+        """Store the reason of a failure, as far as apprise reports it."""
         self._complaint = text
 
     def explain(self, text: str) -> None:
-        """Look for the cause in what is for debugging, but not in what is sent."""
+        """Look for the cause in debug messages, but not in the sent text."""
         found = CAUSE.search(text) if EXCEPTION.match(text) else None
         if found is not None:
             self._cause = (found[1] or found[2]).strip()
@@ -243,7 +241,7 @@ class Sender:
         )
 
     def _place(self, url: str) -> Any:
-        """What speaks to an address. Raises Unusable."""
+        """Return the plugin of an address. Raises Unusable."""
         scheme = _scheme(url)
         if not scheme:
             raise UnusableAddress(
@@ -272,7 +270,7 @@ class Sender:
 
 
 class _AddressMask:
-    """Takes out of a text what an address has in it: any part of one may be a token."""
+    """Removes the parts of an address from a text: any of them may be a token."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -280,7 +278,7 @@ class _AddressMask:
     def parts_of(self, url: str, message: Notification) -> None:
         parts = {url, *re.split(r"[/?&=@:#]+", url.partition("://")[2])}
         parts |= {unquote(part) for part in parts}
-        # What callers may have put into the message must not show that it is a part.
+        # Text of callers in the message must not be recognisable as a part of an address.
         parts = {part for part in parts if part not in f"{message.title}\n{message.body}"}
         self._parts = sorted(
             {part for part in (*self._parts, *parts) if len(part) >= PART_CHARS_MIN},
@@ -298,7 +296,7 @@ class _AddressMask:
 
 
 class _LogRelay(logging.Handler):
-    """Hands on what apprise logs."""
+    """Forwards log messages of apprise."""
 
     def __init__(self, sender: Sender) -> None:
         super().__init__(logging.DEBUG)
@@ -315,7 +313,7 @@ class _LogRelay(logging.Handler):
 
 
 def _cut(text: str) -> str:
-    # All or nothing: the worker masks what comes, and half a secret is not found.
+    # All or nothing: the worker masks the line, and would not find half a secret.
     return text if len(text) <= LINE_CHARS_MAX else f"({len(text):,} characters are left out)"
 
 
@@ -325,7 +323,7 @@ def _scheme(url: str) -> str:
 
 
 def _read_orders() -> queue.Queue[bytes]:
-    """What comes in. When nothing more can come, nobody wants to hear of anything either."""
+    """Read the orders. At the end of the input nothing needs the answers any more."""
     orders: queue.Queue[bytes] = queue.Queue()
 
     def read() -> None:
@@ -338,7 +336,7 @@ def _read_orders() -> queue.Queue[bytes]:
 
 
 def _take_output() -> TextIO:
-    """The way out, which nothing else must write to: what others print goes nowhere."""
+    """Take standard output for answers; other output of the process is dropped."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -347,11 +345,11 @@ def _take_output() -> TextIO:
 
 
 def main() -> None:
-    """Send what is ordered until standard input ends."""
+    """Send ordered messages until standard input ends."""
     sys.dont_write_bytecode = True
     orders = _read_orders()
     output = _take_output()
-    warnings.simplefilter("ignore")  # to show one, Python would read the code that it is about
+    warnings.simplefilter("ignore")  # for a traceback Python would read the code
     confinement = Confinement(allow_private=ALLOW_PRIVATE in sys.argv[1:])
     try:
         sender = Sender(output, confinement)

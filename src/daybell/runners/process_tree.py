@@ -1,15 +1,14 @@
-"""Which processes belong to a command, and how they are signalled.
+"""The processes of a command, and the signals to them.
 
 A process belongs to a command if it descends from it, is in its session or group, or carries its
-mark in the environment that it was started with. A process may leave its parent, its group and its
-session, as daemons do, but it takes its environment along. What has once been seen to belong to a
-command is remembered, wherever it goes.
+mark in the environment with which it was started. A daemon may leave its parent, its group and its
+session, but it inherits the environment. A recognised process is remembered.
 
-Numbers of processes are used again, so each is known by its number and the moment of its start, and
-is looked at once more before it is signalled. A command that has ended keeps its number until it is
-buried, which is done last.
+Numbers of processes are reused, so a process is identified by its number and its start time, and
+checked again before a signal. An ended command keeps its number until it is reaped, which is done
+last.
 
-The warden uses this, too: nothing else of the package is imported here.
+The warden uses this module, too: it imports nothing else of the package.
 """
 
 from __future__ import annotations
@@ -34,28 +33,26 @@ _GONE: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
 class SystemProcess(NamedTuple):
-    """A process as the system knows it."""
+    """A process as the system shows it."""
 
     pid: int
     parent: int
     group: int
     session: int
-    start: int  # in ticks since the machine was started
-    is_dead: bool  # and not buried
+    start: int  # in ticks since the start of the machine
+    is_dead: bool  # and not reaped
 
 
-ProcessKey = tuple[int, int]  # a number and a start, which only one process ever has
+ProcessKey = tuple[int, int]  # a number and a start time, which identify a process
 
 
 def process_key(one: SystemProcess) -> ProcessKey:
-    """What a process is known by."""
+    """The identity of a process."""
     return one.pid, one.start
 
 
 class ProcessSnapshot:
-    """All processes at one moment, and where to look for those of a command: many commands look for
-    theirs in the same sight.
-    """
+    """All processes at one moment, which many commands share to find theirs."""
 
     def __init__(self, processes: Iterable[SystemProcess], marks: Mapping[int, str]) -> None:
         self.processes: dict[int, SystemProcess] = {}
@@ -72,23 +69,23 @@ class ProcessSnapshot:
             self.marked.setdefault(mark, []).append(pid)
 
     def has_another(self, pid: int, start: int) -> bool:
-        """Whether a number has been given to another process."""
+        """True if a number belongs to another process by now."""
         now = self.processes.get(pid)
         return now is not None and now.start != start
 
 
 def make_mark(execution: object, attempt: int) -> str:
-    """What the processes of one start carry."""
+    """Return the mark that the processes of one attempt carry."""
     return f"{execution}/{attempt}"
 
 
 def read_process(pid: int) -> SystemProcess | None:
-    """A process, if it is there."""
+    """Read a process; None: it does not exist."""
     try:
         stat = _read(f"/proc/{pid}/stat", _STAT_BYTES)
     except OSError:
         return None
-    # The program's name is in parentheses, and may have any characters in it.
+    # The name of the program is in parentheses, and may contain any characters.
     state, parent, group, session, *rest = stat[stat.rindex(b")") + 2 :].split()
     return SystemProcess(
         pid, int(parent), int(group), int(session), int(rest[15]), state in (b"Z", b"X")
@@ -96,11 +93,11 @@ def read_process(pid: int) -> SystemProcess | None:
 
 
 def take_snapshot(since: int = 0) -> ProcessSnapshot | None:
-    """All processes that were started since that tick, or None if the system does not show them.
+    """Return all processes that were started since that tick; None: the system does not show them.
 
-    They are looked at one after the other. One that is gone when its turn comes may have left a
-    child that was not there before, and one that is just beginning another program has no
-    environment for a moment. So this looks again, until nobody is new and nobody is bare.
+    They are read one after another. One that has ended meanwhile may have left a new child, and one
+    that is just starting another program has no environment for a moment. So the reading is
+    repeated until no process is new and none lacks its environment.
     """
     processes: dict[int, SystemProcess] = {}
     marks: dict[int, str] = {}
@@ -143,16 +140,16 @@ class ProcessTree:
     def __init__(self, mark: str, pid: int | None = None, start: int | None = None) -> None:
         self.mark = mark
         self.pid = pid  # of the command itself
-        self.start = start  # of the command itself; None: it is not known
-        self._known: dict[int, int] = {}  # starts of all that were seen to belong to it
+        self.start = start  # of the command itself; None: unknown
+        self._known: dict[int, int] = {}  # start times of all that were recognised
 
     def begin(self, pid: int) -> None:
-        """It has been started under this number. Before it is buried, that is nobody else's."""
+        """Record the number of the started command. Until it is reaped, no other process has it."""
         root = read_process(pid)
         self.pid, self.start = pid, None if root is None else root.start
 
     def members(self, sight: ProcessSnapshot) -> list[SystemProcess]:
-        """Those of its processes that are not dead."""
+        """Return its processes that are alive."""
         found = set(sight.marked.get(self.mark, ()))
         for number in self._numbers(sight):
             found.update(sight.sessions.get(number, ()))
@@ -165,15 +162,15 @@ class ProcessTree:
                 if pid not in found:
                     found.add(pid)
                     waiting.append(pid)
-        # Never the one that looks: the warden, or the worker.
+        # never the reading process: the warden, or the worker
         members = [sight.processes[pid] for pid in found if pid != os.getpid()]
         members = [one for one in members if self.start is None or one.start >= self.start]
         self._known |= {one.pid: one.start for one in members}
         return [one for one in members if not one.is_dead]
 
     def _numbers(self, sight: ProcessSnapshot) -> list[int]:
-        """Numbers that are its own, as those of processes, groups and sessions. The system gives no
-        number away that one of these still has, so it is enough that no other process has it.
+        """Return the numbers of its processes, groups and sessions. The system does not reuse a
+        number that one of these still has, so it is enough that no other process has it.
         """
         numbers = dict(self._known)
         if self.pid is not None and self.start is not None:
@@ -181,8 +178,8 @@ class ProcessTree:
         return [pid for pid, start in numbers.items() if not sight.has_another(pid, start)]
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal the command's group as a whole: none of it can fork meanwhile. Only for a command
-        that is not buried.
+        """Signal the command's group as a whole, so that no member can fork meanwhile. Only for a
+        command that is not reaped.
         """
         if self.pid is not None:
             with suppress(*_GONE):
@@ -190,7 +187,7 @@ class ProcessTree:
 
 
 def send_signal(members: Iterable[SystemProcess], number: signal.Signals) -> None:
-    """Signal these processes, and none that has taken the number of one of them."""
+    """Signal these processes, and none that has reused one of their numbers."""
     for one in members:
         with suppress(*_GONE):
             _send_one(one, number)
@@ -201,12 +198,12 @@ def _send_one(one: SystemProcess, number: signal.Signals) -> None:
         fd = os.pidfd_open(one.pid)
     except ProcessLookupError:
         return
-    except (AttributeError, OSError):  # the system has no such thing, or no more files
+    except (AttributeError, OSError):  # the system has no pidfd, or no more files
         if (now := read_process(one.pid)) is not None and now.start == one.start:
             os.kill(one.pid, number)
         return
     try:
-        now = read_process(one.pid)  # what the file stands for, or dead by now
+        now = read_process(one.pid)  # a file of this name, or dead by now
         if now is not None and now.start == one.start:
             signal.pidfd_send_signal(fd, number)
     finally:
@@ -214,7 +211,7 @@ def _send_one(one: SystemProcess, number: signal.Signals) -> None:
 
 
 def _environ(pid: int) -> bytes | None:
-    """What a process was started with; None: it is not ours to see."""
+    """Return the environment with which a process was started; None: not readable for this user."""
     try:
         return _read(f"/proc/{pid}/environ", _ENVIRON_BYTES_MAX)
     except OSError:
@@ -250,29 +247,26 @@ def _read(path: str, bytes_max: int) -> bytes:
         os.close(fd)
 
 
-# A process that outlives its worker for a moment, to end the commands that it leaves behind.
-#
-# A worker that is killed can end nothing itself, and its commands would go on while others run
-# them again. The warden hears of every command before it is started, on a line that ends with the
-# worker, however that ends: killed, crashed, or replaced by another program in the same process.
-#
-# +MARK a command will carry this mark =MARK PID START it has been started, under this number, at
-# this tick -MARK it is gone, and all that it has started @FOLDER where the worker keeps the pipes
-# of its commands; to be removed in the end
-#
-# It is started by `command_processes.py`, imports next to nothing, and says nothing.
+# The warden: a process that outlives its worker for a moment, to end its commands. A killed worker
+# can end nothing itself, and its commands would continue while other workers run them again. The
+# worker announces every command before its start, over a socket that closes with the worker in any
+# case: killed, crashed, or replaced by another program.
+# Messages: `+MARK` a command will carry this mark, `=MARK PID START` it was started, `-MARK` it has
+# ended with all its processes, `@FOLDER` the folder of the worker's pipes, to be removed in the
+# end.
+# `command_processes.py` starts it. It imports almost nothing and writes nothing.
 
 LINE: Final = 0  # its standard input: a socket whose other end is the worker's
 CHUNK_BYTES: Final = 65536
 ROUND_SECONDS: Final = 0.02
-ROUNDS_MAX: Final = 500  # what cannot be killed in ten seconds is another user's, or the system's
-QUIET_ROUNDS: Final = 3  # until all are taken to be gone
-# The same if a command may be on its way: it carries its mark only when its program has begun.
+ROUNDS_MAX: Final = 500  # survivors of ten seconds belong to another user, or to the system
+QUIET_ROUNDS: Final = 3  # until all are taken to have ended
+# The same while a command may be starting: it carries its mark only when its program has begun.
 QUIET_ROUNDS_STARTING: Final = 50
 
 
 class CommandRegistry:
-    """The commands that its worker has."""
+    """The commands of a worker."""
 
     def __init__(self) -> None:
         self.trees: dict[str, ProcessTree] = {}
@@ -280,7 +274,7 @@ class CommandRegistry:
         self._rest = b""
 
     def read(self, data: bytes) -> None:
-        """Take in what the worker has said."""
+        """Read the messages of the worker."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._enter(os.fsdecode(line))
@@ -297,7 +291,7 @@ class CommandRegistry:
 
 
 def kill_trees(trees: Iterable[ProcessTree]) -> None:
-    """Kill all processes of these commands, and what they start meanwhile."""
+    """Kill all processes of these commands, and those that they start meanwhile."""
     trees = list(trees)
     if not trees:
         return
@@ -308,7 +302,7 @@ def kill_trees(trees: Iterable[ProcessTree]) -> None:
         sight = take_snapshot(min(starts))
         if sight is None:
             for tree in trees:
-                tree.signal_group(signal.SIGKILL)  # which is all that can be done
+                tree.signal_group(signal.SIGKILL)  # nothing more can be done
             return
         members = [one for tree in trees for one in tree.members(sight)]
         send_signal(members, signal.SIGKILL)
@@ -319,8 +313,8 @@ def kill_trees(trees: Iterable[ProcessTree]) -> None:
 
 
 def follow_worker(ledger: CommandRegistry, worker: int | None) -> None:
-    """Listen to the worker until it is gone. `worker` is a file that tells so: another process may
-    have inherited the worker's end of the line.
+    """Read messages until the worker has ended. `worker` is a file that shows the end: another
+    process may have inherited the worker's end of the socket.
     """
     poll = select.poll()
     poll.register(LINE, select.POLLIN)
@@ -344,11 +338,11 @@ def follow_worker(ledger: CommandRegistry, worker: int | None) -> None:
 
 
 def main() -> None:
-    """Guard the process whose number is given."""
+    """Guard the process with the given number."""
     worker = _open_pidfd(int(sys.argv[1]))
     if os.fork():
-        # The worker buries this one at once. Of the other it need not know, so that it leaves no
-        # dead behind if another program takes its place.
+        # The worker reaps this process at once and does not know the other one, so it leaves no
+        # zombie if another program replaces the worker.
         os._exit(0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
@@ -360,7 +354,7 @@ def main() -> None:
 
 
 def remove_pipes(folder: str) -> None:
-    """Remove a folder of pipes, if it is still there."""
+    """Remove a folder of pipes, if it still exists."""
     with suppress(OSError):
         for entry in os.scandir(folder):
             os.unlink(entry)
@@ -368,9 +362,9 @@ def remove_pipes(folder: str) -> None:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A file that can be read when the worker is gone; None: the system has no such thing."""
+    """Return a file that becomes readable at the end of the worker; None: not supported."""
     if os.getppid() != pid:
-        return None  # it is gone already, and the line will say so
+        return None  # it has ended already, and the socket shows that
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

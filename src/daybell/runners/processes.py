@@ -28,16 +28,15 @@ from daybell.core.units import Instant, Seconds, format_size
 from daybell.errors import RetryLater
 from daybell.runners.python import RevealArgs, RunningAttempt
 
-# What a worker and its child processes say to each other: JSON, each message after its length.
-#
-# Never a pickle: a child runs code that nobody vouches for, and the worker reads what it writes.
+# Messages between a worker and its child processes: JSON, each after its length. Never a pickle: a
+# child runs untrusted code, and the worker reads its messages.
 
 LENGTH_BYTES: Final = 4
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # arguments, results and checkpoints are far below
 
 
 class FunctionLocation(msgspec.Struct, frozen=True, array_like=True):
-    """Where a function is found by who may import it."""
+    """The place of a function: its module and name, for an import."""
 
     module: str
     file: str | None
@@ -45,7 +44,7 @@ class FunctionLocation(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Setup(msgspec.Struct, tag="setup", array_like=True, frozen=True):
-    """To a new child: the world as its worker sees it."""
+    """To a new child: the environment of its worker."""
 
     path: list[str]  # sys.path
     argv: list[str]
@@ -53,25 +52,25 @@ class Setup(msgspec.Struct, tag="setup", array_like=True, frozen=True):
 
 
 class TaskOrder(msgspec.Struct, tag="run", array_like=True, frozen=True):
-    """To a child: run this."""
+    """To a child: run this task."""
 
     place: FunctionLocation
     claimed: Claimed
     store_result: bool = True
     memory_limit: int | None = None
-    is_revealed: bool = False  # there are secrets in what it is called with
+    is_revealed: bool = False  # the arguments have secrets in them
 
 
 class StopNotice(msgspec.Struct, tag="halt", array_like=True, frozen=True):
-    """To a child, just before SIGTERM: that it comes from the worker."""
+    """To a child, just before SIGTERM: the signal comes from the worker."""
 
 
 class TaskStarted(msgspec.Struct, tag="begun", array_like=True, frozen=True):
-    """From a child: it has the order, and whatever happens from now on is the task's doing."""
+    """From a child: it has the order; whatever happens from now on is an effect of the task."""
 
 
 class ProgressReport(msgspec.Struct, tag="news", array_like=True, frozen=True):
-    """From a child: how far the task is."""
+    """From a child: progress of the task."""
 
     progress: float | None = None
     note: str | None = None
@@ -84,11 +83,11 @@ class LogLine(msgspec.Struct, tag="said", array_like=True, frozen=True):
     level: str
     source: str
     message: str
-    length: int | None = None  # of the whole message, if this is only its beginning
+    length: int | None = None  # of the whole message, if this is a part of it
 
 
 class RetryRequest(msgspec.Struct, array_like=True, frozen=True):
-    """What a task asked for with RetryLater."""
+    """A request of a task by RetryLater."""
 
     reason: str
     delay: Seconds | None = None
@@ -99,14 +98,14 @@ class TaskEnded(msgspec.Struct, tag="done", array_like=True, frozen=True):
     """From a child: how the task ended, in one of three ways."""
 
     result: str | None = None
-    failure: Account | None = None  # masks are in the worker, so it is not cut yet
+    failure: Account | None = None  # not cut yet, because the worker masks it
     later: RetryRequest | None = None
     is_hopeless: bool = False
-    is_spent: bool = False  # the child should not run another
+    is_spent: bool = False  # the child should not run another task
 
 
 class WireError(Exception):
-    """Something else than we wrote was on the line."""
+    """The line carried something that is no message."""
 
 
 _encoder: Final = msgspec.json.Encoder()
@@ -117,18 +116,18 @@ _from_child: Final = msgspec.json.Decoder(TaskStarted | ProgressReport | LogLine
 def encode_frame(
     message: Setup | TaskOrder | StopNotice | TaskStarted | ProgressReport | LogLine | TaskEnded,
 ) -> bytes:
-    """A message as it is sent."""
+    """Encode a message."""
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def read_order(body: bytes) -> Setup | TaskOrder | StopNotice:
-    """What a child is told."""
+    """Decode a message to a child."""
     return _from_worker.decode(body)
 
 
 def read_answer(body: bytes) -> TaskStarted | ProgressReport | LogLine | TaskEnded:
-    """What a child tells. Raises WireError: whatever runs there can write to the line as well."""
+    """Decode a message of a child. Raises WireError: its code can write to the line as well."""
     try:
         return _from_child.decode(body)
     except (ValueError, RecursionError) as error:
@@ -136,13 +135,13 @@ def read_answer(body: bytes) -> TaskStarted | ProgressReport | LogLine | TaskEnd
 
 
 class FrameReader:
-    """Cuts what comes in into messages."""
+    """Divides received bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take what has come, and yield the messages that are complete."""
+        """Add received bytes, and yield the complete messages."""
         self._buffer += data
         while len(self._buffer) >= LENGTH_BYTES:
             size = int.from_bytes(self._buffer[:LENGTH_BYTES], "big")
@@ -156,21 +155,18 @@ class FrameReader:
             yield body
 
 
-# What a child process prints, line by line.
-#
-# The streams are pipes at the level of file descriptors, so that what C code and programs started
-# by a task print is heard, too.
+# The output of a child process, line by line. The streams are pipes at the level of file
+# descriptors, so that output of C code and of programs that a task starts is read, too.
 
-CHUNK_BYTES: Final = 65536  # what a pipe holds: one read takes all that was written before
-LINE_CHARS_MAX: Final = 65536  # of a longer line the rest is dropped: it cannot all be in memory
+CHUNK_BYTES: Final = 65536  # the size of a pipe: one read takes all that was written before
+LINE_CHARS_MAX: Final = 65536  # the rest of a longer line is dropped: it cannot all be in memory
 
 
 class OutputPipe:
-    """One stream of a child. Each line goes to `say` and on to the worker's own stream.
+    """One stream of a child. Each line goes to `say` and to the worker's own stream.
 
-    Of a line that is too long nothing comes after the cut, not even as another line: a secret that
-    lies across it would get past the masks in two halves. What goes on is masked here, what is said
-    by who hears it.
+    A line that is too long is cut, and its rest is dropped: a secret at the cut would pass the
+    masks in two halves. The worker's stream is masked here, lines for `say` by its receiver.
     """
 
     def __init__(
@@ -186,11 +182,11 @@ class OutputPipe:
         self._fd, self.writer = os.pipe()
         os.set_blocking(self._fd, False)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._rest = ""  # of what was read: a line without its end
+        self._rest = ""  # of the read bytes: a line without its end
         self._dropped = 0  # characters of that line
 
     def start(self) -> None:
-        """Hear what comes. The child has its end of the pipe by now."""
+        """Start reading. The child has its end of the pipe by now."""
         self.close_writer()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._fd, self.read)
@@ -201,7 +197,7 @@ class OutputPipe:
             self.writer = -1
 
     def close(self) -> None:
-        """Hear no more, whoever may still hold the other end."""
+        """Stop reading, even if another process still holds the other end."""
         self.close_writer()
         if self._fd >= 0:
             with suppress(AttributeError):  # it was never started
@@ -210,7 +206,7 @@ class OutputPipe:
             self._fd = -1
 
     def read(self) -> None:
-        """Take what is there, if anything."""
+        """Read the available output, if any."""
         if self._fd < 0:
             return
         try:
@@ -229,7 +225,7 @@ class OutputPipe:
         self._pass_on(lines)
 
     def end_line(self) -> None:
-        """A task has ended: what comes next is another's."""
+        """End the line at the end of a task: the rest belongs to another one."""
         if self._rest:
             self._pass_on([self._line()])
 
@@ -239,13 +235,13 @@ class OutputPipe:
         self._dropped += len(text) - len(kept)
 
     def _line(self) -> str:
-        """The line that is complete now, said, and as it goes on to the worker's stream."""
+        """Pass on the complete line, to `say` and to the worker's stream."""
         line, dropped = self._rest, self._dropped
         self._rest, self._dropped = "", 0
         self._say(self.name, "", line, len(line) + dropped)
         masked = self._mask(line)
         if dropped:
-            # It may end with half a secret, which no mask knows.
+            # It may end with half a secret, which masks do not find.
             masked = f"{masked[:-LOG_LINE_CHARS_MAX]}… ({len(line) + dropped:,} characters)"
         return masked
 
@@ -253,25 +249,25 @@ class OutputPipe:
         if not lines:
             return
         stream = getattr(sys, self.name)
-        with suppress(AttributeError, OSError, ValueError):  # there is none, or nobody listens
+        with suppress(AttributeError, OSError, ValueError):  # no stream, or no reader
             stream.write("\n".join(lines) + "\n")
             stream.flush()
 
 
-# A child process as its worker sees it. What runs in it is `sdk/child.py`.
+# A child process in its worker. `sdk/child.py` is the code that runs in it.
 
 logger = logging.getLogger("daybell.worker")
 
-# Of the executor's grace for what was stopped, after which it waits no longer; the rest is for us.
+# Of the executor's grace for stopped tasks; the rest is for the worker.
 GRACE_SECONDS: Final = 3.0
-LAST_WORDS_SECONDS: Final = 1.0  # to hear what a child has said before it died
+LAST_WORDS_SECONDS: Final = 1.0  # for reading the output of a dead child
 
 DIED: Final = "ProcessDied"
 
 
 class Child(asyncio.Protocol):
-    """One process, which runs one task at a time. `on_cut` is told that it can be reached no more,
-    `on_end` that it is gone.
+    """One process, which runs one task at a time. `on_cut` is called when it cannot be reached any
+    more, `on_end` when it has ended.
     """
 
     def __init__(
@@ -298,15 +294,15 @@ class Child(asyncio.Protocol):
         self._running: RunningAttempt | None = None
         self._done: TaskEnded | None = None
         self._news: asyncio.Future[None] | None = None
-        self._fault: str | None = None  # why it had to be killed
-        self._code: int | None = None  # that it ended with
-        self.has_begun = False  # what it was ordered to run last
+        self._fault: str | None = None  # the reason for killing it
+        self._code: int | None = None  # exit code
+        self.has_begun = False  # the last order
         self.runs = 0
-        self.is_spent = False  # it must not run another
+        self.is_spent = False  # it must not run another task
         self.idle_since: Seconds = 0.0
 
     async def start(self, command: Sequence[str], setup: Setup) -> None:
-        """Start the process: `command`, with the number of its end of the line and our id."""
+        """Start the process: `command` with the number of its end of the line and our id."""
         with ExitStack() as stack:
             for output in self._outputs:
                 stack.callback(output.close)
@@ -337,11 +333,11 @@ class Child(asyncio.Protocol):
         return self._process.pid
 
     async def perform(self, order: TaskOrder, running: RunningAttempt) -> TaskEnded:
-        """Have it run one task. Cancelling this stops the task and waits until that has worked:
-        SIGTERM, which raises Interrupted in it or, if it looks by itself whether it is to stop, at
-        half of the grace, and SIGKILL when the grace is over. How the task
-        ended is then told in place of the cancellation: it shows where the task was. Unless it has
-        not even begun: if `has_begun` is false afterwards, no line of the task has run.
+        """Run one task. A cancellation stops the task and waits for its end: SIGTERM raises
+        Interrupted in it, at half of the grace if the task checks `is_cancelled` itself, and
+        SIGKILL follows after the grace. The end of the task is then returned in place of the
+        cancellation, because it shows where the task was. If `has_begun` is false afterwards, no
+        line of the task has run.
         """
         self.runs += 1
         self.has_begun = False
@@ -353,24 +349,24 @@ class Child(asyncio.Protocol):
         try:
             return await self._answer()
         except asyncio.CancelledError:
-            self.is_spent = True  # its state is that of code which was broken off anywhere
+            self.is_spent = True  # its state is that of code that was interrupted anywhere
             done = await self._stopped()
             if not self.has_begun:
                 raise
             return done
 
     def retire(self) -> None:
-        """Let it end by itself; if it does not, kill it."""
+        """Let it end by itself, or else kill it."""
         self.is_spent = True
         self._transport.close()
         self._loop.call_later(self._grace, self.kill)
 
     async def ended(self) -> None:
-        """Until it is gone."""
+        """Wait for its end."""
         await asyncio.wait([self._watching])
 
     def kill(self) -> None:
-        """End it now, with all that it has started, unless that has a session of its own."""
+        """End it now with all its processes, unless they have a session of their own."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -387,7 +383,7 @@ class Child(asyncio.Protocol):
 
     async def _stopped(self) -> TaskEnded:
         self._transport.write(encode_frame(StopNotice()))
-        self._loop.call_soon(self._signal, signal.SIGTERM)  # when that is written
+        self._loop.call_soon(self._signal, signal.SIGTERM)  # when it is written
         second = self._loop.call_later(self._grace / 2, self._remind)
         try:
             return await asyncio.wait_for(self._answer(), self._grace)
@@ -399,12 +395,12 @@ class Child(asyncio.Protocol):
             second.cancel()
 
     def _remind(self) -> None:
-        """Interrupt a task that had time to end by itself. Others were told everything before."""
+        """Interrupt a task that had time to end by itself. Others were signalled before."""
         with suppress(ProcessLookupError, PermissionError):
-            self._process.send_signal(signal.SIGTERM)  # which knows whether it is still that one
+            self._process.send_signal(signal.SIGTERM)  # the child knows if it still runs it
 
     def data_received(self, data: bytes) -> None:
-        """A part of what the child says. What it printed before is heard before."""
+        """Read a part of the child's messages, after its output from before."""
         for output in self._outputs:
             output.read()
         try:
@@ -416,7 +412,7 @@ class Child(asyncio.Protocol):
             self.kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended, or has closed what is not its own to close."""
+        """Handle the end of the child, or of its connection."""
         self._is_cut.set()
         if self._code is None:
             wait = self._grace if self.is_spent else LAST_WORDS_SECONDS
@@ -446,11 +442,11 @@ class Child(asyncio.Protocol):
             self._running.say(level, source, line, length=length)
 
     def _relay(self, said: LogLine) -> None:
-        """Keep a record with the execution, and log it here as if it had been said here."""
+        """Store a record with the execution, and log it here like a record of the worker."""
         self._say(said.level, said.source, said.message, said.length)
         message = self._mask(said.message)
         if said.length is not None:
-            # It may end with half a secret, which no mask knows.
+            # It may end with half a secret, which masks do not find.
             message = f"{message[:-LOG_LINE_CHARS_MAX]}… ({said.length:,} characters)"
         level = logging.getLevelNamesMapping().get(said.level.upper(), logging.INFO)
         target = logging.getLogger(said.source)
@@ -469,7 +465,7 @@ class Child(asyncio.Protocol):
 
     async def _watch(self) -> None:
         code = await self._process.wait()
-        self._signal(signal.SIGKILL)  # what it has started must not outlive it
+        self._signal(signal.SIGKILL)  # its processes must not outlive it
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_cut.wait(), LAST_WORDS_SECONDS)
         self._code, self.is_spent = code, True
@@ -482,7 +478,7 @@ class Child(asyncio.Protocol):
         self._on_end(self)
 
     def _conclude(self, code: int) -> None:
-        """Whatever it was running has failed, and this is why."""
+        """Fail the running task with this reason."""
         if self._running is not None:
             assert self._order is not None
             fact = self._fault or _describe_exit(code, self._order.memory_limit)
@@ -524,16 +520,16 @@ _SIGNAL_MEANINGS: Final[dict[int, str]] = {
 
 
 IDLE_SECONDS: Final = 60.0
-NO_CHILD_SECONDS: Final = 1.0  # after which what found no child in time may be claimed again
-REVEALED_BYTES_MAX: Final = 8 * ARGS_BYTES_MAX  # arguments and the secrets in them
+NO_CHILD_SECONDS: Final = 1.0  # after this time an execution without a child is released
+REVEALED_BYTES_MAX: Final = 8 * ARGS_BYTES_MAX  # arguments and their secrets
 STILLBORN_MAX: Final = 3  # new children that die before they begin, until the task has failed
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How many children there are, and for how long."""
+    """The number of children, and their life."""
 
-    children: int | None = None  # at most so many; None: as many as there are processors
-    runs_max: int | None = None  # so many tasks in each, then a new one
+    children: int | None = None  # upper limit; None: the number of processors
+    runs_max: int | None = None  # tasks per child; then it is replaced
     idle: Seconds = IDLE_SECONDS
     grace: Seconds = GRACE_SECONDS  # between SIGTERM and SIGKILL
 
@@ -543,7 +539,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Processes:
-    """Children of one event loop. `command` starts one, `setup` is what it is told first."""
+    """Children of one event loop. `command` starts one, `setup` is its first message."""
 
     def __init__(
         self,
@@ -561,7 +557,7 @@ class Processes:
         self._keeps_logs = keeps_logs
         self._limit = self._options.limit
         self._loop = asyncio.get_running_loop()
-        self._children: set[Child] = set()  # those that may run something
+        self._children: set[Child] = set()  # those that can run a task
         self._leaving: set[Child] = set()  # those that were told to end
         self._idle: list[Child] = []  # longest idle first; the last one is used next
         self._starts: set[asyncio.Task[None]] = set()
@@ -571,15 +567,15 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the children that may run something."""
+        """The ids of the children that can run a task."""
         return [child.pid for child in self._children]
 
     async def run(self, order: TaskOrder, running: RunningAttempt) -> str | None:
-        """Run a task in a child; raises what it raised there, as it was described there."""
+        """Run a task in a child; raise its exception as the child described it."""
         try:
             done = await self._perform(order, running)
         except asyncio.CancelledError:
-            # It has not begun, so it has neither failed nor taken too long.
+            # It has not begun, so it has neither failed nor timed out.
             raise RetryLater("no child process was free", delay=NO_CHILD_SECONDS) from None
         running.is_hopeless = running.is_hopeless or done.is_hopeless
         if done.later is not None:
@@ -589,10 +585,10 @@ class Processes:
         return done.result
 
     async def _perform(self, order: TaskOrder, running: RunningAttempt) -> TaskEnded:
-        """Have a child run it, and another one if that has died before it began.
+        """Run a task in a child, and in another one if that has died before it began.
 
-        Children that were idle may all have been killed at once. That new ones die is no accident,
-        and the task's failure in the end: nobody would learn of it otherwise.
+        All idle children may have been killed at once. If new ones die as well, the task fails,
+        because the cause would stay unknown otherwise.
         """
         stillborn = 0
         while True:
@@ -606,7 +602,7 @@ class Processes:
                 return done
 
     async def close(self) -> None:
-        """End all children, and wait for it."""
+        """End all children, and wait for that."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -630,7 +626,7 @@ class Processes:
             raise
 
     def _start_one(self) -> None:
-        # Not in the context of whoever happens to need one: it will serve others, too.
+        # Not in the context of the present caller: the child will serve others, too.
         start = self._loop.create_task(self._start(), context=contextvars.Context())
         self._starts.add(start)
         start.add_done_callback(self._starts.discard)
@@ -681,7 +677,7 @@ class Processes:
             self._sweep = self._loop.call_later(self._options.idle, self._end_idle)
 
     def _end_idle(self) -> None:
-        """Let go of those that nobody has needed for long enough."""
+        """End children that were idle for long enough."""
         since = self._loop.time() - self._options.idle
         for child in [child for child in self._idle if child.idle_since <= since]:
             self._retire(child)
@@ -705,18 +701,18 @@ class Processes:
             self._start_one()
 
     def _leave_out(self, child: Child) -> None:
-        """It can be told nothing any more. What it runs, if anything, will say so itself."""
+        """Take a child out of use. It reports the end of its task, if it has one."""
         if child in self._idle:
             self._retire(child)
 
     def _forget(self, child: Child) -> None:
-        """It is gone."""
+        """Remove an ended child."""
         self._remove(child)
         self._leaving.discard(child)
 
 
 class ProcessHandler:
-    """One function that is run in children, with its policies."""
+    """Handler of one function that runs in children, with its policies."""
 
     def __init__(
         self,
@@ -750,7 +746,7 @@ class ProcessHandler:
 
 
 def _with(order: TaskOrder, args: dict[str, Any]) -> TaskOrder:
-    """An order for a call with these arguments, secrets included."""
+    """Build the order for a call with these arguments, secrets included."""
     text = payload.encode(args, bytes_max=REVEALED_BYTES_MAX)
     claimed = msgspec.structs.replace(order.claimed, args=text)
     return msgspec.structs.replace(order, claimed=claimed, is_revealed=True)

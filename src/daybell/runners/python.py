@@ -24,10 +24,9 @@ from daybell.core.retry import Retry
 from daybell.core.units import Instant, Seconds
 from daybell.errors import InvalidArguments, UsageError
 
-# Threads for functions that block, one function at a time in each.
-#
-# The standard pool joins its threads when the interpreter ends, so one function that never
-# returns would keep a stopping worker alive for ever. These are daemons, and can be interrupted.
+# Threads for blocking functions, one function at a time in each. The standard pool joins its
+# threads when the interpreter ends, so one endless function would keep a stopping worker alive for
+# ever. These are daemons, and can be interrupted.
 
 T = TypeVar("T")
 
@@ -39,7 +38,7 @@ class Interrupted(BaseException):
 
 
 class ThreadCall:
-    """One function on its way through a thread."""
+    """One call of a function in a thread."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,7 +52,7 @@ class ThreadCall:
         self.outcome: tuple[Any, BaseException | None] | None = None
 
     def run(self) -> None:
-        """In the thread."""
+        """Call the function, in the thread."""
         result, error = None, None
         try:
             try:
@@ -63,13 +62,13 @@ class ThreadCall:
             except BaseException as raised:
                 error = raised
             self._end()
-        except Interrupted:  # it came when the function had ended already
+        except Interrupted:  # the function had ended already
             self._end()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(self._deliver, result, error)
 
     async def wait(self) -> None:
-        """Until there is an outcome. Cancelling this leaves the function alone."""
+        """Wait for the outcome. A cancellation does not affect the function."""
         if self.outcome is None:
             self._news = self._loop.create_future()
             await self._news
@@ -79,10 +78,10 @@ class ThreadCall:
         return self._is_unwanted
 
     def interrupt(self) -> None:
-        """Raise Interrupted at the function's next step in Python. What blocks in C goes on; what
-        still waits for a thread is over, and never begins.
+        """Raise Interrupted at the function's next step in Python. A blocking call into C
+        continues. A call that still waits for a thread never begins.
 
-        Only once: `run` could not get out of the way of two.
+        Only once: `run` could not handle two.
         """
         with self._lock:
             if self._is_unwanted:
@@ -92,7 +91,7 @@ class ThreadCall:
                 _raise_in(self._thread, Interrupted)
             elif not self._has_begun:
                 self.outcome = None, Interrupted()
-                del self._function, self._context  # this stays in the queue for who knows how long
+                del self._function, self._context  # it stays in the queue until a thread is free
 
     def _begin(self) -> bool:
         with self._lock:
@@ -103,7 +102,7 @@ class ThreadCall:
             return True
 
     def _end(self) -> None:
-        """Let no interruption come any more: it would hit whatever this thread does next."""
+        """Stop interruptions: a later one would hit the next call of this thread."""
         with self._lock:
             self._thread = None
         if self._is_unwanted:
@@ -116,7 +115,7 @@ class ThreadCall:
 
 
 def no_patience() -> Seconds:
-    """No patience."""
+    """Return no patience."""
     return 0.0
 
 
@@ -133,10 +132,11 @@ class Threads:
     async def run(
         self, function: Callable[[], T], *, patience: Callable[[], Seconds] = no_patience
     ) -> T:
-        """Run it in a thread. Cancelling interrupts it, and still waits until it has ended, if it
-        has begun. Cancelling once more, as an event loop does that is closed, leaves it to itself.
+        """Call a function in a thread. A cancellation interrupts it, and waits for its end if it
+        has begun. A second cancellation, as by a closing event loop, abandons it.
 
-        Once it is cancelled, `patience` is asked how long it may take to end uninterrupted.
+        After a cancellation, `patience` returns the time for which the function may continue
+        uninterrupted.
         """
         call = ThreadCall(function)
         self._submit(call)
@@ -157,11 +157,11 @@ class Threads:
             if isinstance(error, Interrupted):
                 raise asyncio.CancelledError
             if isinstance(error, StopIteration):
-                # A coroutine cannot raise it; as RuntimeError it means the same to who reads it.
+                # A coroutine cannot raise it; as RuntimeError it has the same meaning.
                 raise RuntimeError("the task raised StopIteration") from error
             raise error
         finally:
-            del error, call  # which hold on to this frame, through the traceback
+            del error, call  # which hold this frame through the traceback
 
     def _submit(self, call: ThreadCall) -> None:
         with self._lock:
@@ -183,7 +183,7 @@ class Threads:
 
 
 async def _wait_patiently(call: ThreadCall, patience: Callable[[], Seconds]) -> None:
-    """Wait for the outcome for as long as there is patience."""
+    """Wait for the outcome while there is patience."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     while call.outcome is None and (left := begun + patience() - loop.time()) > 0:
@@ -192,98 +192,98 @@ async def _wait_patiently(call: ThreadCall, patience: Callable[[], Seconds]) -> 
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Have a thread raise an error at its next step; None takes back what it has not raised yet."""
+    """Raise an error in a thread at its next step; None takes back one that was not raised yet."""
     raised = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
-# What durable functions need of who runs them, and what is asked of them in the end.
+# Protocols of durable functions and the code that runs them.
 
 Group: TypeAlias = "BaseExceptionGroup[BaseException]"
 
 
 class StepLedger(Protocol):
-    """Where one attempt writes down its steps."""
+    """The recorded steps of one attempt."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that it is written in."""
+        """The event loop on which they are recorded."""
         ...
 
     @property
     def has_transaction(self) -> bool:
-        """Whether the task's own transaction is open."""
+        """True if the task has opened its own transaction."""
         ...
 
     @property
     def is_closed(self) -> bool:
-        """Whether the attempt is over."""
+        """True if the attempt is over."""
         ...
 
     def now(self) -> Instant:
-        """The store's time, as well as it is known here."""
+        """Return the store's time, as estimated here."""
         ...
 
     def monotonic(self) -> Seconds: ...
 
     def jitter(self) -> float:
-        """A number from 0 up to 1, different each time."""
+        """Return a number from 0 to below 1, different each time."""
         ...
 
     def mask(self, text: str, /) -> str:
-        """A text without secrets."""
+        """Return a text without secrets."""
         ...
 
     def mask_json(self, text: str, /) -> str:
-        """JSON without the secrets in it."""
+        """Return JSON without the secrets in it."""
         ...
 
     async def recall(self) -> list[Step]:
-        """What earlier attempts have written; read for as long as it takes."""
+        """Read the records of earlier attempts, however long that takes."""
         ...
 
     async def record(self, steps: Sequence[NewStep]) -> list[Step]:
-        """Write steps; when this returns, they are on disk, and this is what is on record of each.
+        """Record steps; they are on disk at the return, which has the record of each.
 
-        Raises CancelledError if the execution is not this worker's any more.
+        Raises CancelledError if the execution does not belong to this worker any more.
         """
         ...
 
 
 class DurableState(Protocol):
-    """What an attempt has done durably, for who runs its function."""
+    """The durable state of an attempt, for the code that runs its function."""
 
     async def rewind(self) -> None:
-        """Read what is on record, and begin with the first step again."""
+        """Read the record, and start with the first step again."""
         ...
 
     def finish(self, error: BaseException | None) -> None:
-        """The function has returned, or raised this. Raises what is wrong with that; Suspended if
-        it is to go on in another attempt.
+        """Finish a function that returned or raised this. Raises an error of the record, or
+        Suspended if another attempt must continue.
         """
         ...
 
 
 class Rewind(BaseException):
-    """Raised in a function that needs what is on record, where that cannot be waited for: it is
-    called again when it was read.
+    """Raised in a function that needs the record in a place that cannot wait: the function is
+    called again after the record was read.
     """
 
 
 def is_rewind(error: BaseException) -> bool:
-    """Whether this is such a wish: of one of several at once, perhaps."""
+    """True if the exception is a Rewind, or a group with one."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(is_rewind, cast(Group, error).exceptions))
     return isinstance(error, Rewind)
 
 
-# In a thread, between is_cancelled and the interruption. It is half of what the executor waits for
-# what it has stopped: the other half is for what an interrupted function does on its way out.
+# In a thread, between is_cancelled and the interruption. Half of the executor's grace: the other
+# half is for the cleanup of an interrupted function.
 GRACE_SECONDS: Final = 2.5
 
 
 class RunningAttempt(Protocol):
-    """What a handler is given: see `engine.attempt.RunningAttempt`, which this must fit."""
+    """The execution for a handler: see `engine.attempt.RunningAttempt`, which this must match."""
 
     claimed: Claimed
     is_hopeless: bool
@@ -315,10 +315,10 @@ RevealArgs = Callable[[RunningAttempt], Awaitable[dict[str, Any]]]
 
 
 class PythonHandler:
-    """One function with its policies.
+    """Handler of one function with its policies.
 
-    `enter` notes what is running here. `context_names` are the parameters that are given what
-    `make_context` makes. `reveal` answers arguments with the secrets that they refer to.
+    `enter` records the running execution. `context_names` are the parameters that receive the
+    result of `make_context`. `reveal` returns arguments with their secrets.
     """
 
     def __init__(
@@ -378,10 +378,10 @@ class PythonHandler:
     async def _go_on(
         self, running: RunningAttempt, given: dict[str, Any] | None, error: BaseException
     ) -> Any:
-        """What a durable function has raised may be a wish to be called again."""
+        """Handle the exception of a durable function: a Rewind calls it again."""
         durable = cast("DurableState", running.durable)
         if is_rewind(error):
-            # What it needs is read now. What it did before that is done again in every attempt.
+            # Read the record now. The code before that point runs again in every attempt.
             await durable.rewind()
             try:
                 return await self._call(running, given)
@@ -393,11 +393,11 @@ class PythonHandler:
     def bind(
         self, running: RunningAttempt, revealed: dict[str, Any] | None = None
     ) -> Callable[[], Any]:
-        """The function with its arguments, or with those that were `revealed`. What it runs in is
-        noted from here on.
+        """Bind the function to its arguments, or to the `revealed` ones. Records the running
+        execution for its context.
         """
         self._enter(running)
-        # Only our own refusals are hopeless: the same errors may come out of the function, too.
+        # Only errors of Daybell are permanent: the function may raise the same class.
         try:
             args, kwargs = self._arguments(running, revealed)
         except UsageError as error:
@@ -408,12 +408,12 @@ class PythonHandler:
         return functools.partial(self._function, *args, **kwargs)
 
     def keep(self, running: RunningAttempt, value: Any) -> str | None:
-        """What is kept of a result."""
+        """Convert a result for the store."""
         if value is None or not self._store_result:
             return None
         try:
             text = payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
-            if text[0] in "[{":  # a set would be among the lists
+            if text[0] in "[{":  # a set would become a list
                 payload.check_result_sets(self._function, value, text, what="result")
             return text
         except UsageError:
@@ -434,8 +434,8 @@ class PythonHandler:
 
 
 def _without_values(error: UsageError) -> UsageError:
-    """What is wrong with arguments that have secrets in them. A message may show a part of a value,
-    which no mask would know.
+    """Describe invalid arguments with secrets in them. A message may show a part of a value, which
+    masks would not find.
     """
     which = "its arguments" if error.field is None else f"its argument {error.field!r}"
     return InvalidArguments(
@@ -446,14 +446,14 @@ def _without_values(error: UsageError) -> UsageError:
 
 
 def thread_patience(running: RunningAttempt) -> Seconds:
-    """How long a thread may take to end by itself, once it is to. One that has never looked whether
-    it is to will not now, and has no use for it.
+    """Return how long a thread may take to end by itself after a stop request. A function that has
+    never read `is_cancelled` gets no time.
     """
     return running.patience if running.is_watchful else 0.0
 
 
 def check_function(function: Callable[..., Any]) -> None:
-    """Refuse a function that would end before it has begun: calling it only makes a generator."""
+    """Refuse a generator function: a call would only make a generator."""
     if _is_kind(inspect.isgeneratorfunction, function) or _is_kind(
         inspect.isasyncgenfunction, function
     ):
@@ -465,14 +465,13 @@ def check_function(function: Callable[..., Any]) -> None:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine, as far as can be told without."""
+    """True if a call makes a coroutine, as far as can be known without one."""
     return _is_kind(inspect.iscoroutinefunction, function)
 
 
 def _is_kind(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
-    """Ask the function itself and not what it wraps: a decorator may have made another kind of it.
-
-    An object that is used as a function is asked about its method.
+    """Examine the function itself and not the wrapped one, since a decorator may have changed its
+    kind. Of a callable object its method counts.
     """
     while isinstance(function, functools.partial):
         function = function.func
@@ -480,23 +479,23 @@ def _is_kind(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
 
 
 def _takes_no_arguments(function: Callable[..., Any], context_names: frozenset[str]) -> bool:
-    """Whether it can be called with nothing at all."""
+    """True if it can be called without arguments."""
     if context_names:
         return False
     try:
         payload.convert(function, {})
     except InvalidArguments:
         return False
-    except ValueError:  # some of what is written in C does not tell: the call itself will
+    except ValueError:  # some functions in C have no signature: the call itself decides
         return True
     return True
 
 
-# What the runners of jobs without code are given.
+# The execution as runners of jobs without code see it.
 
 
 class MaskedAttempt(RunningAttempt, Protocol):
-    """An execution whose secrets can be taken out of a text that is cut before it is kept."""
+    """An execution that removes secrets from a text before the text is cut."""
 
     lacking: str | None
 
@@ -507,7 +506,7 @@ class MaskedAttempt(RunningAttempt, Protocol):
 
 
 async def wait_for_first(*waits: Awaitable[object]) -> None:
-    """Return when one of them has come; the others are cancelled."""
+    """Wait for the first of several; cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

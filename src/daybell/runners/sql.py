@@ -33,9 +33,8 @@ _SCHEME: Final = re.compile(r"[a-z][\w+.\-]*", re.IGNORECASE)
 
 
 class Connections:
-    """The databases that a worker knows by name, for one event loop. Each is opened when it is
-    first needed. Raises UsageError for a URL that names no database, and for that of the store;
-    what a URL does not show of the store is refused when a statement is run there.
+    """The named databases of a worker, for one event loop. Each is opened on first use. Raises
+    UsageError for a URL without a database, and for that of the store; a statement checks again.
     """
 
     def __init__(self, urls: Mapping[str, str], *, store_url: str = "memory://") -> None:
@@ -52,17 +51,17 @@ class Connections:
         return sorted(self._urls)
 
     def dialect(self, name: str) -> Dialect | None:
-        """What is spoken there; None: no such connection."""
+        """Return the SQL dialect of a connection; None: no such connection."""
         return self._dialects.get(name)
 
     def database(self, name: str) -> Database:
-        """The database of a name that there is."""
+        """Return the database of an existing name."""
         if name not in self._opened:
             self._opened[name] = self._open(name)
         return self._opened[name]
 
     async def close(self) -> None:
-        """Close all that was opened."""
+        """Close all open databases."""
         opened, self._opened = list(self._opened.values()), {}
         for database in opened:
             await database.close()
@@ -79,7 +78,7 @@ class Connections:
 
 
 def read_dialect(name: str, url: str) -> Dialect:
-    """What is spoken at a URL. Raises UsageError if it is none that statements can be run at."""
+    """Return the dialect of a URL. Raises UsageError if statements cannot run there."""
     scheme, mark, rest = url.partition("://")
     where = f"connection {name}: {shown(masked_url(url))}"
     scheme = scheme.lower()
@@ -96,7 +95,7 @@ def read_dialect(name: str, url: str) -> Dialect:
         if not rest.startswith("/") or "?" in rest or not unquote(rest[1:]).strip("/"):
             raise UsageError(f"{where} names no file; {_TAKES}", field="connections")
         return "sqlite"
-    # What stands before :// may be a part of a password.
+    # The text before :// may be a part of a password.
     is_scheme = mark and _SCHEME.fullmatch(scheme)
     fact = f"has a scheme that is not known, {scheme}" if is_scheme else "is no database URL"
     raise UsageError(f"{where} {fact}; {_TAKES}", field="connections")
@@ -128,7 +127,7 @@ def _file_path(url: str) -> str:
 
 
 class SqlHandler(KindHandler):
-    """One statement with its parameters."""
+    """Handler of one statement with its parameters."""
 
     def __init__(self, definition: JobDefinition, reveal: Reveal, connections: Connections) -> None:
         super().__init__(definition, reveal)
@@ -136,7 +135,7 @@ class SqlHandler(KindHandler):
         self._connections = connections
 
     async def perform(self, running: MaskedAttempt) -> Any:
-        """Run the statement; answers its rows, or how many it has changed."""
+        """Run the statement; return its rows, or the number of changed rows."""
         settings, loop = self._settings, asyncio.get_running_loop()
         try:
             dialect = self._dialect()
@@ -162,7 +161,7 @@ class SqlHandler(KindHandler):
 
     def _dialect(self) -> Dialect:
         dialect = self._connections.dialect(self._settings.connection)
-        if dialect is None:  # the worker was started anew without it, perhaps
+        if dialect is None:  # the worker may have been restarted without it
             known = ", ".join(self._connections.names) or "none"
             raise StatementFailed(
                 f"this worker has no connection {self._settings.connection!r}; it knows {known}",

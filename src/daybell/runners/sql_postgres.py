@@ -1,8 +1,8 @@
-"""Statements in PostgreSQL, also behind a pooler: no statement is kept from one to the next.
+"""Statements in PostgreSQL, also behind a pooler: no prepared statement is kept.
 
-Values go as texts that the server reads as it reads literals: "2026-03-01", "now" or "1 day" are
-as good in a parameter as they are in quotes. What comes back as no number, truth or JSON stays a
-text, so that numeric keeps all its digits.
+Values are sent as text that the server parses like literals: "2026-03-01", "now" or "1 day" work in
+a parameter as in quotes. Results that are neither numbers nor truth values nor JSON stay text, so
+that numeric keeps all its digits.
 """
 
 from __future__ import annotations
@@ -33,30 +33,27 @@ from daybell.runners.sql_statement import (
 )
 from daybell.settings import MASK, masked_url
 
-# How much a PostgreSQL server may send at once.
-#
-# One value can be as large as a gigabyte, and the driver takes whatever comes before it is asked
-# what is to be kept. So what comes is looked at on its way, and the line is cut before it is too
-# much.
+# A limit for received data. One value can be as large as a gigabyte, and the driver buffers it
+# before Daybell can decide. So a meter counts the bytes and cuts the connection in time.
 
-# Of all rows that come for one request: far more than are kept. Short elements of an array take
-# up to 25 times as much in Python, on each of a few connections.
+# Of all rows of one request: far more than are kept. Short elements of an array take up to 25 times
+# as much in Python, on each of a few connections.
 RECEIVED_BYTES_MAX: Final = 8 * 1024 * 1024
-_HEAD_BYTES: Final = 5  # of a message: its kind, and a length that counts itself but not the kind
+_HEAD_BYTES: Final = 5  # of a message: its kind, and a length that includes itself but not the kind
 _ROW: Final = ord("D")
 _READY: Final = ord("Z")  # for the next request
 
-_driver = cast("Any", asyncpg)  # it has no types of its own
+_driver = cast("Any", asyncpg)  # no types of its own
 
 
 class Meter(asyncio.Protocol):
-    """Stands before a connection's protocol, and cuts the line when too much comes."""
+    """Counts the bytes before a connection's protocol, and cuts the connection beyond the limit."""
 
     def __init__(self, protocol: Any, transport: Any) -> None:
         self._protocol = protocol
         self._transport = transport
         self._head = bytearray()
-        self._left = 0  # of the message at hand
+        self._left = 0  # of the present message
         self._rows = 0  # bytes of them since the last request was answered
         self.is_over = False
         self.connection_lost = protocol.connection_lost
@@ -111,8 +108,8 @@ IDLE_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 3.0
 
-# They will be no different next time: features, cardinality, data, constraints, dependent objects,
-# transactions, cursors, schemas, and syntax with all that it names. Of a state, the first letters.
+# Permanent errors: features, cardinality, data, constraints, dependent objects, transactions,
+# cursors, schemas, and syntax with all names. The first letters of a state.
 LASTING: Final = ("0A", "21", "22", "23", "25001", "2B", "2D", "34", "3F", "42")
 _SEVERAL: Final = "cannot insert multiple commands"
 _ROWS_OF_THEIR_OWN: Final = ("composite", "range", "multirange")
@@ -122,7 +119,7 @@ _MOMENT: Final = re.compile(
 
 
 def _read_moment(text: str) -> str:
-    """As ISO 8601 writes it. What it has no words for, such as infinity, stays as it is."""
+    """Format a time as ISO 8601. Values without a form there, such as infinity, stay."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         return text
@@ -146,7 +143,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
 
 
 class PostgresDatabase:
-    """A few connections to one database, made when they are needed."""
+    """A few connections to one database, opened on demand."""
 
     def __init__(self, name: str, url: str) -> None:
         self._name = name
@@ -156,7 +153,7 @@ class PostgresDatabase:
     async def run(
         self, statement: str, parameters: Parameters, *, rows_max: int, say: Say
     ) -> dict[str, Any]:
-        """See `Database`. Cancelling it cancels the statement on the server."""
+        """See `Database`. A cancellation cancels the statement on the server."""
         _check_copy(statement)
         text, names = sql_statement.number_parameters(statement)
         try:
@@ -198,7 +195,7 @@ class PostgresDatabase:
 
     async def _acquire(self) -> Any:
         if self._pool is None:
-            # Without a connection yet, this neither waits nor fails, unless the URL is wrong.
+            # Without a connection yet, this neither waits nor fails, unless the URL is invalid.
             self._pool = _driver.create_pool(
                 self._url,
                 min_size=0,
@@ -231,11 +228,11 @@ class PostgresDatabase:
         if isinstance(error, asyncpg.ClientConfigurationError):
             return StatementFailed(f"{where}, the URL is unusable: {self._said(error)}",
                                    is_lasting=False)  # fmt: skip
-        is_drivers_own = getattr(error, "severity", None) is None  # the server always has one
+        is_drivers_own = getattr(error, "severity", None) is None  # the server always sends one
         if is_drivers_own and isinstance(
             error, asyncpg.DataError | asyncpg.UnsupportedClientFeatureError
         ):
-            # Its message may have the beginning of a value in it, which no mask would find.
+            # Its message may contain the beginning of a value, which masks would not find.
             number = _NUMBER.search(str(error))
             said = f"parameter :{names[int(number[1]) - 1]}: " if number else ""
             said += str(error.__cause__ or error)
@@ -257,8 +254,8 @@ class PostgresDatabase:
         )
 
     def _said(self, error: Exception) -> str:
-        """A message of the driver, without the password. In one of the server there may be values
-        that a caller has chosen, and it has no password.
+        """Return a message of the driver without the password. A message of the server may have
+        values that a caller has chosen, but never the password.
         """
         said = _message(error)
         said = said.replace(self._url, masked_url(self._url))
@@ -270,8 +267,8 @@ class PostgresDatabase:
 
 
 def _message(error: Exception, *, with_detail: bool = True) -> str:
-    """A message with its detail and hint. A detail shows values, and of long ones only the
-    beginning: with secrets among them, it is left out.
+    """Return a message with its detail and hint. A detail shows the beginning of long values: with
+    secrets among them, it is left out.
     """
     extra = [getattr(error, name, None) for name in ("detail", "hint")[not with_detail :]]
     parts = (getattr(error, "message", None) or str(error), *extra)
@@ -282,7 +279,7 @@ _NUMBER: Final = re.compile(r"^invalid input for query argument \$([0-9]+)")
 
 
 class _Notices:
-    """Puts what the server says meanwhile into the log."""
+    """Puts notices of the server into the log."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -303,8 +300,8 @@ async def _run(link: Any, text: str, values: list[Any], rows_max: int) -> dict[s
     try:
         return await _run_in_transaction(link, text, values, rows_max)
     except asyncpg.ActiveSQLTransactionError:
-        # VACUUM and its like were refused before they did anything. They have no parameters, and
-        # that it is only one statement is known by now.
+        # VACUUM and similar statements are refused before they have an effect. They have no
+        # parameters, and this is a single statement.
         if values:
             raise
         status = await link.execute(text)
@@ -319,7 +316,7 @@ async def _run_in_transaction(
     try:
         result = await _run_prepared(link, text, values, rows_max)
     except BaseException:
-        # Of a connection that is gone, what it died of is what counts.
+        # The cause of a lost connection counts.
         with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await transaction.rollback()
         raise
@@ -353,7 +350,7 @@ def _affected(status: str | None) -> int:
 
 
 def _literal(value: Any, *, is_array: bool) -> Any:
-    """A value as a literal is written, without its quotes. What nests is JSON, or an array."""
+    """Format a value as a literal without quotes. Nested values are JSON, or an array."""
     if value is None or isinstance(value, str):
         return value
     if is_array and isinstance(value, list):
@@ -373,7 +370,7 @@ def _check_columns(columns: Any) -> None:
 
 
 def _check_copy(statement: str) -> None:
-    """Refuse what would wait for data that nobody sends."""
+    """Refuse COPY FROM STDIN, which would wait for data."""
     words = (
         one.text.lower()
         for one in sql_statement.read_tokens(statement, "postgresql")
@@ -409,7 +406,7 @@ class _IsStore(Exception):
 
 async def _begin(link: Any) -> None:
     """Refuse a session with rights in the store: its statements would have the rights of every
-    tenant. Have others take and give texts.
+    tenant. Set other sessions up for text values.
     """
     if await link.execute(_CAN_USE_STORE) != "SELECT 0":
         raise _IsStore
@@ -417,7 +414,7 @@ async def _begin(link: Any) -> None:
 
 
 async def _teach(link: Any) -> None:
-    """Have a connection take and give texts. None of this asks the server."""
+    """Set a connection up for text values. None of this needs the server."""
     for kind, reader in _READERS.items():
         await link.set_type_codec(
             kind, schema="pg_catalog", encoder=str, decoder=reader, format="text"
@@ -428,7 +425,7 @@ async def _teach(link: Any) -> None:
 
 
 def _as_bytes(text: str) -> bytes:
-    """Bytes as a result gives them, and as PostgreSQL writes them."""
+    """Format bytes as PostgreSQL does."""
     try:
         if text.startswith("\\x"):
             return bytes.fromhex(text[2:])
@@ -438,5 +435,5 @@ def _as_bytes(text: str) -> bytes:
 
 
 async def _forget(link: Any) -> None:
-    """Take back what a statement has set for the session: roles, locks, settings, tables."""
+    """Reset the session: roles, locks, settings, tables."""
     await link.execute("DISCARD ALL")

@@ -1,9 +1,9 @@
 """Statements in SQLite files. Each runs in a helper process with a limit of memory.
 
-SQLite makes values, sorts and reads rows in the memory of its process, as much as a statement asks
-for, and has no limit per connection. So the worker hands the statement to a helper
-(`python -m daybell.runners.sql_sqlite`), which runs one at a time and has its own limits: SQLite's
-for all that SQLite allocates, and the system's for what Python makes of a row.
+SQLite builds values, sorts and reads rows in the memory of its process, without a limit per
+connection. So the worker passes the statement to a helper (`python -m daybell.runners.sql_sqlite`),
+which runs one at a time under its own limits: SQLite's for its allocations, and the system's for
+Python objects of a row.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from daybell.runners.helper_pool import ENVIRONMENT, HelperFailed, Helpers, modu
 from daybell.runners.sql_statement import Parameters, Rows, Say, StatementFailed
 
 COMMAND: Final = module_command("daybell.runners.sql_sqlite")
-# A file that another process writes to is waited for so many times so long. Not at once: SQLite
-# cannot be interrupted while it waits.
+# A locked file is tried so many times for so long. Not in one wait: SQLite cannot be interrupted
+# while it waits.
 BUSY_SECONDS: Final = 0.25
 BUSY_TRIES: Final = 20
-STEPS: Final = 10_000  # of SQLite's machine between two checks whether to stop
+STEPS: Final = 10_000  # instructions of SQLite between two checks for a stop
 GRACE_SECONDS: Final = 2.0  # for an interrupted statement to roll back, before its helper is killed
 
-VALUE_BYTES_MAX: Final = 16 * 1024 * 1024  # of a text, a blob, or a row that is stored
-HEAP_BYTES_MAX: Final = 128 * 1024 * 1024  # of all that SQLite holds at a time
-# Of the helper's address space: Python with its libraries, SQLite's heap, and a row as Python has
-# it.
+VALUE_BYTES_MAX: Final = 16 * 1024 * 1024  # of a text, a blob, or a stored row
+HEAP_BYTES_MAX: Final = 128 * 1024 * 1024  # of all memory of SQLite at a time
+# Of the helper's address space: Python with its libraries, SQLite's heap, and the Python objects of
+# a row.
 MEMORY_BYTES_MAX: Final = 512 * 1024 * 1024
 
 LASTING: Final = frozenset(
@@ -50,7 +50,7 @@ LASTING: Final = frozenset(
     }
 )
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-# They reach out of the file, make it lie about itself, or hold for the statements that follow.
+# They access other files, change the format of the file, or last beyond the statement.
 _PRAGMAS_REFUSED: Final = frozenset(
     {"data_store_directory", "temp_store", "temp_store_directory", "trusted_schema",
      "writable_schema", "hard_heap_limit", "soft_heap_limit"}
@@ -69,7 +69,7 @@ class StatementOrder(msgspec.Struct, frozen=True):
 
 
 class StatementAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a statement, or why it failed."""
+    """The result of a statement, or its error."""
 
     result: dict[str, Any] | None = None
     failure: str = ""  # without the name of the connection
@@ -78,7 +78,7 @@ class StatementAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SqliteDatabase:
-    """One file, which must exist."""
+    """One existing file."""
 
     def __init__(self, name: str, path: str) -> None:
         self._name = name
@@ -93,7 +93,7 @@ class SqliteDatabase:
     async def run(
         self, statement: str, parameters: Parameters, *, rows_max: int, say: Say
     ) -> dict[str, Any]:
-        """See `Database`. Cancelling it interrupts the statement, and waits until it has ended."""
+        """See `Database`. A cancellation interrupts the statement, and waits for its end."""
         order = StatementOrder(self._path, statement, parameters.values, rows_max, BUSY_TRIES)
         try:
             text = msgspec.json.encode(order)
@@ -106,7 +106,7 @@ class SqliteDatabase:
         def take(line: bytes) -> bool:
             answers.append(msgspec.json.decode(line, type=StatementAnswer))
             if answers[0].is_short_of_memory:
-                raise self._failed(answers[0].failure)  # and use this helper no more
+                raise self._failed(answers[0].failure)  # and do not use this helper again
             return True
 
         try:
@@ -205,11 +205,11 @@ class _Statement:
 
 
 class _Refused(Exception):
-    """A file that no job may use."""
+    """The file must not be used by a job."""
 
 
 def _check_file(link: sqlite3.Connection) -> None:
-    """Refuse the file of a store: whoever writes there has the rights of every tenant."""
+    """Refuse the file of a store: a statement there would have the rights of every tenant."""
     [application] = link.execute("PRAGMA application_id").fetchone()
     if application == STORE_FILE_ID:
         raise _Refused(
@@ -219,9 +219,9 @@ def _check_file(link: sqlite3.Connection) -> None:
 
 
 def _describe(error: Exception, code: int | None, path: str) -> str:
-    """Say why a statement failed, and what to do about it."""
+    """Describe the error of a statement, with a remedy."""
     said = str(error)
-    if code is None:  # Python's own words, about the statement or its parameters
+    if code is None:  # messages of Python about the statement or its parameters
         if "one statement" in said:
             return "the statement is several; a job runs one"
         if isinstance(error, OverflowError):
@@ -238,11 +238,11 @@ def _describe(error: Exception, code: int | None, path: str) -> str:
 
 
 def _as_text(raw: bytes) -> str:
-    return raw.decode(errors="replace")  # a file may have anything where it says text
+    return raw.decode(errors="replace")  # a text column may contain any bytes
 
 
 def _bound(value: Any) -> Any:
-    """A value as SQLite knows it; what nests is JSON."""
+    """Convert a value for SQLite; nested values become JSON."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list | dict):
@@ -251,7 +251,7 @@ def _bound(value: Any) -> Any:
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
-    """Keep a statement within its file. VACUUM attaches a file without a name, which is fine."""
+    """Restrict a statement to its file. VACUUM attaches a file without a name, which is allowed."""
     is_refused = (
         (action == sqlite3.SQLITE_ATTACH and first != "")
         or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FUNCTIONS_REFUSED)
@@ -261,7 +261,7 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
 
 
 class _OrderReader:
-    """Reads orders in a thread of its own. The end of the input stops the statement at work."""
+    """Reads orders in a separate thread. The end of the input stops the running statement."""
 
     def __init__(self) -> None:
         self._orders: queue.Queue[bytes | None] = queue.Queue()
@@ -270,7 +270,7 @@ class _OrderReader:
         threading.Thread(target=self._read, daemon=True).start()
 
     def next(self) -> _Statement | None:
-        """Wait for the next statement; None: there will be none."""
+        """Wait for the next statement; None: the input has ended."""
         line = self._orders.get()
         if line is None:
             return None
@@ -289,7 +289,7 @@ class _OrderReader:
 
 
 def limit_memory() -> None:
-    """Limit this process, for all statements that it will run."""
+    """Limit the memory of this process, for all its statements."""
     with suppress(ValueError):  # there is a lower limit already
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     link = sqlite3.connect(":memory:")
@@ -298,7 +298,7 @@ def limit_memory() -> None:
 
 
 def main() -> None:
-    """Run the statements that are ordered, until standard input ends."""
+    """Run the ordered statements until standard input ends."""
     limit_memory()
     orders = _OrderReader()
     while (statement := orders.next()) is not None:
@@ -306,7 +306,7 @@ def main() -> None:
         with suppress(OSError):  # the worker is gone, and the input will end
             sys.stdout.buffer.write(answer + b"\n")
             sys.stdout.buffer.flush()
-    os._exit(0)  # without waiting for the thread that reads
+    os._exit(0)  # without waiting for the reading thread
 
 
 if __name__ == "__main__":

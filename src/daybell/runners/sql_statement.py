@@ -14,7 +14,7 @@ from daybell.core import payload
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.errors import PayloadError
 
-ROWS_BYTES_MAX: Final = RESULT_BYTES_MAX // 2  # masks may still make them longer
+ROWS_BYTES_MAX: Final = RESULT_BYTES_MAX // 2  # masks may make them longer
 BATCH_ROWS_MAX: Final = 100
 NOTICES_MAX: Final = 100
 
@@ -22,7 +22,7 @@ Say = Callable[[str, str], None]  # a level and a line of the log
 
 
 class StatementFailed(Exception):
-    """Why a statement did not run. `is_lasting`: it will be no different next time."""
+    """A statement failed. `is_lasting`: a retry would fail again."""
 
     def __init__(self, message: str, *, is_lasting: bool) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Parameters(NamedTuple):
 
 
 class Rows:
-    """Takes rows as long as there is room, and knows how many more to ask for."""
+    """Collects rows up to the limits, and computes how many more to fetch."""
 
     def __init__(self, columns: Sequence[str], rows_max: int) -> None:
         self._columns = _unique_names(columns)
@@ -48,9 +48,9 @@ class Rows:
 
     @property
     def wanted(self) -> int:
-        """How many rows to fetch next: one more than is kept, to know of it; and of wide ones few,
-        so that they are not all in memory at once. Nor more at a time than twice as many as were
-        seen: those that follow a narrow one may be wide.
+        """Return how many rows to fetch next: one more than is kept, to notice a truncation, and
+        few if they are wide, so that they are not all in memory. At most twice as many as before,
+        since wide rows may follow a narrow one.
         """
         seen = len(self._kept)
         if not seen:
@@ -59,7 +59,7 @@ class Rows:
         return min(self._rows_max + 1 - seen, 2 * seen, BATCH_ROWS_MAX, room)
 
     def take(self, row: Iterable[Any]) -> bool:
-        """Keep a row; False: there is no room, and none should follow."""
+        """Keep a row; False: no space, and no row should follow."""
         if len(self._kept) >= self._rows_max:
             self.is_truncated = True
             return False
@@ -76,13 +76,13 @@ class Rows:
         return True
 
     def result(self) -> dict[str, Any]:
-        """What the job answers with."""
+        """Return the result of the job."""
         said: dict[str, Any] = {"rows": self._kept, "row_count": len(self._kept)}
         return {**said, "truncated": True} if self.is_truncated else said
 
 
 class Database(Protocol):
-    """One that statements can be run in."""
+    """A database for statements."""
 
     async def run(
         self, statement: str, parameters: Parameters, *, rows_max: int, say: Say
@@ -91,23 +91,23 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close its connections."""
         ...
 
 
 class JsonText(str):
-    """JSON that is not read yet: its objects may take thirty times the memory of its text."""
+    """Unparsed JSON: its objects may take thirty times the memory of its text."""
 
     __slots__ = ()
 
 
 def as_json(value: Any) -> Any:
-    """A value of a row as JSON can hold it: bytes as base64, and NaN in words."""
+    """Convert a value of a row for JSON: bytes as base64, NaN as text."""
     if isinstance(value, JsonText):
         try:
             return payload.decode(str(value))
         except PayloadError:
-            return str(value)  # it nests too deep, or has a number that no float can hold
+            return str(value)  # too deep, or a number that no float can hold
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
@@ -124,7 +124,7 @@ def _length(value: Any) -> int:
 
 
 def _unique_names(columns: Sequence[str]) -> list[str]:
-    """Two columns of a name would be one in JSON: `id`, `id_2`."""
+    """Make names of columns unique for JSON: `id`, `id_2`."""
     names: list[str] = []
     for column in columns:
         name, number = column, 1
@@ -135,14 +135,13 @@ def _unique_names(columns: Sequence[str]) -> list[str]:
     return names
 
 
-# Where a statement has its parameters: `:name`, outside of all that is quoted or a comment.
-#
-# Nothing is ever spliced in. A statement is only read as far as it takes to tell a parameter from
-# a text, a cast or the slice of an array; whether it makes sense is for the database to say.
+# Parameters of a statement: `:name`, outside of quotes and comments. Values are never inserted into
+# the text. The parser only separates parameters from texts, casts and slices of arrays; the
+# database checks the rest.
 
 Dialect = Literal["postgresql", "sqlite"]
 
-# Databases know ASCII; all that is beyond may be part of a word.
+# Databases know ASCII; other characters may be part of a word.
 _LETTER: Final = r"A-Za-z_\u0080-\U0010ffff"
 _SPACE: Final = re.compile(r"[ \t\n\r\f\v]+")
 _WORD: Final = re.compile(rf"[{_LETTER}][{_LETTER}0-9$]*")
@@ -153,7 +152,7 @@ _LINE_COMMENT: Final = re.compile(r"--[^\n]*")
 _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 _ESCAPED: Final = re.compile(r"'(?:[^'\\]|''|\\.)*(?:'|\Z)", re.DOTALL)
 _DOLLAR: Final = re.compile(rf"\$(?:[{_LETTER}][{_LETTER}0-9]*)?\$")
-# Two texts with a line break between them are one, so that the second has escapes if the first has.
+# Two texts with a line break between them are one text, so the second has escapes if the first has.
 _GOES_ON: Final = re.compile(
     r"(?:[ \t\f\v]|--[^\n\r]*)*[\n\r](?:[ \t\n\r\f\v]+|--[^\n\r]*(?:[\n\r]|\Z))*(?=')"
 )
@@ -161,7 +160,7 @@ _QUOTED: Final = {
     mark: re.compile(f"{mark}(?:[^{mark}]|{mark}{mark})*(?:{mark}|\\Z)") for mark in "'\"`"
 }
 _BRACKETED: Final = re.compile(r"\[[^\]]*(?:\]|\Z)")
-# Parameters as SQLite has them, too. Of a JSON operator such as ?| in PostgreSQL nobody knows more.
+# The parameters of SQLite. JSON operators such as ?| of PostgreSQL are no parameters.
 _OTHER: Final = {
     "postgresql": re.compile(r"\$[0-9]+"),
     "sqlite": re.compile(rf"\?[0-9]*|[@$#][{_LETTER}0-9$]+"),
@@ -171,32 +170,32 @@ TokenKind = Literal["space", "comment", "word", "operand", "parameter", "other p
 
 
 class Token(NamedTuple):
-    """A part of a statement. All of them in a row are the statement again."""
+    """A part of a statement. The concatenation of all parts is the statement."""
 
     kind: TokenKind
     text: str
 
 
 def read_tokens(statement: str, dialect: Dialect) -> Iterator[Token]:
-    """Take a statement apart."""
+    """Divide a statement into tokens."""
     reader = _TokenReader(statement, dialect)
     while reader.position < len(statement):
         yield reader.next()
 
 
 def parameter_names(statement: str, dialect: Dialect) -> list[str]:
-    """The parameters of a statement, each once, in the order in which they come."""
+    """Return the parameters of a statement, each once, in order of appearance."""
     found = (one.text[1:] for one in read_tokens(statement, dialect) if one.kind == "parameter")
     return list(dict.fromkeys(found))
 
 
 def foreign_parameters(statement: str, dialect: Dialect) -> list[str]:
-    """What the database would take for parameters, and we have no values for."""
+    """Return texts that the database would take for parameters, and that have no values."""
     return [one.text for one in read_tokens(statement, dialect) if one.kind == "other parameter"]
 
 
 def number_parameters(statement: str) -> tuple[str, list[str]]:
-    """A statement with $1, $2 … in place of names, as PostgreSQL wants it; and the names."""
+    """Return a statement with $1, $2 … in place of names, for PostgreSQL, and the names."""
     order = parameter_names(statement, "postgresql")
     numbers = {f":{name}": f"${number}" for number, name in enumerate(order, 1)}
     text = "".join(
@@ -213,8 +212,8 @@ class _TokenReader:
         self._statement = statement
         self._dialect: Dialect = dialect
         self.position = 0
-        self._brackets = 0  # how many [ are open
-        self._last: Token | None = None  # that is no space and no comment
+        self._brackets = 0  # number of open [
+        self._last: Token | None = None  # neither space nor comment
         self._is_after_space = False
 
     def next(self) -> Token:
@@ -269,7 +268,7 @@ class _TokenReader:
         return self._escaped(self.position + 1) or word
 
     def _escaped(self, begin: int) -> Token | None:
-        """A text with escapes: E'…', and what it goes on with in other lines."""
+        """Read a text with escapes, E'…', with its continuation in other lines."""
         end = begin
         while found := _ESCAPED.match(self._statement, end):
             end = found.end()
@@ -306,7 +305,7 @@ class _TokenReader:
             end = mark.end()
             if mark[0] == "*/":
                 depth -= 1
-            elif self._dialect == "postgresql":  # SQLite's do not nest
+            elif self._dialect == "postgresql":  # comments of SQLite do not nest
                 depth += 1
         stop = len(self._statement) if depth else end
         return Token("comment", self._statement[self.position : stop])
@@ -321,7 +320,7 @@ class _TokenReader:
 
     @property
     def _is_slice(self) -> bool:
-        """Whether a colon is that of `a[1:n]`: it comes after a value, which no parameter does.
+        """True if a colon is that of `a[1:n]`: it follows a value, which a parameter never does.
 
         A word with a space after it may be a keyword: `ARRAY[CASE WHEN :yes …`.
         """

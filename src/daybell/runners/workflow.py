@@ -20,7 +20,7 @@ from daybell.errors import InvalidWorkflow, UsageError
 from daybell.runners.kind import HandlerWrapper, KindHandler, WrappedHandler
 from daybell.runners.python import MaskedAttempt, RunningAttempt
 
-# Larger definitions are read in a thread: meanwhile, all others would have to wait.
+# Larger definitions are read in a thread: on the loop they would delay all other executions.
 QUICK_CHARS: Final = 50_000
 
 
@@ -28,12 +28,12 @@ class ExpandableAttempt(RunningAttempt, Protocol):
     """An execution that can become a run."""
 
     async def expand(self, plan: Plan) -> None:
-        """See `engine.attempt.RunningAttempt`, which this must fit."""
+        """See `engine.attempt.RunningAttempt`, which this must match."""
         ...
 
 
 class WorkflowHandler:
-    """One version of a workflow."""
+    """Handler of one version of a workflow."""
 
     timeout = None  # of its nodes: beginning takes no time
     grace = 0.0
@@ -43,7 +43,7 @@ class WorkflowHandler:
     def __init__(self, definition: JobDefinition) -> None:
         self.retry = definition.retry
         self.definition = definition
-        # How its nodes are run, as far as that was asked for: kept by whoever finds that out.
+        # Handlers of its nodes, kept by the first caller.
         self.handlers: dict[tuple[str, bool], WrappedHandler | NodeHandler] = {}
 
     @cached_property
@@ -51,26 +51,26 @@ class WorkflowHandler:
         return Graph.from_settings(self.definition.settings)
 
     async def run(self, running: ExpandableAttempt) -> str | None:
-        """Begin the run. What it consists of is in the store when this returns."""
+        """Begin the run. Its nodes are in the store at the return."""
         try:
             plan = await self._aside(lambda: self._graph.plan(_run_arguments(running.claimed)))
         except Exception:
-            running.is_hopeless = True  # it will be no different next time
+            running.is_hopeless = True  # a retry would fail again
             raise
         try:
             await running.expand(plan)
         except InvalidWorkflow:
-            running.is_hopeless = True  # too deep inside others, wherever it is tried
+            running.is_hopeless = True  # nested too deep, on every worker
             raise
         return None
 
     async def node(self, name: str) -> GraphNode | None:
-        """A node of it, if there is one of that name."""
+        """Return a node of it; None: no node has that name."""
         graph = self.__dict__.get("_graph") or await self._aside(lambda: self._graph)
         return graph.by_name.get(name)
 
     def definition_of(self, node: GraphNode) -> JobDefinition:
-        """How a node of it is run."""
+        """Return the definition by which a node runs."""
         return self._graph.definition_of(node, self.definition)
 
     async def _aside(self, work: Callable[[], Any]) -> Any:
@@ -80,14 +80,14 @@ class WorkflowHandler:
 
 
 def _run_arguments(claimed: Claimed) -> dict[str, Any]:
-    """What a run is called with, all of it data."""
+    """Return the arguments of a run, all of them as data."""
     given = decode_args(claimed.args)
-    # What another run passes on was made to be looked at; what came from outside was not.
+    # Values of an outer run are quoted against the search for references, unlike others.
     return given if claimed.node is None else plain_by_name(given)
 
 
 class BranchHandler(HandlerWrapper):
-    """A task that chooses which nodes come next: it must name some of them."""
+    """Handler of a task that chooses the next nodes: it must name some of them."""
 
     def __init__(self, task: WrappedHandler, names: tuple[str, ...]) -> None:
         super().__init__(task)
@@ -100,7 +100,7 @@ class BranchHandler(HandlerWrapper):
 
 
 class NodeHandler:
-    """A node without code: its settings may have results of other nodes in them."""
+    """Handler of a node without code: its settings may have results of other nodes in them."""
 
     def __init__(
         self, definition: JobDefinition, make: Callable[[JobDefinition], KindHandler | None]
@@ -124,12 +124,12 @@ class NodeHandler:
             running.is_hopeless = True
             raise
         assert handler is not None, kind
-        self.grace = handler.grace  # of a command, what its settings say
+        self.grace = handler.grace  # of a command, from its settings
         return await handler.run(cast("MaskedAttempt", _WithoutArguments(running)))
 
 
 class _WithoutArguments:
-    """An execution that was called with nothing: what it came with is in its settings already."""
+    """An execution without arguments: its settings contain them already."""
 
     claimed: Claimed
 

@@ -33,14 +33,15 @@ from daybell.client.job_checks import (
     describe_way_back,
     select_superseded,
 )
-from daybell.client.requests import TaskOptions, check_options, read_definition, read_text
-from daybell.client.when import When
+from daybell.client.requests import check_options, read_definition
 from daybell.core import payload
 from daybell.core.event import Published
-from daybell.core.job import DEFAULT_QUEUE, DEFAULT_TENANT, Job, JobDefinition
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
+from daybell.core.options import DEFAULT_QUEUE, TaskOptions, read_text
 from daybell.core.schedule import OverlapBy, Schedule
 from daybell.core.units import Duration
+from daybell.core.when.declared import When
 from daybell.engine.events import Events, Observer
 from daybell.errors import (
     DaybellError,

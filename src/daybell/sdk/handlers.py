@@ -20,9 +20,10 @@ from daybell.client import Client
 from daybell.client.sealing import VARIABLE, Sealer, Unopenable
 from daybell.core import payload
 from daybell.core.execution import Claimed, DescribedError
-from daybell.core.job import Job, JobDefinition, task_of
+from daybell.core.job import Job, JobDefinition
 from daybell.core.kinds.settings import PRIVATE
 from daybell.core.masking import Masks
+from daybell.core.options import task_of
 from daybell.core.references import fill_args, fill_references, names_in, names_in_args
 from daybell.core.units import Seconds
 from daybell.core.worker import TASK

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
-from daybell.client.requests import TaskOptions
 from daybell.core.job import JobDefinition
+from daybell.core.options import TaskOptions
 from daybell.core.units import Size, parse_size
 from daybell.errors import UsageError, shown
 from daybell.runners.processes import FunctionLocation, Setup

@@ -19,6 +19,9 @@ LOADED_AS: Final = "daybell_app_"  # prefix for a file with the name of another 
 class AppImportError(UsageError):
     """The user's module raised an error during its import, which is the cause."""
 
+    code = "app-import-error"
+    remedy = "Correct the module; its own error is the cause."
+
 
 def module_name(home: Mapping[str, Any]) -> str:
     """Return a module's name; for a program, its name as an imported module."""

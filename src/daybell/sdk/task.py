@@ -56,6 +56,9 @@ POLL_MAX_SECONDS: Final = 0.5
 class ExecutionFailed(DaybellError):
     """The execution ended without success; `state` is its state, `failure` its error, if any."""
 
+    code = "execution-failed"
+    remedy = "Read `failure` and the log of the execution; correct the cause, then retry."
+
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.state = execution.state

@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 
 from daybell.client import Client, mint
-from daybell.client.requests import read_text, read_whole
 from daybell.core.job import JobDefinition
+from daybell.core.options import read_text, read_whole
 from daybell.core.units import Duration, parse_duration
 from daybell.engine.claim import Queues
 from daybell.engine.events import Events

@@ -13,11 +13,12 @@ from typing import Any, Final, NoReturn, Self, Unpack, cast
 from msgspec.structs import replace
 
 from daybell.client.job_checks import check_call
-from daybell.client.requests import TaskOptions, check_options, read_definition, read_limit
+from daybell.client.requests import check_options, read_definition
 from daybell.core import payload
 from daybell.core.execution import Priority
 from daybell.core.job import JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX, check_name
+from daybell.core.options import TaskOptions, read_limit
 from daybell.core.references import names_in
 from daybell.core.retry import Retry
 from daybell.core.workflow.expressions import PARAM, find_outputs, output

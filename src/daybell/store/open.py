@@ -121,8 +121,8 @@ async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
             found=f"the pooler is in session mode and has servers for {count} of {most} connections"
             " that a process may need",
             advice="when it runs out, leases are lost and work is run twice; raise its pool size"
-            f" (default_pool_size of PgBouncer) to {postgres.db.sessions_max} for each process, or use"
-            " pool_mode = transaction",
+            f" (default_pool_size of PgBouncer) to {postgres.db.sessions_max} for each process, or"
+            " use pool_mode = transaction",
         )
     ]
 
@@ -133,9 +133,9 @@ def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:
             f"{masked_url(f'memory://{rest}')} names a place, but memory has none; write memory://",
             field="database_url",
         )
-    from daybell.store.memory import MemoryStore
+    from daybell.store.sqlite import SqliteStore
 
-    return MemoryStore() if clock is None else MemoryStore(clock=clock)
+    return SqliteStore.in_memory() if clock is None else SqliteStore.in_memory(clock=clock)
 
 
 def _sqlite(rest: str, clock: Callable[[], Instant] | None) -> Store:

@@ -770,9 +770,9 @@ class Views(Protocol):
 
         A page reads no more than SCAN_ITEMS_MAX executions of a kind: unfinished ones, dead
         letters, or those that ended in one state, of the job, schedule, parent or tenant. If few of
-        them fit the filter, it is short or empty, and has a cursor. Only the memory store reads to
-        the end. With `where.content`, a page is the result of one scan of SCAN_ITEMS_MAX executions
-        at most, those of the other conditions, with their arguments and errors as a whole.
+        them fit the filter, it is short or empty, and has a cursor. With `where.content`, a page is
+        the result of one scan of SCAN_ITEMS_MAX executions at most, those of the other conditions,
+        with their arguments and errors as a whole.
         """
         ...
 
@@ -781,8 +781,7 @@ class Views(Protocol):
         filter by content.
 
         A count reads no more than COUNT_ITEMS_MAX executions of a kind, the newest. If there are
-        more, the numbers of their states are lower bounds: `Counts.at_least`. The memory store
-        counts all.
+        more, the numbers of their states are lower bounds: `Counts.at_least`.
         """
         ...
 
@@ -805,7 +804,7 @@ class Views(Protocol):
 
     async def list_queues(self, tenant: str) -> list[Queue]:
         """Queues that have work, or were paused, or are a job's, by name. A number above
-        COUNT_ITEMS_MAX is a lower bound: `Queue.at_least`. The memory store counts all.
+        COUNT_ITEMS_MAX is a lower bound: `Queue.at_least`.
         """
         ...
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from typing import Final
 
 Wake = Callable[[], None]
+
+SOON_SECONDS: Final = 1.0  # a worker without work asks that often by itself
 
 
 class Signal(Enum):

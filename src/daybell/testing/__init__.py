@@ -1,4 +1,4 @@
-"""For the tests of programs that use Daybell. Reading order: bench, driver, store, fixtures."""
+"""Tools for the tests of programs with Daybell. Reading order: bench, driver, store, fixtures."""
 
 from daybell.testing.bench import Bench, SyncBench
 from daybell.testing.context import START, TestContext, context

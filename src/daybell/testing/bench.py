@@ -34,28 +34,26 @@ from daybell.sdk.workflow import Workflow
 from daybell.testing.context import START
 from daybell.testing.driver import (
     BenchClock,
-    BenchStore,
     Driver,
     OwnThread,
     Run,
-    Wanted,
-    check_connection,
     convert_arguments,
     own_thread,
 )
+from daybell.testing.store import BenchStore, Wanted, check_connection
 
-# The bench for tests without an event loop: a facade that waits instead of being awaited.
+# The bench for tests without an event loop: a facade with blocking methods.
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 AnyTask = Task[..., Any, Any] | Workflow
 
-_spare = Threads()  # of all benches, so that a long suite does not gather idle threads
+_spare = Threads()  # of all benches, so that a long suite does not accumulate idle threads
 
 
 class SyncBench:
-    """A bench's methods that wait. Tasks that are plain functions run in the test's own thread."""
+    """Blocking methods of a bench. Tasks that are plain functions run in the test's own thread."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -121,17 +119,17 @@ async def _caught(work: Coroutine[Any, Any, T]) -> T | Raised:
         return Raised(error)
 
 
-# What a test expects to wait, and what it is told when something else does.
+# The expected executions of an assertion, and the message if they do not exist.
 
 SHOWN_MAX = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What is asked of an execution that waits; None asks nothing."""
+    """The requirements for a waiting execution; None requires nothing."""
 
     task: str
-    arguments: Mapping[str, Any] | None = None  # these at least
+    arguments: Mapping[str, Any] | None = None  # at least these
     delay: Seconds | None = None
     at: Instant | None = None
     queue: str | None = None
@@ -173,7 +171,7 @@ def describe_executions(
     now: Instant,
     arguments_of: Callable[[Execution], Mapping[str, Any]],
 ) -> str:
-    """What there is of a task, for a message: what waits, what has ended, and what else waits."""
+    """Describe the executions of a task for a message: waiting, ended, and those of other tasks."""
 
     def listed(title: str, found: list[Execution]) -> list[str]:
         if not found:
@@ -196,7 +194,7 @@ def describe_executions(
 
 
 def describe_condition(execution: Execution, now: Instant) -> str:
-    """What an execution is doing, in a few words."""
+    """Describe the state of an execution in a few words."""
     words = str(execution.state)
     if execution.run_at > now and execution.state in PENDING:
         words += f", due in {format_duration(round(execution.run_at - now, 6))}"
@@ -212,17 +210,17 @@ def describe_condition(execution: Execution, now: Instant) -> str:
 class Bench:
     """An app on a store in memory, with a clock that stands still: `with Bench(app) as bench:`.
 
-    Everything that the app enqueues inside the block goes there, and nothing runs until the test
-    says so. Both end with the block. `now` is when it begins, `tenants` are those that exist beside
-    the app's own, `hooks=False` leaves out `on_start` and `on_stop`. With `check=True` every
-    failed attempt raises, not only in `run`.
+    Everything that the app enqueues inside the block goes to this store, and nothing runs until the
+    test calls a method that runs it. Both end with the block. `now` is the time at its start,
+    `tenants` are tenants beside the app's own, `hooks=False` omits `on_start` and `on_stop`. With
+    `check=True` every failed attempt raises, not only in `run`.
 
     `connection` is for tasks that use `ctx.transaction()`: an asyncpg connection, or the URL of a
-    database. A connection that is in a transaction stays in it, so that the test can undo what the
-    tasks have written.
+    database. A connection that is in a transaction stays in it, so that the test can undo the
+    writes of the tasks.
 
-    Jobs without code are never run here: a command or a request would be a real one. They wait, and
-    are among `executions()`.
+    Jobs without code never run here: a command or a request would be a real one. They wait, and are
+    among `executions()`.
     """
 
     def __init__(
@@ -276,26 +274,26 @@ class Bench:
 
     @property
     def sync(self) -> SyncBench:
-        """The same from tests without an event loop."""
+        """The same for tests without an event loop."""
         return SyncBench(self)
 
     @property
     def now(self) -> datetime:
-        """What time it is for the app's executions."""
+        """The time for the app's executions."""
         return datetime.fromtimestamp(self._clock.now(), UTC)
 
     # Looking.
 
     def enqueued(self, task: AnyTask) -> list[dict[str, Any]]:
-        """The arguments of each execution of the task that waits, oldest first.
+        """Return the arguments of each waiting execution of the task, oldest first.
 
-        They are as the task will get them. What was left to a default is not among them.
+        They are converted as for the task. Defaults are not included.
         """
         waiting = [one for one in self.executions(task) if one.state in PENDING]
         return [convert_arguments(self.app, one) for one in waiting]
 
     def executions(self, task: AnyTask | None = None) -> list[Execution]:
-        """All executions, or those of one task, oldest first."""
+        """Return all executions, or those of one task, oldest first."""
         self._check_entered()
         name = None if task is None else self._name_of(task)
         return [one for one in self._store.executions() if name in (None, one.job)]
@@ -312,9 +310,9 @@ class Bench:
         priority: str | int | None = None,
         unique_key: str | None = None,
     ) -> None:
-        """Fail unless such an execution waits, with these arguments at least; or so many of them.
+        """Fail unless an execution waits with at least these arguments, or `count` of them.
 
-        A `delay` counts from when it was enqueued.
+        A `delay` counts from the enqueue.
         """
         __tracebackhide__ = True  # pytest shows the test's own line
         expected = self._expected(task, arguments, delay, at, queue, priority, unique_key)
@@ -350,10 +348,10 @@ class Bench:
     async def run(  # pyright: ignore[reportInconsistentOverload]
         self, task: AnyTask, /, *args: Any, **kwargs: Any
     ) -> Any:
-        """Enqueue the task, run it now, and return its result or raise what it raises.
+        """Enqueue the task, run it now, and return its result or raise its exception.
 
-        One attempt and nothing else: what it enqueues waits, and it is not tried again. Of a
-        workflow, one attempt of each node whose turn comes.
+        One attempt and nothing else: executions that it enqueues wait, and there is no retry. Of a
+        workflow, one attempt of each node in turn.
         """
         self._name_of(task)
         if isinstance(task, Workflow):
@@ -389,20 +387,21 @@ class Bench:
     async def run_due(
         self, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
-        """Run what is due, and what that enqueues, one after the other; answers each attempt.
+        """Run due executions, and those that they enqueue, one after the other; return each
+        attempt.
 
-        With tasks, only theirs, and only their schedules fire. The clock stands still. What fails
-        is among the answers, and is tried again when its time has come; `check=True` raises it
-        instead. More than `limit` attempts raise EndlessRun; by default, 1,000 at one moment.
+        With tasks, only theirs run, and only their schedules fire. The clock stands still. Failed
+        attempts are returned, and are retried at their time; `check=True` raises instead. More than
+        `limit` attempts raise EndlessRun; by default, 1,000 at one moment.
         """
         return await self._drive(tasks, until=None, limit=limit, check=check)
 
     async def advance(
         self, by: Duration, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
-        """Let time pass, and run what becomes due on the way, each at its own time: what was
-        delayed, what is retried, and what schedules fire. More than `limit` attempts raise
-        EndlessRun; by default, 1,000 at one moment, or 100,000 in all.
+        """Move the clock, and run executions that become due on the way, each at its time: delayed
+        ones, retries, and those of schedules. More than `limit` attempts raise EndlessRun; by
+        default, 1,000 at one moment, or 100,000 in all.
         """
         until = self._clock.now() + parse_duration(by, what="by")
         return await self._drive(tasks, until=until, limit=limit, check=check)
@@ -447,7 +446,9 @@ class Bench:
         return client
 
     async def _run_awaited(self, id: UUID) -> None:
-        """Somebody is about to wait for this execution: run it, or say why that would not end."""
+        """Run an execution that the program is about to wait for, or raise the reason why that
+        would not end.
+        """
         state = self._find(id).state
         if state in TERMINAL or (state is State.RUNNING and current.get() is None):
             return
@@ -464,7 +465,7 @@ class Bench:
             )
 
     def _part_of(self, id: UUID) -> Wanted:
-        """Whether something is this execution, or a node of it, however deep."""
+        """True if it is this execution, or a node of it at any depth."""
 
         def is_part(execution: Execution) -> bool:
             while execution.id != id:
@@ -514,7 +515,7 @@ class Bench:
         )
 
     def _name_of(self, task: AnyTask) -> str:
-        # A test that asks about a task of another app would be told "nothing" for ever.
+        # A test that asks about a task of another app would otherwise get "nothing" for ever.
         if not isinstance(cast("object", task), Task | Workflow):
             raise UsageError(f"{shown(task)} is not a task; pass the decorated function itself")
         if task.app is not self.app:

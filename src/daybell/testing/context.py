@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from daybell.client import mint
-from daybell.client.requests import Time, read_time, read_whole
+from daybell.client.requests import Time, read_time
 from daybell.core import payload
 from daybell.core.event import matches
 from daybell.core.execution import Claimed, Failure, Priority
 from daybell.core.limits import RESULT_BYTES_MAX, check_name
+from daybell.core.options import read_whole
 from daybell.core.retry import Retry
 from daybell.core.units import Duration, Instant, Seconds, from_datetime, parse_duration, to_iso
 from daybell.errors import UsageError, is_permanent, shown
@@ -31,9 +32,9 @@ from daybell.sdk.durable import (
     read_received_event,
     run_or_await,
 )
-from daybell.testing.driver import begin_transaction, check_connection
+from daybell.testing.store import begin_transaction, check_connection
 
-START: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)  # when a test begins: a Tuesday noon
+START: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)  # at the begin of a test: a Tuesday noon
 INT_MAX: Final = 2**31 - 1
 
 
@@ -51,11 +52,11 @@ def context(
     approvals: Mapping[str, bool | Approval] | None = None,
     connection: Any = None,
 ) -> TestContext:
-    """A context to call a function with: `report(testing.context(attempt=2))`.
+    """Return a context to call a function with: `report(testing.context(attempt=2))`.
 
-    No store and no worker is behind it. Steps are called at once, sleeps take no time, and a wait
-    gets what `events` and `approvals` have for its name. `connection` is for `ctx.transaction()`,
-    as for a `Bench`.
+    It needs no store and no worker. Steps run at once, sleeps take no time, and a wait gets the
+    value of its name in `events` and `approvals`. `connection` is for `ctx.transaction()`, as for a
+    `Bench`.
     """
     check_connection(connection)
     claimed = Claimed(
@@ -82,7 +83,7 @@ def context(
 
 
 class CalledExecution:
-    """An execution that only the test knows of: see `runners.python.RunningAttempt`."""
+    """An execution without a store: see `runners.python.RunningAttempt`."""
 
     def __init__(self, claimed: Claimed, *, is_cancelled: bool, now: Instant) -> None:
         self.claimed = claimed
@@ -99,7 +100,7 @@ class CalledExecution:
         return text
 
     def hide(self, values: Iterable[str]) -> None:
-        """Nothing is kept, so nothing is masked."""
+        """Return the text: nothing is stored, so nothing is masked."""
 
     def report(
         self,
@@ -112,10 +113,10 @@ class CalledExecution:
             self.reports.append((progress, note))
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
-        """Nothing is kept."""
+        """Do nothing: no log is stored."""
 
     def print(self, stream: str, text: str) -> None:
-        """Nothing is kept."""
+        """Do nothing: no output is stored."""
 
     async def begin(self) -> Any:
         raise AssertionError("see TestContext.transaction")
@@ -125,14 +126,14 @@ class CalledExecution:
 
 
 class TestContext(Context):
-    """A context that keeps what a function reports, for a test to look at.
+    """A context that keeps the reports of a function, for a test to examine.
 
     `reports` are the calls of `progress`, as (percent, note); `logged` are those of `log`, as
     (level, message); `steps` are the names of the steps that ran, `sleeps` the lengths of the
     sleeps in seconds. `checkpoint` is as the function left it.
     """
 
-    __test__ = False  # it is not a test, whatever pytest thinks of its name
+    __test__ = False  # tells pytest that this is no test
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class TestContext(Context):
         self.sleeps: list[Seconds] = []
         self.logged: list[tuple[str, str]] = []
         self._logger = TaskLogger(f"daybell.task.{self.job}")
-        self._logger.parent = logging.getLogger(self._logger.name)  # so that caplog sees it, too
+        self._logger.parent = logging.getLogger(self._logger.name)  # for caplog
         self._logger.addHandler(LogCapture(self.logged))
 
     @property
@@ -163,11 +164,11 @@ class TestContext(Context):
         return self._logger
 
     def cancel(self) -> None:
-        """Have `is_cancelled` be true from now on."""
+        """Make `is_cancelled` true from now on."""
         self._called.is_cancelled = True
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """The connection of the test, in a transaction that ends with the block."""
+        """Return the connection of the test, in a transaction that ends with the block."""
         return self._transaction()
 
     @asynccontextmanager
@@ -263,7 +264,7 @@ class TestContext(Context):
         return datetime.fromtimestamp(self._called.now, UTC)
 
     def random(self) -> float:
-        """The same numbers in every test: 0.5, 0.25, 0.75, 0.125, …"""
+        """Return the same numbers in every test: 0.5, 0.25, 0.75, 0.125, …"""
         self._random_count += 1
         number, fraction, result = self._random_count, 0.5, 0.0
         while number:
@@ -273,7 +274,7 @@ class TestContext(Context):
 
 
 class TaskLogger(logging.Logger):
-    """Keeps what a worker keeps, where no level is set: all from INFO on."""
+    """Keeps the records that a worker keeps without a set level: all from INFO on."""
 
     def getEffectiveLevel(self) -> int:
         level = super().getEffectiveLevel()
@@ -281,7 +282,7 @@ class TaskLogger(logging.Logger):
 
 
 class LogCapture(logging.Handler):
-    """Keeps the level and the text of what is logged."""
+    """Keeps the level and the text of records."""
 
     def __init__(self, logged: list[tuple[str, str]]) -> None:
         super().__init__()
@@ -292,7 +293,7 @@ class LogCapture(logging.Handler):
 
 
 async def _retried(call: Callable[[], Any], policy: Retry) -> Any:
-    """Call until it succeeds or may not be tried again; the pauses are left out."""
+    """Call a function until it succeeds or must not be retried, without pauses."""
     failures = 0
     while True:
         try:

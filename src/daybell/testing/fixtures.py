@@ -1,7 +1,7 @@
-"""Fixtures for pytest; a suite asks for them: `pytest_plugins = ["daybell.testing.fixtures"]`.
+"""Fixtures for pytest; a suite loads them: `pytest_plugins = ["daybell.testing.fixtures"]`.
 
-They are no entry point: whoever installs Daybell and tests something else pays nothing, and sees no
-fixtures that were not asked for.
+They are no entry point: installations without tests of Daybell apps pay nothing, and see no
+fixtures that they did not load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from daybell.testing.bench import Bench
 
 @pytest.fixture
 def daybell_app() -> App:
-    """The app to be tested: what DAYBELL_APP names. Override it to say otherwise."""
+    """Return the app under test: the one in DAYBELL_APP. Override it for another one."""
     named = Settings.load().app
     if named is None:
         raise UsageError(
@@ -31,6 +31,6 @@ def daybell_app() -> App:
 
 @pytest.fixture
 def daybell_bench(daybell_app: App) -> Iterator[Bench]:
-    """A fresh bench with the app on it, for one test, with an event loop or without."""
+    """Return a new bench with the app on it, for one test, with an event loop or without."""
     with Bench(daybell_app) as bench:
         yield bench

@@ -94,7 +94,7 @@ async def test_a_worker_is_given_by_name_or_id(http, client):
 
 async def test_what_is_older_than_a_length_of_time_is_left_out(http, client, monkeypatch):
     await orders(client, 1)
-    monkeypatch.setattr(client.store, "_clock", lambda: time.time() + 7200)
+    monkeypatch.setattr(client.store.db.writer.session, "clock", lambda: time.time() + 7200)
     (new,) = await orders(client, 2)
 
     assert await ids(http, since="1h") == [new]

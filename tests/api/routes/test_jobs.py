@@ -162,7 +162,7 @@ async def test_after_any_fires_beside_other_schedules(http):
 
 async def test_a_change_of_the_time_keeps_what_it_does_not_name(http):
     calendar = {"country": "DE", "business_days": True}
-    options = {"tz": "Europe/Berlin", "jitter": 30.0, "end_at": "2090-01-01T00:00:00+00:00"}
+    options = {"tz": "Europe/Berlin", "jitter": 30.0, "end_at": "2090-01-01T00:00:00Z"}
     body = {"name": "load", "task": "resize", "schedule": {"cron": "0 2 * * *", **options}}
     await http.post("/jobs", json={**body, "calendar": calendar})
 
@@ -179,7 +179,7 @@ async def test_a_change_of_the_time_keeps_what_it_does_not_name(http):
     assert await change(schedule={"cron": "0 4 * * *", "jitter": None}, calendar=None) == {
         "cron": "0 4 * * *",
         "tz": "Europe/Berlin",
-        "end_at": "2090-01-01T00:00:00+00:00",
+        "end_at": "2090-01-01T00:00:00Z",
     }
 
 

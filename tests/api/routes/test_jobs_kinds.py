@@ -101,7 +101,7 @@ async def test_secrets_stay_references_wherever_a_job_is_told_of(http):
         ({"command": ["df"], "shell": True}, "command", "one text, not a list"),
         ({"command": "df", "env": {"A": 5}}, "env.A", "must be text"),
         ({"command": "df", "env": {"A-B": "x"}}, "env", "cannot name a variable"),
-        ({"command": "df", "env": []}, "env", "must be an object"),
+        ({"command": "df", "env": []}, "env", "must be given by name"),
         ({"command": "df", "shell": "yes"}, "shell", "must be true or false"),
         ({"shell": True}, "command", "shell is for a command"),
         ({"http": {"url": "ftp://x"}}, "http.url", "must begin with http"),

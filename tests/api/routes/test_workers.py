@@ -184,7 +184,7 @@ async def test_the_page_says_what_each_operation_takes(http):
 
     assert "Takes the role <em>admin</em>" in one
     assert "<li><code>name</code> (text, needed)" in one
-    assert "<li><code>overlap</code> (skip, " in one and "): When it is time" in one
+    assert "<li><code>overlap</code> (skip, " in one and "): When the execution before" in one
     assert "<code>skip</code> the new one" in one and "`" not in one
     assert "429" not in one and page.count("<dt>429 ") == 1  # errors are listed once
 

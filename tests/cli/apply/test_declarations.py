@@ -130,6 +130,6 @@ def test_an_error_is_told_with_the_line_of_its_field():
     (document,) = read_yaml("name: a\nhttp:\n  url: http://a\n  headers:\n    X: |\n      a\n")
     job = Declaration("job", "a", {}, Document(document.value, 1, document.lines, "a.yaml"))
 
-    assert job.told(UsageError("no", field="http.headers.X")) == "a.yaml:5: job 'a': no"
-    assert job.told(UsageError("no", field="queue")) == "a.yaml:1: job 'a': no"
-    assert job.told(UsageError("no")) == "a.yaml:1: job 'a': no"
+    assert job.told(UsageError("no", field="http.headers.X")) == ["a.yaml:5: job 'a': no"]
+    assert job.told(UsageError("no", field="queue")) == ["a.yaml:1: job 'a': no"]
+    assert job.told(UsageError("no")) == ["a.yaml:1: job 'a': no"]

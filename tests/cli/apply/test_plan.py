@@ -12,7 +12,7 @@ from daybell.cli.apply.declarations import Declarations
 from daybell.cli.apply.files import Document
 from daybell.cli.apply.plan import ApplyPlan, apply_step, echo_change, lines_of, make_plan
 from daybell.client.declarations import diff_requests
-from daybell.client.job_fields import JOB_FIELDS
+from daybell.core.options import OPTIONS
 from daybell.errors import Unavailable
 from tests.cli.job_files import PING, REPORT, a_world
 from tests.cli.terminal import Typing
@@ -257,7 +257,7 @@ def test_misuse_is_told(world, words, error):
     assert (said.code, error in said.err) == (2, True)
 
 
-FIELDS = sorted(JOB_FIELDS - {"source"})
+FIELDS = sorted(OPTIONS.keys() - {"source"})
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5) | st.sampled_from(["5m", "0 0 * * *", "t", "http://a", "\0"]),

@@ -101,7 +101,7 @@ def test_all_that_is_wrong_with_a_job_is_told_at_once(world):
         "name: a\n"
         "command: ls\n"
         "directory: /srv\n"
-        "tz: Europe/Berlin\n"
+        "mode: rate\n"
         "queu: mail\n"
         "wibble: 1\n"
         "schedule: 99 * * * *\n"
@@ -113,7 +113,7 @@ def test_all_that_is_wrong_with_a_job_is_told_at_once(world):
     lines = said.err.splitlines()
     assert lines[:3] == [
         "error: jobs.yaml:3: job 'a' has no field 'directory'; it goes under command, beside run",
-        "error: jobs.yaml:4: job 'a' has no field 'tz'; it goes under schedule, beside cron",
+        "error: jobs.yaml:4: job 'a' has no field 'mode'; it goes under schedule, beside cron",
         "error: jobs.yaml:5: job 'a' has no field 'queu'; did you mean 'queue'?",
     ]
     assert lines[3].startswith("error: jobs.yaml:6: job 'a' has no field 'wibble'; it has what")

@@ -105,7 +105,7 @@ async def test_a_job_may_have_several_times_of_several_kinds(client, command):
         (["create", "x", "--task", "greet", "--cron", "0 25 * * *"], 2, "25"),
         (["create", "x", "--task", "greet", "--cron", "0 0 30 2 *"], 2, "never fires"),
         (["create", "x", "--task", "greet", "--at", "2020-01-01T00:00:00Z"], 2, "in the past"),
-        (["create", "x", "--task", "greet", "--tz", "Europe/Rome"], 2, "--tz is for a time"),
+        (["create", "x", "--task", "greet", "--tz", "Europe/Rome"], 2, "tz is about a schedule"),
         (["create", "x", "--task", "greet", "--cron", "@daily", "--tz", "Mars"], 2, "no time zone"),
         (["create", "x", "--task", "greet", "--mode", "delay"], 2, "--mode is for --every"),
         (["create", "x", "--task", "greet", "--args", "[1]"], 2, "by name"),
@@ -166,7 +166,7 @@ async def test_another_time_keeps_calendar_and_jitter_unless_they_are_reset(clie
 
     said = command("jobs", "update", "report", "--cron", "0 3 * * *").out
     kept = json.loads((await client.job("report")).definition.schedules[0])
-    words = ["--cron", "0 4 * * *", "--calendar", "none", "--jitter", "none", "--fold", "both"]
+    words = ["--cron", "0 4 * * *", "--no-calendar", "--no-jitter", "--fold", "both"]
     assert command("jobs", "update", "report", *words).code == 0
     reset = json.loads((await client.job("report")).definition.schedules[0])
 
@@ -177,7 +177,7 @@ async def test_another_time_keeps_calendar_and_jitter_unless_they_are_reset(clie
         "jitter": 5.0,
         "dst": {"gap": "skip", "fold": "first"},
     }
-    assert reset == {"cron": "0 4 * * *", "dst": {"gap": "shift", "fold": "both"}}
+    assert reset == {"cron": "0 4 * * *", "dst": {"gap": "skip", "fold": "both"}}
 
 
 async def test_a_job_after_any_is_made_and_shown(client, command):

@@ -19,7 +19,7 @@ from daybell.cli.roles.startup import (
 )
 from daybell.core.worker import Offer
 from daybell.engine.worker import WorkerOptions
-from daybell.store.memory import MemoryStore
+from daybell.store.sqlite import SqliteStore
 from tests.builders import a_worker
 from tests.cli.terminal import Running, daybell
 from tests.postgres import Postgres
@@ -294,7 +294,7 @@ def test_nothing_is_said_to_who_has_no_tasks_to_compare(how):
 
 
 async def test_it_is_said_once_and_not_in_the_way_of_what_commands_print(capsys):
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     await store.open()
     for _ in range(3):
         other = a_worker(queues=("default",), tasks={"report": "default"})

@@ -16,8 +16,8 @@ from daybell import Client
 from daybell.cli.views.dashboard import FRAME_LINES, HEAD_LINES, divide, render_screen
 from daybell.client.workers import Overview, rates_between
 from daybell.core.views import Activity, Queue
-from daybell.store.memory import MemoryStore
 from daybell.store.open import store_for
+from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, a_worker, apply, claimed, dead, enqueued, finished, retry
 from tests.cli.terminal import Typing, daybell
 
@@ -129,7 +129,7 @@ async def test_an_interval_has_bounds(words, store, tmp_path):
 
 
 async def test_a_look_is_four_operations():
-    class Counting(MemoryStore):
+    class Counting(SqliteStore):
         asked: tuple[str, ...] = ()
 
         def __getattribute__(self, name):
@@ -137,7 +137,7 @@ async def test_a_look_is_four_operations():
                 self.asked = (*self.asked, name)
             return super().__getattribute__(name)
 
-    store = Counting()
+    store = Counting.in_memory()
     await store.migrate()
     await store.open()
     async with Client(store) as client:
@@ -159,7 +159,7 @@ def test_what_ended_is_not_known_of_a_queue_that_is_too_long_to_count():
 
 
 async def test_what_ended_is_what_came_and_is_there_no_more():
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     await store.migrate()
     await store.open()
     async with Client(store) as client:

@@ -155,6 +155,15 @@ async def test_a_problem_names_the_field(ask):
     assert caught.value.field == "timeout"
 
 
+async def test_a_code_that_only_the_server_has_is_that_of_the_error(ask):
+    async with answering(a_problem(409, "limit-full", "wait")) as server:
+        with pytest.raises(errors.Conflict) as caught:
+            await ask(server.url).get("/jobs", read=as_is)
+
+    assert caught.value.code == "limit-full"
+    assert errors.Conflict.code == "conflict"
+
+
 async def test_a_quota_says_which_and_until_when(ask):
     answer = a_problem(429, "quota-exceeded", quota="jobs").replace(
         b"Connection:", b"Retry-After: 7\r\nConnection:"

@@ -67,7 +67,7 @@ async def test_opening_does_not_make_a_file(tmp_path):
     ("name", "says"),
     [
         ("", "not the path of a file"),
-        (":memory:", "not the path of a file"),
+        (":memory:?mode=ro", "not the path of a file"),
         ("folder", "is a folder"),
         ("nowhere/daybell.db", "nowhere does not exist; create it"),
         ("pipe", "not an ordinary file"),

@@ -40,10 +40,11 @@ from daybell.client.executions import (
     read_execution,
     read_executions,
 )
-from daybell.client.requests import Filters, id_in, read_id
+from daybell.client.requests import Filters, read_id
 from daybell.core import payload
 from daybell.core.access import NewAuditEntry
 from daybell.core.execution import Enqueued, Execution, LogPart, NewExecution, State
+from daybell.core.ids import id_in
 from daybell.core.limits import PAGE_BYTES_MAX, PAGE_ITEMS_DEFAULT, PAYLOAD_DEPTH_MAX
 from daybell.core.views import Counts, Page
 from daybell.errors import UsageError

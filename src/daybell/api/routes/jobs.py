@@ -44,15 +44,13 @@ from daybell.api.requests import (
     read_body,
     read_bytes,
     read_json,
+    read_object,
     validate_body,
 )
 from daybell.api.routes.executions import trigger_execution
 from daybell.api.schema import (
     BackfillRequest,
-    DeclaredJob,
     DeclaredTemplate,
-    JobChange,
-    NewJob,
     NewTemplate,
     Nothing,
     Pause,
@@ -63,10 +61,12 @@ from daybell.client import answers, wire
 from daybell.client.declarations import CREATED, UNCHANGED, ApplyOutcome, warnings_about
 from daybell.client.executions import read_execution
 from daybell.client.job_checks import describe_broken_uses
-from daybell.client.requests import id_in
+from daybell.client.jobs import definition_of
 from daybell.core.execution import Enqueued
+from daybell.core.ids import id_in
 from daybell.core.job import Job, Template
-from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.core.job_request import JobRequest, read_request
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_key, check_name
 from daybell.core.views import Page
 from daybell.core.when import Schedule
 from daybell.core.when.zone import just_before, parse_moment
@@ -90,7 +90,7 @@ Deleting = Annotated[
         answers=wire.Job,
         status=201,
         says="Created.",
-        body=NewJob,
+        body="NewJob",
         examples=NEW_JOBS,
         errors=(404, 409),
         headers={**LOCATION, **ETAG, **REPLAYED},
@@ -102,8 +102,10 @@ async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None
     One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it runs.
     """
     raw = await read_bytes(request)
-    wanted = validate_body(read_json(raw), NewJob)
+    wanted = read_new_job(read_json(raw))
     about = await caller.of_tenant(wanted.tenant)
+    if wanted.request.faults:  # no key is spent on it; the store may know of more
+        await definition_of(about.client, wanted.request)
 
     async def perform(this: IdempotentRequest) -> Response:
         return await _create_job(about, wanted, this)
@@ -111,9 +113,36 @@ async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None
     return await perform_once(request, about, key, raw, perform)
 
 
-async def _create_job(caller: Caller, wanted: NewJob, this: IdempotentRequest) -> Response:
+class NewJobBody(msgspec.Struct, frozen=True):
+    """The body of a request to create a job, as it was read."""
+
+    body: dict[str, Any]
+    request: JobRequest
+    unique_key: str | None
+    tenant: str | None
+
+
+def read_new_job(value: Any) -> NewJobBody:
+    """Read the body of a request to create a job. Its faults are in its `request`."""
+    body = {name: one for name, one in read_object(value).items() if one is not None}
+    beside = ("name", "unique_key", "tenant")
+    options = {name: one for name, one in body.items() if name not in beside}
+    request = read_request(body.get("name", ""), options, is_draft=True)
+    if "name" not in body:
+        request.faults[0] = UsageError("name is missing; give the job one", field="name")
+    tenant, key = body.get("tenant"), body.get("unique_key")
+    if tenant is not None:
+        request.note("tenant", check_name, tenant, what="tenant")
+    if key is not None:
+        request.note("unique_key", check_key, key)
+    if any(one.field == "tenant" for one in request.faults):
+        tenant = None
+    return NewJobBody(body, request, key, tenant)
+
+
+async def _create_job(caller: Caller, wanted: NewJobBody, this: IdempotentRequest) -> Response:
     job, made = await _create_or_launch(caller, wanted, this)
-    # Of what was made: by now it may be deleted.
+    # Of the definition that was made: by now the job may be deleted.
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
     standing = await caller.client.standing(job.name)
     return answer_created(
@@ -126,14 +155,15 @@ async def _create_job(caller: Caller, wanted: NewJob, this: IdempotentRequest) -
 
 
 async def _create_or_launch(
-    caller: Caller, wanted: NewJob, this: IdempotentRequest
+    caller: Caller, wanted: NewJobBody, this: IdempotentRequest
 ) -> tuple[Job, Enqueued | None]:
-    """The job, and what it runs if it has no schedule; from an earlier try, perhaps."""
-    name, run, entry = wanted.name, None, this.made("entry")
-    with schedule_field_paths():
-        options: Any = await caller.client.filled_in(cast("Any", wanted.options()), what="a job")
-    if options.get("schedule") is None and not options.get("dependencies"):
-        args: dict[str, Any] = options.get("args") or {}
+    """Return the job, and its execution if it has no schedule; of an earlier try, perhaps."""
+    run, entry = None, this.made("entry")
+    request = await caller.client.resolve(wanted.request)
+    request.check()
+    name, fields = request.name, request.fields
+    if fields.get("schedule") is None and not fields.get("dependencies"):
+        args: dict[str, Any] = fields.get("args") or {}
         run = read_execution(name, args, unique_key=wanted.unique_key, id=this.made("execution"))
     elif wanted.unique_key is not None:
         raise UsageError(
@@ -144,12 +174,8 @@ async def _create_or_launch(
     if this.is_repeated and await caller.recorded("job.create", name, entry) is not None:
         job = (await caller.client.standing(name)).job
         return job, None if run is None else await caller.client.submit(run, repeat=True)
-    options |= {"author": caller.actor, "id": this.made("job")}
-    after = wanted.model_dump(exclude_unset=True)
-    with schedule_field_paths(), caller.auditing("job.create", name, after=after, id=entry):
-        if run is None:
-            return await caller.client.create(name, **options), None
-        return await caller.client.launch(name, run, **options)
+    with caller.auditing("job.create", name, after=wanted.body, id=entry):
+        return await caller.client.make_job(request, run, author=caller.actor, id=this.made("job"))
 
 
 @router.get(
@@ -205,7 +231,7 @@ async def get_job(name: JobPath, caller: Viewer) -> Response:
         "update_job",
         answers=wire.Job,
         says="Changed; the new version.",
-        body=JobChange,
+        body="JobChange",
         examples=CHANGED_JOBS,
         errors=(404, 409, 412),
         headers=ETAG,
@@ -215,28 +241,26 @@ async def update_job(
     request: Request, name: JobPath, caller: Admin, version: IfMatch = None
 ) -> Response:
     """Change a job. What is not named stays as it is; null is back to the default."""
-    change = await read_body(request, JobChange)
+    body = read_object(read_json(await read_bytes(request)))
     expect = read_version(version)
     before = await caller.client.job_named(name)
-    options = _changes(change)
-    if not options:
+    if not body:
         raise UsageError("nothing is to change; name a field, such as schedule", field="body")
-    after = change.model_dump(exclude_unset=True)
+    fixed = [
+        UsageError("name cannot be changed; create another job with this name", field="name")
+        for _ in body.keys() & {"name"}
+    ]
+    options = {key: one for key, one in body.items() if key != "name"}
     with (
-        schedule_field_paths(),
         precondition(expect),
-        caller.auditing("job.update", before.name, before=answers.job_version(before), after=after),
+        caller.auditing("job.update", before.name, before=answers.job_version(before), after=body),
     ):
-        job = await caller.client.update(before.name, author=caller.actor, expect=expect, **options)
+        job = await caller.client.change_job(
+            before.name, options, author=caller.actor, expect=expect, faults=fixed
+        )
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
     standing = await caller.client.standing(job.name)
     return answer_json(answers.job(standing, warnings=warnings), headers=etag_header(job))
-
-
-def _changes(change: JobChange) -> dict[str, Any]:
-    options = change.options()
-    nulls = {name: _DEFAULTS[name] for name in _DEFAULTS if options.get(name, 0) is None}
-    return {**options, **nulls}
 
 
 @router.put(
@@ -245,7 +269,7 @@ def _changes(change: JobChange) -> dict[str, Any]:
         "apply_job",
         answers=wire.AppliedJob,
         says="It is what was declared; `action` says whether it was before.",
-        body=DeclaredJob,
+        body="DeclaredJob",
         examples=DECLARED_JOBS,
         errors=(404, 409, 412),
         headers=ETAG,
@@ -263,21 +287,22 @@ async def apply_job(
 
     Without a `schedule` it never runs by itself. A job that code defines is refused.
     """
-    wanted = await read_body(request, DeclaredJob)
-    if wanted.name not in (None, name):
-        raise UsageError(
-            f"name is {shown(wanted.name)}, and the address says {shown(name)}", field="name"
-        )
+    body = read_object(read_json(await read_bytes(request)))
+    said, faults = body.get("name"), list[UsageError]()
+    if said not in (None, name):
+        fault = f"name is {shown(said)}, and the address says {shown(name)}"
+        faults.append(UsageError(fault, field="name"))
     await _check_no_id(caller, name)
     expect = read_version(version)
-    options: dict[str, Any] = {"author": caller.actor, "expect": expect, **wanted.options()}
-    after = wanted.model_dump(exclude_unset=True)
-    with schedule_field_paths(), precondition(expect):
-        planned = await caller.client.apply_job(name, dry_run=True, **options)
-        if dry_run or planned.action == UNCHANGED:
-            return await _answer_applied(caller, planned, 200)
-        with caller.auditing("job.apply", name, before=planned.before, after=after):
-            made = await caller.client.apply_job(name, **options)
+    options = {key: one for key, one in body.items() if key != "name"}
+    client = caller.client
+    with precondition(expect):
+        planned = await client.plan_job(name, options, expect=expect, is_dry=dry_run, faults=faults)
+        outcome = planned.outcome
+        if dry_run or outcome.action == UNCHANGED:
+            return await _answer_applied(caller, outcome, 200)
+        with caller.auditing("job.apply", name, before=outcome.before, after=body):
+            made = await client.make_planned(planned, author=caller.actor)
     return await _answer_applied(caller, made, 201 if made.action == CREATED else 200)
 
 
@@ -381,18 +406,6 @@ def read_version(text: str | None) -> int | None:
 
 
 @contextmanager
-def schedule_field_paths() -> Generator[None]:
-    """What is wrong with a part of the schedule is told by where it is in the body."""
-    try:
-        yield
-    except UsageError as error:
-        begin = (error.field or "name").partition(".")[0]
-        if begin not in NewJob.model_fields:
-            error.field = f"{'dst' if error.field in ('gap', 'fold') else 'schedule'}.{error.field}"
-        raise
-
-
-@contextmanager
 def precondition(expect: int | None) -> Generator[None]:
     """A version that has moved is a failed precondition for who has named one."""
     try:
@@ -401,19 +414,6 @@ def precondition(expect: int | None) -> Generator[None]:
         if expect is None:
             raise
         raise PreconditionFailed(str(error)) from None
-
-
-# What null means for those that have no None of their own.
-_DEFAULTS: Final[dict[str, Any]] = {
-    "queue": "default",
-    "priority": "normal",
-    "max_crashes": 3,
-    "on_lost": "retry",
-    "store_result": True,
-    "description": "",
-    "dependencies": (),
-    "on_dependency_failure": "wait",
-}
 
 
 # What can be done to a job: run, pause, resume, go back to a version, make up for ticks.

@@ -39,7 +39,7 @@ from daybell.cli.views.jobs import (
     required_args,
 )
 from daybell.client import answers
-from daybell.client.declarations import build_request, diff_versions, read_template
+from daybell.client.declarations import diff_versions, read_template
 from daybell.client.job_checks import (
     add_versions,
     check_definitions,
@@ -49,9 +49,10 @@ from daybell.client.job_checks import (
 )
 from daybell.client.remote.client import AnyClient
 from daybell.core.job import Job, Parameter, Template
+from daybell.core.job_request import build_request
 from daybell.core.limits import check_name
 from daybell.core.views import Check
-from daybell.errors import DuplicateKey, JobNotFound, UsageError, VersionConflict
+from daybell.errors import DuplicateKey, InvalidFields, JobNotFound, UsageError, VersionConflict
 from daybell.sdk.app import App, superseded_warning
 from daybell.settings import Settings
 from daybell.store.protocol import Store
@@ -132,7 +133,7 @@ def _placing(found: Declaration | None, options: Mapping[str, Any]) -> Generator
         field = None if found is None else next(iter(found.blamed(error)), None)
         if found is None or field not in found.fields or field in options:
             raise
-        raise UsageError(found.told(error), field=error.field) from None
+        raise InvalidFields([UsageError(line) for line in found.told(error)]) from None
 
 
 async def print_job_file(
@@ -455,7 +456,7 @@ def _read_template(file: str) -> dict[str, Any]:
     try:
         read_template(declared.fields)
     except UsageError as error:
-        raise UsageError(declared.told(error), field=error.field) from None
+        raise InvalidFields([UsageError(line) for line in declared.told(error)]) from None
     return declared.fields
 
 

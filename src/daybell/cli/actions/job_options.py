@@ -20,35 +20,42 @@ from daybell.cli.references import (
 from daybell.client.remote.client import AnyClient
 from daybell.core import payload
 from daybell.core.job import JobDefinition, NewTemplate
-from daybell.errors import DaybellError, PayloadError, TemplateNotFound, suggested
+from daybell.core.kinds import SETTINGS
+from daybell.core.kinds.settings import fields_of
+from daybell.core.options import CHOICES, OPTIONS
+from daybell.errors import (
+    DaybellError,
+    PayloadError,
+    TemplateNotFound,
+    UsageError,
+    faults_of,
+    suggested,
+)
 
 
 def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed, as a definition takes it."""
-    given = {
+    """Return the options that were typed, as the fields of a request."""
+    given: dict[str, Any] = {
         key: value
         for key, value in said.items()
-        if value is not None and value is not False and value != []
+        if value is not None and value != [] and (value is not False or key in OPTIONS)
     }
     schedules = _schedules(given)
-    for key in ("cron", "every", "at", "delay", "rrule", "after_any", "mode", "tz"):
+    for key in (*_TIMES, "mode"):
         given.pop(key, None)
     dst = {key: given.pop(key) for key in ("gap", "fold") if key in given}
     if dst:
         given["dst"] = dst
-    if "args" in given:
-        given["args"] = payload.decode(given["args"], what="--args")
-    if "backoff" in given and given["backoff"].lstrip().startswith("{"):
-        given["backoff"] = payload.decode(given["backoff"], what="--backoff")
-    if "calendar" in given:
-        given["calendar"] = _calendar(given["calendar"])
-    for key in ("calendar", "start_at", "end_at", "jitter"):
-        if said.get(key) == "none":
-            given[key] = None
-    if given.pop("no_dependencies", False):
-        if "dependencies" in given:
-            raise typer.BadParameter("--no-dependencies and --depends-on: choose one")
-        given["dependencies"] = []
+    for name, read in _READERS.items():
+        if name in given:
+            given[name] = read(given[name])
+    for key in [key for key in given if key.startswith("no_")]:
+        name = key.removeprefix("no_")
+        if name in given:
+            reset, flag = flag_name(key), OPTIONS[name].flag_name
+            raise typer.BadParameter(f"{reset} and {flag}: choose one")
+        given[name] = None
+        del given[key]
     if given.pop("manual", False):
         given["schedule"] = "manual"
     elif schedules:
@@ -56,20 +63,19 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
+_TIMES: Final = ("cron", "every", "at", "delay", "rrule", "after_any")
+
+
 def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The schedules that were typed, each with the zone and mode that apply to it."""
+    """Return the schedules that were typed."""
     if given.get("mode") is not None and "every" not in given:
         raise typer.BadParameter("--mode is for --every; add it, or leave --mode out")
     schedules: list[dict[str, Any]] = []
-    for kind in ("cron", "every", "at", "delay", "rrule"):
+    for kind in _TIMES[:-1]:
         texts = given.get(kind, [])
-        for text in [texts] if isinstance(texts, str) else texts:
-            one = {kind: text, "tz": given.get("tz")}
-            if kind == "every":
-                one["mode"] = given.get("mode")
-            schedules.append({key: value for key, value in one.items() if value is not None})
-    if given.get("tz") is not None and not schedules:
-        raise typer.BadParameter("--tz is for a time; say --cron, --every, --at or --rrule, too")
+        mode = {"mode": given["mode"]} if kind == "every" and "mode" in given else {}
+        for typed in [texts] if isinstance(texts, str) else texts:
+            schedules.append({kind: typed, **mode})
     if "after_any" in given:
         schedules.append({"after_any": given["after_any"]})
     if schedules and given.get("manual"):
@@ -85,28 +91,28 @@ def _calendar(text: str) -> dict[str, Any]:
     return {"country": country, "subdivision": subdivision} if dash else {"country": country}
 
 
-KINDS: Final = ("task", "command", "http", "sql", "notify", "template", "from_file")
-# What each part is for, and how the settings of that kind call it.
-KIND_PARTS: Final[dict[str, dict[str, str]]] = {
-    "command": {
-        "shell": "shell",
-        "env": "env",
-        "directory": "directory",
-        "stdin": "stdin",
-        "success_code": "success_codes",
-        "retry_code": "retry_codes",
-        "grace": "grace",
-        "output": "output",
+def _backoff(text: str) -> Any:
+    """Read a word, or an object as JSON."""
+    return payload.decode(text, what="--backoff") if text.lstrip().startswith("{") else text
+
+
+# Options whose flag takes another form than a request.
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "args": lambda text: payload.decode(text, what="--args"),
+    "backoff": _backoff,
+    "calendar": _calendar,
+}
+KINDS: Final = (*(name for name in CHOICES if OPTIONS[name].metavar), "from_file")
+# The flags of each kind, and the settings that they are for.
+KIND_PARTS: Final[Mapping[str, Mapping[str, str]]] = {
+    **{
+        kind: {
+            one.flag.replace("-", "_"): name
+            for name, one in fields_of(settings).items()
+            if one.flag
+        }
+        for kind, settings in SETTINGS.items()
     },
-    "http": {
-        "method": "method",
-        "header": "headers",
-        "body": "body",
-        "expect": "expect",
-        "redirects": "redirects",
-    },
-    "sql": {"connection": "connection", "rows": "rows", "parameter": "parameters"},
-    "notify": {"title": "title", "body": "body", "format": "format"},
     "template": {"parameter": "parameters"},
 }
 PARTS: Final = tuple(dict.fromkeys(name for own in KIND_PARTS.values() for name in own))
@@ -327,7 +333,8 @@ def rephrase_errors(words: Callable[[str], str]) -> Generator[None]:
     try:
         yield
     except DaybellError as error:
-        error.args = (words(str(error)), *error.args[1:])
+        for one in faults_of(error) if isinstance(error, UsageError) else (error,):
+            one.args = (words(str(one)), *one.args[1:])
         raise
 
 

@@ -19,12 +19,12 @@ from daybell.cli.terminal import confirm
 from daybell.client import Client
 from daybell.client.executions import fix_bounds
 from daybell.client.remote.client import AnyClient
-from daybell.client.requests import BOUNDS, Filters, id_in, read_bound
+from daybell.client.requests import BOUNDS, Filters, read_bound
 from daybell.client.retries import RetryOutcome
 from daybell.core.execution import Cancellation
-from daybell.core.ids import mint
-from daybell.core.job import task_of
+from daybell.core.ids import id_in, mint
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.options import task_of
 from daybell.errors import (
     AccessDenied,
     Conflict,

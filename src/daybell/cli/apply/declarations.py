@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import Any, Final, Literal, cast
 
 from daybell.cli.apply.files import Document, Path
-from daybell.client.job_fields import JOB_FIELDS, check_fields, unknown_fields
+from daybell.core.job_request import check_fields, unknown_field
 from daybell.core.limits import check_name
+from daybell.core.options import OPTIONS
 from daybell.core.workflow.graph import describe_cycle
-from daybell.errors import InvalidName, InvalidRetry, InvalidSchedule, UsageError, shown
+from daybell.errors import InvalidName, UsageError, faults_of, shown
 
 Noun = Literal["job", "template"]
 
@@ -23,7 +24,6 @@ _NOT_IN_A_FILE: Final = {
     "unique_key": "it is for a job that runs at once, and one from a file runs at its times",
     "source": "`daybell apply` says itself where a job comes from",
 }
-_BESIDE_FIELDS: Final = frozenset(("name", *_NOT_IN_A_FILE))  # which have words of their own
 
 
 @dataclass(frozen=True)
@@ -35,38 +35,29 @@ class Declaration:
     fields: dict[str, Any]
     document: Document
     path: Path = ()
-    is_whole: bool = True  # no field was left out that does not exist: it may be a misspelt one
+    is_whole: bool = True  # without unknown fields, one of which may be its kind misspelt
 
     def place(self, field: str | None = None) -> str:
         """Where it is said, or one of its fields."""
         return self.document.place((*self.path, *steps_to(field)))
 
-    def told(self, error: Exception) -> str:
-        """What is wrong with it, as a line that says where."""
-        place = self.document.place((*self.path, *self.blamed(error)))
-        return f"{place}: {self.noun} {shown(self.name)}: {error}"
+    def told(self, error: Exception) -> list[str]:
+        """Return lines that say what is wrong with it, each with its place."""
+        faults = faults_of(error) if isinstance(error, UsageError) else (error,)
+        return [
+            f"{self.document.place((*self.path, *self.blamed(one)))}: {self.noun}"
+            f" {shown(self.name)}: {one}"
+            for one in faults
+        ]
 
     def blamed(self, error: Exception) -> Path:
-        """The way to the field that an error is about, as far as that is known."""
-        if not isinstance(error, UsageError):
-            return ()
-        steps = steps_to(error.field)
-        if steps and (steps[0] in self.fields or self.noun == "template"):
-            return steps
-        # Errors of these name the field within them, which may be wherever they are said.
-        if isinstance(error, InvalidSchedule) and "schedule" in self.fields:
-            schedule = self.fields["schedule"]
-            is_inner = isinstance(schedule, Mapping) and not {*steps} & {*schedule}
-            return ("schedule", "cron") if is_inner and "cron" in schedule else ("schedule", *steps)
-        if isinstance(error, InvalidRetry):
-            return ("backoff" if "backoff" in self.fields else "retries", *steps)
+        """Return the way to the field that an error is about, as far as that is known."""
+        steps = steps_to(error.field) if isinstance(error, UsageError) else ()
+        if steps[:1] == ("schedule",) and isinstance(self.fields.get("schedule"), Mapping):
+            inner = cast("Mapping[str, Any]", self.fields["schedule"])
+            if "cron" in inner and not {*steps[1:]} & {*inner}:
+                return ("schedule", "cron")
         return steps
-
-    def is_told(self, error: Exception) -> bool:
-        """Whether an error says more than is known: not that something is missing, where the name
-        of a field was not understood.
-        """
-        return self.is_whole or next(iter(self.blamed(error)), None) in self.fields
 
     @property
     def dependencies(self) -> list[str]:
@@ -185,15 +176,14 @@ class Declarations:
                 yield noun, one, (field, number)
 
     def _add(self, noun: Noun, value: Any, document: Document, path: Path) -> None:
-        said, fields = len(self.faults), value
+        fields, is_whole = value, True
         if noun == "job" and isinstance(value, Mapping):
-            fields = self._without_strangers(cast("Mapping[str, Any]", value), document, path)
+            fields = self._without_unknown(cast("Mapping[str, Any]", value), document, path)
+            is_whole = len(fields) == len(cast("Mapping[str, Any]", value))
         try:
-            one = read_declaration(noun, fields, document, path)
-            one = replace(one, is_whole=len(self.faults) == said)
+            one = replace(read_declaration(noun, fields, document, path), is_whole=is_whole)
         except UsageError as error:
-            steps = error.field.split(".") if error.field else ()
-            self._blame(document, str(error), *path, *steps)
+            self._blame(document, str(error), *path, *steps_to(error.field))
             self.is_whole = False
             return
         known = self.templates if noun == "template" else self.jobs
@@ -204,17 +194,16 @@ class Declarations:
             return
         known[one.name] = one
 
-    def _without_strangers(
+    def _without_unknown(
         self, fields: Mapping[str, Any], document: Document, path: Path
     ) -> dict[str, Any]:
-        """A job without the fields that do not exist. Each is told, so that the rest is looked at,
-        too.
-        """
+        """Return a job without the fields that do not exist. Each of them is a fault."""
         what = f"job {shown(fields['name'])}" if "name" in fields else "a job"
-        known = {name: value for name, value in fields.items() if name not in _BESIDE_FIELDS}
-        for error in unknown_fields(known, what):
-            self._blame(document, str(error), *path, str(error.field))
-        return {name: fields[name] for name in fields if name in JOB_FIELDS | _BESIDE_FIELDS}
+        known = {*OPTIONS, "name", *_NOT_IN_A_FILE}
+        for name in [one for one in fields if one not in known]:
+            for error in unknown_field(name, "", fields, what):
+                self._blame(document, str(error), *path, str(error.field))
+        return {name: value for name, value in fields.items() if name in known}
 
     def _blame(self, document: Document, fault: str, *path: str | int) -> None:
         self.faults.append(f"{document.place(path)}: {fault}")

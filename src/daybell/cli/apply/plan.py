@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -26,38 +26,23 @@ from daybell.client.declarations import (
     is_same_json,
     read_template,
 )
-from daybell.client.job_fields import CHOICES, apply_template
 from daybell.client.remote.client import AnyClient
-from daybell.core.job import Job, NewTemplate, Template
+from daybell.core.job import Job, NewTemplate, Template, apply_template
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.options import CHOICES
 from daybell.errors import (
     DuplicateKey,
     JobNotFound,
     TemplateNotFound,
     UnknownJob,
     UsageError,
+    faults_of,
     shown,
 )
 
 PRUNED: Final = "pruned"
 SOURCE: Final = "apply"  # of jobs from files; with `:NAME`, of the set of that name
 ELSEWHERE: Final = ("dependencies", "template")  # fields that name what other files may declare
-
-# What stands for a field that was to blame and that cannot be left out, to find what else is wrong.
-_SOUND: Final[Mapping[str, Any]] = {
-    "schedule": "@daily",
-    "command": "true",
-    "http": "http://example.org",
-    "sql": {"connection": "any", "statement": "SELECT 1"},
-    "notify": {"to": "json://example.org", "body": "any"},
-    "workflow": {"nodes": [{"name": "any", "command": "true"}]},
-}
-# Fields that mean nothing, or something else, without the one that was to blame.
-_GO_WITH: Final[Mapping[str, Sequence[str]]] = {
-    "command": ("shell", "env"),
-    "retries": ("backoff",),
-    "misfire": ("misfire_limit", "misfire_within", "misfire_grace"),
-}
 
 
 @dataclass
@@ -100,7 +85,7 @@ async def make_plan(
         try:
             found.jobs[name] = _filled(job, made)
         except UsageError as error:
-            plan.faults.append(job.told(error))
+            plan.faults += job.told(error)
             bad.add(name)
     for job in found.in_order():
         if job.name in bad:
@@ -108,14 +93,14 @@ async def make_plan(
         try:
             step = await _job_step(client, job, others=found.jobs, source=source)
         except (UsageError, DuplicateKey) as error:
-            more = _more_faults(client, job, error, others=found.jobs)
-            all_faults = [error, *[one async for one in more]]
-            # What is missing may be in the file that cannot be read: that is told already.
+            faults = faults_of(error) if isinstance(error, UsageError) else (error,)
+            # A missing job or template may be in the file that cannot be read.
             plan.faults += [
-                job.told(one)
-                for one in all_faults
-                if job.is_told(one)
-                and (found.is_whole or getattr(one, "field", None) not in ELSEWHERE)
+                line
+                for one in faults
+                if (found.is_whole or getattr(one, "field", None) not in ELSEWHERE)
+                and (job.is_whole or getattr(one, "field", None) != CHOICES[0])
+                for line in job.told(one)
             ]
         else:
             plan.steps.append(replace(step, declared=asked[job.name]))
@@ -154,7 +139,7 @@ async def _plan_templates(
         try:
             step, template = await _template_step(client, declared)
         except UsageError as error:
-            plan.faults.append(declared.told(error))
+            plan.faults += declared.told(error)
             found.is_whole = False
         else:
             plan.steps.append(step)
@@ -243,32 +228,6 @@ async def _job_step(
         warnings=[*applied.warnings, *([] if is_new else _taken_over(before, source))],
         version=0 if applied.job is None else applied.job.version,
     )
-
-
-async def _more_faults(
-    client: AnyClient, job: Declaration, error: Exception, *, others: Mapping[str, Declaration]
-) -> AsyncIterator[UsageError]:
-    """What else is wrong with a job: the same is asked without each field that was to blame."""
-    fields = dict(_asked(job, others))
-    blamed = set[str]()
-    while (field := str(next(iter(job.blamed(error)), ""))) not in blamed:
-        if field == CHOICES[0] and not job.is_told(error):
-            field = "command"  # nothing says what it runs, because that is misspelt
-        elif field not in fields:
-            return
-        blamed.add(field)
-        for name in (field, *_GO_WITH.get(field, ())):
-            fields.pop(name, None)
-        fields |= {field: _SOUND[field]} if field in _SOUND else {}
-        try:
-            await client.apply_job(job.name, dry_run=True, **fields)
-            return
-        except DuplicateKey:
-            return
-        except UsageError as another:
-            error = another
-        if next(iter(job.blamed(error)), "") not in blamed:
-            yield error
 
 
 def _taken_over(before: Mapping[str, Any], source: str) -> list[str]:

@@ -10,14 +10,11 @@ import typer
 from daybell.cli import actions
 from daybell.cli.commands.job_options import (
     KINDS,
+    MANUAL,
     PARTS,
+    RESETS,
     REST,
     TIMES,
-    Args,
-    Expires,
-    Manual,
-    NoDependencies,
-    Retries,
     with_options,
 )
 from daybell.cli.commands.schedules import backfill_job
@@ -52,7 +49,7 @@ NewName = Annotated[
 
 
 @app.command("create", cls=CommandWithWords)
-@with_options({**KINDS, **PARTS, "args": Args, **TIMES, **REST})
+@with_options({**KINDS, **PARTS, **TIMES, **REST})
 def create_job(
     context: typer.Context,
     said: dict[str, Any],
@@ -88,17 +85,7 @@ def create_job(
 
 
 @app.command("update", cls=CommandWithWords)
-@with_options(
-    {
-        **KINDS,
-        **PARTS,
-        "args": Args,
-        **TIMES,
-        "manual": Manual,
-        **REST,
-        "no_dependencies": NoDependencies,
-    }
-)
+@with_options({**KINDS, **PARTS, **TIMES, **MANUAL, **REST, **RESETS})
 def update_job(
     context: typer.Context,
     name: JobName,
@@ -107,10 +94,11 @@ def update_job(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Change a job; what is not said stays as it is.
+    """Change options of a job; all others stay.
 
-    Times take the place of those that it had, by the same clock unless --tz says another. So do
-    variables, headers and parameters: say all that it shall have.
+    New times take the place of the old ones and keep their zone, calendar and other limits. New
+    variables, headers and parameters take the place of all old ones. --no-OPTION resets an option:
+    --no-timeout, --no-calendar, --no-dependencies.
     """
     work = actions.job_options.take_work(said, words_after(context))
     command = partial(
@@ -431,8 +419,13 @@ def trigger_job(
         str | None,
         typer.Option("--unique-key", metavar="KEY", help="One unfinished execution per key."),
     ] = None,
-    retries: Retries = None,
-    expires: Expires = None,
+    retries: Annotated[
+        int | None, typer.Option("--retries", metavar="N", help="Tries after the first.")
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="DURATION", help="Not started in that time: skipped."),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Even if its overlap rule says no.")
     ] = False,

@@ -31,9 +31,10 @@ from daybell.client.sealing import VARIABLE, Sealer
 from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core.access import SealedSecret
 from daybell.core.execution import PENDING, Execution, State
-from daybell.core.job import DEFAULT_TENANT, Job, JobActivity, JobDefinition, task_of
+from daybell.core.job import DEFAULT_TENANT, Job, JobActivity, JobDefinition
 from daybell.core.kinds import secrets_of
 from daybell.core.lifecycle import UNKNOWN_TASK
+from daybell.core.options import task_of
 from daybell.core.postgres_url import WEAK_MODES, is_local, ssl_mode
 from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.schedule import Schedule

@@ -19,7 +19,7 @@ from daybell.client import Client
 from daybell.client.remote.client import AnyClient
 from daybell.core import payload
 from daybell.core.execution import Execution
-from daybell.core.job import Job, JobDefinition, JobStatus, task_of
+from daybell.core.job import Job, JobDefinition, JobStatus
 from daybell.core.kinds import (
     SETTINGS,
     CommandSettings,
@@ -29,6 +29,7 @@ from daybell.core.kinds import (
     read_settings,
 )
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.options import task_of
 from daybell.core.schedule import Schedule, any_jobs
 from daybell.core.units import Instant
 from daybell.core.views import Counts

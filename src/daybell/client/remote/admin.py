@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from daybell.client.admin import read_quotas, read_role, read_scope, require_secret_name
 from daybell.client.remote import messages
 from daybell.client.remote.transport import RemoteContext, build_path
-from daybell.client.requests import Id, Time, read_id, read_limit
+from daybell.client.requests import Id, Time, read_id
 from daybell.client.sealing import check_value
 from daybell.core.access import AuditCheck, AuditEntry, Key, Role, Secret, Tenant
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
+from daybell.core.options import read_limit
 from daybell.core.references import check_secret_name
 from daybell.core.units import Duration, from_iso
 from daybell.core.views import Page

@@ -31,7 +31,6 @@ from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
 from daybell.client.retries import RetryOutcome, split_retryable
 from daybell.client.runs import WorkflowRun
-from daybell.client.when import Arguments
 from daybell.client.workers import Overview, Rates
 from daybell.core.event import Event, Published, Step
 from daybell.core.execution import (
@@ -48,6 +47,7 @@ from daybell.core.execution import (
 )
 from daybell.core.ids import mint
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
+from daybell.core.options import Arguments
 from daybell.core.units import from_iso, to_iso
 from daybell.core.views import (
     Activity,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, Unpack
 
 import msgspec
 from msgspec.structs import replace
 
-from daybell.client.declarations import ApplyOutcome, normalize_fields, read_template
-from daybell.client.job_fields import JobFields
+from daybell.client.declarations import ApplyOutcome, read_template
 from daybell.client.remote import messages
 from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import (
@@ -22,15 +21,12 @@ from daybell.client.requests import (
     Time,
     read_bound,
     read_job_status,
-    read_text,
-    read_whole,
-    read_word,
 )
 from daybell.client.schedules import Backfill
-from daybell.client.when import Arguments
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import mint
 from daybell.core.job import Job, JobStatus, Template, by_name
+from daybell.core.job_request import encode_fields
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     PAGE_ITEMS_DEFAULT,
@@ -38,6 +34,7 @@ from daybell.core.limits import (
     PAUSE_NOTE_CHARS_MAX,
     check_name,
 )
+from daybell.core.options import Arguments, JobFields, read_text, read_whole, read_word
 from daybell.core.schedule import Schedule
 from daybell.core.units import to_iso
 from daybell.core.views import Page, read_pages
@@ -125,10 +122,10 @@ async def create(
     """Make a job. One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it
     runs; without a schedule it runs when it is triggered. Its author is whoever has the key.
     """
-    said = messages.encode_definition(name, fields, "create()")
-    if not await _is_scheduled(client, said):
-        said["schedule"] = "manual"  # left out, it would mean once and now
-    body = {**said, "name": check_name(name, what="job")}
+    said = encode_fields(fields)
+    if not said.get("schedule") and not await _is_scheduled(client, said):
+        said["schedule"] = "manual"  # without one the server would run it once, now
+    body = {**said, "name": name}
     made = await client.transport.post("/jobs", body, once=True, read=messages.standing)
     return made.job
 
@@ -144,13 +141,12 @@ async def launch(
     """Make a job without a schedule as `create` does, and have it run: both or neither. Of the
     execution, its arguments and its unique key count; the rest is as the job says.
     """
-    given = {key: value for key, value in fields.items() if key != "schedule" or value}
-    said = messages.encode_definition(name, cast("JobFields", given), "launch()")
+    said = encode_fields({key: one for key, one in fields.items() if key != "schedule" or one})
     if await _is_scheduled(client, said):
         raise UsageError("what is launched runs once, without a schedule", field="schedule")
     body = {
         **said,
-        "name": check_name(name, what="job"),
+        "name": name,
         "args": msgspec.Raw((run.args or "{}").encode()),
         "unique_key": run.unique_key,
     }
@@ -158,9 +154,9 @@ async def launch(
 
 
 async def _is_scheduled(client: RemoteContext, said: messages.Body) -> bool:
-    """Whether a job has a schedule or runs after others, by itself or by its template."""
-    is_said = "schedule" in said or bool(said.get("dependencies"))
-    if is_said or said.get("template") is None:
+    """Return True if a job has a schedule or runs after others, by itself or by its template."""
+    is_said = bool(said.get("schedule")) or bool(said.get("dependencies"))
+    if is_said or not isinstance(said.get("template"), str):
         return is_said
     template = await client.transport.get(
         build_path("templates", check_name(said["template"], what="template")),
@@ -182,9 +178,10 @@ async def update(
 
     With `expect`, only if it is at that version still.
     """
-    body = messages.encode_definition(name, fields, "update()", is_change=True)
     path = _job_path(name)
-    changed = await client.transport.patch(path, body, version=expect, read=messages.standing)
+    changed = await client.transport.patch(
+        path, encode_fields(fields), version=expect, read=messages.standing
+    )
     return changed.job
 
 
@@ -200,12 +197,11 @@ async def apply_job(
     """Make a job be what is said here, and nothing else. Without a schedule it never runs by
     itself. One that is like that already is left alone.
     """
-    said = messages.encode_definition(
-        name, cast("JobFields", normalize_fields(fields)), "apply_job()"
-    )
     path = build_path("jobs", check_name(name, what="job"))
     how: dict[str, Any] = {"parameters": {"dry_run": "true" if dry_run else None}}
-    return await client.transport.put(path, said, version=expect, read=messages.applied, **how)
+    return await client.transport.put(
+        path, encode_fields(fields), version=expect, read=messages.applied, **how
+    )
 
 
 async def warnings(client: RemoteContext, job: str, *, deleting: bool = False) -> list[str]:

@@ -7,26 +7,16 @@ input is refused here, with the same message as on the database and without a re
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import Any, Final, TypeVar, Unpack
 from uuid import UUID
 
 import msgspec
 
 from daybell.client.declarations import ApplyOutcome
 from daybell.client.events import approval_event
-from daybell.client.job_fields import (
-    JobFields,
-    check_fields,
-    plain_options,
-    read_choice,
-    read_kind,
-    read_notes,
-    read_retries,
-    require_choice,
-)
 from daybell.client.remote.transport import ANSWER_BYTES_MAX, Parameters, Transport
 from daybell.client.requests import (
     ARGS_PREFIX,
@@ -37,17 +27,13 @@ from daybell.client.requests import (
     Time,
     check_options,
     read_ago,
-    read_args,
     read_bound,
-    read_definition,
     read_filter,
     read_pattern,
-    read_seconds,
     read_time,
 )
 from daybell.client.runs import ItemCounts, RunNode, WorkflowRun
 from daybell.client.schedules import Backfill, BackfilledTick
-from daybell.client.when import Arguments
 from daybell.core import payload
 from daybell.core.access import (
     Action,
@@ -73,12 +59,11 @@ from daybell.core.execution import (
 )
 from daybell.core.job import Job, JobDefinition, JobStatus, NewTemplate, Template, WaitsFor
 from daybell.core.limits import PAGE_ITEMS_MAX, check_key
+from daybell.core.options import Arguments, read_args
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, format_duration, from_iso, to_iso
 from daybell.core.views import ExecutionFilter, Page, Queue
-from daybell.core.when import Calendar, Misfire
-from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker, WorkerState
 from daybell.core.workflow.graph import GraphEdge
 from daybell.errors import NotFound
@@ -531,35 +516,6 @@ def _span(of: Wire) -> AttemptSpan:
 
 Body = dict[str, Any]
 
-_OF_SCHEDULES = ("jitter", "start_at", "end_at", "max_executions", "calendar", "dst")
-_OF_MISFIRE = ("misfire_limit", "misfire_within", "misfire_grace")
-_DURATIONS = ("timeout", "expires", "misfire_within", "misfire_grace", "jitter")
-
-
-def encode_definition(name: str, fields: JobFields, what: str, *, is_change: bool = False) -> Body:
-    """What is said of a job, or what is to change about it."""
-    given = dict(cast("Mapping[str, Any]", fields))
-    check_fields(given, what)
-    choice = read_choice(given) if is_change else require_choice(given)
-    is_whole = not is_change or isinstance(given.get(choice or ""), Mapping)
-    if is_whole and choice not in (None, "task", "template"):
-        read_kind(choice, given)
-    read_notes(given)
-    rest = {**plain_options(given), **read_retries(given)}
-    if not _has_delay(given.get("schedule")):  # that counts from the store's now
-        read_definition(name, **cast("Any", _drop_dependent_options(rest) if is_change else rest))
-    said = {key: _plain(value) for key, value in given.items()}
-    if "retries" in given:
-        said |= _retries(given["retries"])
-    if "schedule" in given:
-        said["schedule"] = _schedule(given["schedule"])
-    if given.get("priority") is not None:
-        said["priority"] = Priority.parse(given["priority"]).label
-    for field in _DURATIONS:
-        if given.get(field) is not None:
-            said[field] = read_seconds(given[field], field)
-    return said
-
 
 def encode_execution(
     job: str,
@@ -629,44 +585,6 @@ def _bound(value: Time | None, what: str) -> str | None:
 def encode_time(value: datetime | str | Instant) -> str:
     """A moment, or where a range begins or ends."""
     return value if isinstance(value, str) else to_iso(read_time(value, "time"))
-
-
-def _drop_dependent_options(given: Mapping[str, Any]) -> Body:
-    """What makes sense or not by itself; the rest depends on what the job says already."""
-    others = set[str]() if "schedule" in given else {*_OF_SCHEDULES}
-    others |= set[str]() if "misfire" in given else {*_OF_MISFIRE}
-    return {key: value for key, value in given.items() if key not in others}
-
-
-def _has_delay(schedule: object) -> bool:
-    given = cast("Sequence[Any]", schedule if isinstance(schedule, list | tuple) else [schedule])
-    return any(isinstance(one, Mapping) and "delay" in one for one in given)
-
-
-def _schedule(value: object) -> Any:
-    """No schedule is said in so many words: left out, it would mean once and now."""
-    if value is None or value == "" or value == [] or value == ():
-        return "manual"
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in cast("Sequence[Any]", value)]
-    return _plain(value)
-
-
-def _retries(value: object) -> Body:
-    """A policy in the two fields that it has there."""
-    if value is None or isinstance(value, int):
-        return {"retries": value}
-    policy: Body = msgspec.json.decode(Retry.parse(value).to_json())
-    return {"retries": policy.pop("retries"), "backoff": policy}
-
-
-def _plain(value: Any) -> Any:
-    """A value without types of ours."""
-    if isinstance(value, Rule | Calendar | Misfire):
-        return value.to_dict()
-    if isinstance(value, datetime):
-        return to_iso(read_time(value, "time"))
-    return value
 
 
 def decode_step(of: Mapping[str, Any]) -> Step:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 # What a server says went wrong, as the error that the same call on the database would raise.
 
-URN: Final = "urn:daybell:problem:"
 # What a gateway in front of a server answers while that is away.
 AWAY: Final = frozenset({502, 503, 504})
 
@@ -45,14 +43,16 @@ def error_from_response(
     detail = said.get("detail")
     if not isinstance(detail, str) or not isinstance(said.get("type"), str):
         return _foreign_error(status, place)
-    kind = _KINDS.get(str(said["type"]).removeprefix(URN))
+    code = str(said.get("code", ""))
+    kind = _KINDS.get(code)
     if status == 401:
         return AccessDenied(_key_advice(place, has_key=has_key))
     if kind is SchemaError or status in AWAY:
         return Unavailable(f"{place}: {detail}")
-    if kind is None:
-        kind = _by_status(status)
-    return _build_error(kind, detail, said, retry_after)
+    error = _build_error(kind or _by_status(status), detail, said, retry_after)
+    if code:
+        error.code = code  # of a class that only the server has, too
+    return error
 
 
 def _foreign_error(status: int, place: str) -> DaybellError:
@@ -100,6 +100,8 @@ def _by_status(status: int) -> type[DaybellError]:
 def _build_error(
     kind: type[DaybellError], detail: str, said: Mapping[str, Any], retry_after: str | None
 ) -> DaybellError:
+    if issubclass(kind, errors.InvalidFields):
+        return kind(_faults(said.get("errors")) or [UsageError(detail)])
     if issubclass(kind, UsageError):
         return kind(detail, field=_field(said.get("errors")))
     if issubclass(kind, errors.ExecutionInTheWay):
@@ -117,6 +119,12 @@ def _field(found: object) -> str | None:
     return field if isinstance(field, str) and field else None
 
 
+def _faults(found: object) -> list[UsageError]:
+    """Return the errors of all fields that were refused."""
+    listed = cast("list[dict[str, Any]]", found) if isinstance(found, list) else []
+    return [UsageError(str(one.get("message")), field=one.get("field")) for one in listed]
+
+
 def _identity(said: object) -> UUID | None:
     try:
         return UUID(str(said)) if said is not None else None
@@ -131,12 +139,8 @@ def _all_of(kind: type[DaybellError]) -> Iterator[type[DaybellError]]:
             yield from _all_of(one)
 
 
-def _kebab(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
-
-
 _KINDS: Final[Mapping[str, type[DaybellError]]] = {
-    **{_kebab(one.__name__): one for one in _all_of(DaybellError)},
+    **{one.code: one for one in _all_of(DaybellError)},
     # The API's own, which are kinds of ours.
     "invalid": UsageError,
     "unsupported": UsageError,
@@ -396,7 +400,12 @@ def _if_at(version: int | None) -> dict[str, str]:
 
 
 class Unreachable(Unavailable):
-    """There is no connection, so nothing was sent. It is lasting if the server is not trusted."""
+    """There is no connection to the server, so nothing was sent. It is lasting if the server is not
+    trusted.
+    """
+
+    code = "unreachable"
+    remedy = "Check the address and the network, then try again."
 
     def __init__(self, message: str, *, is_lasting: bool = False) -> None:
         super().__init__(message)

@@ -1,4 +1,8 @@
-"""Settings of jobs without code: commands, HTTP requests, SQL statements, messages."""
+"""Settings of jobs without code: commands, HTTP requests, SQL statements, messages.
+
+The annotations of a settings class are the one description of its fields: the JSON schema, the
+flags of the command line and their help follow from them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, NamedTuple, cast, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,6 +34,30 @@ from daybell.core.references import check_text, read_fields
 from daybell.core.units import Seconds, parse_duration
 from daybell.errors import UsageError, shown
 
+
+class KindField(NamedTuple):
+    """The description of one field of a kind's settings."""
+
+    meaning: str
+    schema: Mapping[str, Any]
+    flag: str = ""  # of the command line; empty: the kind's own flag has it
+    metavar: str = "TEXT"
+    many: bool = False  # the flag may be repeated
+
+
+def fields_of(kind: type[msgspec.Struct]) -> dict[str, KindField]:
+    """Return the descriptions of the fields of a settings class, in their order."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {name: one for name, more in found.items() for one in more if isinstance(one, KindField)}
+
+
+TEXT: Final = {"type": "string"}
+# A text, or an object that stands for one. In a node of a workflow, NODE_WORDS take its place.
+WORDS: Final = {"$ref": "#/components/schemas/Words"}
+_CODES: Final = {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}
+_BY_NAME: Final = {"type": "object", "additionalProperties": WORDS}
+
 # What may be said beside a command, as well as in it.
 BESIDE: Final = ("shell", "env")
 SHELL: Final = ("/bin/sh", "-c")
@@ -43,15 +71,51 @@ _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is run, and how."""
 
-    run: str | tuple[Any, ...]  # a line, or the words of one; words may stand for secrets
-    shell: bool = False  # by `sh -c`
-    directory: str | None = None  # None: the worker's own
-    env: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    stdin: Any = None  # a text
-    success_codes: tuple[int, ...] = (0,)
-    retry_codes: tuple[int, ...] | None = None  # None: all others
-    grace: Seconds = GRACE_SECONDS  # between SIGTERM and SIGKILL
-    output: str = "text"  # or "json": what it prints is read, and kept as data
+    run: Annotated[
+        str | tuple[Any, ...],
+        KindField(
+            "A line, which is split into words as a shell would and run without one; or the words.",
+            {"anyOf": [{**TEXT, "minLength": 1, "maxLength": COMMAND_CHARS_MAX},
+                       {"type": "array", "items": WORDS}]},
+        ),
+    ]  # fmt: skip
+    shell: Annotated[bool, KindField("Run the line by `sh -c`.", {"type": "boolean"}, "shell")] = (
+        False
+    )
+    directory: Annotated[
+        str | None,
+        KindField("The folder it runs in; an absolute path.", TEXT, "directory", "PATH"),
+    ] = None
+    env: Annotated[
+        dict[str, Any],
+        KindField("Variables of its environment.", _BY_NAME, "env", "NAME=VALUE", many=True),
+    ] = msgspec.field(default_factory=dict[str, Any])
+    stdin: Annotated[Any, KindField("The text that it reads as its input.", WORDS, "stdin")] = None
+    success_codes: Annotated[
+        tuple[int, ...],
+        KindField("Exit codes that mean success.", _CODES, "success-code", "N", many=True),
+    ] = (0,)
+    retry_codes: Annotated[
+        tuple[int, ...] | None,
+        KindField(
+            "Exit codes that are retried; by default all others.",
+            _CODES, "retry-code", "N", many=True,
+        ),
+    ] = None  # fmt: skip
+    grace: Annotated[
+        Seconds,
+        KindField(
+            "The time from SIGTERM to SIGKILL.",
+            {"type": ["number", "string"]}, "grace", "DURATION",
+        ),
+    ] = GRACE_SECONDS  # fmt: skip
+    output: Annotated[
+        str,
+        KindField(
+            "`json`: it prints JSON, and its result has that as data.",
+            {"enum": list(OUTPUTS)}, "output", "WORD",
+        ),
+    ] = "text"  # fmt: skip
 
     @classmethod
     def parse(cls, value: Any) -> CommandSettings:
@@ -316,12 +380,38 @@ _EXPECTED: Final = re.compile(r"[1-5]xx")
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for, and which answers are good ones."""
 
-    url: Any  # a text, or what stands for one
-    method: str = "GET"
-    headers: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    body: Any = None  # a text as it is; all else as JSON
-    expect: tuple[int | str, ...] = ("2xx",)
-    redirects: int = 0  # how many are followed
+    url: Annotated[Any, KindField("The address.", WORDS)]
+    method: Annotated[
+        str,
+        KindField(
+            "By default GET, or POST with a body.", {"enum": list(METHODS)}, "method", "WORD"
+        ),
+    ] = "GET"
+    headers: Annotated[
+        dict[str, Any],
+        KindField("Headers by name.", _BY_NAME, "header", "'NAME: VALUE'", many=True),
+    ] = msgspec.field(default_factory=dict[str, Any])
+    body: Annotated[
+        Any, KindField("Text is sent as it is, any other value as JSON.", {}, "body")
+    ] = None
+    expect: Annotated[
+        tuple[int | str, ...],
+        KindField(
+            'Statuses that mean success: 204, "2xx", or a list of them.',
+            {"anyOf": [{"type": ["integer", "string"]},
+                       {"type": "array", "items": {"type": ["integer", "string"]}}]},
+            "expect", "STATUS", many=True,
+        ),
+    ] = ("2xx",)  # fmt: skip
+    redirects: Annotated[
+        int,
+        KindField(
+            "The number of redirects that are followed.",
+            {"anyOf": [{"type": "boolean"},
+                       {"type": "integer", "minimum": 0, "maximum": REDIRECTS_MAX}]},
+            "redirects", "N",
+        ),
+    ] = 0  # fmt: skip
 
     @classmethod
     def parse(cls, value: Any) -> HttpSettings:
@@ -549,10 +639,25 @@ _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which statement, with which parameters, and where."""
 
-    connection: str  # as the workers' configuration calls it
-    statement: str  # parameters are :name
-    parameters: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    rows: int = SQL_ROWS_DEFAULT  # so many of them at most are kept as the result
+    connection: Annotated[
+        str,
+        KindField("Its name in the workers' configuration.", TEXT, "connection", "NAME"),
+    ]
+    statement: Annotated[str, KindField("The SQL; parameters are `:name`.", TEXT)]
+    parameters: Annotated[
+        dict[str, Any],
+        KindField(
+            "Values of the parameters, by name.",
+            {"type": "object"}, "parameter", "NAME=VALUE", many=True,
+        ),
+    ] = msgspec.field(default_factory=dict[str, Any])  # fmt: skip
+    rows: Annotated[
+        int,
+        KindField(
+            "The number of rows that are kept as the result, at most.",
+            {"type": "integer", "minimum": 0, "maximum": SQL_ROWS_MAX}, "rows", "N",
+        ),
+    ] = SQL_ROWS_DEFAULT  # fmt: skip
 
     @classmethod
     def parse(cls, value: Any) -> SqlSettings:
@@ -621,10 +726,19 @@ FORMATS: Final = ("text", "markdown", "html")
 class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Who is told, and what."""
 
-    to: tuple[Any, ...]  # addresses as apprise writes them: mailto://…, slack://…, json://…
-    title: Any = ""
-    body: Any = ""
-    format: str = "text"
+    to: Annotated[
+        tuple[Any, ...],
+        KindField(
+            "Addresses as apprise writes them: `mailto://…`, `slack://…`, `json://…`. They hold"
+            " passwords: keep them as secrets.",
+            {"anyOf": [WORDS, {"type": "array", "items": WORDS}]},
+        ),
+    ]
+    title: Annotated[Any, KindField("The headline.", WORDS, "title")] = ""
+    body: Annotated[Any, KindField("The text.", WORDS, "body")] = ""
+    format: Annotated[
+        str, KindField("The format of the body.", {"enum": list(FORMATS)}, "format", "WORD")
+    ] = "text"
 
     @classmethod
     def parse(cls, value: Any) -> NotifySettings:

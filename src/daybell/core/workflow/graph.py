@@ -22,7 +22,8 @@ from msgspec.structs import replace
 
 from daybell.core import payload
 from daybell.core.execution import Priority
-from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.job import JobDefinition
+from daybell.core.kinds.schema import EDGE, PARAM, WORKFLOW
 from daybell.core.limits import (
     NAME_CHARS_MAX,
     PARAMETERS_MAX,
@@ -31,6 +32,7 @@ from daybell.core.limits import (
     WORKFLOW_EDGES_MAX,
     WORKFLOW_NODES_MAX,
 )
+from daybell.core.options import DEFAULT_QUEUE
 from daybell.core.references import LITERAL, is_literal, names_in
 from daybell.core.retry import Retry
 from daybell.core.workflow.expressions import Condition
@@ -79,7 +81,7 @@ def _rotate(circle: list[str], start: int) -> list[str]:
 # A parameter without a default is required; a plain text is the name of one. Nodes refer to them
 # as {"param": "day"}: see `core.workflow.expressions`. Values are always data.
 
-_FIELDS: Final = ("name", "default")
+_FIELDS: Final = tuple(PARAM)
 
 
 class Param(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -266,8 +268,8 @@ def _listed(params: Params) -> str:
     return ", ".join(map(str, params)) or "none"
 
 
-FIELDS: Final = ("nodes", "edges", "params", "fail_fast", "max_running")
-_EDGE_FIELDS: Final = ("from", "to", "when")
+FIELDS: Final = tuple(WORKFLOW)
+_EDGE_FIELDS: Final = tuple(EDGE)
 
 
 class GraphEdge(NamedTuple):

@@ -17,6 +17,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import Priority
 from daybell.core.kinds import BY_NAME, SETTINGS, needs_of, read_settings, settings_json
+from daybell.core.kinds.schema import NODE
 from daybell.core.kinds.settings import BESIDE, command_of
 from daybell.core.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX, check_name
 from daybell.core.references import is_literal
@@ -178,10 +179,7 @@ T = TypeVar("T")
 JOB: Final = "job"
 # Exactly one of these is the kind of a node.
 CHOICES: Final = ("task", *SETTINGS, JOB)
-FIELDS: Final = (
-    "name", *CHOICES, *BESIDE, "args", "queue", "priority", "retries", "backoff", "timeout", "rule",
-    "map", "max_items", "branch",
-)  # fmt: skip
+FIELDS: Final = tuple(NODE)
 RULES: Final = tuple(map(str, Rule))
 
 

@@ -15,8 +15,9 @@ from daybell.core.checks import (
     check_version,
 )
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.job import Job, JobDefinition, NewJob, fold_case, version_conflict
+from daybell.core.job import Job, JobDefinition, NewJob, version_conflict
 from daybell.core.limits import check_name
+from daybell.core.options import fold_case
 from daybell.core.schedule import Overlap, gate_of
 from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown

@@ -15,8 +15,8 @@ import msgspec
 
 from daybell.core.access import Quotas
 from daybell.core.execution import NewExecution, Priority
-from daybell.core.job import DEFAULT_QUEUE
 from daybell.core.limits import PAGE_BYTES_MAX
+from daybell.core.options import DEFAULT_QUEUE
 from daybell.core.schedule import Overlap, gate_for, gate_of, rule_of
 from daybell.core.units import Seconds
 from daybell.core.views import ITEM_BYTES

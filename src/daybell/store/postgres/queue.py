@@ -64,6 +64,7 @@ from daybell.store.postgres.progress import (
     try_lock_links,
 )
 from daybell.store.postgres.run_rows import RowCache, drop_if_all_null
+from daybell.store.wakeups import SOON_SECONDS
 
 # Claims: due executions into a worker's hands.
 
@@ -483,9 +484,6 @@ IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND
 IS_NODE_OF_THESE: Final = "v.node IS NOT NULL AND (v.parent = ANY($11::uuid[])) IS TRUE"
 IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
-
-# Who waits for work looks for it so often by itself.
-SOON_SECONDS: Final = 1.0
 
 _by_id: Final = attrgetter("id.int")
 

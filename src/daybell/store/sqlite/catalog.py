@@ -10,7 +10,8 @@ import msgspec
 
 from daybell.core.checks import check_definition
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.job import Job, JobDefinition, NewJob, fold_case, version_conflict
+from daybell.core.job import Job, JobDefinition, NewJob, version_conflict
+from daybell.core.options import fold_case
 from daybell.core.schedule import Overlap, gate_of
 from daybell.core.views import JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
@@ -18,6 +19,7 @@ from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.gates import JobMeter, Meter, make_gates
 from daybell.store.sqlite.schedules import declare_schedules
 from daybell.store.sqlite.transaction import Transaction
+from daybell.store.wakeups import Signal
 
 # Of the columns that `read_job` reads.
 JOB_SQL: Final = """
@@ -227,6 +229,8 @@ _RESUME: Final = "DELETE FROM paused_queue WHERE tenant = ? AND name = ?"
 
 def pause_queue(tx: Transaction, tenant: str, queue: str, paused: bool) -> None:
     tx.execute(_PAUSE if paused else _RESUME, (tx.names.tenant(tx, tenant), queue))
+    if not paused:
+        tx.signals.add(Signal.CLAIM)
 
 
 def read_job(tenant: str, row: Any) -> Job:

@@ -1,4 +1,4 @@
-"""The database file, its two threads, and wake-ups by other processes."""
+"""The database: its connections, with or without threads, and wake-ups by other processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
@@ -26,6 +27,7 @@ from daybell.store.wakeups import Signal
 
 T = TypeVar("T")
 
+IN_MEMORY: Final = ":memory:"  # in place of the path of a file
 SQLITE_LEAST: Final = (3, 37, 0)  # STRICT tables
 FILE_MODE: Final = 0o600  # arguments and results are nobody else's business
 APPLICATION_ID: Final = STORE_FILE_ID
@@ -58,7 +60,7 @@ def check_path(path: str) -> None:
             f"this Python comes with SQLite {sqlite3.sqlite_version}; Daybell needs"
             f" {'.'.join(map(str, SQLITE_LEAST))} or newer"
         )
-    if not path or path.startswith(":memory:") or "\0" in path:
+    if not path or path.startswith(IN_MEMORY) or "\0" in path:
         raise UsageError(
             f"{shown(path)} is not the path of a file; for a store that lives in memory use memory://"
         )
@@ -117,6 +119,13 @@ def connect(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def connect_memory() -> sqlite3.Connection:
+    """Open a new database in memory, for one connection in any thread."""
+    return sqlite3.connect(
+        IN_MEMORY, isolation_level=None, cached_statements=512, check_same_thread=False
+    )
 
 
 def use_wal(connection: sqlite3.Connection, path: str) -> None:
@@ -394,9 +403,12 @@ class Writer:
         except BaseException as error:
             return self._fail(group, error)
         for signal in transaction.signals:
-            with suppress(RuntimeError):  # the loop is closed: no task waits any more
-                group[0].future.get_loop().call_soon_threadsafe(self._give, signal)
+            self._announce(signal, group[0])
         return answers
+
+    def _announce(self, signal: Signal, request: ThreadRequest) -> None:
+        with suppress(RuntimeError):  # the loop is closed: no task waits any more
+            request.future.get_loop().call_soon_threadsafe(self._give, signal)
 
     def _do(self, request: ThreadRequest, transaction: Transaction) -> Answer:
         operation, future, _ = request
@@ -430,6 +442,14 @@ class Writer:
             return [Answer(group[0].future, error=translate_error(error, path))]
         # The commit failed, not one of the operations: each of them was correct.
         return [Answer(request.future, error=unavailable_error(error, path)) for request in group]
+
+
+class InlineWriter(Writer):
+    """The server of writes in the thread of their caller: a signal is given at once."""
+
+    def _announce(self, signal: Signal, request: ThreadRequest) -> None:
+        del request
+        self._give(signal)
 
 
 class Reader:
@@ -483,23 +503,61 @@ def set_results(answers: list[Answer]) -> None:
             future.set_exception(error)
 
 
+class InlineConnection:
+    """Runs operations at once, in the thread of their caller: for a database in memory.
+
+    One lock serves all event loops of the process, because a database in memory has one connection.
+    """
+
+    def __init__(self, server: Server, lock: threading.RLock) -> None:
+        self.session = server.session
+        self._server = server
+        self._lock = lock
+
+    def ask(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
+        """Run an operation; the answer is there when this returns."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            answers = self._server.serve([ThreadRequest(operation, future, is_alone)])
+        set_results(answers)
+        return future
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation for a caller without an event loop."""
+        with self._lock:
+            (answer,) = self._server.serve([ThreadRequest(operation, cast("Any", Future()))])
+        if answer.error is not None:
+            raise answer.error
+        return cast("T", answer.value)
+
+    def stop(self) -> asyncio.Future[None]:
+        """Take no more operations; the connection stays, with all that is in memory."""
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+
 def _is_made(answer: asyncio.Future[Any]) -> bool:
     return not answer.cancelled() and answer.exception() is None
 
 
 class Database:
-    """A database file, behind the thread that writes and the thread that reads."""
+    """A database: a file behind a thread that writes and a thread that reads, or one in memory."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path
         self.clock = clock
-        self.writer: ConnectionThread | None = None
-        self.reader: ConnectionThread | None = None
+        self.writer: ConnectionThread | InlineConnection | None = None
+        self.reader: ConnectionThread | InlineConnection | None = None
         self._reads = Shares(READS_MAX)
 
     @property
     def is_open(self) -> bool:
         return self.writer is not None
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self.path == IN_MEMORY
 
     async def open(
         self, give: Callable[[Signal], None], settle: Callable[[Transaction], object]
@@ -514,6 +572,18 @@ class Database:
             await writer.stop()
             raise
         self.writer, self.reader = writer, reader
+
+    def open_inline(
+        self,
+        connection: sqlite3.Connection,
+        give: Callable[[Signal], None],
+        settle: Callable[[Transaction], object],
+    ) -> None:
+        """Serve a database in memory on its one connection, without threads."""
+        session, lock = Session(self.path, self.clock), threading.RLock()
+        session.connection = connection
+        self.writer = InlineConnection(InlineWriter(session, give, settle), lock)
+        self.reader = InlineConnection(Reader(session), lock)
 
     async def close(self) -> None:
         threads = [thread for thread in (self.reader, self.writer) if thread is not None]
@@ -555,7 +625,7 @@ class Database:
             self._reads.give_back(holder)
 
 
-async def stop_threads(threads: list[ConnectionThread]) -> None:
+async def stop_threads(threads: list[ConnectionThread | InlineConnection]) -> None:
     """Stop one thread after the other: SQLite removes the log when the last connection closes."""
     for thread in threads:
         await thread.stop()

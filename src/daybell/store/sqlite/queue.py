@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -49,8 +49,14 @@ from daybell.store.sqlite.transaction import (
     read_claimed,
 )
 from daybell.store.sqlite.workers import check_alive
+from daybell.store.wakeups import SOON_SECONDS, Signal
 
 DRAINING: Final = 2
+WAITING: Final = STATE_CODES[State.WAITING]
+
+
+# Find rows to claim, in lanes by queue, up to a limit.
+FindDue: TypeAlias = Callable[[Transaction, list[list[int]], int], list[Row]]
 
 
 def claim(
@@ -61,11 +67,12 @@ def claim(
     queues: Sequence[str],
     kinds: Sequence[str],
     limit: int,
+    find: FindDue | None = None,
 ) -> Claim:
     owner = tx.names.tenant(tx, tenant)
     lanes = find_lanes(tx, owner, queues, kinds)
     most = running_room(tx, owner, limit)
-    rows = take_due(tx, owner, worker, lease, lanes, most)
+    rows = take_due(tx, owner, worker, lease, lanes, most, find or find_due)
     return Claim(
         lease=lease,
         now=tx.now,
@@ -98,6 +105,7 @@ def take_due(
     lease: UUID,
     lanes: list[list[int]],
     limit: int,
+    find: FindDue,
 ) -> list[Row]:
     """Take what is due; for a lease that was used before, show what it still holds."""
     state = check_alive(tx, owner, worker)
@@ -105,7 +113,7 @@ def take_due(
     held = tx.execute(_HELD, (*key, owner)).fetchall()
     if held or state == DRAINING or tx.execute(_IS_USED, (lease.bytes,)).fetchone():
         return held
-    found = find_due(tx, lanes, limit)
+    found = find(tx, lanes, limit)
     if found:
         _START.run(tx, [row[0] for row in found], first=key)
         tx.execute(_REMEMBER, (lease.bytes, tx.now))
@@ -428,6 +436,8 @@ def send_back(tx: Transaction, owner: int, worker: bytes, moves: list[Transition
     logs = [(*log_values(tx, move), *held) for move, held in zip(moves, fences, strict=True)]
     rows = [(*return_values(tx, move), *held) for move, held in zip(moves, fences, strict=True)]
     tx.executemany(_LOG_ATTEMPT, logs)
+    if any(row[0] != WAITING and row[1] < tx.now + SOON_SECONDS for row in rows):
+        tx.signals.add(Signal.CLAIM)
     return tx.executemany(_BACK, rows).rowcount == len(moves)
 
 
@@ -613,6 +623,7 @@ def revive_one(tx: Transaction, owner: int, id: UUID, *, is_full: bool) -> Reviv
     enqueue.revive_run(tx, n, id)
     if gate is not None:
         gates.admit(tx, gate)
+    tx.signals.add(Signal.CLAIM)
     return Revival.REVIVED
 
 

@@ -1,14 +1,16 @@
-"""The SQLite store: each operation sends a function of a transaction to one of two threads."""
+"""The SQLite store: each operation sends a function of a transaction to a connection."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from math import inf
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Self
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
@@ -113,7 +115,7 @@ from daybell.store.sqlite import (
 )
 from daybell.store.sqlite import schedules as schedules_room
 from daybell.store.sqlite import steps as steps_room
-from daybell.store.sqlite.connection import Bell, Clock, CommitProbe, Database
+from daybell.store.sqlite.connection import IN_MEMORY, Bell, Clock, CommitProbe, Database
 from daybell.store.sqlite.transaction import RunKey, Transaction
 from daybell.store.wakeups import Listeners, Signal, Wake
 
@@ -123,18 +125,27 @@ StopListening = Callable[[], Awaitable[None]]
 
 
 class SqliteStore:
-    """A store in one file, for as many processes of one machine as like."""
+    """A store in one file, for many processes of one machine; at IN_MEMORY, for one event loop."""
 
     def __init__(self, path: str, *, clock: Clock = time.time) -> None:
         self.db = Database(path, clock)
+        self._memory: sqlite3.Connection | None = None  # of a database in memory, even if closed
         self._listeners = Listeners()
         self._schedule_listeners = Listeners()
         self._watch: asyncio.Task[None] | None = None
         self._bell = Bell(path)
         self._retain_from = 0  # where the walk of `retain` through executions continues
 
+    @classmethod
+    def in_memory(cls, *, clock: Clock = time.time) -> Self:
+        """Return a store that lives and dies with this object."""
+        return cls(IN_MEMORY, clock=clock)
+
     async def open(self) -> None:
         if self.db.is_open:
+            return
+        if self.db.is_in_memory:
+            self._open_in_memory()
             return
         applied = await asyncio.to_thread(upkeep.read_applied, self.db.path)
         if applied is None:
@@ -142,22 +153,33 @@ class SqliteStore:
         migrate.check(migrate.known_migrations(upkeep.PACKAGE), applied)
         await self.db.open(self._give, progress.take_pending_runs)
 
+    def _open_in_memory(self) -> None:
+        """Open a database that lives as long as this store, closed or not."""
+        if self._memory is None:
+            self._memory = upkeep.create_in_memory(self.db.clock)
+            weakref.finalize(self, self._memory.close)
+        self.db.open_inline(self._memory, self._give, progress.take_pending_runs)
+
     async def close(self) -> None:
         await self._stop_watching()
         self._bell.flush()
         await self.db.close()
 
     async def pending_migrations(self) -> tuple[str, ...]:
+        if self.db.is_in_memory:
+            return ()
         applied = await asyncio.to_thread(upkeep.read_applied, self.db.path)
         known = migrate.known_migrations(upkeep.PACKAGE)
         return upkeep.step_names(migrate.pending(known, applied or []))
 
     async def migrate(self) -> tuple[str, ...]:
+        if self.db.is_in_memory:
+            return ()
         made = await asyncio.to_thread(upkeep.apply_migrations, self.db.path, self.db.clock)
         return upkeep.step_names(made)
 
     async def begin(self, worker: UUID) -> NoReturn:
-        raise checks.no_transactions("SQLite")
+        raise checks.no_transactions("in memory" if self.db.is_in_memory else "SQLite")
 
     # Wake-ups.
 
@@ -172,7 +194,8 @@ class SqliteStore:
 
     def _hear(self, stop_hearing: StopListening) -> StopListening:
         """Watch the file as long as there is a listener."""
-        if self._watch is None or self._watch.done():
+        is_watched = self._watch is not None and not self._watch.done()
+        if not is_watched and not self.db.is_in_memory:
             self._watch = asyncio.get_running_loop().create_task(self._watch_file())
 
         async def stop() -> None:
@@ -209,12 +232,16 @@ class SqliteStore:
             self._tell()
         else:
             self._schedule_listeners.wake()
-            self._bell.ring()
+            self._ring()
 
     def _tell(self) -> None:
         """Wake all listeners, those of other processes included: work is committed."""
         self._listeners.wake()
-        self._bell.ring()
+        self._ring()
+
+    def _ring(self) -> None:
+        if not self.db.is_in_memory:
+            self._bell.ring()
 
     async def _stop_watching(self) -> None:
         watch, self._watch = self._watch, None

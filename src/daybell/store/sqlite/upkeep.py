@@ -8,8 +8,10 @@ import shlex
 import shutil
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from itertools import takewhile
 from typing import Final
 from uuid import UUID
@@ -40,9 +42,11 @@ from daybell.store.migrate import Applied, Migration
 from daybell.store.sqlite.catalog import mark_deleted
 from daybell.store.sqlite.connection import (
     APPLICATION_ID,
+    IN_MEMORY,
     Clock,
     check_path,
     connect,
+    connect_memory,
     create_file,
     find_unwritable,
     retry_while_busy,
@@ -370,6 +374,8 @@ def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int
 
 def health(tx: Transaction, path: str) -> Health:
     (schema,) = tx.execute("SELECT max(version) FROM migration").fetchone()
+    if path == IN_MEMORY:
+        return memory_health(tx, schema)
     (journal,) = tx.execute("PRAGMA journal_mode").fetchone()
     (synchronous,) = tx.execute("PRAGMA synchronous").fetchone()
     return Health(
@@ -387,6 +393,23 @@ def health(tx: Transaction, path: str) -> Health:
             check_mode(path),
             check_room(path),
             check_log(path),
+        ),
+    )
+
+
+def memory_health(tx: Transaction, schema: int) -> Health:
+    return Health(
+        product=f"SQLite {sqlite3.sqlite_version} in memory",
+        now=tx.now,
+        schema=schema,
+        checks=(
+            Check(name="schema", is_ok=True, found=f"version {schema}"),
+            Check(
+                name="durability",
+                is_ok=False,
+                found="in memory: nothing survives the process",
+                advice="for tests only; open a file or a server",
+            ),
         ),
     )
 
@@ -500,19 +523,49 @@ def apply_migrations(path: str, clock: Clock) -> list[Migration]:
             retry_while_busy(lambda: applied_steps(db, path))
             use_wal(db, path)
             retry_while_busy(lambda: db.execute("BEGIN EXCLUSIVE"))
-            known = migrate.known_migrations(PACKAGE)
-            missing = migrate.pending(known, applied_steps(db, path))
-            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(_REMEMBER_STEPS)
-            for step in missing:
-                row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
-                db.execute(_REMEMBER, row)  # first: a step may read its time
-                for statement in statements(step.sql):
-                    db.execute(statement)
+            missing = apply_steps(db, path, clock())
             retry_while_busy(lambda: db.execute("COMMIT"))
             return missing
     except sqlite3.Error as error:
         raise translate_error(error, path) from error
+
+
+def apply_steps(db: sqlite3.Connection, path: str, now: Instant) -> list[Migration]:
+    """Make the missing steps, in the transaction under way."""
+    known = migrate.known_migrations(PACKAGE)
+    missing = migrate.pending(known, applied_steps(db, path))
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(_REMEMBER_STEPS)
+    for step in missing:
+        row = (step.version, step.name, step.checksum, int(step.is_breaking), now)
+        db.execute(_REMEMBER, row)  # first: a step may read its time
+        for statement in statements(step.sql):
+            db.execute(statement)
+    return missing
+
+
+# Databases in memory. The schema is made once in a process, and copied for each of them.
+
+
+def create_in_memory(clock: Clock) -> sqlite3.Connection:
+    """Create an empty database in memory."""
+    db = connect_memory()
+    with _COPYING:
+        _template().backup(db)
+    db.execute("UPDATE tenant SET created_at = ?", (clock(),))
+    return db
+
+
+_COPYING: Final = threading.Lock()
+
+
+@cache
+def _template() -> sqlite3.Connection:
+    db = connect_memory()
+    db.execute("BEGIN")
+    apply_steps(db, IN_MEMORY, 0.0)
+    db.execute("COMMIT")
+    return db
 
 
 def statements(script: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from daybell.store.codec import STATE_CODES, WORKER_STATES
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up
 from daybell.store.sqlite.transaction import CLAIMED_COLUMNS, Transaction, read_claimed, uuids
+from daybell.store.wakeups import Signal
 
 DEAD: Final = 3
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
@@ -148,6 +149,8 @@ def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) ->
         count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
         for n, *row in links:
             follow_up(tx, n, ExecutionLinks(*row), CANCELLED)
+    if count:
+        tx.signals.add(Signal.CLAIM)
     return count
 
 

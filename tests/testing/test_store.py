@@ -11,7 +11,8 @@ from daybell.core.ids import mint
 from daybell.core.job import DEFAULT_TENANT, JobDefinition, NewJob
 from daybell.core.worker import NewWorker
 from daybell.testing import Bench
-from daybell.testing.driver import BenchClock, BenchStore
+from daybell.testing.driver import BenchClock
+from daybell.testing.store import BenchStore
 
 WORKER = mint()
 
@@ -62,20 +63,6 @@ async def test_nobody_is_woken_or_loses_its_lease(store: BenchStore, clock):
 
     assert woken == []
     assert len(await store.list_workers(DEFAULT_TENANT)) == 1
-
-
-async def test_threads_take_turns(store: BenchStore):
-    free = []
-
-    def look() -> None:
-        free.append(store._lock.acquire(blocking=False))
-
-    with store._begin():
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
-
-    assert free == [False]
 
 
 def test_threads_with_loops_of_their_own_share_a_bench(app: App, bench: Bench):
