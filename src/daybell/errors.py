@@ -126,6 +126,9 @@ class UsageError(DaybellError):
 class ExtraMissing(UsageError):
     """A package is not installed. It comes with an extra of Daybell."""
 
+    code = "extra-missing"
+    remedy = "Run the command that the message names, such as `pip install 'daybell[postgres]'`."
+
     def __init__(self, what: str, extra: str, *, field: str | None = None) -> None:
         super().__init__(f"{what}: {install_advice(extra)}", field=field)
 
