@@ -224,8 +224,8 @@ MUTANTS: Final = (
         (
             (
                 "engine/claim.py",
-                "if self._asked is None and (limit := self._wanted()) > 0:",
-                "if (limit := self._wanted()) > 0:",
+                "if self._asked is None and (limit := self._claim_size()) > 0:",
+                "if (limit := self._claim_size()) > 0:",
             ),
         ),
     ),

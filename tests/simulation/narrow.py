@@ -12,7 +12,7 @@ from typing import Any, Final
 from daybell.client import Client
 from daybell.core.execution import Claimed
 from daybell.core.retry import Retry
-from daybell.engine.attempt import RunningAttempt
+from daybell.engine.attempt import Attempt
 from daybell.errors import DaybellError
 from tests.simulation.chance import stream
 from tests.simulation.cluster import WORK_SECONDS, Cluster
@@ -50,7 +50,7 @@ class Work:
     def result_of(self, claimed: Claimed) -> str:
         raise NotImplementedError
 
-    async def run(self, running: RunningAttempt) -> str | None:
+    async def run(self, running: Attempt) -> str | None:
         claimed = running.claimed
         body = self.effects.begin(claimed, goes_on=False)
         dice = zlib.crc32(self.name_of(claimed))

@@ -22,7 +22,7 @@ from daybell.core.masking import Masks
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import NewWorker
 from daybell.core.workflow.run import node_name
-from daybell.engine.attempt import GRACE_SECONDS, Handler, Handlers, RunningAttempt, Stop
+from daybell.engine.attempt import GRACE_SECONDS, Attempt, Handler, Handlers, Stop
 from daybell.engine.events import Ended, Events
 from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import Scheduler
@@ -77,7 +77,7 @@ class RecordingHandler(HandlerWrapper):
         super().__init__(handler)
         self._errors = errors
 
-    async def run(self, running: RunningAttempt) -> str | None:
+    async def run(self, running: Attempt) -> str | None:
         try:
             return await self.inner.run(running)
         except Suspended:  # no error: it goes on another time
