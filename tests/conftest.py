@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 import tempfile
 
 import pytest
@@ -34,15 +33,6 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_collection_finish() -> None:
-    """Let tests of the API share the routes, if any test was collected that imports it."""
-    if "fastapi" in sys.modules:
-        # Not imported before: the tests of other floors start without it.
-        from tests.shared_routes import share_routes
-
-        share_routes()
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from tests.stores import Servers
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+DOCS_LIST = ROOT / "docs" / "README.md"
 CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
 
 FENCE = re.compile(
@@ -169,6 +170,15 @@ async def test_an_example_prints_what_it_promises(example, tmp_path, servers):
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_links_between_pages_lead_somewhere(page):
     assert broken_links(page, page.read_text()) == []
+
+
+def test_the_list_of_pages_has_every_page():
+    listed = set(LINK.findall(DOCS_LIST.read_text()))
+    found = {page.relative_to(DOCS_LIST.parent).as_posix() for page in ROOT.glob("docs/*/*.md")}
+
+    assert found
+    assert found - listed == set()
+    assert "docs/README.md" in LINK.findall(README.read_text())
 
 
 def test_every_command_is_in_the_reference():

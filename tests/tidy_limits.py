@@ -27,10 +27,10 @@ CYCLES: dict[tuple[str, ...], int] = {}
 # Ceilings; the target of each is behind it.
 SINGLE_IMPORTERS: Final = 65  # under 60: a module with one importer is a part of that module
 IMPORTS_IN_FUNCTIONS: Final = 41  # under 40
-WORD_RATES: Final = {"what": 14.0, "who": 3.5, "nobody": 2.0}  # per 1,000 words; 3.0, 0.5, 0.3
+WORD_RATES: Final = {"what": 9.9, "who": 2.8, "nobody": 1.6}  # per 1,000 words; 3.0, 0.5, 0.3
 
 # Answers and requests describe each noun as JSON, under its own name.
-SHAPES: Final = {"daybell.api.schema", "daybell.api.routes.admin", "daybell.client.wire"}
+SHAPES: Final = {"daybell.api.bodies", "daybell.client.wire"}
 # Other class names that two modules use, and why, or the names that they should get.
 NAMED_TWICE: dict[str, str] = {
     "Clock": "the engine's port to time, and the part of it that a client has",
@@ -51,9 +51,7 @@ NAMED_TWICE: dict[str, str] = {
     "Pace": "of streams, and of timeouts",
     "Param": "of a graph, and its public form in the SDK",
     "Run": "of a workflow; to be ChaosRun in chaos; public in daybell.testing",
-    "RunningAttempt": "runners may not import engine; its protocol is repeated there",
     "Schedule": "as stored, and the rule as people write it, a public name",
-    "StepLedger": "runners may not import engine; its protocol is repeated there",
     "Stream": "of server-sent events, and of a command",
     "Streams": "of server-sent events, and of a child",
     "TaskTransaction": "the protocol, and its implementation in postgres",
@@ -79,7 +77,10 @@ TESTED_WITH: Final = {
 # Modules without a file of tests of their own, and the file that has their tests.
 TESTED_IN: dict[str, str] = {
     "__init__.py": "test_public_surface.py",
+    "api/bodies.py": "api/test_validation.py",
     "api/contract.py": "api/test_openapi.py",
+    "api/fields.py": "api/routes/test_executions_search.py",
+    "api/router.py": "api/test_caller_scopes.py",
     "chaos/fleet.py": "chaos/test_run.py",
     "chaos/tasks.py": "chaos/test_run.py",
     "chaos/workflows.py": "chaos/test_workflow_checker.py",
@@ -100,7 +101,6 @@ TESTED_IN: dict[str, str] = {
     "client/workers.py": "client/test_explain.py",
     "client/wire.py": "client/test_answers.py",
     "core/checks.py": "store/test_queue_poison.py",
-    "core/kinds/__init__.py": "core/kinds/test_settings_command.py",
     "core/kinds/schema.py": "core/test_options.py",
     "core/views.py": "store/test_views.py",
     "core/when/declared.py": "core/test_job_request.py",

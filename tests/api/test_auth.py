@@ -4,8 +4,10 @@ import asyncio
 
 import httpx
 import pytest
+from starlette.responses import Response
 
 from daybell.api import create_api
+from daybell.api.app import Application
 from daybell.api.auth import (
     FRESH_SECONDS,
     NOTE_SECONDS,
@@ -15,10 +17,11 @@ from daybell.api.auth import (
     Throttle,
     client_network,
 )
-from daybell.api.caller import ApiOptions, Viewer
+from daybell.api.caller import ApiOptions, Caller, answer_json
 from daybell.api.guard import Guard
+from daybell.api.router import Routes
 from daybell.client import Client
-from daybell.core.access import Role
+from daybell.core.access import Action, Role
 from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable
 from daybell.store.sqlite import SqliteStore
@@ -59,14 +62,16 @@ class Place:
         self.store, self.clock = store, clock
         self.client = Client(store)
         self.keeper = Authenticator(self.client, options, monotonic=clock.monotonic)
-        self.app = create_api(
-            self.client, options=options, authenticated_by=self.keeper.authenticate
-        )
+        whole = create_api(self.client, options=options, authenticated_by=self.keeper.authenticate)
+        routes = Routes("")
 
-        @self.app.get("/api/v1/me")
-        async def me(caller: Viewer) -> list[str]:
-            return [caller.tenant, caller.role, caller.actor, caller.source]
+        @routes.get("/me", id="me", role=Role.VIEWER, action=Action.READ)
+        async def me(caller: Caller) -> Response:
+            return answer_json([caller.tenant, caller.role, caller.actor, caller.source])
 
+        assert me
+        self.app = Application([*routes, *whole.router.routes])
+        self.app.state.api = whole.state.api
         self.guard = Guard(self.app, admit=self.keeper.admit, told=self.keeper.hear)
 
     async def get(self, token=None, *, path="/api/v1/me", address="10.0.0.1", headers=None):

@@ -8,10 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI, Request
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api import caller
+from daybell.api.app import Application
+from daybell.api.caller import answer_json
 from daybell.api.guard import REQUEST_UNITS, Guard, Limits, host_name, is_json
+from daybell.api.router import Routes
 from daybell.client import Holder
 from daybell.core.limits import LARGE_BODY_BYTES
 from daybell.errors import Unavailable
@@ -20,35 +23,38 @@ from tests.api.sockets import PATIENCE, app, come, guarded, is_well
 JSON = {"content-type": "application/json"}
 
 
-def an_app() -> FastAPI:
-    app = FastAPI()
-    caller.install(app)
+def an_app() -> Application:
+    open_to_all: Any = {"role": None, "action": None}
+    routes = Routes("")
+    probes = Routes("", base="")
 
-    @app.post("/api/v1/jobs")
-    async def jobs(request: Request) -> int:
-        return len(await request.body())
+    @routes.post("/jobs", id="jobs", **open_to_all)
+    async def jobs(request: Request) -> Response:
+        return answer_json(len(await request.body()))
 
-    @app.post("/api/v1/executions")
-    async def executions(request: Request) -> int:
-        return len(await request.body())
+    @routes.post("/executions", id="executions", **open_to_all)
+    async def executions(request: Request) -> Response:
+        return answer_json(len(await request.body()))
 
-    @app.get("/api/v1/jobs")
-    async def listed() -> list[str]:
-        return []
+    @routes.get("/jobs", id="listed", **open_to_all)
+    async def listed() -> Response:
+        return answer_json([])
 
-    @app.get("/healthz")
-    async def healthz() -> str:
-        return "ok"
+    @probes.get("/healthz", id="healthz", **open_to_all)
+    async def healthz() -> Response:
+        return answer_json("ok")
 
-    @app.get("/api/v1/broken")
-    async def broken() -> None:
+    @routes.get("/broken", id="broken", **open_to_all)
+    async def broken() -> Response:
         raise LookupError("secret inside")
 
-    @app.get("/api/v1/forever")
-    async def forever() -> None:
+    @routes.get("/forever", id="forever", **open_to_all)
+    async def forever() -> Response:
         await asyncio.Event().wait()
+        raise AssertionError
 
-    return app
+    assert jobs and executions and listed and healthz and broken and forever
+    return Application([*routes, *probes])
 
 
 def client(guard: Any = None, base: str = "http://localhost:8080", **options: Any):

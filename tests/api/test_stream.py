@@ -5,9 +5,10 @@ import json
 from uuid import UUID
 
 import pytest
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 
 from daybell.api import ApiOptions, create_api
+from daybell.api.app import Application
 from daybell.api.caller import TooManyRequests
 from daybell.api.stream import (
     BACKLOG_MAX,
@@ -51,7 +52,7 @@ async def store():
     await moody.close()
 
 
-def an_app(store, *, is_welcome=None, streams_max=9, pace=QUICK) -> FastAPI:
+def an_app(store, *, is_welcome=None, streams_max=9, pace=QUICK) -> Application:
     app = create_api(Client(store), options=ApiOptions(open_tenant="default"))
     welcome = {} if is_welcome is None else {"is_welcome": is_welcome}
     app.state.streams = Streams(

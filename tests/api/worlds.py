@@ -8,7 +8,6 @@ from uuid import UUID
 import httpx
 
 from daybell.api import create_api
-from daybell.api.app import FastPath
 from daybell.api.auth import Authenticator
 from daybell.api.caller import ApiOptions
 from daybell.api.guard import Guard
@@ -33,7 +32,7 @@ class World:
         self.app = create_api(
             self.client, options=options, authenticated_by=self.keeper.authenticate
         )
-        self.guard = Guard(FastPath(self.app), admit=self.keeper.admit, told=self.keeper.hear)
+        self.guard = Guard(self.app, admit=self.keeper.admit, told=self.keeper.hear)
         self.keys: dict[str, str] = {}  # tokens by the name of their role
         self.foreign = ""  # an admin's of the other tenant
         self.ids: dict[str, str] = {}  # of what the default tenant has

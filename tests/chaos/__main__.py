@@ -1,4 +1,4 @@
-"""`make chaos`: both stores for some minutes each, and a summary a person can read.
+"""`make chaos`: some minutes on each store, and a summary.
 
 python -m tests.chaos --minutes 5 --seed 7 --store postgres
 """

@@ -1,4 +1,4 @@
-"""Histories of small runs, to be shown to the checker."""
+"""Histories of small runs, as input of the checker."""
 
 from __future__ import annotations
 

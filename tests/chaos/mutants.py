@@ -27,7 +27,7 @@ CHAOS: Final = (
     *(sys.executable, "-m", "tests.chaos", "--store", "postgres", "--seed", str(SEED)),
     *("--peace", "30"),
 )
-PATIENCE_SECONDS: Final = 400  # with one run of chaos or of the tests
+PATIENCE_SECONDS: Final = 400  # for one run of chaos or of the tests
 TESTS: Final = (
     *(sys.executable, "-m", "pytest", "-x", "-n", "2", "--no-header", "-p", "no:cacheprovider"),
     *("-k", "postgres and not sqlite"),
@@ -62,13 +62,13 @@ OF_SCHEDULES: Final = (
 
 @dataclass(frozen=True)
 class Mutant:
-    """A way to break the code: in these files, these texts become others, wherever they are."""
+    """A change that breaks the code: in these files, these texts are replaced everywhere."""
 
     name: str
     changes: tuple[tuple[str, str, str], ...]
-    tests: tuple[str, ...] = ("tests/store",)  # which are to notice what chaos does not
+    tests: tuple[str, ...] = ("tests/store",)  # tests for mutants that chaos does not notice
     only: str | None = None  # the faults that show it, for a run with no others; None: all
-    seconds: float = 0.0  # that chaos needs for it, if it is longer than usual
+    seconds: float = 0.0  # seconds of chaos, if more are needed
 
 
 MUTANTS: Final = (
@@ -467,7 +467,7 @@ MUTANTS: Final = (
 
 
 def noticed(mutant: Mutant, seconds: float) -> str:
-    """What turned red; empty: nothing did."""
+    """Return the checks that failed; empty: none."""
     with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
         source = copy_of(mutant, Path(folder), is_once=False)
         words = [*CHAOS, "--seconds", str(max(seconds, mutant.seconds))]
@@ -477,7 +477,7 @@ def noticed(mutant: Mutant, seconds: float) -> str:
         if found := re.search(r"^violations +(?!none| )(.*)", said, re.MULTILINE):
             return f"chaos: {found[1]}"
         if not re.search(r"^violations +none", said, re.MULTILINE):
-            # That proves nothing about the checker: perhaps the copy cannot even be imported.
+            # That proves nothing about the checker: the copy may not even be importable.
             say(f"chaos broke off: {(said.strip().splitlines() or ['in silence'])[-1]}")
         if not mutant.changes:
             return ""
@@ -492,7 +492,7 @@ def run(words: list[str], source: Path, folder: Path) -> str:
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": str(folder),
     }
-    folder.chmod(0o755)  # PostgreSQL's own user has to get through
+    folder.chmod(0o755)  # the user of PostgreSQL must be able to read it
     with (folder / "said").open("w+") as said:
         try:
             subprocess.run(
@@ -514,7 +514,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.mutants")
     parser.add_argument("names", nargs="*", help="only those whose name has one of these in it")
     parser.add_argument("--seconds", type=float, default=14.0, help="of chaos on each")
-    # `make mutants ARGS=…` says the same to the mutants of the simulation, which know more words.
+    # `make mutants ARGS=…` passes the same to the mutants of the simulation, which have more
+    # options.
     asked, _ = parser.parse_known_args()
     chosen = [
         mutant

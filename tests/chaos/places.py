@@ -1,4 +1,4 @@
-"""Stores to be put under fire: a PostgreSQL server of one's own, and a SQLite file."""
+"""Stores for chaos: a PostgreSQL server of its own, and a SQLite file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.postgres import Postgres
 
 @asynccontextmanager
 async def postgres() -> AsyncIterator[tuple[str, Restart]]:
-    """A server that may be crashed: its database, and what crashes it and brings it back."""
+    """Start a server that may be crashed; yield its database, and the command that crashes and
+    restarts it.
+    """
     server = await asyncio.to_thread(Postgres)
     try:
         await asyncio.to_thread(server.start)

@@ -1,4 +1,4 @@
-"""The checker is shown what must not be. A rule that cannot fail guards nothing."""
+"""The checker reports broken promises. A rule that cannot fail guards nothing."""
 
 from uuid import UUID
 
@@ -227,7 +227,7 @@ def test_what_waits_for_the_store_too_counts_from_when_that_is_well_again():
     troubles = recovery.find_troubles(disturbed, [], lengths={"delay": 0.0})
     (orphan,) = recovery.find_orphans(disturbed, troubles=troubles, within=6.0)
 
-    assert troubles == [Trouble(4.0, 6.0)]  # a second, and as long until everybody asks again
+    assert troubles == [Trouble(4.0, 6.0)]  # a second, and one until all clients ask again
     assert (orphan.counted_from, orphan.waited) == (6.0, 3.0)
     assert not list(recovery.find_late_orphans([orphan], within=3.0))
     assert list(recovery.find_late_orphans([orphan], within=2.9))

@@ -68,7 +68,7 @@ def test_only_some_kinds_may_be_asked_for():
     assert kinds(1, only=[]) == []
 
 
-# The proxy does what it says, and nothing else.
+# The proxy does exactly its faults.
 
 WAIT = 60
 
@@ -227,14 +227,14 @@ async def test_a_commit_is_held_back_while_its_session_keeps_its_locks(proxy, ur
         async with link.transaction():
             await link.execute(statement, 1)
 
-    await sell(other, "INSERT INTO sale VALUES ($1)")  # not in the shop
-    await sell(connection, "SELECT $1::int")  # not such a transaction
+    await sell(other, "INSERT INTO sale VALUES ($1)")  # outside of the shop
+    await sell(connection, "SELECT $1::int")  # another transaction
     assert not holding.done()
     selling = asyncio.create_task(sell(connection, "INSERT INTO sale VALUES ($1 + 1)"))
     await asyncio.wait_for(holding, WAIT)
 
     assert await sales(table) == [1]
-    proxy.cut_all()  # what is on its way stays on its way
+    proxy.cut_all()  # a held statement stays held
     await asyncio.wait_for(selling, WAIT)
     assert await sales(table) == [1, 2]
     await connection.close()

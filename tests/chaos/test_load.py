@@ -11,7 +11,7 @@ from daybell.engine.loop import SystemClock
 
 @asynccontextmanager
 async def a_server(answer):
-    """A server that answers each request with a status and a body; None breaks the connection."""
+    """Run a server that answers with a status and a body each time; None breaks the connection."""
 
     async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()

@@ -1,4 +1,4 @@
-"""The rules about serving again are shown what must not be, and what may be."""
+"""The rules about recovery report violations, and accept allowed delays."""
 
 import pytest
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ def rules(found) -> list[str]:
     return [one.rule for one in found]
 
 
-# Nothing new was started by Ada's process after it went deaf; what it had claimed does not count.
+# Ada's process started nothing new after it went deaf; executions that it had claimed do not count.
 STUCK = [
     line("start", 9.5, id=OLD),
     line("start", 10.5, id=OLD, attempt=2),

@@ -1,4 +1,4 @@
-"""A short run on each store, with fixed seeds: `make chaos` makes longer ones."""
+"""A short run on each store, with fixed seeds: `make chaos` runs longer ones."""
 
 import pytest
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def demand(summary: Summary) -> None:
     told = "\n".join(f"{one.rule}: {one.what}" for one in summary.violations[:20])
     assert summary.is_ok, f"{summary.fields()}\n{told}"
-    # A run in which nothing went wrong proves nothing.
+    # A run without faults proves nothing.
     assert summary.acknowledged > ENOUGH * RATE * summary.seconds
     assert summary.attempts > summary.states["succeeded"], "nobody was lost"
     assert summary.unfinished == 0

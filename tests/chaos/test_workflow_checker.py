@@ -1,4 +1,4 @@
-"""The checker is shown workflows and durable functions that went wrong."""
+"""The checker reports errors of workflows and durable functions."""
 
 from uuid import UUID
 
@@ -74,7 +74,7 @@ def a_story(
     views: tuple[NodeView, ...] = VIEWS,
     **parts,
 ) -> History:
-    """A run of that workflow, in which all went well unless something else is said."""
+    """Return a run of that workflow, in which all went well unless specified otherwise."""
     found: dict[str, list[Execution]] = {}
     for one in nodes or NODES:
         found.setdefault(str(one.node), []).append(one)
@@ -94,7 +94,7 @@ def a_step(place: int, attempt: int) -> Step:
 
 
 def of_steps(*marks: tuple[int, int], recorded: tuple[int, ...] = (1, 1, 2), told=None) -> History:
-    """A durable function: what it did, as (place, attempt), and what is on record."""
+    """Return a durable function: its effects, as (number, attempt), and its record."""
     attempt = max(recorded, default=1)
     result = f'{{"weight":1,"attempts":{list(told or recorded)}}}'
     done = [
@@ -165,7 +165,7 @@ BAD = {
         of_steps(*IN_ORDER, (1, 2)),  # although it is on record
         of_steps((0, 1), *IN_ORDER),  # twice in an attempt
         of_steps((0, 1), (1, 1), (0, 2), (1, 2), (2, 2), recorded=(2, 2, 2)),  # it had gone on
-        of_steps((0, 1), (1, 1), (2, 1), recorded=(1,)),  # it had, too, and it is nowhere
+        of_steps((0, 1), (1, 1), (2, 1), recorded=(1,)),  # the same, without a record
     ],
     "step not on record": [
         of_steps(*IN_ORDER, recorded=(1, 1)),

@@ -1,4 +1,4 @@
-"""The checker is shown durable functions that waited for events, and what went wrong with them."""
+"""The checker reports errors of durable functions that waited for events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def a_wait(n: int, token: str | None, **fields) -> Step:
 
 
 def a_story(*taken: str | None, told: list[str] = TOKENS, **parts) -> History:
-    """A function that was sent three events: which of them have ended a wait, in order."""
+    """Return a function with three events: those that ended a wait, in order."""
     result = json.dumps({"weight": 1, "attempts": [1] * TURNS, "tokens": told})
     done = [
         Step(n=2 * n, name=name, kind=StepKind.STEP, result="1", started_at=0.0)
@@ -111,7 +111,7 @@ def test_events_are_counted_and_those_that_came_before_their_wait():
 
 
 class Losing(Client):
-    """Keeps what it is sent, and loses the answers to the first tries."""
+    """Keeps the requests, and loses the answers to the first tries."""
 
     losses = 2
 

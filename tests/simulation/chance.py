@@ -1,4 +1,4 @@
-"""Everything that chance decides, from one seed, whatever Python's hashes are."""
+"""All random decisions, from one seed, independent of Python's hashes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.engine.virtual import EPOCH
 
 
 def stream(seed: int, name: str) -> Random:
-    """A stream of its own for each purpose: what one draws does not change the others."""
+    """Return a stream for each purpose: draws of one do not change the others."""
     return Random(f"{seed}/{name}")
 
 
 @contextmanager
 def seeded_ids(seed: int, time: Callable[[], float]) -> Iterator[None]:
-    """Have ids made from the seed and the simulated time, wherever they are made."""
+    """Make ids from the seed and the simulated time, in all modules."""
     world = SimpleNamespace(
         time_ns=lambda: int((EPOCH + time()) * 1e9), urandom=stream(seed, "ids").randbytes
     )

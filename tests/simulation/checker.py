@@ -1,4 +1,4 @@
-"""Looks at the store after every operation, and holds it to what was promised."""
+"""Checks the store after every operation against its promises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Workers = dict[UUID, WorkerSeen]
 
 
 class Checker:
-    """What was seen so far, and what follows from it for what may come."""
+    """The observations so far, and the promises that follow from them."""
 
     piecemeal: frozenset[str] = frozenset()  # operations that are several transactions
 
@@ -42,7 +42,7 @@ class Checker:
     ) -> None:
         self._place = place
         self._now = now  # by the store's clock
-        self._time = time  # as it really is
+        self._time = time  # in real time
         self.fail = fail
         self.seen: Counter[str] = Counter()  # rare paths that were taken
         self.ticks = Ticks(place, now, fail, self.seen)
@@ -50,31 +50,31 @@ class Checker:
         self.given: dict[tuple[UUID, int], tuple[UUID, UUID]] = {}  # each start: worker and lease
         self.started: set[tuple[UUID, int]] = set()
         self.company: set[tuple[UUID, int]] = set()  # suspects that ran beside another one
-        self._begun: set[tuple[UUID, int]] = set()  # suspects that are on record as begun
-        self._recorded_beside: set[tuple[UUID, int]] = set()  # and were so beside another one
+        self._begun: set[tuple[UUID, int]] = set()  # suspects that are recorded as begun
+        self._recorded_beside: set[tuple[UUID, int]] = set()  # and were recorded beside another one
         self.renewals: dict[UUID, float] = {}  # of workers: when the last good one was sent
         self.draining: set[Process] = set()
-        self.clock_steps: list[tuple[float, float]] = []  # of the store's clock: when, how far
+        self.clock_steps: list[tuple[float, float]] = []  # jumps of the store: time, distance
         self.acknowledged: set[UUID] = set()
         self._owners: dict[UUID, Process] = {}  # of workers
-        self._heard: dict[UUID, float] = {}  # of workers: when the store heard of them last
-        self._excused: dict[UUID, int] = {}  # workers, and after how many registrations
+        self._heard: dict[UUID, float] = {}  # of workers: the last sign that reached the store
+        self._excused: dict[UUID, int] = {}  # workers, and their number of registrations
         self._registered = 0
-        self._looked: dict[Process, int] = {}  # for the dead: after how many registrations, last
+        self._looked: dict[Process, int] = {}  # of dead workers: the number of registrations
         self._led: set[tuple[Process, str]] = set()
         self._forced: set[UUID] = set()  # that need no slot of their own
-        self.has_news = False  # for those who fire schedules
-        self._unheard: set[tuple[str, Any]] = set()  # committed, and who asked does not know
+        self.has_news = False  # for processes that fire schedules
+        self._unheard: set[tuple[str, Any]] = set()  # committed, and the caller does not know
         self._logs: set[tuple[UUID, int, int]] = set()
-        self._asked: dict[str, UUID] = {}  # what was asked for once, and what it became
+        self._asked: dict[str, UUID] = {}  # requests that were made once, and their results
 
-    # What the world tells.
+    # Reports of the world.
 
     def before(self, call: Call) -> Workers:
         return self._place.workers() if call.operation in ("lost", "renew", "apply") else {}
 
     def judge(self, call: Call, workers: Workers, answer: Any, error: BaseException | None) -> None:
-        """An operation has been done."""
+        """Check an operation that has been applied."""
         if call.operation == "enqueue":
             self._forced |= {one.id for one in call.args[1] if one.force}
         old, new = self.rows, self._place.executions()
@@ -101,11 +101,11 @@ class Checker:
             check(call, old, workers, answer)
 
     def _broken(self, call: Call, before: Seen | None, after: Seen) -> str | None:
-        """What is wrong with a change."""
+        """Describe the error of a change, if there is one."""
         return broken(call, before, after, self._now(), self._place)
 
     def answered(self, call: Call, answer: Any) -> None:
-        """Somebody who lives hears of it: from now on it is a promise."""
+        """Record an answer that reached a living process: from now on it is a promise."""
         if call.operation == "enqueue":
             for one in answer:
                 self.acknowledged.add(one.id)
@@ -121,7 +121,7 @@ class Checker:
             self._unheard.add(("claim", call.kwargs["lease"]))
 
     def renewed(self, process: Process, worker: UUID, sent: float) -> None:
-        """A worker knows since when its lease is good."""
+        """Record since when the lease of a worker is good, as the worker knows it."""
         if worker not in self._owners and process in self._owners.values():
             self.seen["begun anew"] += 1
         self._owners[worker] = process
@@ -137,12 +137,12 @@ class Checker:
                 return
 
     def is_dead(self, worker: UUID) -> bool:
-        """Whether the store has declared this worker dead."""
+        """Return True if the store has declared this worker dead."""
         known = self._place.workers().get(worker)
         return known is None or known.state is WorkerState.DEAD
 
     def at_the_end(self) -> None:
-        """Everything is over, or should be."""
+        """Check the end: everything should be finished."""
         for id in self.acknowledged:
             if id not in self.rows:
                 self.fail(f"execution {id} was acknowledged, and is gone")
@@ -150,7 +150,7 @@ class Checker:
             if (id, attempt) not in self.given:
                 self.fail(f"part {number} of the log of attempt {attempt} of {id} is nobody's")
 
-    # The whole.
+    # The whole store.
 
     def _check_whole(self) -> None:
         keys: set[tuple[str, str]] = set()
@@ -185,7 +185,7 @@ class Checker:
         self.seen["side by side"] += any(count > 1 for count in beside.values())
 
     def _note_change(self, call: Call, old: Seen | None, new: Seen) -> None:
-        if old is None and call.operation == "fire":  # another may be a retry that somebody wanted
+        if old is None and call.operation == "fire":  # another one may be a requested retry
             self.ticks.created(new)
         if old is None or old.state is new.state:
             return
@@ -210,7 +210,7 @@ class Checker:
         if "disk I/O" in str(error):
             self.seen["commit failed"] += 1
 
-    # What each operation answers.
+    # The answer of each operation.
 
     def _check_enqueue(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
         for new, one in zip(call.args[1], answer, strict=True):
@@ -269,7 +269,9 @@ class Checker:
             self.seen["released in drain"] += 1
 
     def _check_charge(self, call: Call, before: Seen, move: Transition) -> None:
-        """The loss of a worker is charged, unless the store was late and the reaper could know."""
+        """Check that the loss of a worker is charged, unless the store was late and the reaper
+        could know.
+        """
         assert before.worker is not None
         excused_at = self._excused.get(before.worker)
         if excused_at is None:
@@ -281,8 +283,8 @@ class Checker:
             self.fail(f"it is charged with the loss of a worker that is excused: {before}")
 
     def _check_spared(self, before: Seen) -> None:
-        """A suspect whose worker was lost is not charged with it if it had not begun, or beside
-        another one.
+        """Check that a suspect is not charged with a lost worker if it had not begun, or had
+        company.
         """
         self.seen["spared"] += 1
         start = before.id, before.attempt
@@ -292,7 +294,7 @@ class Checker:
             self.fail(f"the loss of its worker was not counted: {before}")
 
     def _check_on_record(self, worker: UUID, move: Transition) -> None:
-        """A move that was answered as made, and was not made now, was made before."""
+        """Check that a move that was answered as made, and was not made now, was made before."""
         row = self.rows.get(move.id)
         record = None
         if row is not None and row.attempt == move.attempt and row.outcome is not None:
@@ -315,7 +317,7 @@ class Checker:
         self._note_begun(worker, old, {(one.id, one.attempt) for one in call.kwargs["reports"]})
 
     def _note_begun(self, worker: UUID, old: Any, reported: set[tuple[UUID, int]]) -> None:
-        """Remember which suspects of a worker are on record as begun, side by side. A worker that
+        """Record the suspects of a worker that are recorded as begun, side by side. A worker that
         stops between the record and the start has them in company, too.
         """
         running = {
@@ -353,8 +355,8 @@ class Checker:
                 self.fail(f"an execution of a live worker was listed as lost: {one}")
 
     def _is_clock_to_blame(self, call: Call, heard: float) -> bool:
-        """Whether the store has heard of a worker less than a lease ago, as time really is."""
-        # A small step looks like drift. And of two between two answers, nobody can know.
+        """Return True if the store has heard of a worker less than a lease ago, in real time."""
+        # A small step looks like drift, and a step between two answers cannot be noticed.
         drift = sum(
             step for at, step in self.clock_steps if at >= heard and 0 < step <= JUMP_SECONDS
         )

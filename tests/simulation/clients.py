@@ -1,4 +1,4 @@
-"""Those who enqueue, cancel, pause, drain and retry, and do not give up easily."""
+"""Clients that enqueue, cancel, pause, drain and retry, and repeat their requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIX: Final = [name for name in JOBS for _ in range(1 if name in RARE else 2)]
 
 
 class Customer:
-    """One client's doings."""
+    """The requests of one client."""
 
     def __init__(
         self, name: str, port: Any, chance: Random, known: list[UUID], scheduled: list[str]
@@ -35,7 +35,7 @@ class Customer:
         self._port = port
         self._client = Client(port)
         self._chance = chance
-        self._known = known  # what any of them was told of
+        self._known = known  # ids that any client has received
         self._scheduled = scheduled  # jobs that run by a schedule
         planner = Planner(port, chance, scheduled, known)
         self._verbs = (
@@ -50,19 +50,19 @@ class Customer:
         )
 
     async def act(self) -> None:
-        """Do something, and take it as it comes."""
+        """Make a request, and accept any outcome."""
         verbs, weights = zip(*self._verbs, strict=True)
         (verb,) = self._chance.choices(verbs, weights)
         with suppress(DaybellError):
             await verb()
 
     async def tidy(self) -> None:
-        """Leave nothing paused, and nothing that waits to be cancelled."""
+        """Resume everything that is paused, and cancel waiting executions."""
         for queue in QUEUES:
             await self._insist(self._client.resume_queue, queue)
 
     async def silence(self) -> None:
-        """Let no schedule fire any more."""
+        """Pause all schedules."""
         for job in self._scheduled:
             await self._insist(self._client.pause, job)
 
@@ -85,7 +85,7 @@ class Customer:
         return job, self._args(), options
 
     def _args(self) -> dict[str, Any]:
-        """Arguments that only one execution has."""
+        """Return arguments that only one execution has."""
         self._asks += 1
         seconds = round(self._chance.uniform(0.5, 8), 2)
         return {"seconds": seconds, "ask": f"{self._name} {self._asks}"}
@@ -102,7 +102,9 @@ class Customer:
         self._known += [one.id for one in answer.executions]
 
     async def _enqueue_stubbornly(self) -> None:
-        """Ask again and again until it is known; through a gate, as no client offers yet."""
+        """Repeat an enqueue until its result is known; through a gate, which clients do not offer
+        yet.
+        """
         job, args, options = self._a_job()
         text = msgspec.json.encode(args).decode()
         new = NewExecution(id=mint(), job=job, args=text, **options)

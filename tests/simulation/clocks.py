@@ -1,4 +1,4 @@
-"""The clocks of a cluster: the store has one, and every host has its own idea of it."""
+"""The clocks of a cluster: that of the store, and a different one on every host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.engine.virtual import EPOCH
 
 
 class StoreClock:
-    """The one clock that decides. An operator, or NTP, may step it."""
+    """The clock that decides. An operator, or NTP, may step it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -24,9 +24,7 @@ class StoreClock:
 
 
 class HostClock(SystemClock):
-    """A process' clock, as `engine.clock.SystemClock`: since when it counts is anybody's guess,
-    and so is the time that it begins with.
-    """
+    """The clock of a process, as `engine.clock.SystemClock`, with an arbitrary zero and start."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, chance: Random) -> None:
         self._loop = loop
@@ -36,8 +34,8 @@ class HostClock(SystemClock):
         self._offset = EPOCH - self._since + chance.choice((0.0, chance.uniform(-3600, 3600)))
 
     def sleep_through(self, seconds: float) -> None:
-        """The host was suspended, which its monotonic clock does not count: what it takes for the
-        store's time is behind, until the store is heard of again.
+        """Suspend the host, which its monotonic clock does not count: its estimate of the store's
+        time is behind until the next answer of the store.
         """
         self._offset -= seconds
 

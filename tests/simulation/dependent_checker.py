@@ -1,5 +1,5 @@
-"""Holds jobs that depend on jobs to what was promised: none begins before its dependencies let it,
-and each round is fired once.
+"""Checks jobs that depend on jobs: none begins before its dependencies allow it, and each round
+fires once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WAITS = "dependencies"
 
 
 class Cursors(Ticks):
-    """Cursors of both kinds: moved by who fires, from where he saw them."""
+    """Cursors of both kinds: moved by schedulers, from the position that they read."""
 
     def judge(
         self, call: Call, rows: Mapping[UUID, Seen], answer: Any, error: BaseException | None
@@ -35,13 +35,13 @@ class Cursors(Ticks):
         if call.operation == "fire":
             self._check_cursors(call, old, answer)
         elif call.operation == TURNING:
-            self._check_turned(call, changes)
+            self._check_rewinds(call, changes)
         elif changes:
             self._fail(f"{call.operation} by {call.process} fires nothing, and yet: {changes}")
         return any(one.next_at is not None for _, one in changes)
 
-    def _check_turned(self, call: Call, changes: list[tuple[Schedule, Schedule]]) -> None:
-        """A schedule that is too far ahead of a clock that was set back goes back, to some time."""
+    def _check_rewinds(self, call: Call, changes: list[tuple[Schedule, Schedule]]) -> None:
+        """Check that a schedule too far ahead of a clock that was set back goes back."""
         for before, after in changes:
             self._seen["schedule turned back"] += 1
             if after.next_at is None or before.next_at is None or after.next_at >= before.next_at:
@@ -61,7 +61,7 @@ class Cursors(Ticks):
 
 
 class DependentChecker(Checker):
-    """What was seen of executions that wait, and what follows from it."""
+    """The observed executions that wait, and the promises that follow."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -70,7 +70,8 @@ class DependentChecker(Checker):
         self._needs: dict[str, tuple[tuple[str, ...], str]] = {}  # of each job, and its rule
         self._due: dict[UUID, float] = {}
         self._ended: dict[UUID, float] = {}
-        # What could begin, or be skipped, at some moment: the decision may be made a little later.
+        # Executions that could begin, or be skipped, at some moment: the decision may be made a
+        # little later.
         self._free: set[UUID] = set()
         self._ruled_out: set[UUID] = set()
 
@@ -78,7 +79,7 @@ class DependentChecker(Checker):
         self._needs[job] = needs, policy
 
     def has_to_begin(self) -> list[Any]:
-        """What waits, and rounds that are complete and not fired."""
+        """Return waiting executions and complete rounds that must begin."""
         waiting: list[Any] = [row for row in self.rows.values() if _waits(row)]
         return waiting + [one for one in self.ticks.schedules.values() if self._is_due(one)]
 
@@ -92,7 +93,7 @@ class DependentChecker(Checker):
                 if "skipped" in entries:
                     self._ruled_out.add(row.id)
 
-    # What operations may do.
+    # Allowed effects of operations.
 
     def _broken(self, call: Call, before: Seen | None, after: Seen) -> str | None:
         if before is None:
@@ -120,7 +121,7 @@ class DependentChecker(Checker):
             self._ended[new.id] = self._now()
 
     def _created(self, call: Call, new: Seen) -> str | None:
-        """An execution of a schedule that fires after others, or of one that has times."""
+        """Check an execution of a schedule that fires after others, or of one that has times."""
         if new.schedule is None or new.job not in self._needs or new.state is State.SKIPPED:
             return None
         since = self.ticks.schedules[new.schedule].since
@@ -151,7 +152,7 @@ class DependentChecker(Checker):
         is_over = (after.state, after.reason) == (State.SKIPPED, "upstream_failed")
         return None if is_over else "it is not skipped"
 
-    # How dependencies stand, by what was seen of them.
+    # The state of dependencies, by observation.
 
     def _of(self, job: str) -> list[Seen]:
         rows = (row for row in self.rows.values() if row.job == job)

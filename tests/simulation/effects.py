@@ -1,4 +1,4 @@
-"""What tasks do to the outside: the log of every start, step and end of a task's body."""
+"""Effects of tasks: the log of every start, step and end of a task's body."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.simulation.world import World
 
 @dataclass(eq=False)
 class Body:
-    """A task at work."""
+    """A running task."""
 
     claimed: Claimed
     process: Process
     worker: UUID
-    goes_on: bool  # also when it may not any more
+    goes_on: bool  # also when it must not any more
     began: float
 
 
 class Effects:
-    """Who is at work on what, and whether that may be."""
+    """The running tasks, and their permission to run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -43,7 +43,7 @@ class Effects:
         checker.started.add(start)
         age = world.loop.time() - checker.renewals[checker.given[start][0]]
         if age > LEASE:
-            # Unlike a step of what it was at when it froze: nothing new may begin.
+            # Unlike a step of a task that was frozen: a new one must not begin.
             world.fail(f"{process} begins {start} {age:.3f} s after its last good renewal")
         worker = checker.given.get(start, (claimed.id,))[0]
         body = Body(claimed, process, worker, goes_on, world.loop.time())
@@ -55,7 +55,7 @@ class Effects:
         return body
 
     def step(self, body: Body) -> None:
-        """A body does something: may it still?"""
+        """Check that a body may still make a step."""
         world, time = self._world, self._world.loop.time()
         age = time - world.checker.renewals[body.worker]
         is_back = body.process.thawed_at == time and time - body.process.frozen_at > LEASE
@@ -63,7 +63,7 @@ class Effects:
             kept = age <= LEASE
             world.checker.seen["loop stood still" if kept else "frozen at work"] += 1
         if age <= LEASE or body.goes_on or body.process.thawed_at == time:
-            # It may, or it has been away, and learns in this very moment that it may not.
+            # Allowed, or the process was frozen and learns in this moment that it is not.
             return
         world.fail(
             f"{body.process} works on attempt {body.claimed.attempt} of {body.claimed.id},"
@@ -78,7 +78,7 @@ class Effects:
         return any(body.process is process for bodies in self._at_work.values() for body in bodies)
 
     def _note_company(self, body: Body) -> None:
-        """Remember which suspects a worker has run side by side: none of them ends dead for it."""
+        """Record which suspects a worker has run side by side: none of them ends dead for it."""
         checker = self._world.checker
         for other in (one for bodies in self._at_work.values() for one in bodies):
             if other.worker != body.worker or other.claimed.crashes < SUSPECT_CRASHES:
@@ -91,8 +91,8 @@ class Effects:
             checker.seen["company"] += 1
 
     def _check_pair(self, one: Body, other: Body) -> None:
-        """Two at work on one execution: only if the store has taken it from the earlier attempt,
-        because its worker was not heard of.
+        """Check two tasks that run one execution: allowed only if the store has taken it from the
+        earlier attempt, because its worker was silent.
         """
         late, current = sorted((one, other), key=lambda body: body.claimed.attempt)
         if late.process.is_dead or late.goes_on:

@@ -1,5 +1,5 @@
-"""Holds runs of workflows to what was promised: no node starts before its rule allows, none twice,
-none after a stop; the quota of their tenant holds; and how a run ends is what a reference says.
+"""Checks runs of workflows: no node starts before its rule allows, none twice, none after a stop;
+the quota of their tenant holds; and a run ends as in a reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.simulation.rules import holds
 if TYPE_CHECKING:
     from tests.simulation.world import Call
 
-# What can end a node, and so go on with its run.
+# Operations that can end a node, and so advance its run.
 ENDING: Final = {
     *("expand", "apply", "cancel", "expire", "renew", "release", "advance", "advance_runs")
 }
@@ -29,7 +29,7 @@ RunId = UUID
 
 
 class FlowChecker(Checker):
-    """What was seen of runs, and what follows from it."""
+    """The observed runs, and the promises that follow."""
 
     piecemeal = frozenset({"advance_runs"})
     stories: dict[str, Story]  # by the name of a workflow
@@ -38,14 +38,14 @@ class FlowChecker(Checker):
         super().__init__(*args)
         self.stories = {}
         self.quota: int | None = None  # unfinished executions that the tenant may have
-        self.cancelled: set[RunId] = set()  # by anybody, in time or not
+        self.cancelled: set[RunId] = set()  # by any process, in time or not
         self._nodes: dict[RunId, dict[str, UUID]] = {}  # executions by label
         self._expected: dict[str, Reference] = {}
         self._anew: dict[RunId, set[str]] = {}
-        self._just: set[UUID] = set()  # cancelled by the operation that is under way
+        self._just: set[UUID] = set()  # cancelled by the present operation
 
     def is_run(self, row: Seen) -> bool:
-        """Whether it is the run of a workflow, begun or not: nodes of it are called otherwise."""
+        """Return True if it is the run of a workflow, begun or not: its nodes have other names."""
         return row.job in self.stories and (row.node is None or self._is_inner(row))
 
     def _is_inner(self, row: Seen) -> bool:
@@ -53,7 +53,7 @@ class FlowChecker(Checker):
         return around is not None and around.job != row.job
 
     def expected(self, job: str) -> Reference:
-        """How a run ends that nobody stops."""
+        """Return the expected end of a run that is not stopped."""
         if job not in self._expected:
             story = self.stories[job]
             reference = Reference(story.graph, story.outcomes, story.results)
@@ -68,14 +68,14 @@ class FlowChecker(Checker):
             self._check_quota(self.quota)
 
     def _check_quota(self, quota: int) -> None:
-        """Runs that wait for their nodes aside, no more is unfinished than the quota allows."""
+        """Check that, apart from waiting runs, unfinished executions are within the quota."""
         unfinished = [row for row in self.rows.values() if row.state not in TERMINAL]
         count = sum(not self._is_begun(row) for row in unfinished)
         self.seen["quota used up"] += count == quota
         if count > quota:
             self.fail(f"{count} executions are unfinished, and the quota is {quota}")
 
-    # What an operation may do.
+    # Allowed effects of an operation.
 
     def _broken(self, call: Call, before: Seen | None, after: Seen) -> str | None:
         if before is None and after.node is not None:
@@ -93,7 +93,7 @@ class FlowChecker(Checker):
         return self.is_run(row) and row.state is State.RUNNING and row.worker is None
 
     def _is_cut(self, old: Seen, new: Seen) -> bool:
-        """Whether its run was cancelled, and it with it."""
+        """Return True if it was cancelled with its run."""
         assert old.parent is not None
         if not self._is_stopped(old.parent):
             return False
@@ -102,7 +102,7 @@ class FlowChecker(Checker):
         return old.state in PENDING and new.state is State.CANCELLED
 
     def _is_stopped(self, run: RunId) -> bool:
-        """Whether somebody has cancelled the run, or one around it."""
+        """Return True if the run, or one around it, was cancelled."""
         row = self.rows.get(run)
         while row is not None:
             if row.id in self.cancelled:
@@ -116,7 +116,7 @@ class FlowChecker(Checker):
             return "what was in other hands has begun"
         if old.is_to_be_cancelled:
             return None if new.state is State.CANCELLED else "it was to be cancelled"
-        # All of its nodes may be over at once: skipped, or mapped over nothing.
+        # All of its nodes may be finished at once: skipped, or mapped over nothing.
         is_nobodys = (new.worker, new.lease, new.attempt) == (None, None, old.attempt)
         if new.state not in (State.RUNNING, State.SUCCEEDED, State.DEAD) or not is_nobodys:
             return "a run that begins is nobody's"
@@ -183,7 +183,7 @@ class FlowChecker(Checker):
                 self.fail(f"the answer names an execution that does not exist: {one}")
 
     def before(self, call: Call) -> Any:
-        if call.operation == "cancel":  # before, because it is seen at once
+        if call.operation == "cancel":  # before, because the check follows at once
             self._just = {id for id in call.args[1] if self._is_open(id)} - self.cancelled
             self.cancelled |= self._just
         if call.operation == "revive":
@@ -191,7 +191,9 @@ class FlowChecker(Checker):
         return super().before(call)
 
     def _begins_anew(self, run: RunId) -> set[str]:
-        """Labels that a revival starts again: what did not succeed, and all that depends on it."""
+        """Return the labels that a revival starts again: those without a success, and all that
+        depend on them.
+        """
         graph = self.stories[self.rows[run].job].graph
         states = States(self, run, graph)
         seeds = {name for name in graph.by_name if states.end(name) in (None, "failed")}
@@ -227,7 +229,7 @@ class FlowChecker(Checker):
         self.seen["swept"] += bool(answer)
 
     def check_runs(self, get_run: Any) -> None:
-        """How all runs have ended."""
+        """Check the ends of all runs."""
         for row in [row for row in self.rows.values() if self.is_run(row)]:
             if row.id in self._nodes or row.state is State.SUCCEEDED:
                 self._check_run(row, get_run(TENANT, row.id))
@@ -264,7 +266,7 @@ class FlowChecker(Checker):
 
 
 class States:
-    """How nodes of a run have ended, as far as their executions tell it."""
+    """The ends of the nodes of a run, as far as their executions show them."""
 
     def __init__(self, checker: FlowChecker, run: RunId, graph: Graph) -> None:
         self._checker = checker
@@ -281,7 +283,7 @@ class States:
             self._rows.setdefault(node_name(row.node), []).append(row)
 
     def counts(self, name: str) -> ParentCounts:
-        """How the parents of a node have ended."""
+        """Count the ends of a node's parents."""
         parents = self._parents.get(name, [])
         fates = [self._fate(parent, when) for parent, when in parents]
         return ParentCounts(
@@ -332,5 +334,5 @@ class States:
         return value if isinstance(value, list) else None
 
     def _value(self, name: str) -> Any:
-        """What a node has returned, as the story has it."""
+        """Return the result of a node in the reference."""
         return self._values.get(name)

@@ -1,9 +1,9 @@
-"""An event loop for many processes at once, in a time of its own.
+"""An event loop for many processes at once, with simulated time.
 
-Every callback belongs to a process, by a context variable that tasks and timers inherit. Each
-process has its callbacks in order, as a real loop has; which process goes on next is chance's
-choice. Time passes only when nobody has anything to do. So a process can be killed or frozen
-between any two of its steps, which are the stretches between two awaits.
+Every callback belongs to a process, by a context variable that tasks and timers inherit. The
+callbacks of a process run in order, as in a real loop; chance selects the next process. Time passes
+only when no process has work. So a process can be killed or frozen between any two of its steps,
+which are the stretches between two awaits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Process:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs callbacks one by one. `before_step` is told whose turn it is, and may kill it."""
+    """Runs callbacks one by one. `before_step` receives the process, and may kill it."""
 
     def __init__(self, chance: Random) -> None:
         super().__init__()
@@ -56,8 +56,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._moment = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
-        # What dead processes leave behind. If it went away, their coroutines would be closed, and
-        # run code of a process that is no more.
+        # Remains of dead processes. If they were released, their coroutines would be closed, and
+        # would run code of a dead process.
         self._graves: list[object] = []
         self._is_over = False
         self.world = Process("world")
@@ -96,14 +96,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.on_error(f"{context.get('message')}: {error!r}")
 
     def start(self, process: Process, life: Callable[[], Any]) -> None:
-        """Add a process, which is what this coroutine and all that it starts do."""
+        """Add a process: this coroutine, and all tasks that it starts."""
         self.processes.append(process)
         process.started_at = self._moment
         task = process.context.run(lambda: self.create_task(life()))
         self._graves.append(task)
 
     def kill(self, process: Process) -> None:
-        """It makes no other step, and nobody tidies up after it."""
+        """Kill a process: it makes no other step, and no cleanup runs."""
         for one in (process, *process.threads):
             if not one.is_dead:
                 one.is_dead = True
@@ -112,7 +112,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 one.ready.clear()
 
     def freeze(self, process: Process, *, threads: bool = True) -> None:
-        """It makes no step until it thaws. Without its threads, only its main loop stands still."""
+        """Stop a process until it thaws. Without its threads, only its main loop stands still."""
         for one in (process, *(process.threads if threads else ())):
             one.is_frozen = True
             one.frozen_at = self._moment
@@ -123,7 +123,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             one.thawed_at = self._moment
 
     def run(self, *, until: float, done: Callable[[], bool]) -> None:
-        """Go on until it is that late, or something is done, which is looked at as time passes."""
+        """Run until that time, or until something is done, which is checked as time passes."""
         asyncio._set_running_loop(self)
         try:
             while self._step() or (not done() and self._pass(until)):
@@ -136,7 +136,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._is_over = True
 
     def bury(self) -> None:
-        """Let go of everything, without letting it act."""
+        """Release everything, without running it."""
         self._is_over = True
         asyncio._set_running_loop(self)
         try:
@@ -176,7 +176,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             return False
         self.before_step(process)
         if process.is_dead or process.is_frozen:
-            # It was hit just before this step, which it takes later or never.
+            # It was hit just before this step, which it makes later or never.
             if process.is_dead:
                 self._graves.append(handle)
             else:
@@ -186,7 +186,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return True
 
     def _pass(self, until: float) -> bool:
-        """Let time pass until somebody has something to do."""
+        """Let time pass until a process has work."""
         if self._is_over or not self._timers or self._timers[0][0] > until:
             self._moment = max(self._moment, until)
             return False
@@ -200,5 +200,5 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 async def forever() -> None:
-    """Never go on; where a process dies in the middle of a step."""
+    """Wait for ever; for a process that dies in the middle of a step."""
     await asyncio.get_running_loop().create_future()

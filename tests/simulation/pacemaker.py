@@ -15,7 +15,7 @@ from tests.simulation.world import Port, World
 
 
 class SimulatedPacemaker(Pacemaker):
-    """Beats beside a process: it goes on while the process' own loop stands still."""
+    """Renews beside a process: it continues while the process' own loop stands still."""
 
     def __init__(self, world: World, process: Process, clock: Clock) -> None:
         super().__init__(self._make_port, clock=clock)
@@ -43,7 +43,7 @@ class SimulatedPacemaker(Pacemaker):
             self._loop.start(self._beating, forever)
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
-        """The thread does it in its own steps; who waits goes on in a step of the process."""
+        """Make the call in steps of the thread; the caller continues in a step of the process."""
         thread = self._thread_of_steps()
         task = thread.context.run(lambda: self._world.loop.create_task(work()))
         self._works = [one for one in self._works if not one.done()] + [task]
@@ -54,7 +54,7 @@ class SimulatedPacemaker(Pacemaker):
         return self._beating
 
     async def _rehearse(self, store: Store) -> None:
-        """Nothing to learn: a call is a message there and back."""
+        """Do nothing: a call is a message there and back."""
 
     def _make_port(self) -> Any:
         return Port(self._world, self._thread_of_steps())

@@ -1,4 +1,4 @@
-"""What an operation may do to an execution. Whatever else changes breaks a promise."""
+"""The allowed effects of an operation on an execution. Any other change breaks a promise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rule = Callable[["Call", Seen, Seen, float], str | None]
 
 
 def broken(call: Call, old: Seen | None, new: Seen, now: float, place: Place) -> str | None:
-    """What is wrong with this change, if anything is."""
+    """Describe the error of a change, if there is one."""
     if old is None:
         return _created(call, new)
     if _is_admission(old, new):
@@ -62,7 +62,7 @@ def _is_admission(old: Seen, new: Seen) -> bool:
 
 
 def _unlawful(call: Call, old: Seen, new: Seen, now: float, place: Place) -> str | None:
-    """What holds for every change, whoever made it."""
+    """Check the rules for every change, by any operation."""
     state = old.state
     if state in (State.SCHEDULED, State.RETRYING) and old.run_at <= now:
         state = State.QUEUED  # its time has come, by itself
@@ -79,7 +79,7 @@ def _unlawful(call: Call, old: Seen, new: Seen, now: float, place: Place) -> str
 
 
 def _miscounted(old: Seen, new: Seen, place: Place) -> str | None:
-    """How an attempt ended says by how much the counts rise."""
+    """Check the counts, which follow from the end of an attempt."""
     outcome = new.outcome if new.state in TERMINAL else None
     if new.attempt > old.attempt:
         logged = place.attempt(old.id, old.attempt)
@@ -102,7 +102,7 @@ def _claim(call: Call, old: Seen, new: Seen, now: float) -> str | None:
 
 
 def holds(old: Seen | None, worker: UUID, words: Any) -> bool:
-    """The fence: this very start of the execution is in this worker's hands."""
+    """Return True for the fence: this very start of the execution belongs to this worker."""
     return old is not None and (old.state, old.attempt, old.lease, old.worker) == (
         State.RUNNING,
         words.attempt,
@@ -119,7 +119,7 @@ def _apply(call: Call, old: Seen, new: Seen, now: float) -> str | None:
     if old.is_to_be_cancelled or new.state is move.target:
         return None
     if move.target is State.QUEUED and new.state is State.SCHEDULED and new.run_at > now:
-        return None  # given back for later
+        return None  # released for later
     return f"it was to become {move.target}, and is {new.state}"
 
 
@@ -152,7 +152,7 @@ def _cancel(call: Call, old: Seen, new: Seen, now: float) -> str | None:
 
 
 def _is_replaced(row: Seen) -> bool:
-    """Whether the next execution of its job takes its place."""
+    """Return True if the next execution of its job takes its place."""
     kind = KINDS.get(row.job)
     return kind is not None and kind.definition.overlap is Overlap.REPLACE
 
@@ -195,7 +195,7 @@ RULES: Final[dict[str, Rule]] = {
     "revive": _revive,
     "discard": _discard,
 }
-# What ends something hands its slot on.
+# An operation that ends an execution passes its slot on.
 ADMITTING: Final = {
     *("enqueue", "fire", "apply", "renew", "release", "cancel", "expire", "revive", "admit")
 }

@@ -1,4 +1,4 @@
-"""Jobs that run by a schedule, and those who pause, trigger, redefine and remove them."""
+"""Jobs with schedules, and clients that pause, trigger, redefine and remove them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONCE: Final = Retry.fixed(0.5, retries=0)
 
 
 class Kind(NamedTuple):
-    """A job with a schedule: what its task does, and for how long."""
+    """A job with a schedule: the effect of its task, and its duration."""
 
     definition: JobDefinition
     body: str
@@ -58,7 +58,7 @@ KINDS: Final = {
 }
 
 
-# Schedules that have gates of their own, and mind.
+# Schedules with gates of their own, and an overlap rule.
 OWN: Final = {
     derive_schedule_id(TENANT, name, own)
     for name, kind in KINDS.items()
@@ -68,7 +68,7 @@ OWN: Final = {
 
 
 def draw(chance: Random) -> list[str]:
-    """The jobs of a seed that run by a schedule."""
+    """Draw the scheduled jobs of a seed."""
     return sorted(chance.sample(sorted(KINDS), KINDS_PER_SEED))
 
 
@@ -77,14 +77,14 @@ def args_of(name: str, word: str) -> dict[str, Any]:
 
 
 class Planner:
-    """One client's doings about schedules."""
+    """The requests of one client about schedules."""
 
     def __init__(self, port: Any, chance: Random, names: list[str], known: list[Any]) -> None:
         self._port = port
         self._client = Client(port)
         self._chance = chance
         self._names = names
-        self._known = known  # executions that any client was told of
+        self._known = known  # ids that any client has received
         self.verbs = (
             (self._trigger, 8),
             (self._redefine, 10),
@@ -109,7 +109,9 @@ class Planner:
         self._known.append(answer.id)
 
     async def _redefine(self) -> None:
-        """The same times, other arguments: its next tick is reckoned before it is stored."""
+        """Define a job with the same times and other arguments: its next tick is computed before it
+        is stored.
+        """
         job = self._job()
         if self._chance.random() < 0.5:
             await self._client.schedule(
@@ -129,7 +131,7 @@ class Planner:
         )
 
     async def _put_without_time(self) -> None:
-        """A fixed delay that waits for an end which never comes."""
+        """Store a fixed delay that waits for an end which never comes."""
         delayed = [name for name in self._names if KINDS[name].rule.delay is not None]
         for job in delayed:
             await self._put(job, None)
@@ -150,7 +152,7 @@ class Planner:
         await self._port.put_schedules(TENANT, [replace(new, next_at=next_at)])
 
     async def _pause(self) -> None:
-        """Just when it is due: somebody may have seen that it is, and not fired it yet."""
+        """Pause a job just when it is due: a scheduler may have read that, and not fired yet."""
         job = self._job()
         found = await self._client.schedules(job)
         now = (await self._port.health()).now
@@ -165,7 +167,7 @@ class Planner:
         await self._client.unschedule(self._job(), self._chance.choice((NAME, *OWN_NAMES)))
 
     async def _get_to_know(self) -> None:
-        """The latest execution of a schedule may be cancelled or retried, as any other."""
+        """Learn the latest execution of a schedule, to cancel or retry it as any other."""
         for schedule in await self._client.schedules(self._job()):
             ticks = await self._port.list_ticks(TENANT, schedule.id, limit=1)
             self._known += [tick.execution for tick in ticks if tick.execution is not None]

@@ -14,7 +14,7 @@ from daybell.core.execution import Claimed
 from daybell.core.job import JobDefinition
 from daybell.core.masking import NO_MASKS, Masks
 from daybell.core.retry import Retry
-from daybell.engine.attempt import RunningAttempt
+from daybell.engine.attempt import Attempt
 from daybell.errors import DaybellError, RetryLater
 from tests.simulation.effects import Body, Effects
 from tests.simulation.loop import forever
@@ -26,9 +26,9 @@ PULSE: Final = 0.4  # seconds between two steps of a body
 
 @dataclass
 class Shift:
-    """What a body has at hand."""
+    """The tools of a body."""
 
-    running: RunningAttempt
+    running: Attempt
     args: dict[str, Any]
     body: Body
     effects: Effects
@@ -40,7 +40,7 @@ class Shift:
 
 
 async def worked(effects: Effects, body: Body, seconds: float) -> None:
-    """Do something for a while, in steps that are seen."""
+    """Work for a while, in observed steps."""
     while seconds > 0:
         await asyncio.sleep(min(PULSE, seconds))
         seconds -= PULSE
@@ -70,7 +70,7 @@ async def later(shift: Shift) -> None:
 
 
 async def long(shift: Shift) -> None:
-    """Works for about two leases, and says how far it is."""
+    """Work for about two leases, and report progress."""
     claimed, running = shift.running.claimed, shift.running
     if claimed.checkpoint is not None:
         shift.world.checker.seen["resumed"] += 1
@@ -91,18 +91,18 @@ async def parent(shift: Shift) -> None:
 
 
 async def stuck(shift: Shift) -> None:
-    """Goes on until somebody cancels it."""
+    """Run until cancelled."""
     while True:
         await shift.work(1.0)
 
 
 async def slow(shift: Shift) -> None:
-    """Takes longer than its timeout."""
+    """Take longer than the timeout."""
     await shift.work(30)
 
 
 async def deaf(shift: Shift) -> None:
-    """Does not hear that it shall stop."""
+    """Ignore requests to stop."""
     for _ in range(20):
         try:
             await shift.work(PULSE)
@@ -157,7 +157,7 @@ ALL_JOBS: Final = JOBS | {name: kind.definition for name, kind in KINDS.items()}
 
 @dataclass
 class Handler:
-    """Runs a body, and writes down that it did."""
+    """Runs a body, and records that."""
 
     name: str
     tasks: SimulatedTasks
@@ -167,7 +167,7 @@ class Handler:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it may work without a lease, as one may that is idempotent."""
+        """Return True if it may work without a lease, as an idempotent task may."""
         return self.name == "loose"
 
     @property
@@ -176,7 +176,7 @@ class Handler:
 
     @property
     def starts_once(self) -> bool:
-        """Whether it must not be started again once it was."""
+        """Return True if it must not be started a second time."""
         return ALL_JOBS[self.name].on_lost == "dead"
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class Handler:
         kind = KINDS.get(self.name)
         self.body = BODIES[self.name if kind is None else kind.body]
 
-    async def run(self, running: RunningAttempt) -> str | None:
+    async def run(self, running: Attempt) -> str | None:
         effects, claimed = self.tasks.effects, running.claimed
         body = effects.begin(claimed, goes_on=self.goes_on or self.name == "deaf")
         args = msgspec.json.decode(claimed.args)
@@ -202,7 +202,7 @@ class Handler:
 
 
 class Unmasked:
-    """For workers whose tasks say nothing secret."""
+    """For workers without secrets."""
 
     def lacking(self, claimed: Claimed) -> str | None:
         return f"task:{claimed.job}"
@@ -217,7 +217,7 @@ class Unmasked:
 
 @dataclass
 class SimulatedTasks(Unmasked):
-    """All tasks, as a worker knows them."""
+    """All tasks of a worker."""
 
     world: World
     effects: Effects

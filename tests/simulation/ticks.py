@@ -1,4 +1,4 @@
-"""Looks at schedules and ticks after every operation, and holds them to what was promised."""
+"""Checks schedules and ticks after every operation against their promises."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 DEFINING: Final = {"put_schedules", "delete_schedules"}
 FIRING: Final = {"fire", "resume_job"}
-TURNING: Final = "turn_back"  # the only one that takes ticks off the record
-# What ends an execution lets its schedule know: a fixed delay begins, a failure counts.
+TURNING: Final = "turn_back"  # the only operation that removes ticks from the record
+# The end of an execution updates its schedule: a fixed delay begins, a failure counts.
 ENDING: Final = {"apply", "cancel", "expire", "renew", "release", "enqueue", "fire"}
 
 
@@ -32,7 +32,7 @@ def rule_of(text: str) -> Rule:
 
 
 class Ticks:
-    """The schedules as they were last seen, and all that was ever recorded of them."""
+    """The schedules as last observed, and all records about them."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class Ticks:
         self._executions: dict[TickKey, UUID] = {}  # of each tick
         self._defined: set[UUID] = (
             set()
-        )  # schedules whose time a client has reckoned, maybe earlier
-        self._turned: set[TickKey] = set()  # ticks that came off the record
+        )  # schedules with a time computed by a client, perhaps earlier
+        self._turned: set[TickKey] = set()  # ticks that were removed from the record
         self._unarmed: set[UUID] = set()  # fixed delays that only the sweep can start
-        # Schedulers that have asked to lead: when they came up, and until when they count as there.
+        # Schedulers that have asked to lead: when they came up, and until when they count as alive.
         self._there: dict[UUID, tuple[float, float]] = {}
-        self._seen_at: float | None = None  # until when one was there, without a break
+        self._seen_at: float | None = None  # until when one was alive, without a break
 
     def late(self, since: float) -> list[Schedule]:
-        """Those that were due then, and have not been fired."""
+        """Return schedules that were due then, and have not fired."""
         return [
             one
             for one in self.schedules.values()
@@ -67,7 +67,7 @@ class Ticks:
         ]
 
     def ahead(self) -> list[Schedule]:
-        """Those that stand at a later time than their rule gives for the present."""
+        """Return schedules that stand at a later time than their rule gives for the present."""
         now = self._now() + AHEAD_SECONDS
         found: list[Schedule] = []
         for one in self.schedules.values():
@@ -75,7 +75,7 @@ class Ticks:
                 continue
             rule = rule_of(one.rule)
             if rule.max_executions is not None and one.fired >= rule.max_executions:
-                continue  # it will not fire, whatever its time
+                continue  # it will not fire, at any time
             first = first_tick(rule, now)
             if first is not None and one.next_at > first:
                 found.append(one)
@@ -84,7 +84,7 @@ class Ticks:
     def judge(
         self, call: Call, rows: Mapping[UUID, Seen], answer: Any, error: BaseException | None
     ) -> bool:
-        """An operation has been done; answers whether schedulers should hear of it."""
+        """Check an applied operation; return True if schedulers should be notified."""
         old, new = self.schedules, self._place.schedules()
         self.schedules = new
         changes = [
@@ -118,7 +118,7 @@ class Ticks:
     # Ticks.
 
     def _check_records(self, call: Call, rows: Mapping[UUID, Seen]) -> None:
-        """Each tick is decided once, and what was decided stays."""
+        """Check that each tick is decided once, and that decisions stay."""
         known, self._records = self._records, self._place.ticks()
         self._before = known
         for key, tick in known.items():
@@ -128,7 +128,7 @@ class Ticks:
             self._check_record(self._records[key], rows)
 
     def _check_turned(self, call: Call) -> None:
-        """Only missed ticks that had not come when the scheduler looked go off the record. The
+        """Check that only missed ticks in the future of the scheduler's poll are removed. The
         request may arrive later.
         """
         looked_at = {turn.schedule: min(turn.now, self._now()) for turn in call.args[0]}
@@ -160,7 +160,7 @@ class Ticks:
                 self._fail(f"a tick was skipped, and none of its schedule was before it: {tick}")
 
     def _unfinished(self, rows: Mapping[UUID, Seen], tick: TickRecord) -> list[Seen]:
-        """Other executions of its schedule that have not ended."""
+        """Return other unfinished executions of its schedule."""
         return [
             row
             for row in rows.values()
@@ -170,7 +170,7 @@ class Ticks:
         ]
 
     def created(self, row: Seen) -> None:
-        """A new execution, of a schedule or not."""
+        """Check a new execution, of a schedule or not."""
         if row.schedule is None or row.scheduled_for is None:
             return
         key = row.schedule, row.scheduled_for
@@ -195,18 +195,20 @@ class Ticks:
                 self._check_covered(firing, before, after)
 
     def _check_covered(self, firing: Firing, before: Schedule, after: Schedule) -> None:
-        """Every time between two cursors is on record, as fired, as skipped or in a range."""
+        """Check that every time between two cursors is on record, as fired, as skipped or in a
+        range.
+        """
         rule = rule_of(before.rule)
         recorded = {tick.at: tick for tick in firing.ticks}
         at, end = before.next_at, firing.next_at
         if firing.if_refused_at is not None and after.next_at is not None:
-            end = firing.if_refused_at  # its last tick was not fired, so it goes on
+            end = firing.if_refused_at  # its last tick was not fired, so it continues
         while at is not None and (end is None or at < end):
             record = self._records.get((firing.schedule, at))
             if record is None and at > self._now():
-                return  # planned while the clock was ahead; `ahead` sees that it is turned back
+                return  # planned while the clock was ahead; `ahead` checks that it is turned back
             if record is None:
-                # A firing that was planned around a record may come after it was taken off.
+                # A firing that was planned around a record may arrive after its removal.
                 is_turned = not firing.ticks and (firing.schedule, at) in self._turned
                 if not is_turned and not _is_used_up(rule, firing, after):
                     self._fail(f"the tick {at} of {after.job} is lost, by {firing}: {after}")
@@ -214,7 +216,7 @@ class Ticks:
             tick = recorded.get(at)
             new = None if tick is None else tick.execution
             self._seen["tick on record"] += new is not None and record.execution != new.id
-            until = record.until or at  # not what the firing says: that may not have been kept
+            until = record.until or at  # not the request of the firing: that may have been refused
             if tick is None or tick.until != record.until:
                 until = max(at, min(until, self._now()))  # the clock was ahead at that time
             at = end if rule.delay is not None else rule.next_after(until)
@@ -224,7 +226,7 @@ class Ticks:
     # Schedules.
 
     def _broken(self, call: Call, before: Schedule | None, after: Schedule | None) -> str | None:
-        """What is wrong with this change, if anything is."""
+        """Describe the error of a change, if there is one."""
         if before is None or after is None:
             return None if call.operation in DEFINING else "it came or went"
         most = KINDS[after.job].definition.pause_after_failures
@@ -268,20 +270,21 @@ class Ticks:
         return None if after.next_at == self._now() + (after.delay or 0) else "not after its delay"
 
     def _check_armed(self, call: Call, rows: Mapping[UUID, Seen]) -> None:
-        """A fixed delay has a next time, or waits for an execution, or is over."""
+        """Check that a fixed delay has a next time, or waits for an execution, or is over."""
         idle = {one.id for one in self.schedules.values() if one.delay and one.next_at is None}
         if idle:
             idle -= {row.schedule for row in rows.values() if row.state not in TERMINAL}
         if call.operation == "rearm_schedules" and idle:
             self._fail(f"{len(idle)} fixed delays are not set, and the sweep is over")
         fresh = idle - self._unarmed
-        # Who stores one without a next time, or fires a time that is on record, leaves it to that.
+        # A client that stores one without a next time, or fires a recorded time, leaves it to the
+        # sweep.
         if fresh and call.operation not in ("put_schedules", "fire"):
             self._fail(f"{call.operation} by {call.process} has ended what a fixed delay waits for")
         self._unarmed = idle
 
     def _check_lead(self, call: Call, old: dict[UUID, Schedule], answer: Any) -> None:
-        """What waits for a reboot is due when somebody leads, and nobody was there before."""
+        """Check that a reboot schedule is due when a scheduler leads, and none was alive before."""
         now, holder = self._now(), call.kwargs["holder"]
         since = call.kwargs["since"]
         self._there[holder] = since, now + call.kwargs["lease"]
@@ -295,7 +298,7 @@ class Ticks:
             and came_up <= self._seen_at
         ]
         is_reboot = answer is not None and not is_heir and not could_speak
-        # Who has not asked in time is gone, even if the clock should be set back.
+        # A scheduler that has not asked in time is gone, even if the clock should be set back.
         self._there = {one: seen for one, seen in self._there.items() if seen[1] > now}
         if is_heir or is_reboot:
             self._seen_at = now
@@ -310,7 +313,7 @@ class Ticks:
                 self._fail(f"{call.process} leads as {answer}; a reboot: {is_reboot}; yet {one}")
 
     def resigned(self, holder: UUID) -> None:
-        """One who goes was there until now, if he was sure that he came in time."""
+        """Record the end of a scheduler, which was alive until now if it was sure to be in time."""
         came_up, _ = self._there.pop(holder, (float("inf"), 0.0))
         if self._seen_at is not None and came_up <= self._seen_at:
             self._seen_at = self._now()
@@ -321,7 +324,7 @@ def _has_moved(before: Schedule | None, after: Schedule) -> bool:
 
 
 def _is_used_up(rule: Rule, firing: Firing, after: Schedule) -> bool:
-    """Whether it is over because it has fired as often as it may."""
+    """Return True if it is over because it has fired as often as it may."""
     if firing.next_at is not None or rule.max_executions is None:
         return False
     return after.fired >= rule.max_executions

@@ -1,4 +1,4 @@
-"""What happened, in order: for people who look for a cause, and to compare two runs of a seed."""
+"""The trace of a run, in order: for the search of a cause, and to compare two runs of a seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Trace:
         return self._numbers.setdefault(id, len(self._numbers) + 1)
 
     def name(self, value: Any) -> str:
-        """A detail as people read it."""
+        """Format a detail for people."""
         if isinstance(value, UUID):
             return f"#{self.number(value)}"
         if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""What goes wrong in one seed: a few kinds of faults, each more or less often.
+"""The faults of one seed: a few kinds, each more or less often.
 
-Not everything in every seed. Where everything fails all the time, nothing gets far enough for the
-rarer paths; where only one thing fails, its consequences are seen to their end.
+Not every fault in every seed. Where everything fails all the time, no run reaches the rarer paths;
+where only one thing fails, its consequences are observed to their end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ STEPS = (
 
 @dataclass
 class Weather:
-    """Chances of what can strike a call, and storms that come at a time."""
+    """Chances of faults for each call, and storms at certain times."""
 
     latency: float  # of a message, at most, as a rule
-    slow: float = 0.0  # chance of one that takes longer than anybody has patience for
+    slow: float = 0.0  # chance of one that takes longer than any timeout
     error_before: float = 0.0
-    error_after: float = 0.0  # it was committed, but who asked hears of an error
+    error_after: float = 0.0  # it was committed, but the caller gets an error
     lost_answers: dict[str, float] = field(default_factory=dict)  # the same, of one operation
     full_disk: float = 0.0
     lost_wakeup: float = 0.0
@@ -55,7 +55,7 @@ CALM = Weather(latency=0.01)
 
 
 def draw(chance: Random, *, seconds: float) -> Weather:
-    """The weather of a seed, for so long."""
+    """Draw the weather of a seed, for so long."""
 
     def perhaps(*choices: float) -> float:
         return chance.choice((0.0, *choices))

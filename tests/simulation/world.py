@@ -1,8 +1,7 @@
-"""The store and the ways to it, and all that can go wrong on them.
+"""The store, the ways to it, and their faults.
 
-A call is a message to the store and a message back. Who sent it may be dead or frozen by the time
-it arrives: it is served all the same. That is where most of the trouble of a distributed system
-comes from.
+A call is a message to the store and a message back. The caller may be dead or frozen by the time it
+arrives: it is applied all the same. That causes most of the difficulties of a distributed system.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     answer: asyncio.Future[Any]
-    steps_known: int  # steps of the store's clock that who asks may know of
+    steps_known: int  # steps of the store's clock that the caller may know of
 
 
 class World:
-    """What the processes have in common."""
+    """The state that the processes share."""
 
     def __init__(
         self,
@@ -61,12 +60,12 @@ class World:
         self.checker = checker(place, clock.now, loop.time, self.fail)
         self.is_away = False
         self.cut_off: set[str] = set()  # names of processes that do not reach the store
-        self.muted: set[str] = set()  # and of those that do, and never hear an answer
+        self.muted: set[str] = set()  # names of those that reach it, and never receive an answer
         self.on_death: Callable[[Process], None] = lambda process: None
         self.points: set[str] = set()  # where processes were killed
         self._chance = chance
         self._listeners: dict[int, tuple[Process, Callable[[], None], Callable[[], None]]] = {}
-        self._clocks: dict[Process, Callable[[], None]] = {}  # who fires, and what wakes it
+        self._clocks: dict[Process, Callable[[], None]] = {}  # schedulers, and their wake-ups
         self._steps_left = self._until_crash()
         loop.before_step = self._before_step
         loop.on_error = self.fail
@@ -76,7 +75,7 @@ class World:
         self.place.breaks_commit = lambda: self._strikes(self.weather.full_disk)
 
     def fail(self, what: str) -> None:
-        """A promise was broken. The first one counts; what follows is its consequence."""
+        """Record a broken promise. The first one counts; others are its consequences."""
         if self.failure is None:
             self.failure = what
             self.note("world", "VIOLATION", what)
@@ -86,7 +85,7 @@ class World:
         self.trace.add(self.loop.time(), str(who), what, *details)
 
     def calm(self) -> None:
-        """From now on nothing goes wrong by itself."""
+        """Stop all random faults."""
         self.weather = CALM
         self.is_away = False
         self.cut_off.clear()
@@ -103,7 +102,7 @@ class World:
             self.on_death(process)
 
     def freeze(self, process: Process, seconds: float, *, threads: bool = True) -> None:
-        """Have it stand still for so long, as SIGSTOP does; or only its main loop."""
+        """Freeze a process for so long, as SIGSTOP does; or only its main loop."""
         self.loop.freeze(process, threads=threads)
         self._later(seconds, self.thaw, process)
 
@@ -118,7 +117,7 @@ class World:
         self.clock.step(seconds)
 
     def _before_step(self, process: Process) -> None:
-        """Between any two awaits of a process it may be the end of it."""
+        """Kill the process between any two awaits, by chance."""
         if not self._steps_left or process is self.loop.world or not self._can_crash(process):
             return
         self._steps_left -= 1
@@ -136,15 +135,13 @@ class World:
     # The way of a call.
 
     async def ask(self, process: Process, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """Have the store do something, as a process."""
+        """Make a call to the store, as a process."""
         if self._dies(process, f"{operation}.before"):
             await forever()
         if self._strikes(self.weather.freeze_points.get(operation, 0.0)):
             self.note(process, "freezes before it asks for", operation)
             self.freeze(process.main, self._chance.uniform(1.2, 2.5) * LEASE)
-            await asyncio.sleep(
-                0
-            )  # where it stands until it thaws; then it goes on as if nothing were
+            await asyncio.sleep(0)  # it stands here until it thaws, and then continues normally
         known = process.main.steps_known
         call = Call(process, operation, args, kwargs, self.loop.create_future(), known)
         sent = self.loop.time()
@@ -165,9 +162,9 @@ class World:
         return process.is_dead
 
     def _arrive(self, call: Call) -> None:
-        """The message is at the store's door."""
+        """Handle the arrival of the message at the store."""
         if self.is_away or call.process.main.name in self.cut_off:
-            # Refused at once, or nobody answers at all until patience ends.
+            # Refused at once, or without an answer until patience ends.
             self._later(self._chance.choice((0.01, 1.0, 3.0)), self._refuse, call, "away")
         elif self._strikes(self.weather.error_before):
             self._later(self._delay(), self._refuse, call, "error before")
@@ -244,7 +241,7 @@ class World:
     def _strikes(self, chance: float) -> bool:
         return chance > 0 and self._chance.random() < chance
 
-    # News for who waits.
+    # Notifications for waiting processes.
 
     def _listen(
         self,
@@ -264,7 +261,7 @@ class World:
         return stop
 
     def _tell(self, operation: str) -> None:
-        """Wake who may have to do with this, unless the news are lost."""
+        """Wake processes that may be affected, unless the notification is lost."""
         for process, wake, ask in self._listeners.values():
             hear = {"enqueue": wake, "cancel": ask, "drain": ask}.get(operation)
             if hear and not process.is_dead and not self._strikes(self.weather.lost_wakeup):
@@ -275,7 +272,7 @@ class World:
 
 
 class Port:
-    """The store, as one process has it."""
+    """The store, as one process sees it."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -287,14 +284,14 @@ class Port:
         return ask
 
     async def open(self) -> None:
-        """A connection is there whenever it is needed; calls on it are what fails."""
+        """Do nothing: calls fail, connections do not."""
 
     async def close(self) -> None:
-        """See above."""
+        """Do nothing, see above."""
 
 
 def run(operation: Any) -> Any:
-    """Do an operation that waits for nothing."""
+    """Run an operation that never waits."""
     try:
         operation.send(None)
     except StopIteration as end:
@@ -307,7 +304,7 @@ def _worker_of(call: Call) -> UUID:
 
 
 def _shown(call: Call, answer: Any, error: BaseException | None) -> tuple[Any, ...]:
-    """What of a call is worth a line."""
+    """Return the details of a call for the trace."""
     if error is not None:
         return (type(error).__name__,)
     match call.operation:

@@ -1,9 +1,8 @@
 """The HTTP API: the client's operations under URLs, for callers with a key.
 
 `app.py` builds the application. A request passes `guard.py` (host, origin, size and time),
-`auth.py` (key and tenant), `needs` in `caller.py` (role and scope), `requests.py` (body and query)
-and one function in `routes/`. Triggers and bulk enqueues take the fast path in `app.py`.
-`caller.py` also turns errors into responses. `contract.py` describes the operations.
+`auth.py` (key and tenant), its `Route` in `router.py` (role, scope, query and body) and one
+function in `routes/`. `caller.py` turns errors into responses. `openapi.py` describes the routes.
 """
 
 from daybell.api.app import create_api

@@ -1,66 +1,32 @@
-"""The ASGI application: its routes, the fast path for enqueue requests, and answers to HEAD."""
+"""The ASGI application: finds the route of a request, and answers errors and HEAD."""
 
 from __future__ import annotations
 
-import re
+import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.routing import APIRoute
+from starlette.datastructures import State
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
-from daybell.api import caller, openapi, stream
-from daybell.api.auth import CALLER, authenticate
-from daybell.api.caller import Api, ApiOptions, Authenticate, Caller
+from daybell.api import openapi, stream
+from daybell.api.auth import PATTERN, authenticate
+from daybell.api.caller import Api, ApiOptions, Authenticate, answer_error, answer_unexpected
+from daybell.api.router import Route, Router
 from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, workers
-from daybell.api.routes.bulk import enqueue
-from daybell.api.routes.executions import trigger_execution
 from daybell.api.routes.workers import Readiness
 from daybell.client import Client
-from daybell.core.access import Role
-from daybell.core.limits import REQUEST_KEY_CHARS_MAX
-from daybell.version import VERSION
-
-# HEAD: what GET would answer, without its body.
+from daybell.errors import DaybellError
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 STREAM: Final = b"text/event-stream"
-
-
-class HeadMiddleware:
-    """Around an application: has HEAD answered like GET.
-
-    What may be a stream is left alone: it has no end to answer with.
-    """
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD" or _is_stream(scope):
-            return await self._app(scope, receive, send)
-
-        async def send_head(message: Message) -> None:
-            if message["type"] == "http.response.body":
-                message["body"] = b""
-            await send(message)
-
-        await self._app({**scope, "method": "GET"}, receive, send_head)
-
-
-def _is_stream(scope: Scope) -> bool:
-    wants = any(name == b"accept" and STREAM in value for name, value in scope["headers"])
-    return wants or scope["path"].endswith("/stream")
-
-
-BASE: Final = "/api/v1"
-# What is asked for most comes first: paths are looked for in this order.
-ROUTERS: Final = (
+# In the order of the document.
+ROUTES: Final = (
     jobs.job_actions_router,
     bulk.router,
     jobs.router,
@@ -69,7 +35,7 @@ ROUTERS: Final = (
     bulk.dead_letters_router,
     workers.queues_router,
     workers.router,
-    jobs.schedules_router,
+    schedules.preview_router,
     schedules.router,
     workers.status_router,
     stream.router,
@@ -79,6 +45,78 @@ ROUTERS: Final = (
     admin.keys_router,
     admin.audit_router,
 )
+logger = logging.getLogger("daybell.api")
+
+
+class Application:
+    """Answers requests by its routes. `state` holds the objects that its handlers share."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.router: Final = Router(routes)
+        self.state: Final = State()
+        self._document: dict[str, Any] | None = None
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, made once."""
+        if self._document is None:
+            self._document = openapi.document(self.router.routes)
+        return self._document
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await _live(receive, send)
+        if scope["type"] != "http":
+            raise ValueError(f"there are no routes for {scope['type']}")
+        scope["app"] = self
+        method = scope["method"]
+        if method == "HEAD" and not _is_stream(scope):
+            # The answer to GET, without its body. A stream has no end to answer with.
+            method, send = "GET", _without_body(send)
+        try:
+            response = await self._answer(method, Request(scope, receive))
+        except ClientDisconnect:
+            logger.debug("a client left in the middle of its request")
+            return
+        await response(scope, receive, send)
+
+    async def _answer(self, method: str, request: Request) -> Response:
+        scope = request.scope
+        found = self.router.find(method, scope["path"].removeprefix(scope.get("root_path", "")))
+        if isinstance(found, Response):
+            return found
+        route, values = found
+        scope[PATTERN] = route.path
+        try:
+            return await route.answer(request, values)
+        except ClientDisconnect:
+            raise
+        except DaybellError as error:
+            return answer_error(error)
+        except Exception as error:
+            return answer_unexpected(error)
+
+
+def _is_stream(scope: Scope) -> bool:
+    wants = any(name == b"accept" and STREAM in value for name, value in scope["headers"])
+    return wants or scope["path"].endswith("/stream")
+
+
+def _without_body(send: Send) -> Send:
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message["body"] = b""
+        await send(message)
+
+    return send_head
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Take part in the start and the stop of a server: there is nothing to prepare."""
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
 
 
 def create_api(
@@ -87,123 +125,18 @@ def create_api(
     options: ApiOptions | None = None,
     authenticated_by: Authenticate = authenticate,
     readiness: Readiness | None = None,
-) -> FastAPI:
+) -> Application:
     """An application that serves the tenants of a client's store.
 
-    The client is opened and closed by whoever made it. Without `readiness`, the store is ready when
-    the client can read from it and write to it.
+    The caller opens and closes the client. Without `readiness`, the store is ready when the client
+    can read from it and write to it.
     """
-    app = FastAPI(
-        title="Daybell",
-        version=VERSION,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    probes = workers.health_routes(readiness or Readiness(client.check_ready))
+    routes = (route for some in (probes, openapi.router, *ROUTES) for route in some)
+    app = Application(routes)
     app.state.api = Api(
         client=client,
         options=options or ApiOptions(),
         authenticate=authenticated_by,
     )
-    caller.install(app)
-    app.add_middleware(HeadMiddleware)
-    alive = workers.make_health_router(readiness or Readiness(client.check_ready))
-    prefixed = [("", alive), ("", openapi.router), *((BASE, one) for one in ROUTERS)]
-    for prefix, router in prefixed:
-        app.include_router(router, prefix=prefix)
-    app.state.methods = _methods_of(prefixed)
-    app.state.roles = openapi.roles_of(ROUTERS)
-    app.openapi = lambda: openapi.document(app)
     return app
-
-
-def _methods_of(prefixed: Iterable[tuple[str, APIRouter]]) -> dict[str, set[str]]:
-    """What can be done at each path."""
-    found: dict[str, set[str]] = {}
-    for prefix, router in prefixed:
-        for route in router.routes:
-            if isinstance(route, APIRoute):
-                found.setdefault(prefix + route.path, set()).update(route.methods or ())
-    return found
-
-
-# A short way for the two requests that come in great numbers: one trigger, and bulk enqueues.
-#
-# The application's own way through its routes costs several times what such a request does. Here
-# are the same functions behind a plain look at the path. Whatever is unusual about a request, or
-# might be refused before its body is read, goes the long way: so this knows no rules of its own.
-
-BULK_PATH: Final = b"/api/v1/executions"
-# Names that need no escape, and ids.
-_TRIGGER: Final = re.compile(rb"/api/v1/jobs/([A-Za-z0-9_.:@+-]{1,200})/trigger")
-_KEY: Final = re.compile(rb"[!-~]{1,%d}" % REQUEST_KEY_CHARS_MAX)
-
-
-class FastPath:
-    """In front of an application, behind whoever finds out who asks."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = _match_path(scope)
-        key = None if name is None else _read_key(scope)
-        if name is None or key is None:
-            return await self._app(scope, receive, send)
-        raw = await _read_body(receive)
-        if raw is not None:
-            response = await _perform(
-                Request(scope), scope[CALLER], name, raw, key.decode() or None
-            )
-            await response(scope, receive, send)
-
-
-async def _perform(
-    request: Request, caller: Caller, name: bytes, raw: bytes, key: str | None
-) -> Response:
-    if name == BULK_PATH:
-        return await enqueue(request, caller, raw, key)
-    return await trigger_execution(request, caller, name.decode(), raw, key)
-
-
-def _match_path(scope: Scope) -> bytes | None:
-    """The job that is triggered, or BULK_PATH; None for everything else."""
-    if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
-        return None
-    caller: Caller | None = scope.get(CALLER)
-    if caller is None or not caller.role.may(Role.OPERATOR) or caller.scope is not None:
-        return None
-    path = scope["raw_path"]
-    if path == BULK_PATH:
-        return path
-    found = _TRIGGER.fullmatch(path)
-    return None if found is None else found[1]
-
-
-def _read_key(scope: Scope) -> bytes | None:
-    """The Idempotency-Key, empty if there is none; None if the headers need a closer look."""
-    kinds: list[bytes] = []
-    keys: list[bytes] = []
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            kinds.append(value)
-        elif name == b"idempotency-key":
-            keys.append(value)
-    if kinds != [b"application/json"] or len(keys) > 1:
-        return None
-    if not keys:
-        return b""
-    return keys[0] if _KEY.fullmatch(keys[0]) else None
-
-
-async def _read_body(receive: Receive) -> bytes | None:
-    """All of the body; None if whoever sent it is gone."""
-    parts: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from fastapi import Request
+from starlette.requests import Request
 
 from daybell.api.caller import ApiOptions, Caller, KeyNeeded, TooManyRequests, api_of
 from daybell.api.guard import PEER
@@ -167,6 +167,7 @@ LANE_WAITS_MAX: Final = 100
 
 ROOT: Final = 0  # a uid
 CALLER: Final = "daybell.caller"  # in a scope
+PATTERN: Final = "daybell.pattern"  # likewise: the path of the route, with names of parameters
 _TOKEN: Final = re.compile(r"dbk_[A-Za-z0-9_-]{20,100}")
 
 Scope = MutableMapping[str, Any]
@@ -415,9 +416,7 @@ def _tenant_of_denial(denial: Denial) -> str:
 
 def _path(scope: Scope) -> str:
     """Where a request went, without ids: one who tries them all is one entry."""
-    names = {str(value): name for name, value in scope.get("path_params", {}).items()}
-    parts = (f"{{{names[part]}}}" if part in names else part for part in scope["path"].split("/"))
-    return "/".join(parts)
+    return scope.get(PATTERN, scope["path"])
 
 
 def _token(sent: list[bytes]) -> str | None:

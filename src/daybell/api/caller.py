@@ -1,4 +1,4 @@
-"""The caller of a request: tenant, role and scope, and the operations they allow."""
+"""The caller of a request: tenant, role and scope; and responses, errors among them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,23 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from http import HTTPStatus
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
-from fastapi import Depends, FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.routing import compile_path
+from starlette.requests import Request
+from starlette.responses import Response
 
 from daybell import errors
 from daybell.client import Client, Holder, mint
-from daybell.client.requests import ARGS_PREFIX, CONTENT
 from daybell.client.wire import encode
 from daybell.core import payload
 from daybell.core.access import Action, AuditEntry, Key, NewAuditEntry, Role, Scope
 from daybell.core.limits import KEY_RATE_DEFAULT, PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.views import Page
-from daybell.errors import AccessDenied, DaybellError, UsageError, shown, suggested
+from daybell.errors import AccessDenied, DaybellError, UsageError, shown
 
 # Responses as JSON: encode content, pages and created objects.
 
@@ -70,96 +65,6 @@ def answer_created(
 ) -> Response:
     """The answer to a creation: where it is now."""
     return answer_json(content, status=201, headers={"Location": location, **(headers or {})})
-
-
-# The operations that a key with a scope may use.
-#
-# Each operation belongs to one action. Operations that are not in these tables are closed to
-# every key with a scope: those on keys and tenants, and new ones until they are added here.
-
-# The store of the caller (`store/scope.py`) limits these to the jobs and queues of the scope.
-LIMITED: Final[dict[Action, frozenset[str]]] = {
-    Action.READ: frozenset(
-        {
-            "count_executions",
-            "explain_execution",
-            "get_execution",
-            "get_execution_logs",
-            "get_job",
-            "get_job_version",
-            "list_dead_letters",
-            "list_executions",
-            "list_job_executions",
-            "list_job_schedules",
-            "list_job_versions",
-            "list_job_warnings",
-            "list_jobs",
-        }
-    ),
-    Action.TRIGGER: frozenset({"enqueue_executions", "trigger_job"}),
-    Action.CANCEL: frozenset({"cancel_execution", "cancel_executions", "purge_queue"}),
-    Action.RETRY: frozenset({"retry_dead_letters", "retry_execution", "retry_executions"}),
-    Action.DISCARD: frozenset({"discard_dead_letters"}),
-    Action.PAUSE: frozenset({"pause_job", "pause_queue", "resume_job", "resume_queue"}),
-    Action.SIGNAL: frozenset({"approve_execution", "signal_execution"}),
-    Action.DEFINE: frozenset(
-        {"apply_job", "create_job", "delete_job", "rollback_job", "update_job"}
-    ),
-    Action.BACKFILL: frozenset({"backfill_job"}),
-}
-# The same, and closed to a key that is limited to jobs without naming queues.
-OF_QUEUES: Final[dict[Action, frozenset[str]]] = {
-    Action.READ: frozenset({"get_queue_scaling", "list_queues"}),
-}
-# These have nothing of a job or a queue.
-NEUTRAL: Final[dict[Action, frozenset[str]]] = {
-    Action.READ: frozenset({"docs", "get_status", "openapi", "preview_schedule"}),
-}
-# These show or change something of the whole tenant: closed to a key that is limited to jobs or
-# queues, open to one that is limited to actions only.
-OF_TENANT: Final[dict[Action, frozenset[str]]] = {
-    Action.READ: frozenset(
-        {
-            "get_stats",
-            "get_template",
-            "list_audit",
-            "list_events",
-            "list_keys",
-            "list_secrets",
-            "list_templates",
-            "list_workers",
-            "stream",
-            "verify_audit",
-        }
-    ),
-    Action.SIGNAL: frozenset({"publish_event"}),
-    Action.DRAIN: frozenset({"drain_worker"}),
-    Action.DEFINE: frozenset({"create_template", "delete_template", "set_template"}),
-    Action.SECRETS: frozenset({"delete_secret", "set_secret"}),
-}
-
-
-def _invert_tables(*tables: dict[Action, frozenset[str]]) -> dict[str, Action]:
-    return {id: action for table in tables for action, ids in table.items() for id in ids}
-
-
-ACTIONS: Final = _invert_tables(LIMITED, OF_QUEUES, NEUTRAL, OF_TENANT)
-_OF_QUEUES: Final = _invert_tables(OF_QUEUES)
-_OF_TENANT: Final = _invert_tables(OF_TENANT)
-
-
-def check_operation(scope: Scope, operation: str) -> None:
-    """Raise AccessDenied unless a key with this scope may use an operation."""
-    limits = f"this key is limited to {scope.describe()}"
-    action = ACTIONS.get(operation)
-    if action is None:
-        raise AccessDenied(f"{limits}; this takes a key without such limits")
-    if not scope.allows(action):
-        raise AccessDenied(f"{limits}; this takes the action {action}")
-    if scope.limits_names and operation in _OF_TENANT:
-        raise AccessDenied(f"{limits}; this is about the tenant as a whole")
-    if scope.jobs and not scope.queues and operation in _OF_QUEUES:
-        raise AccessDenied(f"{limits}; this takes a key that is limited to queues as well")
 
 
 # What an API is told when it starts.
@@ -300,68 +205,6 @@ def api_of(request: Request) -> Api:
     return request.app.state.api
 
 
-@lru_cache
-def needs(role: Role) -> Callable[..., Awaitable[Caller]]:
-    """A dependency that answers the caller, if they may do what takes this role."""
-
-    async def caller(
-        request: Request,
-        tenant: Annotated[
-            str | None,
-            Query(description="Another tenant's; only with a superadmin's key.", max_length=200),
-        ] = None,
-    ) -> Caller:
-        found = await api_of(request).authenticate(request)
-        found.check(role)
-        if found.scope is not None:
-            route = request.scope["route"]
-            check_operation(found.scope, route.operation_id or route.name)
-        check_query(request)
-        return await found.of_tenant(tenant)
-
-    return caller
-
-
-def role_of(dependant: Any) -> Role | None:
-    """The role that a route takes; None: it is open to all."""
-    asked = [one.call for one in dependant.dependencies]
-    return next((role for role in Role if needs(role) in asked), None)
-
-
-Viewer = Annotated[Caller, Depends(needs(Role.VIEWER))]
-Operator = Annotated[Caller, Depends(needs(Role.OPERATOR))]
-Admin = Annotated[Caller, Depends(needs(Role.ADMIN))]
-Superadmin = Annotated[Caller, Depends(needs(Role.SUPERADMIN))]
-
-
-def check_query(request: Request) -> None:
-    """Refuse a parameter that the route does not have: a misspelt filter must not list all."""
-    given = request.query_params
-    if not given:
-        return
-    route = request.scope["route"]
-    known = _parameter_names(route.dependant)
-    takes_args = "parameters" in (route.openapi_extra or {})  # with names of the caller's choice
-    for name in given:
-        if name not in known and not (takes_args and name.startswith(ARGS_PREFIX)):
-            hint = _hint(name, known, takes_args=takes_args, path=route.path)
-            raise UsageError(f"there is no parameter {shown(name)} here; {hint}", field=name)
-
-
-def _hint(name: str, known: set[str], *, takes_args: bool, path: str) -> str:
-    is_arg = name.startswith((ARGS_PREFIX, "args."))
-    if takes_args and is_arg:
-        return f"did you mean {ARGS_PREFIX + name.partition('.')[2]!r}?"
-    if path.endswith("/counts") and (is_arg or name in CONTENT):
-        return "/counts takes no search by content; GET /executions and GET /dead-letters do"
-    return suggested(name, sorted(known))
-
-
-def _parameter_names(dependant: Any) -> set[str]:
-    own = {field.alias for field in dependant.query_params}
-    return own.union(*map(_parameter_names, dependant.dependencies))
-
-
 def _encode_bounded(value: Any) -> str:
     text = encode(value).decode()
     if len(text) > BEFORE_BYTES_MAX:
@@ -370,72 +213,6 @@ def _encode_bounded(value: Any) -> str:
 
 
 # Errors as application/problem+json (RFC 9457), and messages for invalid values.
-
-# What is wrong with a value, in our own words: what a checker finds has a kind, and each kind a
-# sentence that goes on from the field's name.
-
-_WHOLE: Final = "must be a whole number"
-_NUMBER: Final = "must be a number"
-_LOGICAL: Final = "must be true or false"
-_OBJECT: Final = "must be an object"
-
-# Of what type it has to be.
-TYPES: Final[Mapping[str, str]] = {
-    "bool_parsing": _LOGICAL,
-    "bool_type": _LOGICAL,
-    "dict_type": _OBJECT,
-    "float_parsing": _NUMBER,
-    "float_type": _NUMBER,
-    "int_from_float": _WHOLE,
-    "int_parsing": _WHOLE,
-    "int_parsing_size": _WHOLE,
-    "int_type": _WHOLE,
-    "list_type": "must be a list",
-    "model_attributes_type": _OBJECT,
-    "model_type": _OBJECT,
-    "string_type": "must be text",
-}
-# What it has to be beyond that; the names in braces are what the checker tells with the kind.
-RULES: Final[Mapping[str, str]] = {
-    "enum": "must be {expected}",
-    "finite_number": "must be a number that is not infinite",
-    "greater_than_equal": "must be {ge} or more",
-    "less_than_equal": "must be {le} or less",
-    "literal_error": "must be {expected}",
-    "missing": "is missing",
-    "string_pattern_mismatch": "must match {pattern}",
-    "string_too_long": "must have {max_length} characters or fewer",
-    "string_too_short": "must have {min_length} or more characters",
-    "too_long": "must have {max_length} entries or fewer",
-    "too_short": "must have {min_length} or more entries",
-}
-_MUST_BE: Final = "must be "
-
-
-def describe_finding(found: Mapping[str, Any]) -> str:
-    """A finding of pydantic's as we say it."""
-    kind = found["type"]
-    if kind in TYPES:
-        return TYPES[kind]
-    said = found.get("ctx", {})
-    if said.get("field_type") == "Value":  # what has a rule of its own beside its length is text
-        kind = f"string_{kind}"
-    if kind in RULES:
-        return RULES[kind].format_map(said)
-    return str(found["msg"])
-
-
-def join_findings(found: Iterable[str]) -> str:
-    """One sentence of what each type of a choice said.
-
-    If one of them had the right type, it is its word that counts.
-    """
-    told = list(dict.fromkeys(found))
-    types = set(TYPES.values())
-    finer = [one for one in told if one not in types]
-    first, *more = finer or told
-    return first + "".join(f", or {one.removeprefix(_MUST_BE)}" for one in more)
-
 
 logger = logging.getLogger("daybell.api")
 
@@ -530,60 +307,6 @@ def answer_unexpected(error: BaseException) -> Response:
         "internal-error",
         "something went wrong here, and is in the server's log; the request may be sent again",
     )
-
-
-def install(app: FastAPI) -> None:
-    """Have the application answer every error with a problem."""
-    app.add_exception_handler(DaybellError, _handle_error)
-    app.add_exception_handler(RequestValidationError, _handle_parameters)
-    app.add_exception_handler(HTTPException, _handle_status)
-    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
-    app.add_exception_handler(Exception, _handle_unexpected)
-
-
-async def _handle_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DaybellError)
-    return answer_error(error)
-
-
-async def _handle_parameters(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    found = [(str(one["loc"][-1]), describe_finding(one)) for one in error.errors()]
-    return answer_error(Invalid(found))
-
-
-async def _handle_status(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
-    detail = {
-        HTTPStatus.NOT_FOUND: "there is nothing at this path; /docs lists what there is, and"
-        " /openapi.json does so for programs",
-        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not for this path",
-    }.get(status, str(error.detail))
-    kind = status.phrase.lower().replace(" ", "-")
-    headers = dict(error.headers or {})
-    if status is HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):
-        headers["Allow"] = ", ".join(methods)
-    return problem(status, kind, detail, headers=headers)
-
-
-def _methods_of(request: Request) -> list[str]:
-    """All that can be done at a path: each route knows only of its own method."""
-    found: set[str] = set()
-    for path, methods in request.app.state.methods.items():
-        if compile_path(path)[0].fullmatch(request.url.path):
-            found |= methods | ({"HEAD"} if "GET" in methods else set())
-    return sorted(found)
-
-
-async def _handle_disconnect(request: Request, error: Exception) -> Response:
-    """Answer a client that has left before its body was complete: no mistake of ours."""
-    logger.debug("a client left in the middle of its request")
-    return Response(status_code=HTTPStatus.BAD_REQUEST)
-
-
-async def _handle_unexpected(request: Request, error: Exception) -> Response:
-    return answer_unexpected(error)
 
 
 def _error_detail(error: DaybellError) -> str:

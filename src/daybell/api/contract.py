@@ -1,21 +1,16 @@
-"""Operations in the OpenAPI document: parameters, bodies, responses and examples."""
+"""Texts of the OpenAPI document: examples, errors and headers; and the schemas of answers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from http import HTTPStatus
-from typing import Annotated, Any, Final, cast, get_args
+from collections.abc import Mapping
+from typing import Any, Final, get_args
 
 import msgspec
-from fastapi import Header
-from pydantic import BaseModel
 
-from daybell.api.caller import MEDIA_TYPE
 from daybell.client import wire
-from daybell.core.limits import REQUEST_KEY_CHARS_MAX
+from daybell.core.options import PlainOptions
 from daybell.core.views import Page
-from daybell.errors import build_problem
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
 
@@ -112,6 +107,7 @@ RUN: Final[Example] = {
             "task": "extract",
             "job": None,
             "rule": "all_success",
+            "note": "",
             "ready_at": "2026-11-16T08:59:58Z",
             "started_at": "2026-11-16T09:00:00Z",
             "finished_at": "2026-11-16T09:00:04Z",
@@ -144,6 +140,7 @@ RUN: Final[Example] = {
             "task": None,
             "job": None,
             "rule": "all_success",
+            "note": "",
             "ready_at": "2026-11-16T09:00:04Z",
             "started_at": "2026-11-16T09:00:04Z",
             "finished_at": None,
@@ -182,31 +179,19 @@ VERSION: Final[Example] = {
     "sql": None,
     "notify": None,
     "workflow": None,
-    "queue": "default",
+    **msgspec.to_builtins(PlainOptions(timeout=3600.0)),
     "priority": "normal",
     "retry": {"retries": 3, "backoff": "exponential", "base": 1.0, "factor": 2.0, "cap": 3600.0},
-    "timeout": 3600.0,
-    "expires": None,
-    "max_crashes": 3,
-    "on_lost": "retry",
-    "store_result": True,
-    "description": "",
-    "user_id": None,
     "settings": {"run": "python generate_report.py"},
     "args": {},
     "schedules": [{"cron": "0 0 * * *"}],
-    "overlap": None,
     "misfire": {},
-    "pause_after_failures": None,
     "dependencies": [],
-    "on_dependency_failure": "wait",
     "template": None,
-    "source": "",
     "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
     "created_at": _AT,
     "is_current": True,
     "paused_at": None,
-    "once": False,
     "pause_note": "",
     "truncated": False,
     "link": None,
@@ -421,6 +406,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "reason": "queue_paused",
         "detail": "queue 'mail' is paused; resume it",
         "next_at": None,
+        "lack": "queue 'mail' is paused; resume it",
     },
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
@@ -471,10 +457,6 @@ EXAMPLES: Final[dict[str, Example]] = {
 }
 
 
-# FastAPI leaves out what is null, also in examples. There, this stands for it on the way.
-_NULL: Final = "\0null"
-PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
-
 # What may go wrong with any request, and with any that has a body.
 ALWAYS: Final = (400, 401, 403, 404, 408, 421, 422, 429, 431, 500, 503)
 WITH_BODY: Final = (413, 415)
@@ -508,76 +490,8 @@ REPLAYED: Final = {
     }
 }
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="Made by the sender. The same request with the same key is done once, and"
-        " answered as it was the first time, for a day.",
-        min_length=1,
-        max_length=REQUEST_KEY_CHARS_MAX,
-        pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$",
-    ),
-]
-IfMatch = Annotated[
-    str | None,
-    Header(
-        alias="If-Match",
-        description="The version that the change is meant for, as the ETag has it.",
-        max_length=100,
-    ),
-]
-
-bodies: set[type[BaseModel]] = set()  # of all operations, for the document's components
-answer_types: dict[str, Any] = {}  # the same of answers, by the names of their schemas
 REF: Final = "#/components/schemas/{name}"
 _PAGE: Final = re.compile(r"Page_(\w+?)_(?=\")")
-
-
-def operation(
-    id: str,
-    *,
-    answers: Any,
-    status: int = 200,
-    says: str = "Done.",
-    body: type[BaseModel] | str | None = None,
-    is_optional: bool = False,
-    examples: Mapping[str, Any] | None = None,
-    errors: tuple[int, ...] = (),
-    headers: Mapping[str, Any] | None = None,
-    also: Mapping[int, str] | None = None,
-    parameters: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """The arguments of a route's decorator. `answers` is a struct of `client/wire.py`, or a page of
-    such; a `body` is a model, or the name of a schema in `core/job_request.py`; `examples` are
-    bodies; `also` are other good answers, which look the same; `parameters` are those that the
-    framework has no type for.
-    """
-    good: dict[str, Any] = {"description": says, "content": answer_content(answers)}
-    if headers:
-        good["headers"] = dict(headers)
-    others = {code: {**good, "description": about} for code, about in (also or {}).items()}
-    found = sorted({*ALWAYS, *errors, *(WITH_BODY if body else ())})
-    return {
-        "operation_id": id,
-        "status_code": status,
-        "response_model": None,
-        "responses": {status: good, **others, **{code: error_response(code) for code in found}},
-        "openapi_extra": {
-            **({} if body is None else {"requestBody": request_body(body, is_optional, examples)}),
-            **({"parameters": list(parameters)} if parameters else {}),
-        },
-    }
-
-
-def answer_content(answers: Any) -> dict[str, Any]:
-    """The content of an answer in the document: a reference to its schema, and an example."""
-    name = schema_name(answers)
-    answer_types[name] = answers
-    content: dict[str, Any] = {"schema": {"$ref": REF.format(name=name)}}
-    if name in EXAMPLES:
-        content["example"] = protect_nulls(EXAMPLES[name])
-    return {"application/json": content}
 
 
 def schema_name(answers: Any) -> str:
@@ -590,8 +504,8 @@ def _page_name(item: str) -> str:
     return f"{item[0].upper()}{item[1:]}Page"
 
 
-def answer_schemas() -> dict[str, Any]:
-    """The schemas of all answers, by name, with those that they refer to."""
+def answer_schemas(answer_types: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas of answers, by name, with those that they refer to."""
     types = [wire.Problem, *answer_types.values()]
     _, found = msgspec.json.schema_components(types, ref_template=REF)
     text = _PAGE.sub(lambda page: _page_name(page[1]), msgspec.json.encode(found).decode())
@@ -605,7 +519,7 @@ def answer_schemas() -> dict[str, Any]:
         if fields:
             schema["required"] = _required_fields(getattr(wire, name, Page))
         if name in EXAMPLES and name not in answer_types:
-            schema["examples"] = [protect_nulls(EXAMPLES[name])]
+            schema["examples"] = [EXAMPLES[name]]
     return schemas
 
 
@@ -618,55 +532,6 @@ def _required_fields(answer: type[msgspec.Struct]) -> list[str]:
         if field.default is not msgspec.UNSET
         and not (is_short and field.default is not msgspec.NODEFAULT)
     ]
-
-
-def request_body(
-    body: type[BaseModel] | str, is_optional: bool, examples: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """What the document says of a body."""
-    name = body if isinstance(body, str) else body.__name__
-    if not isinstance(body, str):
-        bodies.add(body)
-    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    if examples:
-        content["examples"] = {
-            name: {"value": protect_nulls(value)} for name, value in examples.items()
-        }
-    return {"required": not is_optional, "content": {"application/json": content}}
-
-
-def protect_nulls(example: Any) -> Any:
-    """An example with a mark in place of each null, which `restore_nulls` puts back."""
-    return _replace_values(example, None, _NULL)
-
-
-def restore_nulls(made: Any) -> Any:
-    """A document with nulls where they were protected."""
-    return _replace_values(made, _NULL, None)
-
-
-def _replace_values(value: Any, old: str | None, new: str | None) -> Any:
-    if isinstance(value, Mapping):
-        given = cast("Mapping[str, Any]", value)
-        return {name: _replace_values(one, old, new) for name, one in given.items()}
-    if isinstance(value, list):
-        return [_replace_values(one, old, new) for one in cast("list[Any]", value)]
-    return new if value == old else value
-
-
-def error_response(code: int) -> dict[str, Any]:
-    """What the document says of an error."""
-    kind, description = EXPLAINED[code]
-    example = build_problem(kind, code, description)
-    if code == HTTPStatus.UNPROCESSABLE_ENTITY:
-        example["errors"] = [{"field": "timeout", "message": "'soon' is not a duration"}]
-    answer: dict[str, Any] = {
-        "description": description,
-        "content": {MEDIA_TYPE: {"schema": PROBLEM_REF, "example": example}},
-    }
-    if code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        answer["headers"] = RETRY_AFTER
-    return answer
 
 
 # Jobs to begin with: one of each kind, as requests that the OpenAPI document shows.

@@ -19,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
-from fastapi import Response
+from starlette.responses import Response
 
 from daybell.api import caller
 from daybell.client import Holder, Shares, set_holder

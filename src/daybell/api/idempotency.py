@@ -9,8 +9,9 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
-from fastapi import Request, Response
 from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
 
 from daybell.api.caller import Caller
 from daybell.client import mint

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from html import escape
+from http import HTTPStatus
 from typing import Any, Final, cast
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
-from pydantic.json_schema import models_json_schema
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api.caller import Viewer, answer_json, role_of
-from daybell.api.contract import EXPLAINED, answer_schemas, bodies, restore_nulls
-from daybell.core.access import Role
+from daybell import version
+from daybell.api.bodies import MENTIONED
+from daybell.api.caller import MEDIA_TYPE, Caller, answer_json
+from daybell.api.contract import (
+    ALWAYS,
+    EXAMPLES,
+    EXPLAINED,
+    RETRY_AFTER,
+    WITH_BODY,
+    answer_schemas,
+    schema_name,
+)
+from daybell.api.router import HEADERS, Reach, Route, Routes, TenantQuery
+from daybell.core.access import Action, Role
 from daybell.core.job_request import BODIES
+from daybell.errors import build_problem
 
 # The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
 
@@ -137,6 +150,8 @@ def _text(text: str) -> str:
 
 
 VERSION: Final = "3.1.0"
+REFERENCE: Final = "#/components/schemas/{name}"
+JSON: Final = "application/json"
 ABOUT: Final = (
     "Jobs, schedules, executions, queues and workers. Send a key as `Authorization: Bearer dbk_…`;"
     " it decides the tenant and what you may do. Errors are `application/problem+json`: `type` is"
@@ -170,47 +185,145 @@ LINKS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "key_id": (("revoke_key", "id"), ("delete_key", "id")),
 }
 
-router = APIRouter()
+router = Routes("", base="")
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """The document of an application, made once."""
-    if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title,
-            version=app.version,
-            openapi_version=VERSION,
-            description=ABOUT,
-            routes=app.routes,
-            tags=[{"name": name, "description": about} for name, about in TAGS],
-            servers=[{"url": "/", "description": "The server that this document comes from."}],
-        )
-        _add_components(made)
-        _add_roles(made, app.state.roles)
-        _add_links(made)
-        _drop_null_defaults(made)
-        app.openapi_schema = cast("dict[str, Any]", restore_nulls(made))
-    return app.openapi_schema
+def document(routes: Iterable[Route]) -> dict[str, Any]:
+    """The document of these routes."""
+    shown = [route for route in routes if not route.is_hidden]
+    made: dict[str, Any] = {
+        "openapi": VERSION,
+        "info": {"title": "Daybell", "version": version.VERSION, "description": ABOUT},
+        "servers": [{"url": "/", "description": "The server that this document comes from."}],
+        "tags": [{"name": name, "description": about} for name, about in TAGS],
+        "security": [{"key": []}],
+        "paths": {},
+        "components": {
+            "schemas": _components(shown),
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
+            },
+        },
+    }
+    for route in shown:
+        made["paths"].setdefault(route.path, {})[route.method.lower()] = _describe(route)
+    _add_links(made)
+    _drop_null_defaults(made)
+    return made
 
 
-def _add_components(made: dict[str, Any]) -> None:
-    ordered = sorted(bodies, key=lambda one: one.__name__)
-    _, schema = models_json_schema(
-        [(one, "validation") for one in ordered],
-        ref_template="#/components/schemas/{model}",
-    )
-    components = made.setdefault("components", {})
-    answers = answer_schemas()
-    requests = {**schema["$defs"], **deepcopy(dict(BODIES))}
+def _components(routes: Sequence[Route]) -> dict[str, Any]:
+    """The schemas of bodies and answers, by name."""
+    given = [route.answers for route in routes if route.answers is not None]
+    answers = answer_schemas({schema_name(one): one for one in given})
+    bodies = [one.body for one in routes if one.body is not None and not isinstance(one.body, str)]
+    _, found = msgspec.json.schema_components([*bodies, *MENTIONED], ref_template=REFERENCE)
+    requests = {**found, **deepcopy(dict(BODIES))}
     both = answers.keys() & requests.keys()
     assert all("enum" in answers[name] for name in both), f"a body is named as an answer: {both}"
-    components["schemas"] = {**requests, **answers}
-    components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
+    return {**requests, **answers}
+
+
+def _schema_of(body: Any) -> dict[str, Any]:
+    if isinstance(body, str):
+        return {"$ref": REFERENCE.format(name=body)}
+    (schema,), _ = msgspec.json.schema_components([body], ref_template=REFERENCE)
+    return schema
+
+
+def _describe(route: Route) -> dict[str, Any]:
+    """An operation of the document."""
+    said: dict[str, Any] = {
+        "tags": [route.tag],
+        "summary": route.id.replace("_", " ").capitalize(),
+        "description": inspect.cleandoc(route.handler.__doc__ or ""),
+        "operationId": route.id,
+        "responses": _responses(route),
     }
-    made["security"] = [{"key": []}]
-    for path in ("/healthz", "/readyz"):
-        made["paths"][path]["get"]["security"] = []
+    if parameters := list(_parameters(route)):
+        said["parameters"] = parameters
+    if route.body is not None:
+        said["requestBody"] = _request_body(route)
+    if route.role is None:
+        said["security"] = []
+    else:
+        said["x-role"] = str(route.role)
+    return said
+
+
+def _parameters(route: Route) -> Iterator[dict[str, Any]]:
+    yield from _fields_of(route.values, "path")
+    if route.query is not None:
+        yield from _fields_of(route.query, "query")
+    if route.role is not None:
+        yield from _fields_of(TenantQuery, "query")
+    for name, model in HEADERS.items():
+        if name in route.takes:
+            yield from _fields_of(model, "header")
+    yield from map(dict, route.parameters)
+
+
+def _fields_of(model: type[msgspec.Struct], place: str) -> Iterator[dict[str, Any]]:
+    """The fields of a struct as parameters. None of them can be null: it is left out instead."""
+    _, components = msgspec.json.schema_components([model], ref_template=REFERENCE)
+    (schema,) = (one for one in components.values() if "properties" in one)
+    for name, field in schema["properties"].items():
+        kinds = [one for one in field.get("anyOf", ()) if one != {"type": "null"}]
+        own = {key: one for key, one in field.items() if key != "anyOf"}
+        inner = {**kinds[0], **own} if len(kinds) == 1 else field
+        about = inner.pop("description", None)
+        yield {
+            "name": name,
+            "in": place,
+            "required": name in schema["required"],
+            **({} if about is None else {"description": about}),
+            "schema": inner,
+        }
+
+
+def _request_body(route: Route) -> dict[str, Any]:
+    schema = {"schema": _schema_of(route.body)}
+    examples = {name: {"value": value} for name, value in route.examples.items()}
+    content = {JSON: {**schema, "examples": examples} if examples else schema}
+    content |= {kind: schema for kind in route.body_types}
+    return {"required": not route.is_body_optional, "content": content}
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if route.answers is not None:
+        name = schema_name(route.answers)
+        content[JSON] = {"schema": {"$ref": REFERENCE.format(name=name)}}
+        if name in EXAMPLES:
+            content[JSON]["example"] = EXAMPLES[name]
+    content |= {kind: {"schema": {"type": "string"}} for kind in route.media_types}
+    good: dict[str, Any] = {"content": content}
+    if route.headers:
+        good["headers"] = dict(route.headers)
+    found = {route.status: route.says, **route.also}
+    codes: set[int] = set(route.errors)
+    if route.role is not None:
+        codes.update((*ALWAYS, *(WITH_BODY if route.body is not None else ())))
+    return {
+        **{str(code): {"description": about, **good} for code, about in found.items()},
+        **{str(code): _problem(code) for code in sorted(codes)},
+    }
+
+
+def _problem(code: int) -> dict[str, Any]:
+    """An error of the document."""
+    kind, description = EXPLAINED[code]
+    example = build_problem(kind, code, description)
+    if code == HTTPStatus.UNPROCESSABLE_ENTITY:
+        example["errors"] = [{"field": "timeout", "message": "'soon' is not a duration"}]
+    schema = {"$ref": REFERENCE.format(name="Problem")}
+    answer: dict[str, Any] = {
+        "description": description,
+        "content": {MEDIA_TYPE: {"schema": schema, "example": example}},
+    }
+    if code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        answer["headers"] = RETRY_AFTER
+    return answer
 
 
 def _add_links(made: dict[str, Any]) -> None:
@@ -251,27 +364,27 @@ def _drop_null_defaults(schema: Any) -> None:
                 _drop_null_defaults(one)
 
 
-def roles_of(routers: Iterable[APIRouter]) -> dict[str, Role]:
-    """Which role each operation takes."""
-    routes = (route for one in routers for route in one.routes if isinstance(route, APIRoute))
-    found = {route.operation_id or "": role_of(route.dependant) for route in routes}
-    return {id: role for id, role in found.items() if role is not None}
-
-
-def _add_roles(made: dict[str, Any], roles: Mapping[str, Role]) -> None:
-    for methods in made["paths"].values():
-        for said in methods.values():
-            if said["operationId"] in roles:
-                said["x-role"] = str(roles[said["operationId"]])
-
-
-@router.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request, caller: Viewer) -> Response:
+@router.get(
+    "/openapi.json",
+    id="openapi",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    is_hidden=True,
+)
+async def show_document(request: Request, caller: Caller) -> Response:
     """The document."""
-    return answer_json(document(request.app))
+    return answer_json(request.app.openapi())
 
 
-@router.get("/docs", include_in_schema=False)
-async def docs(request: Request, caller: Viewer) -> Response:
+@router.get(
+    "/docs",
+    id="docs",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    is_hidden=True,
+)
+async def show_page(request: Request, caller: Caller) -> Response:
     """The document as a page."""
-    return Response("".join(render_page(document(request.app))), media_type="text/html")
+    return Response("".join(render_page(request.app.openapi())), media_type="text/html")

@@ -20,7 +20,7 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from daybell.api.app import FastPath, create_api
+from daybell.api.app import create_api
 from daybell.api.auth import Authenticator
 from daybell.api.caller import ApiOptions
 from daybell.api.guard import ABORT, LINGER, PEER, Guard, Limits, host_name
@@ -679,7 +679,7 @@ class ApiService:
         app.state.streams = self.streams
         self._server = ApiServer(
             Guard(
-                FastPath(app),
+                app,
                 hosts=read_hosts([options.host, *allowed_hosts]),
                 admit=self._admit,
                 told=self.gatekeeper.hear,

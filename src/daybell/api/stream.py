@@ -12,14 +12,16 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
-from daybell.api.caller import Caller, TooManyRequests, Viewer, encode
-from daybell.api.contract import ALWAYS, error_response
+from daybell.api.caller import Caller, TooManyRequests, encode
+from daybell.api.router import Routes
 from daybell.client import Client, Holder, Shares, answers, set_holder, wire
 from daybell.client.executions import START
+from daybell.client.executions import execution as find_execution
 from daybell.client.workers import Overview
+from daybell.core.access import Action, Role
 from daybell.core.execution import TERMINAL, LogPart
 from daybell.core.limits import STREAMS_MAX
 from daybell.core.units import Seconds
@@ -216,23 +218,19 @@ AWAY: Final = encode_event("unavailable", {"detail": "the store cannot be used n
 _PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,10})")
 
 
-router = APIRouter(tags=["stats"])
+router = Routes("", tag="stats")
 
 
 @router.get(
     "/stream",
-    operation_id="stream",
-    response_model=None,
-    responses={
-        200: {
-            "description": "Server-sent events for as long as somebody listens: `stats`, with what"
-            " `/stats` answers, about every second, and `unavailable` while the store is away.",
-            "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
-        },
-        **{code: error_response(code) for code in ALWAYS},
-    },
+    id="stream",
+    role=Role.VIEWER,
+    action=Action.READ,
+    says="Server-sent events until the client leaves: `stats`, with what `/stats` answers, about"
+    " every second, and `unavailable` while the store is away.",
+    media_types=(MEDIA_TYPE,),
 )
-async def look(request: Request, caller: Viewer) -> Response:
+async def look(request: Request, caller: Caller) -> Response:
     """See what goes on, as it goes on."""
     return channels_of(request).answer(request, caller)
 
@@ -339,7 +337,7 @@ def wants_stream(request: Request) -> bool:
 
 async def follow_log(request: Request, caller: Caller, id: UUID) -> Response:
     """The answer that sends an execution's log as it grows. Raises ExecutionNotFound."""
-    await caller.client.execution(id)
+    await find_execution(caller.client, id)
     streams = streams_of(request)
     stream = streams.open(caller.holder)
     place = read_place(request.headers.get("last-event-id", ""))
@@ -364,7 +362,7 @@ async def _follow(
     while not is_left.is_set():
         try:
             # Looked at before the log is read: what has ended by then has said everything.
-            execution = (await client.execution(id)).execution
+            execution = (await find_execution(client, id)).execution
             async for part in client.log_parts(id, after=place):
                 place = (part.attempt, part.number)
                 frame = encode_event("lines", _lines(part), id=f"{part.attempt}.{part.number}")

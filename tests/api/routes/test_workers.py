@@ -265,6 +265,6 @@ async def test_a_wrong_method_does_not_wait_for_the_document_of_all(http, monkey
     def made(*_: object, **__: object) -> None:
         raise AssertionError("it takes half a second, in which nobody else is answered")
 
-    monkeypatch.setattr("daybell.api.openapi.get_openapi", made)
+    monkeypatch.setattr("daybell.api.openapi.document", made)
 
     assert (await http.delete("/executions")).headers["allow"] == "GET, HEAD, POST"

@@ -7,75 +7,53 @@ from typing import Annotated, Any
 from urllib.parse import quote
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Request, Response
-from pydantic import Field
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api.caller import Admin, Caller, Superadmin, answer_created, answer_json, answer_page
-from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
+from daybell.api.bodies import NewKey, NewSecret, NewTenant, Nothing, TenantChange
+from daybell.api.caller import Caller, answer_created, answer_json, answer_page
+from daybell.api.contract import LOCATION, REPLAYED
+from daybell.api.fields import UUID_FORMAT, AgoBound, Limit, Paged, Shorter
 from daybell.api.idempotency import HEADER, IdempotentRequest, perform_once
-from daybell.api.requests import (
-    Body,
-    BoundFilter,
-    Cursor,
-    Limit,
-    TextFilter,
-    answer_list,
-    checked_by,
-    read_body,
-    read_bytes,
-    read_json,
-    validate_body,
-)
-from daybell.api.schema import NewKey, NewTenant, Nothing, TenantChange
+from daybell.api.requests import answer_list
+from daybell.api.router import Routes
 from daybell.client import answers, wire
 from daybell.client.requests import read_id
-from daybell.client.sealing import VARIABLE, KeyMissing, check_value
-from daybell.core.access import Role, Secret, Tenant
-from daybell.core.limits import (
-    PAGE_ITEMS_DEFAULT,
-    PAGE_ITEMS_MAX,
-    SECRET_BYTES_MAX,
-    SECRET_CHARS_MIN,
-)
+from daybell.client.sealing import VARIABLE, KeyMissing
+from daybell.core.access import Action, Role, Secret, Tenant
+from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.references import check_secret_name
 from daybell.core.views import Page
 from daybell.errors import AccessDenied, Conflict, SecretNotFound, UsageError, shown
 
-keys_router = APIRouter(prefix="/keys", tags=["access"])
+keys_router = Routes("/keys", tag="access")
 
-KeyPath = Annotated[
-    str,
-    Path(
-        alias="id",
-        description="A key's id.",
-        max_length=100,
-        json_schema_extra={"format": "uuid"},
-    ),
-]
+KeyPath = Annotated[str, Meta(description="A key's id.", max_length=100), UUID_FORMAT]
 
 
 @keys_router.post(
     "",
-    **operation(
-        "create_key",
-        answers=wire.NewKeyAnswer,
-        status=201,
-        says="Made. The token is shown this once.",
-        body=NewKey,
-        examples={
-            "for a deploy": {"name": "deploy", "role": "operator", "expires": "90d"},
-            "for one program": {
-                "name": "billing",
-                "role": "operator",
-                "jobs": ["billing-*"],
-                "actions": ["read", "trigger"],
-            },
+    id="create_key",
+    role=Role.ADMIN,
+    action=None,
+    answers=wire.NewKeyAnswer,
+    status=201,
+    says="Made. The token is shown this once.",
+    examples={
+        "for a deploy": {"name": "deploy", "role": "operator", "expires": "90d"},
+        "for one program": {
+            "name": "billing",
+            "role": "operator",
+            "jobs": ["billing-*"],
+            "actions": ["read", "trigger"],
         },
-        errors=(404,),
-        headers=LOCATION,
-    ),
+    },
+    errors=(404,),
+    headers=LOCATION,
 )
-async def create_key(request: Request, caller: Admin) -> Response:
+async def create_key(request: Request, body: NewKey, caller: Caller) -> Response:
     """Make a key, with a role that is not above your own.
 
     `jobs`, `queues` and `actions` limit it further. Such a key sees and changes only these jobs and
@@ -90,41 +68,44 @@ async def create_key(request: Request, caller: Admin) -> Response:
             " one was lost, revoke that key and make another",
             field=HEADER,
         )
-    wanted = await read_body(request, NewKey)
-    about = await caller.of_tenant(wanted.tenant)
-    _check_role(caller, wanted.role)
-    given = wanted.model_dump(include={"jobs", "queues", "actions"}, exclude_none=True)
-    after = {"name": wanted.name, "role": str(wanted.role), "expires": wanted.expires, **given}
-    with about.auditing("key.create", wanted.name, after=after):
+    about = await caller.of_tenant(body.tenant)
+    _check_role(caller, body.role)
+    given = body.limits()
+    after = {"name": body.name, "role": str(body.role), "expires": body.expires, **given}
+    with about.auditing("key.create", body.name, after=after):
         key, token = await about.client.create_key(
-            wanted.name,
-            role=wanted.role,
-            expires=wanted.expires,
+            body.name,
+            role=body.role,
+            expires=body.expires,
             created_by=caller.actor,
             **given,
         )
     return answer_created(answers.key(key, token=token), location=f"/api/v1/keys/{key.id}")
 
 
-@keys_router.get("", **operation("list_keys", answers=Page[wire.Key], says="Keys, newest first."))
-async def list_keys(
-    caller: Admin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
+@keys_router.get(
+    "",
+    id="list_keys",
+    role=Role.ADMIN,
+    action=Action.READ,
+    answers=Page[wire.Key],
+    says="Keys, newest first.",
+)
+async def list_keys(caller: Caller, query: Paged) -> Response:
     """List keys, revoked and expired ones too."""
     return answer_list(
         await caller.client.keys(),
         answers.key,
         key=lambda one: one.id,
         read=UUID,
-        limit=limit,
-        cursor=cursor,
+        limit=query.limit,
+        cursor=query.cursor,
         newest_first=True,
     )
 
 
-async def revoke_key(request: Request, id: KeyPath, caller: Admin) -> Response:
+async def revoke_key(id: KeyPath, caller: Caller) -> Response:
     """Let a key open nothing any more. That counts within 5 seconds, for open streams too."""
-    await read_body(request, Nothing, optional=True)
     known = read_id(id)
     for one in await caller.client.keys():
         if one.id == known:
@@ -136,18 +117,23 @@ async def revoke_key(request: Request, id: KeyPath, caller: Admin) -> Response:
 
 keys_router.post(
     "/{id}/revoke",
-    **operation(
-        "revoke_key",
-        answers=wire.Key,
-        says="It opens nothing any more.",
-        body=Nothing,
-        is_optional=True,
-        errors=(404,),
-    ),
+    id="revoke_key",
+    role=Role.ADMIN,
+    action=None,
+    answers=wire.Key,
+    says="It opens nothing any more.",
+    body=Nothing,
+    is_body_optional=True,
+    errors=(404,),
 )(revoke_key)
 keys_router.delete(
     "/{id}",
-    **operation("delete_key", answers=wire.Key, says="It opens nothing any more.", errors=(404,)),
+    id="delete_key",
+    role=Role.ADMIN,
+    action=None,
+    answers=wire.Key,
+    says="It opens nothing any more.",
+    errors=(404,),
 )(revoke_key)
 
 
@@ -161,33 +147,30 @@ def _check_role(caller: Caller, role: Role) -> None:
 
 # `/tenants`: isolated spaces, and how much each may use. For superadmins.
 
-tenants_router = APIRouter(prefix="/tenants", tags=["access"])
+tenants_router = Routes("/tenants", tag="access")
 
-TenantPath = Annotated[str, Path(alias="name", description="A tenant's name.", max_length=200)]
+TenantPath = Annotated[str, Meta(description="A tenant's name.", max_length=200)]
 
 
 @tenants_router.post(
     "",
-    **operation(
-        "create_tenant",
-        answers=wire.Tenant,
-        status=201,
-        says="Created.",
-        body=NewTenant,
-        examples={"with quotas": {"name": "acme", "jobs": 100, "per_minute": 6000}},
-        errors=(409,),
-        headers={**LOCATION, **REPLAYED},
-    ),
+    id="create_tenant",
+    role=Role.SUPERADMIN,
+    action=None,
+    answers=wire.Tenant,
+    status=201,
+    says="Created.",
+    examples={"with quotas": {"name": "acme", "jobs": 100, "per_minute": 6000}},
+    errors=(409,),
+    headers={**LOCATION, **REPLAYED},
 )
 async def create_tenant(
-    request: Request, caller: Superadmin, key: IdempotencyKey = None
+    request: Request, body: NewTenant, raw: bytes, caller: Caller, key: str | None
 ) -> Response:
     """Create a tenant."""
-    raw = await read_bytes(request)
-    wanted = validate_body(read_json(raw), NewTenant)
 
     async def perform(this: IdempotentRequest) -> Response:
-        made = await _create_tenant(caller, wanted, this)
+        made = await _create_tenant(caller, body, this)
         return answer_created(
             answers.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}"
         )
@@ -199,47 +182,56 @@ async def _create_tenant(caller: Caller, wanted: NewTenant, this: IdempotentRequ
     entry = this.made("entry")
     if this.is_repeated and await caller.recorded("tenant.create", wanted.name, entry) is not None:
         return await caller.client.tenant_record(wanted.name)
-    quotas = wanted.model_dump(exclude={"name"})
+    quotas = msgspec.structs.asdict(wanted)
+    del quotas["name"]
     with caller.auditing("tenant.create", wanted.name, after=quotas, id=entry):
         return await caller.client.add_tenant(wanted.name, **quotas)
 
 
 @tenants_router.get(
-    "", **operation("list_tenants", answers=Page[wire.Tenant], says="Tenants, by name.")
+    "",
+    id="list_tenants",
+    role=Role.SUPERADMIN,
+    action=None,
+    answers=Page[wire.Tenant],
+    says="Tenants, by name.",
 )
-async def list_tenants(
-    caller: Superadmin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
+async def list_tenants(caller: Caller, query: Paged) -> Response:
     """List tenants with their quotas."""
     found = await caller.client.tenants()
-    return answer_list(found, answers.tenant, key=lambda one: one.name, limit=limit, cursor=cursor)
+    return answer_list(
+        found, answers.tenant, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
+    )
 
 
 @tenants_router.get(
     "/{name}",
-    **operation("get_tenant", answers=wire.Tenant, says="The tenant.", errors=(404,)),
+    id="get_tenant",
+    role=Role.SUPERADMIN,
+    action=None,
+    answers=wire.Tenant,
+    says="The tenant.",
+    errors=(404,),
 )
-async def get_tenant(name: TenantPath, caller: Superadmin) -> Response:
+async def get_tenant(name: TenantPath, caller: Caller) -> Response:
     """Show a tenant with its quotas."""
     return answer_json(answers.tenant(await caller.client.tenant_record(name)))
 
 
 @tenants_router.patch(
     "/{name}",
-    **operation(
-        "update_tenant",
-        answers=wire.Tenant,
-        says="Changed.",
-        body=TenantChange,
-        examples={"more, and no limit": {"per_minute": 60_000, "jobs": None}},
-        errors=(404,),
-    ),
+    id="update_tenant",
+    role=Role.SUPERADMIN,
+    action=None,
+    answers=wire.Tenant,
+    says="Changed.",
+    examples={"more, and no limit": {"per_minute": 60_000, "jobs": None}},
+    errors=(404,),
 )
-async def update_tenant(request: Request, name: TenantPath, caller: Superadmin) -> Response:
+async def update_tenant(body: TenantChange, name: TenantPath, caller: Caller) -> Response:
     """Change a tenant's quotas. Those that are not named stay; null is no limit."""
-    wanted = await read_body(request, TenantChange)
     before = answers.tenant(await caller.client.tenant_record(name)).quotas
-    quotas = wanted.model_dump(exclude_unset=True)
+    quotas = msgspec.to_builtins(body)
     with caller.auditing("tenant.update", name, before=before, after=quotas):
         made = await caller.client.update_tenant(name, **quotas)
     return answer_json(answers.tenant(made))
@@ -247,81 +239,68 @@ async def update_tenant(request: Request, name: TenantPath, caller: Superadmin) 
 
 # `/secrets`: values that jobs use and nobody reads. No answer ever has one.
 
-secrets_router = APIRouter(prefix="/secrets", tags=["secrets"])
+secrets_router = Routes("/secrets", tag="secrets")
 
 SecretPath = Annotated[
     str,
-    Path(
-        alias="name",
+    Meta(
         description="A secret's name: letters, digits and _, beginning with no digit.",
         max_length=200,
     ),
 ]
 
 
-class NewSecret(Body):
-    """A secret's value, which no answer repeats."""
-
-    value: Annotated[
-        str,
-        checked_by(check_value),
-        Field(
-            description="The value. Sealed at once; opened only by workers, where a job runs.",
-            min_length=SECRET_CHARS_MIN,
-            max_length=SECRET_BYTES_MAX,
-            json_schema_extra={"writeOnly": True, "format": "password"},
-        ),
-    ]
-
-
 @secrets_router.get(
-    "", **operation("list_secrets", answers=Page[wire.Secret], says="Secrets, by name.")
+    "",
+    id="list_secrets",
+    role=Role.ADMIN,
+    action=Action.READ,
+    answers=Page[wire.Secret],
+    says="Secrets, by name.",
 )
-async def list_secrets(
-    caller: Admin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
+async def list_secrets(caller: Caller, query: Paged) -> Response:
     """List secrets, without their values."""
     found = await caller.client.secrets()
-    return answer_list(found, answers.secret, key=lambda one: one.name, limit=limit, cursor=cursor)
+    return answer_list(
+        found, answers.secret, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
+    )
 
 
 @secrets_router.put(
     "/{name}",
-    **operation(
-        "set_secret",
-        answers=wire.Secret,
-        says="It is what was said.",
-        body=NewSecret,
-        examples={"a token": {"value": "sk-0123456789abcdef"}},
-        also={201: "Created."},
-        errors=(409,),
-    ),
+    id="set_secret",
+    role=Role.ADMIN,
+    action=Action.SECRETS,
+    answers=wire.Secret,
+    says="It is what was said.",
+    examples={"a token": {"value": "sk-0123456789abcdef"}},
+    also={201: "Created."},
+    errors=(409,),
 )
-async def set_secret(request: Request, name: SecretPath, caller: Admin) -> Response:
+async def set_secret(body: NewSecret, name: SecretPath, caller: Caller) -> Response:
     """Set a secret. One of the same name is replaced; workers use the new value within 5 seconds.
 
     Jobs refer to it as `{"secret": "NAME"}`. It may be sent again when the answer was lost.
     """
-    wanted = await read_body(request, NewSecret)
     check_secret_name(name)
     before = await _find_secret(caller, name)
     after = {"key_id": _sealing_key(caller)}
     with caller.auditing("secret.set", name, before=_secret_payload(before), after=after):
-        made = await caller.client.set_secret(name, wanted.value, author=caller.actor)
+        made = await caller.client.set_secret(name, body.value, author=caller.actor)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
     return answer_json(answers.secret(made), status=status)
 
 
 @secrets_router.delete(
     "/{name}",
-    **operation(
-        "delete_secret",
-        answers=wire.DeletedName,
-        says="It is gone; what refers to it fails from now on.",
-        errors=(404,),
-    ),
+    id="delete_secret",
+    role=Role.ADMIN,
+    action=Action.SECRETS,
+    answers=wire.DeletedName,
+    says="It is gone; what refers to it fails from now on.",
+    errors=(404,),
 )
-async def delete_secret(name: SecretPath, caller: Admin) -> Response:
+async def delete_secret(name: SecretPath, caller: Caller) -> Response:
     """Delete a secret. Jobs that refer to it fail until it is set again."""
     before = await _find_secret(caller, name)
     if before is None:
@@ -354,50 +333,66 @@ def _secret_payload(secret: Secret | None) -> dict[str, Any] | None:
 
 # `/audit`: who changed what, from where.
 
-audit_router = APIRouter(prefix="/audit", tags=["access"])
+audit_router = Routes("/audit", tag="access")
+
+
+class AuditQuery(Paged):
+    """The entries to list."""
+
+    actor: Shorter | None = None
+    action: Shorter | None = None
+    target: Shorter | None = None
+    since: AgoBound | None = None
+    until: AgoBound | None = None
+
+
+class VerifyQuery(Paged):
+    """How far to check, and from where."""
+
+    limit: Limit = PAGE_ITEMS_MAX
 
 
 @audit_router.get(
     "",
-    **operation(
-        "list_audit", answers=Page[wire.AuditEntry], says="A page of the log, newest first."
-    ),
+    id="list_audit",
+    role=Role.ADMIN,
+    action=Action.READ,
+    answers=Page[wire.AuditEntry],
+    says="A page of the log, newest first.",
 )
 async def list_audit(
-    caller: Admin,
-    actor: TextFilter = None,
-    action: TextFilter = None,
-    target: TextFilter = None,
-    since: BoundFilter = None,
-    until: BoundFilter = None,
-    limit: Limit = PAGE_ITEMS_DEFAULT,
-    cursor: Cursor = None,
+    caller: Caller,
+    query: AuditQuery,
 ) -> Response:
     """Show who changed what. `action` is all of it, such as `job.update`, or only its noun."""
     page = await caller.client.audit(
-        actor=actor,
-        action=action,
-        target=target,
-        since=since,
-        until=until,
-        limit=limit,
-        cursor=cursor,
+        actor=query.actor,
+        action=query.action,
+        target=query.target,
+        since=query.since,
+        until=query.until,
+        limit=query.limit,
+        cursor=query.cursor,
     )
     return answer_page(page, map(answers.audit_entry, page.items), cursor=lambda one: str(one.id))
 
 
 @audit_router.get(
     "/verify",
-    **operation("verify_audit", answers=wire.AuditCheck, says="How far the chain holds."),
+    id="verify_audit",
+    role=Role.ADMIN,
+    action=Action.READ,
+    answers=wire.AuditCheck,
+    says="How far the chain holds.",
 )
-async def verify_audit(
-    caller: Admin, limit: Limit = PAGE_ITEMS_MAX, cursor: Cursor = None
-) -> Response:
+async def verify_audit(caller: Caller, query: VerifyQuery) -> Response:
     """Check the hashes of the audit log, oldest entries first.
 
     `cursor` is `next_cursor` of the answer before, or the `head` of an earlier check, from which
     the log must still continue.
     """
     return answer_json(
-        answers.audit_check(await caller.client.verify_audit(limit=limit, cursor=cursor))
+        answers.audit_check(
+            await caller.client.verify_audit(limit=query.limit, cursor=query.cursor)
+        )
     )

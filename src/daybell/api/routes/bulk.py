@@ -9,41 +9,31 @@ from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api.caller import (
-    ERRORS_MAX,
-    Caller,
-    Invalid,
-    Operator,
-    Viewer,
-    answer_json,
-)
-from daybell.api.contract import REPLAYED, IdempotencyKey, operation
+from daybell.api.bodies import Item, Items, LetterSelection, Retrial, Selection
+from daybell.api.caller import ERRORS_MAX, Caller, Invalid, answer_json
+from daybell.api.contract import REPLAYED
+from daybell.api.fields import ARGS_PARAMETER, Search
 from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.requests import (
-    ARGS_PARAMETER,
-    Cursor,
-    Limit,
-    ListFilters,
     may_repeat_keys,
-    read_body,
-    read_bytes,
     read_json,
     refuse_repeated_keys,
     validate_body,
     yield_to_loop,
 )
+from daybell.api.router import Reach, Routes
 from daybell.api.routes.executions import answer_executions, read_selection
-from daybell.api.schema import Item, Items, LetterSelection, Retrial, Selection, SelectionFields
 from daybell.client import answers, wire
 from daybell.client.executions import Sweep, read_execution, read_executions
 from daybell.client.requests import CONTENT
+from daybell.core.access import Action, Role
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import (
     BULK_BYTES_MAX,
     ENQUEUE_BATCH_MAX,
-    PAGE_ITEMS_DEFAULT,
     REQUEST_BYTES_MAX,
 )
 from daybell.core.views import Page
@@ -65,7 +55,7 @@ OPTIONS: Final = (
     "force",
 )
 
-router = APIRouter(prefix="/executions", tags=["executions"])
+router = Routes("/executions", tag="executions")
 
 
 class PlainItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
@@ -104,32 +94,28 @@ _SPLITTING_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 @router.post(
     "",
-    **operation(
-        "enqueue_executions",
-        answers=wire.EnqueuedMany,
-        status=202,
-        says="They will run.",
-        body=Items,
-        examples={
-            "two": [
-                {"job": "resize", "args": {"width": 100}},
-                {"job": "resize", "args": {"width": 200}, "priority": "high"},
-            ]
-        },
-        errors=(404, 409),
-        headers=REPLAYED,
-    ),
+    id="enqueue_executions",
+    role=Role.OPERATOR,
+    action=Action.TRIGGER,
+    reach=Reach.NAMES,
+    answers=wire.EnqueuedMany,
+    status=202,
+    says="They will run.",
+    body=Items,
+    examples={
+        "two": [
+            {"job": "resize", "args": {"width": 100}},
+            {"job": "resize", "args": {"width": 200}, "priority": "high"},
+        ]
+    },
+    errors=(404, 409),
+    headers=REPLAYED,
+    bytes_max=BULK_BYTES_MAX,
 )
 async def enqueue_executions(
-    request: Request, caller: Operator, key: IdempotencyKey = None
+    request: Request, caller: Caller, raw: bytes, key: str | None
 ) -> Response:
     """Enqueue up to 10,000 executions, all or nothing. The answer is in the order given."""
-    raw = await read_bytes(request, bytes_max=BULK_BYTES_MAX)
-    return await enqueue(request, caller, raw, key)
-
-
-async def enqueue(request: Request, caller: Caller, raw: bytes, key: str | None) -> Response:
-    """The same, of a body that has been read."""
     parts = [part async for part in read_items(raw)]
 
     async def perform(this: IdempotentRequest) -> Response:
@@ -316,28 +302,27 @@ def _id(this: IdempotentRequest, position: int) -> UUID:
 
 @router.post(
     "/cancel",
-    **operation(
-        "cancel_executions",
-        answers=wire.Counts,
-        says="How many went which way.",
-        body=Selection,
-        examples={
-            "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
-            "by filter": {"filter": {"job_id": "resize", "status": "pending"}},
-            "by content": {"filter": {"job": "resize", "args": {"order_id": 42}}},
-        },
-        errors=(404,),
-    ),
+    id="cancel_executions",
+    role=Role.OPERATOR,
+    action=Action.CANCEL,
+    reach=Reach.NAMES,
+    answers=wire.Counts,
+    says="How many went which way.",
+    examples={
+        "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+        "by filter": {"filter": {"job_id": "resize", "status": "pending"}},
+        "by content": {"filter": {"job": "resize", "args": {"order_id": 42}}},
+    },
+    errors=(404,),
 )
-async def cancel_executions(request: Request, caller: Operator) -> Response:
+async def cancel_executions(body: Selection, caller: Caller) -> Response:
     """Cancel executions, by ids or by a filter. Those that run are asked to stop."""
-    wanted = await read_body(request, Selection)
-    check_selection(wanted)
-    said = wanted.model_dump(exclude_unset=True)
-    sweep = make_sweep(wanted)
-    if wanted.filter is None:
+    check_selection(body)
+    said = msgspec.to_builtins(body)
+    sweep = make_sweep(body)
+    if body.filter is None:
         with caller.auditing("execution.cancel", "many", after=said):
-            outcomes = await caller.client.cancel_picked(wanted.ids or ())
+            outcomes = await caller.client.cancel_picked(body.ids or ())
     else:
         filters = read_selection(said["filter"])
         with caller.auditing("execution.cancel", "many", after=said):
@@ -347,46 +332,44 @@ async def cancel_executions(request: Request, caller: Operator) -> Response:
 
 @router.post(
     "/retry",
-    **operation(
-        "retry_executions",
-        answers=wire.Counts,
-        says="How many went which way.",
-        body=Retrial,
-        examples={
-            "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
-            "by filter": {"filter": {"job_id": "resize", "since": "2026-11-15"}},
-            "by content": {"filter": {"error": "TimeoutError", "ended_since": "1h"}},
-        },
-        errors=(404,),
-        headers=REPLAYED,
-    ),
+    id="retry_executions",
+    role=Role.OPERATOR,
+    action=Action.RETRY,
+    reach=Reach.NAMES,
+    answers=wire.Counts,
+    says="How many went which way.",
+    examples={
+        "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+        "by filter": {"filter": {"job_id": "resize", "since": "2026-11-15"}},
+        "by content": {"filter": {"error": "TimeoutError", "ended_since": "1h"}},
+    },
+    errors=(404,),
+    headers=REPLAYED,
 )
 async def retry_executions(
-    request: Request, caller: Operator, key: IdempotencyKey = None
+    request: Request, body: Retrial, raw: bytes, caller: Caller, key: str | None
 ) -> Response:
     """Run executions again, by ids or by a filter: dead ones, unless `status` says otherwise."""
-    raw = await read_bytes(request)
-    wanted = validate_body(read_json(raw), Retrial) if raw else await read_body(request, Retrial)
-    check_selection(wanted)
+    check_selection(body)
 
     async def perform(this: IdempotentRequest) -> Response:
-        return await _retry(caller, wanted, this)
+        return await _retry(caller, body, this)
 
     return await perform_once(request, caller, key, raw, perform)
 
 
 async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Response:
-    said = wanted.model_dump(exclude_unset=True)
+    said = msgspec.to_builtins(wanted)
     filters = None if wanted.filter is None else read_selection(said["filter"])
     sweep = make_sweep(wanted)
     with caller.auditing("execution.retry", "many", after=said, id=this.made("entry")):
         if filters is None:
             outcomes = await caller.client.retry_picked(
-                wanted.ids or (), force=wanted.force, request=this.id, repeat=this.is_repeated
+                wanted.ids or (), force=bool(wanted.force), request=this.id, repeat=this.is_repeated
             )
         else:
             outcomes = await caller.client.retry_many(
-                force=wanted.force,
+                force=bool(wanted.force),
                 request=this.id,
                 repeat=this.is_repeated,
                 sweep=sweep,
@@ -395,12 +378,14 @@ async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Re
     return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
-def make_sweep(wanted: SelectionFields | LetterSelection) -> Sweep:
+def make_sweep(wanted: Selection | LetterSelection) -> Sweep:
     """How far a request goes: of what is searched by content, a bounded number is read. A worker is
     content if several have its name.
     """
     content = CONTENT | {"worker_id"}
-    is_search = wanted.filter is not None and bool(content & wanted.filter.model_fields_set)
+    is_search = wanted.filter is not None and bool(
+        content & msgspec.to_builtins(wanted.filter).keys()
+    )
     if wanted.cursor is not None and not is_search:
         raise UsageError(
             "cursor is for filters by content, whose answer has a next_cursor; leave it out",
@@ -420,7 +405,7 @@ def check_selection(wanted: Any) -> None:
 
 # `/dead-letters`: executions out of tries, for a person to decide on.
 
-dead_letters_router = APIRouter(prefix="/dead-letters", tags=["dead-letters"])
+dead_letters_router = Routes("/dead-letters", tag="dead-letters")
 
 _EXAMPLES: Final[dict[str, Any]] = {
     "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
@@ -432,42 +417,42 @@ _EXAMPLES: Final[dict[str, Any]] = {
 
 @dead_letters_router.get(
     "",
-    **operation(
-        "list_dead_letters",
-        answers=Page[wire.Execution],
-        says="A page of dead letters, newest first.",
-        errors=(404,),
-        parameters=[ARGS_PARAMETER],
-    ),
+    id="list_dead_letters",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=Page[wire.Execution],
+    says="A page of dead letters, newest first.",
+    errors=(404,),
+    parameters=[ARGS_PARAMETER],
 )
 async def list_dead_letters(
     request: Request,
-    caller: Viewer,
-    selected: ListFilters,
-    limit: Limit = PAGE_ITEMS_DEFAULT,
-    cursor: Cursor = None,
+    caller: Caller,
+    query: Search,
 ) -> Response:
     """List dead executions that no person has decided on. Filters are those of `/executions`."""
-    page = await caller.client.dead_letters(limit=limit, cursor=cursor, **selected)
-    return await answer_executions(caller, page)
+    page = await caller.client.dead_letters(
+        limit=query.limit, cursor=query.cursor, **query.read_filters(request)
+    )
+    return answer_executions(page)
 
 
 @dead_letters_router.post(
     "/retry",
-    **operation(
-        "retry_dead_letters",
-        answers=wire.Counts,
-        says="How many went which way.",
-        body=LetterSelection,
-        examples=_EXAMPLES,
-        errors=(404,),
-    ),
+    id="retry_dead_letters",
+    role=Role.OPERATOR,
+    action=Action.RETRY,
+    reach=Reach.NAMES,
+    answers=wire.Counts,
+    says="How many went which way.",
+    examples=_EXAMPLES,
+    errors=(404,),
 )
-async def retry_dead_letters(request: Request, caller: Operator) -> Response:
+async def retry_dead_letters(body: LetterSelection, caller: Caller) -> Response:
     """Run dead letters again, their tries counted anew: by ids or by a filter."""
-    wanted = await read_body(request, LetterSelection)
-    chosen, sweep = _read_letters(wanted), make_sweep(wanted)
-    said = wanted.model_dump(exclude_unset=True)
+    chosen, sweep = _read_letters(body), make_sweep(body)
+    said = msgspec.to_builtins(body)
     with caller.auditing("dead_letter.retry", "many", after=said):
         outcomes = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
     return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
@@ -475,20 +460,19 @@ async def retry_dead_letters(request: Request, caller: Operator) -> Response:
 
 @dead_letters_router.post(
     "/discard",
-    **operation(
-        "discard_dead_letters",
-        answers=wire.Counts,
-        says="How many were on the list, and how many not.",
-        body=LetterSelection,
-        examples=_EXAMPLES,
-        errors=(404,),
-    ),
+    id="discard_dead_letters",
+    role=Role.OPERATOR,
+    action=Action.DISCARD,
+    reach=Reach.NAMES,
+    answers=wire.Counts,
+    says="How many were on the list, and how many not.",
+    examples=_EXAMPLES,
+    errors=(404,),
 )
-async def discard_dead_letters(request: Request, caller: Operator) -> Response:
+async def discard_dead_letters(body: LetterSelection, caller: Caller) -> Response:
     """Take dead letters off the list: by ids or by a filter. They stay in history."""
-    wanted = await read_body(request, LetterSelection)
-    chosen, sweep = _read_letters(wanted), make_sweep(wanted)
-    said = wanted.model_dump(exclude_unset=True)
+    chosen, sweep = _read_letters(body), make_sweep(body)
+    said = msgspec.to_builtins(body)
     with caller.auditing("dead_letter.discard", "many", after=said):
         listed, others = await caller.client.discard_dead_letters(sweep=sweep, **chosen)
     return answer_json(
@@ -500,4 +484,4 @@ def _read_letters(wanted: LetterSelection) -> dict[str, Any]:
     check_selection(wanted)
     if wanted.filter is None:
         return {"ids": wanted.ids}
-    return {**read_selection(wanted.filter.model_dump(exclude_unset=True))}
+    return {**read_selection(msgspec.to_builtins(wanted.filter))}

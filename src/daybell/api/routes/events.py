@@ -5,37 +5,38 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from http import HTTPStatus
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api.caller import Caller, Invalid, Operator, Unsupported, Viewer, answer_json
-from daybell.api.contract import REPLAYED, IdempotencyKey, operation
+from daybell.api.bodies import SPEC, CloudEvent, Decision, Signal
+from daybell.api.caller import Caller, Invalid, Unsupported, answer_json
+from daybell.api.contract import REPLAYED
+from daybell.api.fields import ExecutionPath, Paged
 from daybell.api.guard import is_handshake, is_json, is_text
 from daybell.api.idempotency import IdempotentRequest, perform_once
-from daybell.api.requests import Cursor, Limit, read_bytes, read_json, validate_body
-from daybell.api.routes.executions import ExecutionPath
-from daybell.api.schema import SPEC, CloudEvent, Decision, Signal
+from daybell.api.requests import read_bytes, read_json, validate_body
+from daybell.api.router import Reach, Routes, refuse_method
 from daybell.client import answers, wire
 from daybell.client.events import read_decision, read_event
 from daybell.client.requests import read_id
+from daybell.core.access import Action, Role
 from daybell.core.event import Event, NewEvent
 from daybell.core.event import Published as Sent
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.views import Page
 from daybell.errors import PayloadError
 
-router = APIRouter(tags=["events"])
+router = Routes("", tag="events")
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
 _PREFIX: Final = "ce-"
 _VERSION: Final = "ce-specversion"
-_KNOWN: Final = frozenset(CloudEvent.model_fields)
+_KNOWN: Final = frozenset(CloudEvent.__struct_fields__)
 _REQUIRED: Final = ("specversion", "id", "source", "type")
 _AGREED: Final = {
     "Allow": "GET, HEAD, OPTIONS, POST",
@@ -44,12 +45,18 @@ _AGREED: Final = {
 }
 _EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes of others
 
-_PUBLISH = operation(
-    "publish_event",
+
+@router.post(
+    "/events",
+    id="publish_event",
+    role=Role.OPERATOR,
+    action=Action.SIGNAL,
     answers=wire.Published,
     status=202,
     says="It is on record, and what waited for it goes on.",
     body=CloudEvent,
+    body_types=(STRUCTURED,),
+    is_body_read=False,
     examples={
         "an event": {
             "specversion": SPEC,
@@ -62,12 +69,7 @@ _PUBLISH = operation(
     },
     headers=REPLAYED,
 )
-_CONTENT: dict[str, Any] = _PUBLISH["openapi_extra"]["requestBody"]["content"]
-_CONTENT[STRUCTURED] = {"schema": _CONTENT["application/json"]["schema"]}
-
-
-@router.post("/events", **_PUBLISH)
-async def publish_event(request: Request, caller: Operator, key: IdempotencyKey = None) -> Response:
+async def publish_event(request: Request, caller: Caller, key: str | None) -> Response:
     """Tell of an event: what waits for it goes on, and what will wait for it finds it.
 
     Takes a CloudEvent in structured mode, also as plain JSON, and in binary mode: the attributes
@@ -90,14 +92,14 @@ async def publish_event(request: Request, caller: Operator, key: IdempotencyKey 
     return await perform_once(request, caller, key, raw, perform)
 
 
-@router.options("/events", include_in_schema=False)
+@router.options("/events", id="agree_to_events", role=None, action=None, is_hidden=True)
 async def agree_to_events(request: Request) -> Response:
     """Answer the handshake of CloudEvents webhooks: events of every sender that has a key.
 
     The answer repeats nothing of the request, and a callback that it names is not called.
     """
     if not is_handshake(request.scope):
-        raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
+        return refuse_method("OPTIONS", ("GET", "OPTIONS", "POST"))
     return Response(headers=_AGREED)
 
 
@@ -213,41 +215,39 @@ async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
 
 @router.get(
     "/events",
-    **operation(
-        "list_events", answers=Page[wire.Event], says="A page of events, the last ones first."
-    ),
+    id="list_events",
+    role=Role.VIEWER,
+    action=Action.READ,
+    answers=Page[wire.Event],
+    says="A page of events, the last ones first.",
 )
-async def list_events(
-    caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
+async def list_events(caller: Caller, query: Paged) -> Response:
     """List the events that are on record."""
-    page = await caller.client.events(limit=limit, cursor=cursor)
+    page = await caller.client.events(limit=query.limit, cursor=query.cursor)
     return answer_json(answers.page(page, answers.event))
 
 
 @router.post(
     "/executions/{id}/signal",
-    **operation(
-        "signal_execution",
-        answers=wire.Published,
-        status=202,
-        says="It is on record for this execution, which goes on if it waits for it.",
-        body=Signal,
-        examples={"a signal": {"name": "order.approved", "data": {"by": "ada"}}},
-        errors=(404, 409),
-        headers=REPLAYED,
-    ),
+    id="signal_execution",
+    role=Role.OPERATOR,
+    action=Action.SIGNAL,
+    reach=Reach.NAMES,
+    answers=wire.Published,
+    status=202,
+    says="It is on record for this execution, which goes on if it waits for it.",
+    examples={"a signal": {"name": "order.approved", "data": {"by": "ada"}}},
+    errors=(404, 409),
+    headers=REPLAYED,
 )
 async def signal_execution(
-    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+    request: Request, body: Signal, raw: bytes, id: ExecutionPath, caller: Caller, key: str | None
 ) -> Response:
     """Send an event to one execution alone, which it waits for or will wait for."""
-    raw = await read_bytes(request)
-    said = validate_body(read_json(raw), Signal)
     known = read_id(id)
 
     async def perform(this: IdempotentRequest) -> Response:
-        event = read_event(said.name, said.data, id=str(this.made("event")), execution=known)
+        event = read_event(body.name, body.data, id=str(this.made("event")), execution=known)
         return await _send(caller, event, this, action="execution.signal", target=known)
 
     return await perform_once(request, caller, key, raw, perform)
@@ -255,29 +255,27 @@ async def signal_execution(
 
 @router.post(
     "/executions/{id}/approve",
-    **operation(
-        "approve_execution",
-        answers=wire.Published,
-        status=202,
-        says="The decision is on record, and the execution goes on if it waits for it.",
-        body=Decision,
-        is_optional=True,
-        examples={"no": {"approved": False, "note": "over budget"}},
-        errors=(404, 409),
-        headers=REPLAYED,
-    ),
+    id="approve_execution",
+    role=Role.OPERATOR,
+    action=Action.SIGNAL,
+    reach=Reach.NAMES,
+    answers=wire.Published,
+    status=202,
+    says="The decision is on record, and the execution goes on if it waits for it.",
+    is_body_optional=True,
+    examples={"no": {"approved": False, "note": "over budget"}},
+    errors=(404, 409),
+    headers=REPLAYED,
 )
 async def approve_execution(
-    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+    request: Request, body: Decision, raw: bytes, id: ExecutionPath, caller: Caller, key: str | None
 ) -> Response:
     """Tell an execution what was decided, which it waits for with `ctx.wait_for_approval`."""
-    raw = await read_bytes(request)
-    said = validate_body(read_json(raw), Decision) if raw else Decision()
     known = read_id(id)
 
     async def perform(this: IdempotentRequest) -> Response:
         decision = read_decision(
-            known, said.name, approved=said.approved, by=caller.actor, note=said.note
+            known, body.name, approved=body.approved, by=caller.actor, note=body.note
         )
         event = msgspec.structs.replace(decision, id=str(this.made("event")))
         return await _send(caller, event, this, action="execution.approve", target=known)

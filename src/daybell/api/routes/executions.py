@@ -6,32 +6,32 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Path, Query, Request, Response
-from msgspec import Raw
+from msgspec import Meta, Raw
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api.caller import Caller, Operator, Viewer, answer_json, answer_page, encode
-from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
-from daybell.api.idempotency import IdempotentRequest, perform_once
-from daybell.api.requests import (
+from daybell.api.bodies import Again, Nothing, Trigger
+from daybell.api.caller import Caller, answer_json, answer_page, encode
+from daybell.api.contract import LOCATION, REPLAYED
+from daybell.api.fields import (
     ARGS_PARAMETER,
-    BoundFilter,
+    AgoBound,
     Cursor,
-    Id,
+    ExecutionPath,
     JobFilter,
-    Limit,
-    ListFilters,
+    Search,
+    Shorter,
     StatusFilter,
-    TextFilter,
+    Version,
+    WithNodes,
     WorkerFilter,
+    WorkflowFilter,
     choose_job,
-    may_repeat_keys,
-    read_body,
-    read_bytes,
-    read_json,
-    validate_body,
 )
-from daybell.api.schema import Again, Nothing, Trigger
-from daybell.api.stream import follow_log, read_place, wants_stream
+from daybell.api.idempotency import IdempotentRequest, perform_once
+from daybell.api.requests import may_repeat_keys, read_json, validate_body
+from daybell.api.router import Reach, Routes
+from daybell.api.stream import MEDIA_TYPE, follow_log, read_place, wants_stream
 from daybell.client import answers, wire
 from daybell.client.executions import (
     PARTS_PER_READ,
@@ -40,20 +40,20 @@ from daybell.client.executions import (
     read_execution,
     read_executions,
 )
+from daybell.client.executions import execution as find_execution
 from daybell.client.requests import Filters, read_id
 from daybell.core import payload
-from daybell.core.access import NewAuditEntry
-from daybell.core.execution import Enqueued, Execution, LogPart, NewExecution, State
+from daybell.core.access import Action, NewAuditEntry, Role
+from daybell.core.execution import Enqueued, LogPart, NewExecution, State
 from daybell.core.ids import id_in
-from daybell.core.limits import PAGE_BYTES_MAX, PAGE_ITEMS_DEFAULT, PAYLOAD_DEPTH_MAX
+from daybell.core.limits import PAGE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.views import Counts, Page
 from daybell.errors import UsageError
 
 
-async def answer_executions(caller: Caller, page: Page[Execution]) -> Response:
+def answer_executions(page: Page[wire.Execution]) -> Response:
     """The answer with a page of executions."""
-    ids = await caller.client.job_ids(one.job for one in page.items)
-    return answer_page(page, answers.executions(page.items, ids), cursor=lambda one: str(one.id))
+    return answer_page(page, page.items, cursor=lambda one: str(one.execution_id))
 
 
 async def find_job_name(caller: Caller, job: str | None) -> str | None:
@@ -63,34 +63,47 @@ async def find_job_name(caller: Caller, job: str | None) -> str | None:
     return (await caller.client.standing(job)).job.name
 
 
-router = APIRouter(tags=["executions"])
+router = Routes("", tag="executions")
 
-WorkflowFilter = Annotated[
-    Id | None, Query(description="What belongs to this execution: the nodes of a workflow's run.")
-]
-WithNodes = Annotated[
-    bool, Query(description="Also nodes of workflows' runs, which are left out otherwise.")
-]
-ExecutionPath = Annotated[
-    str,
-    Path(
-        alias="id",
-        description="An execution's id.",
-        max_length=100,
-        json_schema_extra={"format": "uuid"},
-    ),
-]
+
+class ListExecutions(Search):
+    """The executions to list."""
+
+    status: StatusFilter | None = None
+    workflow_id: WorkflowFilter | None = None
+    nodes: WithNodes = False
+
+
+class CountExecutions(msgspec.Struct, kw_only=True):
+    """The executions to count."""
+
+    job_id: JobFilter | None = None
+    job: JobFilter | None = None
+    worker_id: WorkerFilter | None = None
+    queue: Shorter | None = None
+    since: AgoBound | None = None
+    until: AgoBound | None = None
+    status: StatusFilter | None = None
+    workflow_id: WorkflowFilter | None = None
+    nodes: WithNodes = False
+    dead_letters: Annotated[bool, Meta(description="Only dead letters.")] = False
+
+
+def _by_state(query: ListExecutions | CountExecutions) -> Filters:
+    return {"status": query.status, "parent": query.workflow_id, "nodes": query.nodes}
+
+
+class LogQuery(msgspec.Struct, kw_only=True):
+    """The lines to show."""
+
+    attempt: Version | None = None
+    cursor: Cursor | None = None
 
 
 async def list_executions(
     request: Request,
-    caller: Viewer,
-    selected: ListFilters,
-    status: StatusFilter = None,
-    workflow_id: WorkflowFilter = None,
-    nodes: WithNodes = False,
-    limit: Limit = PAGE_ITEMS_DEFAULT,
-    cursor: Cursor = None,
+    caller: Caller,
+    query: ListExecutions,
 ) -> Response:
     """List executions, newest first.
 
@@ -99,9 +112,9 @@ async def list_executions(
     a page reads 5,000 executions at most, those that the other filters let through. It may be
     short or empty. Follow `next_cursor` until it is null.
     """
-    filters: Filters = {**selected, "status": status, "parent": workflow_id, "nodes": nodes}
-    page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
-    return await answer_executions(caller, page)
+    filters: Filters = {**query.read_filters(request), **_by_state(query)}
+    page = await caller.client.executions(limit=query.limit, cursor=query.cursor, **filters)
+    return answer_executions(page)
 
 
 _LIST: dict[str, Any] = {
@@ -110,43 +123,52 @@ _LIST: dict[str, Any] = {
     "errors": (404,),
     "parameters": [ARGS_PARAMETER],
 }
-router.get("/executions", **operation("list_executions", **_LIST))(list_executions)
+router.get(
+    "/executions",
+    id="list_executions",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    **_LIST,
+)(list_executions)
 # The same under another name, which some expect.
-router.get("/job/executions", **operation("list_job_executions", **_LIST))(list_executions)
+router.get(
+    "/job/executions",
+    id="list_job_executions",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    **_LIST,
+)(list_executions)
 
 
 @router.get(
     "/counts",
-    **operation("count_executions", answers=wire.StateCounts, says="How many.", errors=(404,)),
+    id="count_executions",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.StateCounts,
+    says="How many.",
+    errors=(404,),
 )
 async def count_executions(
-    caller: Viewer,
-    job_id: JobFilter = None,
-    job: JobFilter = None,
-    status: StatusFilter = None,
-    worker_id: WorkerFilter = None,
-    queue: TextFilter = None,
-    since: BoundFilter = None,
-    until: BoundFilter = None,
-    workflow_id: WorkflowFilter = None,
-    nodes: WithNodes = False,
-    dead_letters: Annotated[bool, Query(description="Only dead letters.")] = False,
+    caller: Caller,
+    query: CountExecutions,
 ) -> Response:
     """Count executions by state. States without any are left out.
 
     A count reads 10,000 executions of a kind: of the states in `at_least` there may be more.
     """
     filters: Filters = {
-        "job": choose_job(job, job_id),
-        "status": status,
-        "worker": worker_id,
-        "queue": queue,
-        "since": since,
-        "until": until,
-        "parent": workflow_id,
-        "nodes": nodes,
+        **_by_state(query),
+        "job": choose_job(query.job, query.job_id),
+        "worker": query.worker_id,
+        "queue": query.queue,
+        "since": query.since,
+        "until": query.until,
     }
-    if dead_letters:
+    if query.dead_letters:
         # Of the dead, those that a retry would take are the letters.
         count = await caller.client.count_retryable(**{**filters, "status": "dead"})
         at_least = () if count.is_exact else (State.DEAD,)
@@ -158,43 +180,41 @@ async def count_executions(
 
 @router.get(
     "/executions/{id}",
-    **operation(
-        "get_execution",
-        answers=wire.ExecutionDetail,
-        says="The execution, with its attempts and its timeline.",
-        errors=(404,),
-    ),
-)
-async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
-    """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
-    found = await caller.client.story(id)
-    job = found.detail.execution.job
-    ids = await caller.client.job_ids([job])
-    return answer_json(answers.detail(found, ids[job]))
-
-
-_LOGS = operation(
-    "get_execution_logs",
-    answers=wire.LogPage,
-    says="Lines of its log; or, to who accepts text/event-stream, the log as it grows.",
+    id="get_execution",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.ExecutionDetail,
+    says="The execution, with its attempts and its timeline.",
     errors=(404,),
 )
-_LOGS["responses"][200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+async def get_execution(id: ExecutionPath, caller: Caller) -> Response:
+    """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
+    return answer_json(await caller.client.execution(id))
 
 
-@router.get("/executions/{id}/logs", **_LOGS)
+@router.get(
+    "/executions/{id}/logs",
+    id="get_execution_logs",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.LogPage,
+    says="Lines of its log; for `Accept: text/event-stream`, the log as it grows.",
+    media_types=(MEDIA_TYPE,),
+    errors=(404,),
+)
 async def get_logs(
     request: Request,
     id: ExecutionPath,
-    caller: Viewer,
-    attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
-    cursor: Cursor = None,
+    caller: Caller,
+    query: LogQuery,
 ) -> Response:
     """Show what an execution said: its log, and what it printed. Logs come in pages of parts."""
-    known = read_id(id)
+    known, attempt, cursor = read_id(id), query.attempt, query.cursor
     if wants_stream(request):
         return await follow_log(request, caller, known)
-    await caller.client.execution(known)
+    await find_execution(caller.client, known)
     after = _read_log_cursor(cursor)
     if attempt is not None:
         after = max(after, (attempt - 1, 2**31 - 1))
@@ -228,63 +248,61 @@ def _read_log_cursor(cursor: str | None) -> tuple[int, int]:
     return place
 
 
-_CANCEL = operation(
-    "cancel_execution",
+@router.post(
+    "/executions/{id}/cancel",
+    id="cancel_execution",
+    role=Role.OPERATOR,
+    action=Action.CANCEL,
+    reach=Reach.NAMES,
     answers=wire.Cancelled,
     says="It has ended.",
     body=Nothing,
-    is_optional=True,
+    is_body_optional=True,
     errors=(404,),
     also={202: "It runs; asked to stop."},
 )
-
-
-@router.post("/executions/{id}/cancel", **_CANCEL)
-async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator) -> Response:
+async def cancel_execution(id: ExecutionPath, caller: Caller) -> Response:
     """Cancel an execution: at once if it has not started, else by asking it to stop."""
-    await read_body(request, Nothing, optional=True)
     with caller.auditing("execution.cancel", id):
         outcome = str(await caller.client.cancel(id))
     is_asked = outcome == "requested"
     state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
     if outcome == "finished":
-        state = (await caller.client.execution(id)).execution.state
+        state = (await find_execution(caller.client, id)).execution.state
     said = wire.Cancelled(execution_id=read_id(id), status=state, cancel_requested=is_asked)
     return answer_json(said, status=202 if is_asked else 200)
 
 
 @router.post(
     "/executions/{id}/retry",
-    **operation(
-        "retry_execution",
-        answers=wire.Enqueued,
-        status=202,
-        says="It runs again, itself or as a new one.",
-        body=Again,
-        is_optional=True,
-        examples={
-            "although it succeeded": {"force": True},
-            "a workflow, from one of its nodes": {"from": "load"},
-        },
-        errors=(404, 409),
-        headers={**LOCATION, **REPLAYED},
-    ),
+    id="retry_execution",
+    role=Role.OPERATOR,
+    action=Action.RETRY,
+    reach=Reach.NAMES,
+    answers=wire.Enqueued,
+    status=202,
+    says="It runs again, itself or as a new one.",
+    is_body_optional=True,
+    examples={
+        "although it succeeded": {"force": True},
+        "a workflow, from one of its nodes": {"from": "load"},
+    },
+    errors=(404, 409),
+    headers={**LOCATION, **REPLAYED},
 )
 async def retry_execution(
-    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+    request: Request, body: Again, raw: bytes, id: ExecutionPath, caller: Caller, key: str | None
 ) -> Response:
     """Run an execution again: a dead one itself, a cancelled one as a new execution.
 
     `force` does the latter for one that succeeded, or was discarded. Of a workflow's run, what has
     succeeded is kept; `from` names a node to begin with, as a new execution.
     """
-    raw = await read_bytes(request)
-    wanted = validate_body(read_json(raw), Again) if raw else Again.model_validate({})
     known = read_id(id)
 
     async def perform(this: IdempotentRequest) -> Response:
         made = await _find_retried(caller, known, this) if this.is_repeated else None
-        return await _answer_retry(caller, known, made or await _retry(caller, known, this, wanted))
+        return await _answer_retry(caller, known, made or await _retry(caller, known, this, body))
 
     return await perform_once(request, caller, key, raw, perform)
 
@@ -312,7 +330,7 @@ async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UU
 
 
 async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
-    state = (await caller.client.execution(made)).execution.state
+    state = (await find_execution(caller.client, made)).execution.state
     return answer_json(
         wire.Enqueued(execution_id=made, status=state, created=made != old),
         status=202,
@@ -322,11 +340,17 @@ async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
 
 @router.get(
     "/executions/{id}/why",
-    **operation("explain_execution", answers=wire.Why, says="Why.", errors=(404,)),
+    id="explain_execution",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.Why,
+    says="Why.",
+    errors=(404,),
 )
-async def explain_execution(id: ExecutionPath, caller: Viewer) -> Response:
+async def explain_execution(id: ExecutionPath, caller: Caller) -> Response:
     """Say why an execution has not run, or has not ended."""
-    return answer_json(answers.why(await caller.client.why(id)))
+    return answer_json(await caller.client.why(id))
 
 
 def read_selection(said: dict[str, Any]) -> Filters:
@@ -382,7 +406,7 @@ def read_options(raw: bytes) -> dict[str, Any]:
     if plain is not None:
         return {"args": plain}
     wanted = validate_body(read_json(raw), Trigger)
-    return {field: getattr(wanted, field) for field in wanted.model_fields_set}
+    return msgspec.to_builtins(wanted)
 
 
 def _read_plain(raw: bytes) -> dict[str, Any] | None:
@@ -448,4 +472,4 @@ async def _read_execution(
 
 
 async def _state_of(caller: Caller, made: Enqueued) -> State:
-    return (await caller.client.execution(made.id)).execution.state
+    return (await find_execution(caller.client, made.id)).execution.state

@@ -1,37 +1,90 @@
-"""Route of `/jobs/{job}/schedules`: the schedules of a job, page by page."""
+"""Routes of `/jobs/{job}/schedules`, page by page, and of `/schedules/preview`."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Response
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
 
-from daybell.api.caller import Viewer, answer_page
-from daybell.api.contract import operation
-from daybell.api.requests import Cursor, Limit
-from daybell.api.routes.jobs import JobPath
+from daybell.api.caller import Caller, answer_json, answer_page
+from daybell.api.fields import JobPath, Paged, Shorter
+from daybell.api.router import Reach, Routes
 from daybell.client import answers, wire
+from daybell.core.access import Action, Role
 from daybell.core.checks import schedule_cursor
-from daybell.core.limits import PAGE_ITEMS_DEFAULT
 from daybell.core.views import Page
+from daybell.core.when import Schedule
+from daybell.core.when.zone import just_before, parse_moment
+from daybell.errors import UsageError
 
-router: Final = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
+router: Final = Routes("/jobs/{job}", tag="jobs")
 
 
 @router.get(
     "/schedules",
-    **operation(
-        "list_job_schedules",
-        answers=Page[wire.Schedule],
-        says="A page of schedules, by name.",
-        errors=(404,),
-    ),
+    id="list_job_schedules",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=Page[wire.Schedule],
+    says="A page of schedules, by name.",
+    errors=(404,),
 )
-async def list_schedules(
-    name: JobPath, caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
+async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Response:
     """List a job's schedules: those that it declares, and those made at run time."""
     job = await caller.client.job_named(name)
-    page = await caller.client.schedules_page(job.name, limit=limit, cursor=cursor)
+    page = await caller.client.schedules_page(job.name, limit=query.limit, cursor=query.cursor)
     items = (answers.schedule(one) for one in page.items)
     return answer_page(page, items, cursor=lambda one: schedule_cursor(one.name, one.id))
+
+
+# Route of `/schedules/preview`: a schedule in words and its next times.
+
+TIMES_MAX: Final = 1_000
+
+preview_router = Routes("/schedules", tag="schedules")
+
+
+class PreviewQuery(msgspec.Struct, rename={"start": "from"}):
+    """A schedule, and the times to list."""
+
+    cron: Shorter | None = None
+    every: Shorter | None = None
+    at: Shorter | None = None
+    rrule: Annotated[str, Meta(max_length=4_000)] | None = None
+    tz: Shorter | None = None
+    count: Annotated[int, Meta(ge=1, le=TIMES_MAX)] = 5
+    start: Annotated[str, Meta(max_length=100)] | None = None
+    dialect: Shorter | None = None
+    mode: Shorter | None = None
+
+
+@preview_router.get(
+    "/preview",
+    id="preview_schedule",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    answers=wire.Preview,
+    says="The schedule in words, and its next times.",
+)
+async def preview_schedule(
+    caller: Caller,
+    query: PreviewQuery,
+) -> Response:
+    """Say what a schedule means, and list its next times: one of cron, every, at and rrule."""
+    kinds = {"cron": query.cron, "every": query.every, "at": query.at, "rrule": query.rrule}
+    given: dict[str, Any] = {name: text for name, text in kinds.items() if text is not None}
+    if len(given) != 1:
+        raise UsageError("say which schedule: one of cron, every, at and rrule", field="cron")
+    more = {"tz": query.tz, "dialect": query.dialect, "mode": query.mode}
+    given |= {name: text for name, text in more.items() if text is not None}
+    schedule = Schedule.parse(given)
+    now = (await caller.client.health()).now
+    first = now if query.start is None else parse_moment(query.start, what="from", tz=schedule.tz)
+    times = schedule.preview(query.count, just_before(first))
+    return answer_json(
+        wire.Preview(description=schedule.describe(), next=[one.isoformat() for one in times])
+    )

@@ -10,53 +10,58 @@ from http import HTTPStatus
 from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
 
-from daybell.api.caller import Caller, Operator, Viewer, answer_json
-from daybell.api.contract import answer_content, operation
-from daybell.api.requests import Cursor, Limit, answer_list, read_body
-from daybell.api.schema import Nothing
+from daybell.api.bodies import Nothing
+from daybell.api.caller import Caller, answer_json
+from daybell.api.fields import UUID_FORMAT, Paged
+from daybell.api.requests import answer_list
+from daybell.api.router import Reach, Routes
 from daybell.client import answers, wire
 from daybell.client.requests import read_id
 from daybell.client.workers import Overview
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.access import Action, Role
+from daybell.core.limits import check_name
 from daybell.core.units import Instant, to_datetime
 from daybell.core.views import Page, Queue
 from daybell.core.worker import WorkerState
 from daybell.errors import DaybellError, Unavailable
 
-router = APIRouter(prefix="/workers", tags=["workers"])
+router = Routes("/workers", tag="workers")
 
-WorkerPath = Annotated[
-    str,
-    Path(
-        alias="id",
-        description="A worker's id.",
-        max_length=100,
-        json_schema_extra={"format": "uuid"},
-    ),
-]
+WorkerPath = Annotated[str, Meta(description="A worker's id.", max_length=100), UUID_FORMAT]
+
+
+class WorkersQuery(Paged):
+    """The workers to list."""
+
+    include_dead: Annotated[bool, Meta(description="Also those that are gone.")] = False
 
 
 @router.get(
-    "", **operation("list_workers", answers=Page[wire.Worker], says="Workers, oldest first.")
+    "",
+    id="list_workers",
+    role=Role.VIEWER,
+    action=Action.READ,
+    answers=Page[wire.Worker],
+    says="Workers, oldest first.",
 )
 async def list_workers(
-    caller: Viewer,
-    include_dead: Annotated[bool, Query(description="Also those that are gone.")] = False,
-    limit: Limit = PAGE_ITEMS_DEFAULT,
-    cursor: Cursor = None,
+    caller: Caller,
+    query: WorkersQuery,
 ) -> Response:
     """List workers."""
-    found = await caller.client.workers(include_dead=include_dead)
+    found = await caller.client.workers(include_dead=query.include_dead)
     return answer_list(
         found,
         answers.worker,
         key=lambda one: (one.started_at, one.id),
         read=_read_cursor,
         write=_write_cursor,
-        limit=limit,
-        cursor=cursor,
+        limit=query.limit,
+        cursor=query.cursor,
     )
 
 
@@ -71,19 +76,18 @@ def _read_cursor(cursor: str) -> tuple[Instant, UUID]:
 
 @router.post(
     "/{id}/drain",
-    **operation(
-        "drain_worker",
-        answers=wire.Drained,
-        status=202,
-        says="It finishes what it has, and claims nothing more.",
-        body=Nothing,
-        is_optional=True,
-        errors=(404,),
-    ),
+    id="drain_worker",
+    role=Role.OPERATOR,
+    action=Action.DRAIN,
+    answers=wire.Drained,
+    status=202,
+    says="It finishes what it has, and claims nothing more.",
+    body=Nothing,
+    is_body_optional=True,
+    errors=(404,),
 )
-async def drain_worker(request: Request, id: WorkerPath, caller: Operator) -> Response:
+async def drain_worker(id: WorkerPath, caller: Caller) -> Response:
     """Ask a worker to finish what it has, and to claim nothing more."""
-    await read_body(request, Nothing, optional=True)
     known = read_id(id)
     with caller.auditing("worker.drain", known):
         await caller.client.drain_worker(known)
@@ -92,35 +96,41 @@ async def drain_worker(request: Request, id: WorkerPath, caller: Operator) -> Re
 
 # `/queues`: lanes that workers take work from.
 
-queues_router = APIRouter(prefix="/queues", tags=["queues"])
+queues_router = Routes("/queues", tag="queues")
 
-QueuePath = Annotated[str, Path(alias="name", description="A queue's name.", max_length=200)]
+QueuePath = Annotated[str, Meta(description="A queue's name.", max_length=200)]
 
 
 @queues_router.get(
-    "", **operation("list_queues", answers=Page[wire.Queue], says="Queues, by name.")
+    "",
+    id="list_queues",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.QUEUES,
+    answers=Page[wire.Queue],
+    says="Queues, by name.",
 )
-async def list_queues(
-    caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
-) -> Response:
+async def list_queues(caller: Caller, query: Paged) -> Response:
     """List queues with their numbers."""
     found = await caller.client.queues()
-    return answer_list(found, answers.queue, key=lambda one: one.name, limit=limit, cursor=cursor)
+    return answer_list(
+        found, answers.queue, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
+    )
 
 
 @queues_router.post(
     "/{name}/pause",
-    **operation(
-        "pause_queue",
-        answers=wire.QueueState,
-        says="Nothing is given out from it.",
-        body=Nothing,
-        is_optional=True,
-    ),
+    id="pause_queue",
+    role=Role.OPERATOR,
+    action=Action.PAUSE,
+    reach=Reach.NAMES,
+    answers=wire.QueueState,
+    says="Nothing is given out from it.",
+    body=Nothing,
+    is_body_optional=True,
 )
-async def pause_queue(request: Request, name: QueuePath, caller: Operator) -> Response:
+async def pause_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out nothing from a queue until it is resumed. What runs goes on."""
-    await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.pause", name):
         await caller.client.pause_queue(name)
     return answer_json(wire.QueueState(name=name, is_paused=True))
@@ -128,17 +138,17 @@ async def pause_queue(request: Request, name: QueuePath, caller: Operator) -> Re
 
 @queues_router.post(
     "/{name}/resume",
-    **operation(
-        "resume_queue",
-        answers=wire.QueueState,
-        says="Work is given out from it.",
-        body=Nothing,
-        is_optional=True,
-    ),
+    id="resume_queue",
+    role=Role.OPERATOR,
+    action=Action.PAUSE,
+    reach=Reach.NAMES,
+    answers=wire.QueueState,
+    says="Work is given out from it.",
+    body=Nothing,
+    is_body_optional=True,
 )
-async def resume_queue(request: Request, name: QueuePath, caller: Operator) -> Response:
+async def resume_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out work from a queue again."""
-    await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.resume", name):
         await caller.client.resume_queue(name)
     return answer_json(wire.QueueState(name=name, is_paused=False))
@@ -146,17 +156,17 @@ async def resume_queue(request: Request, name: QueuePath, caller: Operator) -> R
 
 @queues_router.post(
     "/{name}/purge",
-    **operation(
-        "purge_queue",
-        answers=wire.Purged,
-        says="All that waited in it is cancelled.",
-        body=Nothing,
-        is_optional=True,
-    ),
+    id="purge_queue",
+    role=Role.OPERATOR,
+    action=Action.CANCEL,
+    reach=Reach.NAMES,
+    answers=wire.Purged,
+    says="All that waited in it is cancelled.",
+    body=Nothing,
+    is_body_optional=True,
 )
-async def purge_queue(request: Request, name: QueuePath, caller: Operator) -> Response:
+async def purge_queue(name: QueuePath, caller: Caller) -> Response:
     """Cancel all that waits in a queue. What runs goes on."""
-    await read_body(request, Nothing, optional=True)
     with caller.auditing("queue.purge", name):
         cancelled = await caller.client.purge_queue(name)
     return answer_json(wire.Purged(name=name, cancelled=cancelled))
@@ -164,9 +174,14 @@ async def purge_queue(request: Request, name: QueuePath, caller: Operator) -> Re
 
 @queues_router.get(
     "/{name}/scaling",
-    **operation("get_queue_scaling", answers=wire.Scaling, says="How much work it has."),
+    id="get_queue_scaling",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.QUEUES,
+    answers=wire.Scaling,
+    says="How much work it has.",
 )
-async def get_scaling(name: QueuePath, caller: Viewer) -> Response:
+async def get_scaling(name: QueuePath, caller: Caller) -> Response:
     """Say how much work a queue has, for those who start workers by it.
 
     `value` is what is due or runs. A queue that nobody has used is empty, not unknown: whoever
@@ -202,7 +217,7 @@ async def _scaling(caller: Caller, name: str) -> wire.Scaling:
 TENANTS_MAX: Final = 1_000  # whose last look is remembered
 LOOK_SECONDS: Final = (1.0, 60.0)  # looks that are so far apart are compared
 
-status_router = APIRouter(tags=["stats"])
+status_router = Routes("", tag="stats")
 
 
 class RecentOverviews:
@@ -225,8 +240,15 @@ class RecentOverviews:
         return seen
 
 
-@status_router.get("/stats", **operation("get_stats", answers=wire.Stats, says="What goes on."))
-async def get_stats(request: Request, caller: Viewer) -> Response:
+@status_router.get(
+    "/stats",
+    id="get_stats",
+    role=Role.VIEWER,
+    action=Action.READ,
+    answers=wire.Stats,
+    says="What goes on.",
+)
+async def get_stats(request: Request, caller: Caller) -> Response:
     """Show queues, workers, rates and the last dead letters.
 
     Rates are those since this process was last asked; null when it was not.
@@ -240,9 +262,15 @@ async def get_stats(request: Request, caller: Viewer) -> Response:
 
 
 @status_router.get(
-    "/status", **operation("get_status", answers=wire.Status, says="The store's time.")
+    "/status",
+    id="get_status",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    answers=wire.Status,
+    says="The store's time.",
 )
-async def get_status(caller: Viewer) -> Response:
+async def get_status(caller: Caller) -> Response:
     """Say what time it is by the store's clock, and which process does the upkeep."""
     health = await caller.client.health()
     leaders = await caller.client.leaders()
@@ -297,37 +325,38 @@ class Readiness:
         return None
 
 
-def make_health_router(readiness: Readiness) -> APIRouter:
-    """The two routes."""
-    routes = APIRouter(tags=["health"])
+def health_routes(readiness: Readiness) -> Routes:
+    """The routes of the probes of one process."""
+    routes = Routes("", tag="health", base="")
 
     @routes.get(
         "/healthz",
-        operation_id="healthz",
-        responses={200: {"description": "It answers.", "content": answer_content(wire.Health)}},
+        id="healthz",
+        role=None,
+        action=None,
+        answers=wire.Health,
+        says="It answers.",
     )
     async def healthz() -> Response:
         """Whether this process answers."""
-        return answer_json(wire.Health(status="ok"), headers=NO_STORE)
+        return answer_json({"status": "ok"}, headers=NO_STORE)
 
     @routes.get(
         "/readyz",
-        operation_id="readyz",
-        responses={
-            200: {"description": "It can work.", "content": answer_content(wire.Health)},
-            503: {
-                "description": "Its store cannot be read or written.",
-                "content": answer_content(wire.Health),
-            },
-        },
+        id="readyz",
+        role=None,
+        action=None,
+        answers=wire.Health,
+        says="It can work.",
+        also={503: "Its store cannot be read or written."},
     )
     async def readyz() -> Response:
         """Check that the store can be read and written, too."""
         error = await readiness.error()
         if error is None:
-            return answer_json(wire.Health(status="ready"), headers=NO_STORE)
+            return answer_json({"status": "ready"}, headers=NO_STORE)
         return answer_json(
-            wire.Health(status="unavailable", error=error),
+            {"status": "unavailable", "error": error},
             status=HTTPStatus.SERVICE_UNAVAILABLE,
             headers=NO_STORE,
         )

@@ -234,13 +234,6 @@ async def test_a_misspelt_parameter_is_not_passed_over(http):
     assert "user_id" in answer.json()["detail"]
 
 
-async def test_labels_are_not_available_yet(http):
-    answer = await http.get("/jobs?label=a")
-
-    assert answer.status_code == 422
-    assert "not available yet" in answer.json()["detail"]
-
-
 @pytest.mark.parametrize(
     ("field", "value"), [("schedule", {"event": "file.uploaded"}), ("labels", {"team": "a"})]
 )
