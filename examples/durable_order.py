@@ -27,7 +27,7 @@ async def main() -> None:
         handle = await order.enqueue(42)
         while await handle.status() != "waiting":  # noqa: ASYNC110 - nothing here would tell us
             await asyncio.sleep(0.01)
-        print("waiting, without a worker:", (await handle.execution()).worker is None)
+        print("waiting, without a worker:", (await handle.execution()).worker_id is None)
 
         await handle.approve(by="ada")
         print(await handle.result(timeout=30))

@@ -48,7 +48,7 @@ async def main() -> None:
         print(await handle.result(timeout=30))
 
         run = await app.client().execution(handle.id)
-        print(run.execution.job, "is", run.execution.state)
+        print(run.job, "is", run.status)
 
 
 asyncio.run(main())

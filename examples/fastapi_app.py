@@ -26,7 +26,7 @@ async def sign_up(name: str):
 
 @web.get("/executions/{id}")
 async def look(id: str):
-    return (await app.client().execution(id)).execution.result
+    return (await app.client().execution(id)).result
 
 
 async def visit():

@@ -56,7 +56,7 @@ async def main(url: str) -> None:
     done = after_success(second, result='"Hello, Ada"', ran=0.1)
     await store.apply("default", worker=worker.id, transitions=[done])
     detail = await client.execution(asked.id)
-    print(f"6. {detail.execution.state} with {detail.execution.result}")
+    print(f"6. {detail.status} with {detail.result!r}")
     for attempt in detail.attempts:
         print(f"   attempt {attempt.attempt} {attempt.outcome}")
 
@@ -72,6 +72,6 @@ with tempfile.TemporaryDirectory() as folder:
 # 3. claimed attempt 1 with {"name":"Ada"}
 # 4. it failed, so it is retrying and may be claimed again
 # 5. claimed attempt 2; a late report of attempt 1 is stale
-# 6. succeeded with "Hello, Ada"
+# 6. succeeded with 'Hello, Ada'
 #    attempt 1 failed
 #    attempt 2 succeeded

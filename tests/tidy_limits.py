@@ -27,7 +27,7 @@ CYCLES: dict[tuple[str, ...], int] = {}
 # Ceilings; the target of each is behind it.
 SINGLE_IMPORTERS: Final = 65  # under 60: a module with one importer is a part of that module
 IMPORTS_IN_FUNCTIONS: Final = 41  # under 40
-WORD_RATES: Final = {"what": 11.0, "who": 2.9, "nobody": 1.7}  # per 1,000 words; 3.0, 0.5, 0.3
+WORD_RATES: Final = {"what": 9.9, "who": 2.8, "nobody": 1.6}  # per 1,000 words; 3.0, 0.5, 0.3
 
 # Answers and requests describe each noun as JSON, under its own name.
 SHAPES: Final = {"daybell.api.bodies", "daybell.client.wire"}
@@ -51,9 +51,7 @@ NAMED_TWICE: dict[str, str] = {
     "Pace": "of streams, and of timeouts",
     "Param": "of a graph, and its public form in the SDK",
     "Run": "of a workflow; to be ChaosRun in chaos; public in daybell.testing",
-    "RunningAttempt": "runners may not import engine; its protocol is repeated there",
     "Schedule": "as stored, and the rule as people write it, a public name",
-    "StepLedger": "runners may not import engine; its protocol is repeated there",
     "Stream": "of server-sent events, and of a command",
     "Streams": "of server-sent events, and of a child",
     "TaskTransaction": "the protocol, and its implementation in postgres",
@@ -87,6 +85,7 @@ TESTED_IN: dict[str, str] = {
     "chaos/tasks.py": "chaos/test_run.py",
     "chaos/workflows.py": "chaos/test_workflow_checker.py",
     "cli/actions/definitions.py": "cli/commands/test_jobs.py",
+    "cli/actions/job_flags.py": "cli/commands/test_job_options.py",
     "cli/actions/workers.py": "cli/commands/test_executions.py",
     "cli/apply/command.py": "cli/apply/test_plan.py",
     "cli/commands/roles.py": "cli/roles/test_worker.py",
@@ -103,7 +102,6 @@ TESTED_IN: dict[str, str] = {
     "client/workers.py": "client/test_explain.py",
     "client/wire.py": "client/test_answers.py",
     "core/checks.py": "store/test_queue_poison.py",
-    "core/kinds/__init__.py": "core/kinds/test_settings_command.py",
     "core/kinds/schema.py": "core/test_options.py",
     "core/views.py": "store/test_views.py",
     "core/when/declared.py": "core/test_job_request.py",

@@ -1,8 +1,8 @@
-"""The jobs behind `daybell dev --demo`: one of each kind worth watching.
+"""The jobs of `daybell dev --demo`: one of each kind.
 
-Written as a user's app would be. A few executions are enqueued when a worker starts and a few more
-every few seconds, never more than the worker gets done; two tasks have schedules, and so has a job
-without code, where commands are allowed.
+Written like the app of a user. It enqueues a few executions when a worker starts, and a few more
+every few seconds, never more than the worker finishes. Two tasks have schedules, and so has a job
+without code, if commands are allowed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from daybell.sdk.app import App
 from daybell.sdk.context import Context
 
 ROUND_SECONDS: Final = 5.0
-BACKLOG_MAX: Final = 30  # of pending executions: beyond that a round is left out
+BACKLOG_MAX: Final = 30  # pending executions; beyond that a round is skipped
 DEAD_LETTERS_MAX: Final = 5
 STEPS: Final = 5
 QUEUE: Final = "demo"
@@ -31,19 +31,19 @@ clock = SystemClock()
 
 @app.task(queue=QUEUE)
 async def greet(name: str) -> str:
-    """A quick one."""
+    """Return a greeting at once."""
     return f"Hello, {name}"
 
 
 @app.task(queue=QUEUE)
 def add(left: int, right: int) -> int:
-    """A quick one that is no coroutine: it runs in a thread."""
+    """Add two numbers, in a thread: the function is no coroutine."""
     return left + right
 
 
 @app.task(queue=QUEUE, timeout="1m")
 async def report(ctx: Context) -> str:
-    """A slow one that shows its progress."""
+    """Take three seconds, and report progress."""
     for step in range(1, STEPS + 1):
         await clock.sleep(0.6)
         ctx.progress(100 * step / STEPS, f"page {step} of {STEPS}")
@@ -53,7 +53,7 @@ async def report(ctx: Context) -> str:
 
 @app.task(queue=QUEUE, retries={"delays": ["1s", "2s"]})
 async def fetch(ctx: Context, url: str) -> str:
-    """Fails twice, and recovers by being tried again."""
+    """Fail twice, and succeed at the second retry."""
     if ctx.failures < 2:
         raise ConnectionError(f"{url} does not answer")
     return f"fetched {url} at the third try"
@@ -61,51 +61,51 @@ async def fetch(ctx: Context, url: str) -> str:
 
 @app.task(queue=QUEUE, retries=0)
 async def charge(card: str) -> None:
-    """Cannot work, and ends among the dead letters."""
+    """Fail for good, and become a dead letter."""
     raise ValueError(f"card {card} has expired")
 
 
 @app.task(queue=MAIL_QUEUE)
 async def remind(name: str) -> str:
-    """Enqueued with a delay."""
+    """Run after a delay."""
     return f"reminded {name}"
 
 
 @app.task(queue=MAIL_QUEUE, priority="low")
 async def newsletter(issue: int) -> None:
-    """Low priority: waits while others are there."""
+    """Run with low priority, after all others."""
     await clock.sleep(0.1)
 
 
 @app.task(queue=MAIL_QUEUE, priority="high")
 async def password_reset(name: str) -> None:
-    """High priority: overtakes the newsletter."""
+    """Run with high priority, before the newsletter."""
     await clock.sleep(0.1)
 
 
 @app.task(queue=QUEUE, schedule=every("10s"))
 async def heartbeat(ctx: Context) -> str:
-    """Scheduled: every ten seconds."""
+    """Run on a schedule: every ten seconds."""
     return f"for {ctx.scheduled_for:%H:%M:%S}"
 
 
 @app.task(queue=QUEUE, schedule=cron("* * * * *", tz="Europe/Berlin", jitter="5s"))
 async def digest(ctx: Context) -> str:
-    """Scheduled: every minute, and each time it is told of the last one that succeeded."""
+    """Run on a schedule: every minute, with the time of the last success."""
     since = "ever" if ctx.previous_success is None else f"{ctx.previous_success:%H:%M:%S}"
     return f"what is new since {since}"
 
 
 @app.task(queue=QUEUE)
 async def collect_orders() -> list[int]:
-    """The first node of a workflow."""
+    """Return the prices of three orders: the first node of a workflow."""
     await clock.sleep(0.3)
     return [1200, 450, 80]
 
 
 @app.task(queue=QUEUE, retries={"delays": ["1s"]})
 async def convert(ctx: Context, cents: int) -> float:
-    """Once for each order; one of them fails at first."""
+    """Convert the price of one order: a node per item. One of them fails at first."""
     await clock.sleep(0.2)
     if cents == 450 and ctx.failures == 0:
         raise ConnectionError("the bank does not answer")
@@ -114,13 +114,13 @@ async def convert(ctx: Context, cents: int) -> float:
 
 @app.task(queue=QUEUE)
 def add_up(convert: list[float]) -> float:
-    """Gets what all of them returned."""
+    """Add up the results of all items."""
     return sum(convert)
 
 
 @app.task(queue=QUEUE)
 async def publish(collect_orders: list[int], add_up: float) -> str:
-    """The last node; what it returns is the result of the run."""
+    """Return the result of the run: the last node."""
     return f"{len(collect_orders)} orders, {add_up:.2f} in all"
 
 
@@ -130,7 +130,7 @@ with app.workflow("orders", queue=QUEUE, description="A workflow.") as orders:
 
 
 async def enqueue_round(number: int) -> None:
-    """One of each, unless there is more than enough."""
+    """Enqueue one of each, unless enough executions wait."""
     client = await app.open()
     pending = 0
     for queue in (QUEUE, MAIL_QUEUE):
@@ -154,7 +154,7 @@ async def enqueue_round(number: int) -> None:
 
 
 async def declare_command() -> None:
-    """A job without code, scheduled every half minute. Nobody has to write a task for a command."""
+    """Declare a job without code, scheduled every half minute."""
     if "command" not in app.handlers.kinds:
         return
     client = await app.open()
@@ -164,13 +164,13 @@ async def declare_command() -> None:
         command="uname -a",
         queue=QUEUE,
         schedule=every("30s"),
-        description="A command: what this machine is.",
+        description="A command: the name of the system.",
     )
     await client.trigger("machine")
 
 
 async def enqueue_rounds() -> None:
-    """Round after round, until the worker stops. A store that is away is waited for."""
+    """Enqueue round after round until the worker stops. If the store is away, wait for it."""
     with contextlib.suppress(DaybellError):
         await declare_command()
     for number in count(1):

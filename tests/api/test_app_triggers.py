@@ -330,11 +330,11 @@ async def test_a_trigger_is_kept_with_its_entry(world):
     assert json.loads(text) == {"execution_id": "<0>", "status": "queued", "created": True}
     assert (b"location", "/api/v1/executions/<0>") in headers
     (kept,) = (await world.client.executions()).items
-    assert (kept.job, kept.args) == ("resize", '{"width":2}')
+    assert (kept.job, kept.args) == ("resize", {"width": 2})
     (entry,) = (await world.client.audit(action="job.trigger")).items
     assert (entry.target, json.loads(entry.after or "")) == (
         "resize",
-        {"execution_id": str(kept.id)},
+        {"execution_id": str(kept.execution_id)},
     )
 
 

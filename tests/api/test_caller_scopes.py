@@ -79,7 +79,7 @@ class Scoped:
 
     async def states(self) -> dict[str, State]:
         found = await self.client.executions(limit=100)
-        return {one.job: one.state for one in found.items}
+        return {one.job: one.status for one in found.items}
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ async def test_a_backfill_whose_answer_was_never_kept_is_answered_as_it_was_done
     assert lost.status_code == 500
     assert again.json()["created"] == 3
     assert {one["execution_id"] for one in again.json()["items"]} == {
-        str(one.id) for one in (await client.executions(job="daily")).items
+        str(one.execution_id) for one in (await client.executions(job="daily")).items
     }
     assert len((await client.audit(action="job.backfill")).items) == 1
 

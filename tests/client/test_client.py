@@ -29,7 +29,7 @@ async def test_a_client_made_from_a_url_opens_and_closes_its_store(tmp_path):
     async with Client(url) as client:
         found = await client.execution(answer.id)
 
-    assert found.execution.args == '{"width":64}'
+    assert found.args == {"width": 64}
     with pytest.raises(UsageError, match="not open"):
         await client.jobs()
 

@@ -46,8 +46,8 @@ async def test_fifty_at_once_reach_the_store_in_few_calls(client, store):
     assert store.count("enqueue") <= 2
     assert len({answer.id for answer in answers}) == 50
     assert await client.count() == {State.QUEUED: 50}
-    found = (await client.execution(answers[7].id)).execution
-    assert found.args == '{"n":7}'
+    found = await client.execution(answers[7].id)
+    assert found.args == {"n": 7}
 
 
 async def test_what_comes_while_others_are_on_their_way_goes_with_the_next(client, store):

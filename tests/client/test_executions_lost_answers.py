@@ -46,7 +46,7 @@ async def test_an_enqueue_whose_answer_was_lost_happens_exactly_once(client, sto
 
     assert answer.created
     assert [call.get("repeat", False) for call in faulty.calls] == [False, True]
-    assert [one.id for one in (await client.executions()).items] == [answer.id]
+    assert [one.execution_id for one in (await client.executions()).items] == [answer.id]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
@@ -55,7 +55,7 @@ async def test_what_tells_of_it_is_on_record_exactly_once_as_well(client, store,
 
     await over(faulty).submit(new, entry=entry)
 
-    assert [one.id for one in (await client.executions()).items] == [new.id]
+    assert [one.execution_id for one in (await client.executions()).items] == [new.id]
     assert [one.id for one in (await client.audit()).items] == [entry.id]
 
 

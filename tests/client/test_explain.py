@@ -8,6 +8,7 @@ from daybell.client.retries import RetryOutcome
 from daybell.client.workers import describe_lack, describe_start
 from daybell.core.execution import Cancellation, Failure, State
 from daybell.core.lifecycle import after_unknown, after_wait
+from daybell.core.units import to_datetime
 from tests.builders import a_step, a_worker, apply, claim, death
 from tests.workflows import ETL, work
 
@@ -21,7 +22,11 @@ async def client():
 
 async def reason(client, enqueued):
     found = await client.why(enqueued.id)
-    return found.word
+    return found.reason
+
+
+async def kept(client, enqueued):
+    return (await client.store.get_execution(client.tenant, enqueued.id)).execution
 
 
 async def a_live_worker(client, **options):
@@ -61,7 +66,7 @@ async def test_no_worker_runs_its_kind(client):
 
     found = await client.why(made.id)
 
-    assert found.word == "no_worker_of_kind"
+    assert found.reason == "no_worker_of_kind"
     assert found.detail == (
         "no live worker of queue 'images' runs tasks; start one with their app:"
         " `daybell worker APP --queues images`"
@@ -108,11 +113,11 @@ async def test_what_no_worker_offers_is_named_with_a_way_out(client, fields, sai
 
     found = await client.why(made.id)
 
-    assert (found.word, found.detail) == ("no_worker_of_kind", said)
-    assert await explain_idle(client, found.execution) == said
+    assert (found.reason, found.detail) == ("no_worker_of_kind", said)
+    assert await explain_idle(client, await kept(client, made)) == said
     await a_live_worker(client, queues=queues, kinds=("task", needs))
     assert await reason(client, made) == "due"
-    assert await explain_idle(client, found.execution) is None
+    assert await explain_idle(client, await kept(client, made)) is None
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,7 @@ async def test_a_dead_one_says_the_first_line_of_its_error(client):
 
     found = await client.why(made.id)
 
-    assert found.word == "dead"
+    assert found.reason == "dead"
     assert found.detail.endswith("(retries_used_up); its error: CommandFailed: exit code 3")
 
 
@@ -158,8 +163,8 @@ async def test_it_is_not_due(client):
 
     found = await client.why(made.id)
 
-    assert found.word == "not_due"
-    assert found.next_at == (await client.execution(made.id)).execution.run_at
+    assert found.reason == "not_due"
+    assert found.next_at == to_datetime((await kept(client, made)).run_at)
 
 
 async def test_the_worker_that_took_it_has_no_such_task(client):
@@ -169,9 +174,9 @@ async def test_the_worker_that_took_it_has_no_such_task(client):
 
     found = await client.why(made.id)
 
-    assert found.word == "unknown_task"
+    assert found.reason == "unknown_task"
     assert "start one whose app has it" in found.detail
-    assert found.next_at == (await client.execution(made.id)).execution.run_at
+    assert found.next_at == to_datetime((await kept(client, made)).run_at)
 
 
 async def test_another_one_of_its_job_has_not_ended(client):
@@ -196,7 +201,7 @@ async def test_a_worker_takes_it_any_moment(client):
 
     found = await client.why(made.id)
 
-    assert found.word == "due"
+    assert found.reason == "due"
     assert "1 others" in found.detail
 
 
@@ -210,7 +215,7 @@ async def test_its_tenant_runs_as_many_as_it_may(client):
 
     found = await client.why(made.id)
 
-    assert found.word == "quota"
+    assert found.reason == "quota"
     assert found.detail == "tenant default runs 2 of the 2 executions it may (quota running)"
     await client.update_tenant(client.tenant, running=3)
     assert await reason(client, made) == "due"
@@ -243,7 +248,7 @@ async def begun_run(client, workflow):
     await client.create("etl", workflow=workflow)
     made = await client.enqueue("etl")
     await work(client.store, rounds=1)
-    return (await client.execution(made.id)).execution
+    return await kept(client, made)
 
 
 async def test_a_run_says_which_node_nobody_can_run_and_why(client):
@@ -255,13 +260,15 @@ async def test_a_run_says_which_node_nobody_can_run_and_why(client):
 
     assert found is not None and found.execution.node in ("each[0]", "each[1]")
     assert found.word == "no_worker_of_kind"
-    assert told.word == "running"
+    assert told.reason == "running"
+    assert told.lack is not None and told.lack == f"node {found.execution.node}: {found.detail}"
     assert told.detail.endswith(
         f". {found.execution.node}: no live worker of queue 'default' runs commands; start one with"
         " `daybell worker --allow-command`"
     )
     await a_live_worker(client, queues=("default",), kinds=("command",))
     assert await find_lack(client, run) is None
+    assert (await client.why(run.id)).lack is None
 
 
 async def test_a_node_of_a_workflow_in_a_workflow_is_looked_for_too(client):
@@ -280,13 +287,13 @@ async def test_of_nodes_that_wait_for_the_same_one_is_looked_at(client, monkeypa
     run = await begun_run(client, {"nodes": nodes})
     await a_live_worker(client, queues=("default",), kinds=("task", "workflow"))
     asked: list[str] = []
-    execution = client.execution
+    get_execution = client.store.get_execution
 
-    async def counting(id):
+    async def counting(tenant, id):
         asked.append(id)
-        return await execution(id)
+        return await get_execution(tenant, id)
 
-    monkeypatch.setattr(client, "execution", counting)
+    monkeypatch.setattr(client.store, "get_execution", counting)
 
     assert await find_lack(client, run) is None
     assert len(asked) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from daybell import Client
 from daybell.cli.doctor.report import check_schedules
-from daybell.client import job_checks
+from daybell.client import job_checks, runs
 from daybell.client.runs import ItemCounts, RunNode, ready_times
 from daybell.core.execution import State
 from daybell.core.workflow.graph import GraphEdge
@@ -124,11 +124,11 @@ async def test_a_run_is_shown_from_before_it_begins_to_its_end(client):
     await client.create("etl", workflow=ETL, max_crashes=2)
     id = (await client.enqueue("etl")).id
 
-    waiting = await client.run(id)
+    waiting = await runs.run(client, id)
     await work(client.store, rounds=2)
-    begun = await client.run(id)
+    begun = await runs.run(client, id)
     await work(client.store)
-    ended = await client.run(id)
+    ended = await runs.run(client, id)
 
     assert waiting is not None and begun is not None and ended is not None
     assert {one.status for one in waiting.nodes} == {State.WAITING}
@@ -143,14 +143,14 @@ async def test_a_run_is_shown_from_before_it_begins_to_its_end(client):
     b, load = (next(one for one in ended.nodes if one.name == name) for name in ("b", "load"))
     assert b.items is not None and (b.items.total, b.items.ended, b.items.failed) == (3, 3, 0)
     assert (load.kind, load.runs, load.started_at is None) == ("command", None, False)
-    assert (await client.execution(id)).execution.state is State.SUCCEEDED
-    assert await client.run(b.execution or load.execution) is None
+    assert (await client.execution(id)).status is State.SUCCEEDED
+    assert await runs.run(client, b.execution or load.execution) is None
 
 
 async def test_lists_leave_nodes_out_unless_they_are_asked_for(client):
     id, _ = await a_run(client)
 
-    assert [one.id for one in (await client.executions()).items] == [id]
+    assert [one.execution_id for one in (await client.executions()).items] == [id]
     nodes = (await client.executions(parent=id)).items
     assert sorted(str(one.node) for one in nodes) == [
         "a",
@@ -167,15 +167,15 @@ async def test_lists_leave_nodes_out_unless_they_are_asked_for(client):
 async def test_a_dead_run_goes_on_with_what_failed(client):
     id, _ = await a_run(client, failing=["a", "b[1]"])
 
-    assert (await client.execution(id)).execution.state is State.DEAD
-    before = await client.run(id)
+    assert (await client.execution(id)).status is State.DEAD
+    before = await runs.run(client, id)
     answer = await client.retry(id)
     done = await work(client.store)
-    after = await client.run(id)
+    after = await runs.run(client, id)
 
     assert (answer.id, answer.created) == (id, False)
     assert done == [["a", "b[1]"], ["load"]]
-    assert (await client.execution(id)).execution.state is State.SUCCEEDED
+    assert (await client.execution(id)).status is State.SUCCEEDED
     assert before is not None and after is not None
     assert before.nodes[0].name == "extract" and before.nodes[0].ready_at is not None
     assert after.nodes[0] == before.nodes[0]  # also since when it could have been started
@@ -187,9 +187,9 @@ async def test_a_node_that_was_mapped_over_nothing_says_so(client):
     await client.create("etl", workflow=a_workflow(nothing, after))
     id = (await client.enqueue("etl")).id
 
-    waiting = await client.run(id)
+    waiting = await runs.run(client, id)
     await work(client.store)
-    run = await client.run(id)
+    run = await runs.run(client, id)
 
     assert run is not None and waiting is not None
     assert [one.items for one in waiting.nodes] == [None, None]
@@ -204,7 +204,7 @@ async def test_a_run_begins_again_with_a_node_as_another_execution(client):
 
     assert answer.id != id and answer.created
     assert done == [["b[0]", "b[1]", "b[2]"], ["load"]]
-    assert (await client.execution(answer.id)).execution.state is State.SUCCEEDED
+    assert (await client.execution(answer.id)).status is State.SUCCEEDED
     with pytest.raises(UsageError, match="no node 'c'"):
         await client.retry(id, from_="c")
 
@@ -216,7 +216,7 @@ async def test_a_cancelled_run_is_retried_from_what_did_not_succeed(client):
     await client.cancel(id)
     await work(client.store)
 
-    assert (await client.execution(id)).execution.state is State.CANCELLED
+    assert (await client.execution(id)).status is State.CANCELLED
     answer = await client.retry(id)
     done = await work(client.store)
 
@@ -249,12 +249,12 @@ async def test_a_node_is_retried_with_its_run(client):
     node = next(one for one in (await client.executions(parent=id)).items if one.node == "a")
 
     with pytest.raises(Conflict, match=f"is node a of run {id}; retry that"):
-        await client.retry(node.id)
+        await client.retry(node.execution_id)
     await client.enqueue("resize")
     await work(client.store, rounds=0)
     plain = (await client.executions(job="resize")).items[0]
     with pytest.raises(UsageError, match="has no nodes to begin with"):
-        await client.retry(plain.id, from_="a")
+        await client.retry(plain.execution_id, from_="a")
 
 
 async def test_why_says_what_a_run_waits_for(client):
@@ -263,14 +263,14 @@ async def test_why_says_what_a_run_waits_for(client):
     await work(client.store, rounds=2)
     node = next(one for one in (await client.executions(parent=id)).items if one.node == "a")
 
-    run, of_node = await client.why(id), await client.why(node.id)
+    run, of_node = await client.why(id), await client.why(node.execution_id)
 
-    assert run.word == "running"
+    assert run.reason == "running"
     assert run.detail.startswith(
         "1 of its 5 nodes have ended; it waits for a (queued), b (running). "
     )
     assert run.detail.endswith(of_node.detail), "what keeps its nodes, keeps it"
-    assert of_node.execution.state is State.QUEUED
+    assert of_node.status is State.QUEUED
     assert "workflow" not in of_node.detail
 
 
@@ -282,7 +282,7 @@ async def test_a_queue_is_purged_of_nodes_as_well(client):
 
     assert await client.purge_queue("slow") == 1
 
-    assert (await client.execution(id)).execution.state is State.DEAD
+    assert (await client.execution(id)).status is State.DEAD
     assert await client.count(queue="slow", status="pending", nodes=True) == {}
 
 
@@ -293,7 +293,7 @@ async def test_nodes_of_a_run_that_ended_before_it_began_did_not_run(client):
     answer = await client.enqueue("etl")
     await client.cancel(answer.id)
 
-    run = await client.run(answer.id)
+    run = await runs.run(client, answer.id)
 
     assert run is not None
     assert {one.status for one in run.nodes} == {State.SKIPPED}
@@ -443,7 +443,7 @@ async def test_a_node_that_waits_for_the_quota_says_so(client):
     id = (await client.enqueue("etl")).id
     await work(client.store, rounds=1)
 
-    run = await client.run(id)
+    run = await runs.run(client, id)
 
     assert {one.name: one.reason for one in run.nodes} == {
         "a": None,

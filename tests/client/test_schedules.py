@@ -378,7 +378,7 @@ async def test_a_trigger_does_not_meet_the_gate_of_a_schedule(client, place, fir
 
     made = await client.trigger("report")
 
-    assert (await client.execution(made.id)).execution.state is State.QUEUED
+    assert (await client.execution(made.id)).status is State.QUEUED
 
 
 async def test_why_says_whether_its_schedule_or_its_job_is_in_the_way(client, store, place, fire):
@@ -394,7 +394,7 @@ async def test_why_says_whether_its_schedule_or_its_job_is_in_the_way(client, st
     told = {}
     for job in ("report", "mail"):
         for one in (await client.executions(job=job)).items:
-            told[job, one.state] = (await client.why(one.id)).detail
+            told[job, one.status] = (await client.why(one.execution_id)).detail
 
     waits = "it waits until another execution of"
     assert told["report", State.WAITING].startswith(f"{waits} the same schedule of report has")

@@ -70,11 +70,11 @@ async def test_each_missing_tick_runs_as_the_schedule_would_have(client, place):
     answer = await client.backfill("report", wanted[0], wanted[-1] + 1)
 
     (schedule,) = await client.schedules("report")
-    found = [(await client.execution(one.execution)).execution for one in answer.ticks]
+    found = [(await client.execution(one.execution)) for one in answer.ticks]
     assert answer.created == 2
-    assert [one.scheduled_for for one in found] == wanted
-    assert {one.args for one in found} == {'{"day":1}'}
-    assert {one.schedule for one in found} == {schedule.id}
+    assert [one.scheduled_for.timestamp() for one in found] == wanted
+    assert [one.args for one in found] == [{"day": 1}] * 2
+    assert {one.schedule_id for one in found} == {schedule.id}
 
 
 async def test_so_many_run_at_a_time_whatever_the_overlap_rule(client, place):

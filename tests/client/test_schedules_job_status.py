@@ -1,7 +1,5 @@
 """How jobs stand: paused, triggered, at work or over, and found by it, on every store."""
 
-import json
-
 import pytest
 
 from daybell.client import Client, schedules
@@ -33,7 +31,7 @@ async def only_schedule(client, job="report"):
 
 
 async def states(client, job="report"):
-    return sorted(one.state for one in (await client.executions(job=job)).items)
+    return sorted(one.status for one in (await client.executions(job=job)).items)
 
 
 async def test_a_paused_job_does_not_fire_and_goes_on_from_now(client, place, fire):
@@ -80,8 +78,8 @@ async def test_a_trigger_is_called_as_the_schedules_would(client):
     plain = await client.trigger("report")
     other = await client.trigger("report", {"day": 2})
 
-    assert json.loads((await client.execution(plain.id)).execution.args) == {"day": 1}
-    assert json.loads((await client.execution(other.id)).execution.args) == {"day": 2}
+    assert (await client.execution(plain.id)).args == {"day": 1}
+    assert (await client.execution(other.id)).args == {"day": 2}
 
 
 async def test_a_trigger_obeys_overlap_unless_it_is_forced(client):
@@ -93,7 +91,7 @@ async def test_a_trigger_obeys_overlap_unless_it_is_forced(client):
     forced = await client.trigger("report", force=True)
 
     assert caught.value.execution == first.id
-    assert (await client.execution(forced.id)).execution.state is State.QUEUED
+    assert (await client.execution(forced.id)).status is State.QUEUED
 
 
 async def test_a_job_stands_as_it_does(client, store, place, fire):

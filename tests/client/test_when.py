@@ -174,13 +174,13 @@ async def test_why_names_what_is_waited_for(client, clock):
     await scheduler.tick()
     [one] = (await client.executions(job="load")).items
 
-    told = await client.why(one.id)
-    assert told.word == "dependencies"
+    told = await client.why(one.execution_id)
+    assert told.reason == "dependencies"
     assert told.detail.endswith("depends on: extract (queued), clean (it has not run yet)")
 
     hands = await claim(client.store)
     await apply(client.store, hands, *map(death, hands.executions))
-    told = await client.why(one.id)
+    told = await client.why(one.execution_id)
     assert "extract (dead; retry it, or let it run again)" in told.detail
 
 
@@ -194,7 +194,7 @@ async def test_why_says_that_a_dependency_was_deleted_or_has_failed_since(client
     clock.advance(60)
     await client.cancel((await client.enqueue("clean")).id)
 
-    told = await client.why(one.id)
+    told = await client.why(one.execution_id)
 
     assert "extract (there is no such job any more" in told.detail
     assert "clean (what it did since has failed; retry it" in told.detail

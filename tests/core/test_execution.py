@@ -306,7 +306,7 @@ def test_no_half_of_a_secret_comes_into_view_where_a_text_without_end_is_cut(byt
         end = "k" * (2 * bytes_max - offset)
         text = f"{end}{SECRET}{'.' * 5 * bytes_max}{SECRET}{end}"
 
-        kept = Excerpt.of(text, bytes_max).kept(bytes_max, hidden)
+        kept = Excerpt.of(text, bytes_max).cut(bytes_max, hidden)
 
         assert not re.search("hun|er2", kept)
 

@@ -14,7 +14,7 @@ from daybell.core.lifecycle import Transition
 from daybell.core.masking import NO_MASKS, Masks
 from daybell.core.retry import Retry
 from daybell.core.views import ExecutionFilter
-from daybell.engine.attempt import AttemptHost, RunningAttempt
+from daybell.engine.attempt import Attempt, AttemptHost
 from daybell.engine.claim import AHEAD_MAX, CLAIM_MAX, Dispatcher, Queues, TaskRouting
 from daybell.engine.events import Events
 from daybell.engine.execute import Executor
@@ -24,7 +24,7 @@ from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, registered
 from tests.engine.virtual import VirtualClock
 
-Function = Callable[[RunningAttempt], Awaitable[str | None]]
+Function = Callable[[Attempt], Awaitable[str | None]]
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Task:
     goes_on: bool = False
     starts_once: bool = False
 
-    async def run(self, running: RunningAttempt) -> str | None:
+    async def run(self, running: Attempt) -> str | None:
         return await self.function(running)
 
 
@@ -72,16 +72,16 @@ class Tasks:
         return NO_MASKS
 
 
-async def quick(_: RunningAttempt) -> None:
+async def quick(_: Attempt) -> None:
     """A task that does nothing."""
 
 
-async def endless(_: RunningAttempt) -> None:
+async def endless(_: Attempt) -> None:
     """A task that runs until it is stopped."""
     await asyncio.Event().wait()
 
 
-async def deaf(_: RunningAttempt) -> None:
+async def deaf(_: Attempt) -> None:
     """A task that runs on whatever it is told, for an hour."""
     ends_at = asyncio.get_running_loop().time() + 3600
     while (left := ends_at - asyncio.get_running_loop().time()) > 0:
@@ -97,7 +97,7 @@ class Log:
     def __init__(self) -> None:
         self.ran: list[UUID] = []
 
-    async def __call__(self, running: RunningAttempt) -> None:
+    async def __call__(self, running: Attempt) -> None:
         self.ran.append(running.claimed.id)
         await asyncio.sleep(0)
 

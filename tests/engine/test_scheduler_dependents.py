@@ -8,7 +8,7 @@ from daybell.client import Client
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.schedule import Decision
-from daybell.core.units import from_iso, to_iso
+from daybell.core.units import from_iso, to_datetime, to_iso
 from daybell.core.when import after, after_any, cron
 from daybell.engine.events import Events, Fired
 from daybell.engine.loop import ManualClock
@@ -67,7 +67,7 @@ async def run(client, job, how=success):
 
 async def of(client, job):
     page = await client.executions(job=job)
-    return [(str(one.state), one.reason) for one in page.items]
+    return [(str(one.status), one.reason) for one in page.items]
 
 
 async def ticks(client, job):
@@ -95,8 +95,8 @@ async def test_without_a_schedule_it_fires_when_each_has_succeeded(client, clock
     await turn(scheduler)
     await turn(scheduler)
     [one] = (await client.executions(job="load")).items
-    assert (one.state, one.args) == (State.QUEUED, '{"into":"sales"}')
-    assert one.scheduled_for == decided
+    assert (one.status, one.args) == (State.QUEUED, {"into": "sales"})
+    assert one.scheduled_for == to_datetime(decided)
 
     await end(client, "load")
     clock.advance(1)
@@ -125,7 +125,8 @@ async def test_any_success_fires_a_job_that_comes_after_any(client, clock, sched
         await turn(scheduler)
         await turn(scheduler)
         one, *_ = (await client.executions(job="report")).items
-        assert (one.state, one.args, one.scheduled_for) == (State.QUEUED, '{"day":1}', ended)
+        assert (one.status, one.args) == (State.QUEUED, {"day": 1})
+        assert one.scheduled_for == to_datetime(ended)
         await end(client, "report")
 
     assert await of(client, "report") == [("succeeded", None)] * 2
@@ -145,7 +146,7 @@ async def test_a_job_is_fired_by_each_schedule_of_a_list(client, clock, schedule
     await end(client, "report")
 
     found = (await client.executions(job="report")).items
-    assert [one.scheduled_for for one in found] == [TWO, TWO - 59]
+    assert [one.scheduled_for for one in found] == [to_datetime(TWO), to_datetime(TWO - 59)]
 
 
 async def test_a_failure_fires_it_only_if_that_was_asked_for(client, clock, scheduler):
@@ -260,7 +261,7 @@ async def test_a_retried_dead_letter_fires_who_waits(client, clock, scheduler):
     [letter] = (await client.executions(job="extract")).items
     await turn(scheduler)
 
-    await client.store.revive(TENANT, [letter.id])
+    await client.store.revive(TENANT, [letter.execution_id])
     await end(client, "extract")
     await turn(scheduler)
 
@@ -383,12 +384,12 @@ async def test_a_backfill_waits_for_what_was_due_at_its_ticks(client, clock, sch
     assert [len(filled.ticks), len(again.ticks)] == [1, 1]
     await turn(scheduler)
     found = await client.execution(filled.ticks[0].execution)
-    assert (found.execution.state, found.execution.reason) == (State.WAITING, "dependencies")
+    assert (found.status, found.reason) == (State.WAITING, "dependencies")
 
     await end(client, "extract")
     await turn(scheduler)
     found = await client.execution(filled.ticks[0].execution)
-    assert found.execution.state is State.QUEUED
+    assert found.status is State.QUEUED
 
 
 async def test_what_happens_during_a_pause_fires_nothing(client, clock, scheduler):

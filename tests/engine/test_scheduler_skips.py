@@ -57,9 +57,9 @@ async def test_who_was_skipped_says_which_dependency_had_failed(client, clock, t
     await turn()
     [one] = (await client.executions(job="load")).items
 
-    why = await client.why(one.id)
+    why = await client.why(one.execution_id)
 
-    assert one.state is State.SKIPPED
+    assert one.status is State.SKIPPED
     assert why.detail.startswith("it was skipped (upstream_failed): extract (dead; retry it")
     assert "clean" not in why.detail
 
@@ -73,19 +73,14 @@ async def test_who_was_skipped_says_which_execution_was_in_the_way(client, clock
     await turn()
     skipped, first = (await client.executions(job="poll")).items
 
-    while_it_runs = (await client.why(skipped.id)).detail
+    while_it_runs = (await client.why(skipped.execution_id)).detail
     clock.advance(60)
     await apply(client.store, hands, success(hands.one))
     clock.advance(2 * HOUR)
     await turn()  # another is there by now, which was not in the way
-    afterwards = (await client.why(skipped.id)).detail
+    afterwards = (await client.why(skipped.execution_id)).detail
 
-    assert (skipped.state, first.id) == (State.SKIPPED, hands.one.id)
-    assert while_it_runs.startswith(
-        f"it was skipped (overlap): execution {first.id} of the same job was in its way, and still"
-        " is (running)"
-    )
-    assert afterwards == (
-        f"it was skipped (overlap): execution {first.id} of the same job was in its way, which"
-        " ended at 2026-06-01T03:01:00+00:00 (succeeded)"
-    )
+    assert (skipped.status, first.execution_id) == (State.SKIPPED, hands.one.id)
+    of = f"it was skipped (overlap): execution {first.execution_id} of the same job was in its way"
+    assert while_it_runs.startswith(f"{of}, and still is (running)")
+    assert afterwards == f"{of}, which ended at 2026-06-01T03:01:00Z (succeeded)"

@@ -33,30 +33,30 @@ PRIVATE = {
     "224.0.0.1": "groups",
     "239.255.255.255": "groups",
     "240.0.0.1": "later use",
-    "255.255.255.255": "everybody",
+    "255.255.255.255": "broadcast",
     "::": "this machine",
     "::1": "this machine",
-    "::127.0.0.1": "given to anybody",  # IPv4-compatible
+    "::127.0.0.1": "not allocated",  # IPv4-compatible
     "::ffff:127.0.0.1": "this machine",
     "::ffff:a9fe:a9fe": "metadata",
-    "::ffff:0:127.0.0.1": "given to anybody",  # IPv4-translated
+    "::ffff:0:127.0.0.1": "not allocated",  # IPv4-translated
     "64:ff9b::10.0.0.1": "a private network",  # NAT64
     "64:ff9b::169.254.169.254": "metadata",
     "64:ff9b:1::8.8.8.8": "a private network",
-    "100::1": "given to anybody",  # discarded
+    "100::1": "not allocated",  # discarded
     "2001::1": "tunnels",  # Teredo
     "2001:0:a00:1::f5ff:fffe": "tunnels",
     "2001:db8::1": "documentation",
     "2002:7f00:1::": "this machine",  # 6to4
     "2002:a9fe:a9fe::1": "metadata",
     "3fff::1": "documentation",
-    "4000::1": "given to anybody",
+    "4000::1": "not allocated",
     "fc00::1": "a private network",
     "fd00:ec2::254": "a private network",  # a cloud's metadata
     "fe80::1": "the local link",
     "fe80::1%lo": "the local link",
     "2606:4700::1%lo": "the local link",
-    "fec0::1": "given to anybody",  # site-local
+    "fec0::1": "not allocated",  # site-local
     "ff02::1": "groups",
     "not an address": "no address",
 }

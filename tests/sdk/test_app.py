@@ -349,7 +349,7 @@ async def test_what_takes_too_long_goes_back_when_the_block_ends(app: App):
             await until(running.is_set, within=WAIT)
         execution = await handle.execution()
 
-    assert (execution.state, execution.failures) == (State.QUEUED, 0)
+    assert (execution.status, execution.failures) == (State.QUEUED, 0)
 
 
 async def test_a_worker_that_is_drained_stops_before_its_block_ends(app: App, short_lease):

@@ -203,7 +203,7 @@ async def test_what_it_has_shown_is_kept_with_the_end(app: App, url):
         await handle.result(timeout=WAIT)
         ended = await handle.execution()
 
-    assert (ended.progress, ended.note, ended.checkpoint) == (100.0, "sold", '{"number":1}')
+    assert (ended.progress, ended.note, ended.checkpoint) == (100.0, "sold", {"number": 1})
 
 
 async def test_of_two_that_begin_at_once_one_is_refused(app: App, url):

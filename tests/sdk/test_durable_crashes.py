@@ -56,8 +56,8 @@ async def test_a_kill_between_any_two_steps_makes_no_effect_happen_twice(url, tm
     assert effects == Counter([*ONCE, "flaky", "flaky"])  # it is meant to fail once
     async with Client(url) as client:
         (execution,) = (await client.executions()).items
-        assert execution.state is State.SUCCEEDED
-        assert execution.result == '["one","two","a","b","flaky","gone"]'
+        assert execution.status is State.SUCCEEDED
+        assert execution.result == ["one", "two", "a", "b", "flaky", "gone"]
 
 
 class Mortal:
@@ -161,7 +161,7 @@ async def run_app(app: App, deaths: list[tuple[int, bool]]) -> tuple[list[Mortal
             await Reaper(store, clock=clock, events=Events(), lease=LEASE).tick()
         execution = await handle.execution()
     sweeper.cancel()
-    assert execution.state is State.SUCCEEDED, execution
+    assert execution.status is State.SUCCEEDED, execution
     return views, execution.result
 
 

@@ -75,13 +75,13 @@ async def test_a_durable_function_from_its_first_step_to_its_end(app: App):
         one, by, chance = await handle.result(timeout=WAIT)
         assert (one, by) == ("one", "ada") and 0 <= chance < 1
         assert await other.result(timeout=WAIT) == ["two", "grace"]
-        steps = await app.client().steps(handle.id)
+        steps = (await app.client().execution(handle.id)).steps
 
     assert sorted(done) == ["one", "paid", "two"]
     assert all(name.startswith("daybell-task") for name in threads)  # never on the loop
     kinds = [StepKind.NOW, StepKind.STEP, StepKind.SLEEP, StepKind.WAIT]
     assert [step.kind for step in steps] == kinds
-    assert all(step.is_done for step in steps)
+    assert all(step.status == "done" for step in steps)
 
 
 async def test_many_at_once_share_their_writes_and_mix_nothing_up(app: App):

@@ -1,7 +1,6 @@
 """Handlers of an app: jobs without code, and what a worker lacks."""
 
 import asyncio
-import json
 import sys
 from contextlib import asynccontextmanager
 
@@ -40,13 +39,13 @@ async def working(app, **allowed):
 
 async def ended(client, id):
     async def ask():
-        return (await client.execution(id)).execution
+        return await client.execution(id)
 
-    return await eventually(ask, lambda one: one.state in (State.SUCCEEDED, State.DEAD))
+    return await eventually(ask, lambda one: one.status in (State.SUCCEEDED, State.DEAD))
 
 
 def output(execution):
-    return json.loads(execution.result)["output"].split("\n")
+    return execution.result["output"].split("\n")
 
 
 async def claimed_of(client, name):
@@ -82,8 +81,8 @@ async def test_each_execution_runs_the_version_that_it_was_created_under(tmp_pat
         mended = await ended(client, old.id)
         new = await ended(client, (await client.enqueue("report")).id)
 
-        assert (failed.state, failed.failures, failed.version) == (State.DEAD, 2, 1)
-        assert (mended.state, mended.version, mended.attempt) == (State.SUCCEEDED, 1, 3)
+        assert (failed.status, failed.failures, failed.version) == (State.DEAD, 2, 1)
+        assert (mended.status, mended.version, mended.attempt) == (State.SUCCEEDED, 1, 3)
         assert output(mended)[:2] == ["version one", "done"]
         assert (new.version, output(new)[0]) == (2, "version two")
 
@@ -213,7 +212,7 @@ async def test_what_a_command_prints_feeds_a_map_a_condition_and_other_words(tmp
         await client.create("files", workflow={"nodes": nodes, "edges": edges})
         run = await ended(client, (await client.enqueue("files")).id)
 
-    said = [one["output"] for one in json.loads(run.result or "[]")]
+    said = [one["output"] for one in run.result]
     assert said == ["a monday", "b monday"], run.error
 
 

@@ -87,7 +87,7 @@ async def test_a_task_uses_a_secret_and_nothing_of_it_is_kept_or_shown(idle, tas
     assert f"logged {MASK}" in kept and "halfway with ***" in kept
     assert f"printed {MASK} " in shown  # it still goes where it went before
     client = app.client()
-    assert json.loads((await client.execution(good.id)).execution.args) == {"token": TOKEN}
+    assert json.loads((await client.execution(good.id)).args) == {"token": TOKEN}
 
 
 @pytest.mark.parametrize("task", ["echo", "echo_in_a_process"])

@@ -146,7 +146,7 @@ async def test_what_is_enqueued_in_a_process_is_a_child_of_its_execution(app: Ap
         ids = await handle.result(WAIT)
         for id in [ids] if isinstance(ids, str) else ids:
             detail = await client.execution(id)
-            assert detail.execution.parent == handle.id
+            assert detail.parent_id == handle.id
 
 
 async def test_what_is_enqueued_belongs_to_the_tenant_of_the_worker(file_url, monkeypatch):
@@ -160,8 +160,8 @@ async def test_what_is_enqueued_belongs_to_the_tenant_of_the_worker(file_url, mo
 
         detail = await (await app.open()).execution(await handle.result(WAIT))
 
-        assert detail.execution.tenant == "acme"
-        assert detail.execution.parent == handle.id
+        assert detail.tenant == "acme"
+        assert detail.parent_id == handle.id
 
 
 async def test_rules_of_the_retry_policy_know_the_classes_of_errors(app: App):
@@ -271,7 +271,7 @@ async def test_a_worker_that_stops_gives_back_what_runs_in_a_child(file_url, mon
             await is_busy(handle)
 
         execution = await handle.execution()
-        assert (execution.state, execution.failures) == ("queued", 0)
+        assert (execution.status, execution.failures) == ("queued", 0)
 
 
 async def test_a_memory_store_cannot_be_reached_from_a_process(monkeypatch):
@@ -335,8 +335,8 @@ async def test_a_job_with_the_name_of_a_task_runs_the_one_that_its_definition_na
     made = await app.client().enqueue("resume", {"number": 21})
 
     look = partial(app.client().execution, made.id)
-    detail = await eventually(look, lambda seen: seen.execution.state in TERMINAL)
-    assert detail.execution.result == "42"
+    detail = await eventually(look, lambda seen: seen.status in TERMINAL)
+    assert detail.result == 42
 
 
 async def test_a_script_that_would_run_again_is_told_what_to_do(tmp_path):

@@ -11,7 +11,7 @@ from tests.sdk.waiting import WAIT
 
 
 async def stored(app: App, handle):
-    return (await app.client().execution(handle.id)).execution
+    return (await app.client().store.get_execution("default", handle.id)).execution
 
 
 def a_mail_task(app: App, **options):
@@ -220,9 +220,7 @@ async def test_children_know_their_parent(app: App):
 
     async with app, app.worker():
         await (await root.enqueue()).result(timeout=WAIT)
-        parents = {
-            name: (await app.client().execution(id)).execution.parent for name, id in ids.items()
-        }
+        parents = {name: (await app.client().execution(id)).parent_id for name, id in ids.items()}
 
     assert parents.pop("root") is None
     assert set(parents.values()) == {ids["root"]}

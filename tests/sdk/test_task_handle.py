@@ -36,7 +36,7 @@ async def test_the_result_is_what_the_task_returned(app: App):
 
         assert await handle.result(timeout=WAIT) == 42
         assert await handle.status() is State.SUCCEEDED
-        assert (await handle.execution()).result == "42"
+        assert (await handle.execution()).result == 42
 
 
 async def test_the_result_is_converted_by_the_annotation(app: App):

@@ -321,8 +321,8 @@ async def test_a_run_too_deep_inside_others_fails_for_good(file_url, monkeypatch
             await (await app.workflows["w0"].enqueue()).result(LONG)
 
         (deepest,) = (await app.client().executions(job="w2", nodes=True)).items
-        assert (deepest.state, deepest.attempt) == (State.DEAD, 1)
-        assert "workflows inside workflows deeper than 2 levels" in (deepest.error or "")
+        assert (deepest.status, deepest.attempt) == (State.DEAD, 1)
+        assert "workflows inside workflows deeper than 2 levels" in deepest.error["message"]
         assert (await app.client().executions(job="w3", nodes=True)).items == ()
 
 
@@ -478,7 +478,7 @@ def test_what_a_workflow_has_not_is_said(app: App, t: Any):
     with pytest.raises(UsageError, match="nodes of a workflow"):
         etl.options(retries=3)
     with pytest.raises(InvalidArguments, match="takes no arguments"):
-        etl.bound((1,), {})
+        etl.check_args((1,), {})
 
 
 def test_things_of_another_app_are_refused(app: App, t: Any):

@@ -14,7 +14,7 @@ from daybell.core.execution import Claimed
 from daybell.core.job import JobDefinition
 from daybell.core.masking import NO_MASKS, Masks
 from daybell.core.retry import Retry
-from daybell.engine.attempt import RunningAttempt
+from daybell.engine.attempt import Attempt
 from daybell.errors import DaybellError, RetryLater
 from tests.simulation.effects import Body, Effects
 from tests.simulation.loop import forever
@@ -28,7 +28,7 @@ PULSE: Final = 0.4  # seconds between two steps of a body
 class Shift:
     """The tools of a body."""
 
-    running: RunningAttempt
+    running: Attempt
     args: dict[str, Any]
     body: Body
     effects: Effects
@@ -185,7 +185,7 @@ class Handler:
         kind = KINDS.get(self.name)
         self.body = BODIES[self.name if kind is None else kind.body]
 
-    async def run(self, running: RunningAttempt) -> str | None:
+    async def run(self, running: Attempt) -> str | None:
         effects, claimed = self.tasks.effects, running.claimed
         body = effects.begin(claimed, goes_on=self.goes_on or self.name == "deaf")
         args = msgspec.json.decode(claimed.args)

@@ -21,7 +21,7 @@ from daybell.chaos.faults import Proxy
 from daybell.client import Client
 from daybell.core.execution import State
 from daybell.core.ids import mint
-from daybell.engine.attempt import RunningAttempt as Run
+from daybell.engine.attempt import Attempt as Run
 from daybell.engine.events import Events
 from daybell.engine.loop import SystemClock
 from daybell.engine.upkeep import Upkeep
@@ -160,11 +160,11 @@ async def test_a_frozen_worker_that_thaws_with_a_claims_answer_waiting_begins_no
 
         assert await asyncio.to_thread(stopped, frozen) == 0
     assert "greets" not in frozen.said
-    assert ((found := await seen(client, id)).attempt, found.state) == (2, State.SUCCEEDED)
+    assert ((found := await seen(client, id)).attempt, found.status) == (2, State.SUCCEEDED)
 
 
 async def seen(client: Client, id):
-    return (await client.execution(id)).execution
+    return await client.execution(id)
 
 
 async def sales(url: str) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from daybell.api.caller import Caller, TooManyRequests, encode
 from daybell.api.router import Routes
 from daybell.client import Client, Holder, Shares, answers, set_holder, wire
 from daybell.client.executions import START
+from daybell.client.executions import execution as find_execution
 from daybell.client.workers import Overview
 from daybell.core.access import Action, Role
 from daybell.core.execution import TERMINAL, LogPart
@@ -336,7 +337,7 @@ def wants_stream(request: Request) -> bool:
 
 async def follow_log(request: Request, caller: Caller, id: UUID) -> Response:
     """The answer that sends an execution's log as it grows. Raises ExecutionNotFound."""
-    await caller.client.execution(id)
+    await find_execution(caller.client, id)
     streams = streams_of(request)
     stream = streams.open(caller.holder)
     place = read_place(request.headers.get("last-event-id", ""))
@@ -361,7 +362,7 @@ async def _follow(
     while not is_left.is_set():
         try:
             # Looked at before the log is read: what has ended by then has said everything.
-            execution = (await client.execution(id)).execution
+            execution = (await find_execution(client, id)).execution
             async for part in client.log_parts(id, after=place):
                 place = (part.attempt, part.number)
                 frame = encode_event("lines", _lines(part), id=f"{part.attempt}.{part.number}")

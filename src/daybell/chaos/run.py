@@ -76,6 +76,7 @@ from daybell.chaos.workflows import (
     recorded_steps,
 )
 from daybell.client import Client
+from daybell.client.executions import executions as list_executions
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.units import Instant, Seconds
@@ -621,8 +622,8 @@ class ChaosRun:
         doubled: list[UUID] = []
         cursor: str | None = None
         while True:
-            page = await self._client.executions(
-                nodes=True, since=since, limit=PAGE_ITEMS_MAX, cursor=cursor
+            page = await list_executions(
+                self._client, nodes=True, since=since, limit=PAGE_ITEMS_MAX, cursor=cursor
             )
             for execution in page.items:
                 if execution.id in found:

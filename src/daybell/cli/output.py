@@ -6,7 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import typer
@@ -145,15 +146,26 @@ def echo_more(cursor: str | None, *, is_search: bool = False) -> None:
         typer.echo(f"there {'may be' if is_search else 'is'} more: --cursor {cursor}")
 
 
-def format_moment(instant: Instant | None) -> str:
+Moment: TypeAlias = datetime | Instant
+
+
+def instant_of(moment: Moment) -> Instant:
+    """A time as seconds."""
+    return moment.timestamp() if isinstance(moment, datetime) else moment
+
+
+def format_moment(moment: Moment | None) -> str:
     """A time to the second, in UTC."""
-    return "" if instant is None else to_iso(int(instant))[:19].replace("T", " ") + "Z"
-
-
-def format_relative(instant: Instant | None, *, now: Instant) -> str:
-    """A time as a list shows it, seen from now: `2m ago`, `in 5m`."""
-    if instant is None:
+    if moment is None:
         return ""
+    return to_iso(int(instant_of(moment)))[:19].replace("T", " ") + "Z"
+
+
+def format_relative(moment: Moment | None, *, now: Instant) -> str:
+    """A time as a list shows it, seen from now: `2m ago`, `in 5m`."""
+    if moment is None:
+        return ""
+    instant = instant_of(moment)
     seconds = round(abs(now - instant))
     if seconds == 0:
         return "now"

@@ -15,7 +15,13 @@ from daybell.client import wire
 from daybell.client.declarations import Change, diff_versions
 from daybell.client.events import ExecutionHistory
 from daybell.client.explain import Reason
-from daybell.client.runs import RunNode, WorkflowRun, short_name
+from daybell.client.runs import (
+    RunNode,
+    WorkflowRun,
+    describe_node,
+    describe_resume,
+    short_name,
+)
 from daybell.client.schedules import Backfill
 from daybell.client.workers import Overview
 from daybell.core import payload
@@ -192,6 +198,7 @@ def node(of: RunNode) -> wire.RunNode:
         task=of.runs if of.kind == "task" else None,
         job=of.runs if of.kind == "job" else None,
         rule=of.rule,
+        note=describe_node(of),
         ready_at=time(of.ready_at),
         started_at=time(of.started_at),
         finished_at=time(of.finished_at),
@@ -212,6 +219,7 @@ def node_wait(of: NodeWait) -> wire.NodeWait:
         name=name,
         match=value(of.match),
         until=time(of.until),
+        resume=describe_resume(of),
     )
 
 
@@ -234,6 +242,7 @@ def why(of: Reason) -> wire.Why:
         reason=of.word,
         detail=of.detail,
         next_at=time(of.next_at),
+        lack=of.lack,
     )
 
 

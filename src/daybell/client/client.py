@@ -16,12 +16,14 @@ import msgspec
 
 from daybell.client import (
     admin,
+    answers,
     declarations,
     explain,
     job_checks,
     retries,
     runs,
     when,
+    wire,
 )
 from daybell.client import events as event_room
 from daybell.client import executions as execution_room
@@ -29,16 +31,23 @@ from daybell.client import jobs as job_room
 from daybell.client import schedules as schedule_room
 from daybell.client import workers as worker_room
 from daybell.client.context import ClientContext
-from daybell.client.requests import EnqueueOptions, copies, read_pattern
+from daybell.client.requests import EnqueueOptions, Filters, Id, copies, read_pattern
 from daybell.core.access import Scope
-from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.execution import Enqueued, Execution, NewExecution
 from daybell.core.job import DEFAULT_TENANT
-from daybell.core.limits import ENQUEUE_BATCH_MAX, POOL_SIZE, check_key, check_name
+from daybell.core.limits import (
+    ENQUEUE_BATCH_MAX,
+    PAGE_ITEMS_DEFAULT,
+    POOL_SIZE,
+    check_key,
+    check_name,
+)
 from daybell.core.options import Arguments
 from daybell.core.units import Seconds
+from daybell.core.views import Page
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError
-from daybell.store.open import store_for
+from daybell.store.open import as_postgres, load_postgres, store_for
 from daybell.store.protocol import Store
 from daybell.store.scope import ScopedStore
 
@@ -118,27 +127,65 @@ class Client(ClientContext):
 
     # Executions.
 
+    async def execution(self, id: Id) -> wire.ExecutionDetail:
+        """An execution, with its ended attempts, its steps or nodes, and its timeline."""
+        found = await event_room.story(self, id)
+        job = found.detail.execution.job
+        return answers.detail(found, (await self.job_ids([job]))[job])
+
+    async def executions(
+        self,
+        *,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> Page[wire.Execution]:
+        """Executions, newest first. A status is a state, or "pending": not started, not ended.
+
+        A page of a search by content (`args`, `unique_key`, `error`, `ended_since`, `ended_until`)
+        may be short or empty, and its cursor continues the search.
+        """
+        return await self._answer_page(
+            await execution_room.executions(self, limit=limit, cursor=cursor, **filters)
+        )
+
+    async def dead_letters(
+        self,
+        *,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> Page[wire.Execution]:
+        """Dead letters, newest first."""
+        return await self._answer_page(
+            await execution_room.dead_letters(self, limit=limit, cursor=cursor, **filters)
+        )
+
+    async def _answer_page(self, page: Page[Execution]) -> Page[wire.Execution]:
+        ids = await self.job_ids(one.job for one in page.items)
+        items = tuple(answers.executions(page.items, ids))
+        return Page(items=items, next_cursor=page.next_cursor)
+
+    async def why(self, id: Id) -> wire.Why:
+        """Why an execution has not run, or not ended."""
+        return answers.why(await explain.why(self, id))
+
     enqueue = execution_room.enqueue
     enqueue_many = execution_room.enqueue_many
     submit = execution_room.submit
     submit_many = execution_room.submit_many
-    execution = execution_room.execution
-    executions = execution_room.executions
     where = execution_room.where
     count = execution_room.count
     cancel = execution_room.cancel
     cancel_picked = execution_room.cancel_picked
     cancel_many = execution_room.cancel_many
     count_cancellable = execution_room.count_cancellable
-    dead_letters = execution_room.dead_letters
     count_dead_letters = execution_room.count_dead_letters
     discard = execution_room.discard
     discard_dead_letters = execution_room.discard_dead_letters
     retry_dead_letters = execution_room.retry_dead_letters
     log = execution_room.log
     log_parts = execution_room.log_parts
-
-    why = explain.why
 
     retry = retries.retry
     retry_picked = retries.retry_picked
@@ -200,7 +247,6 @@ class Client(ClientContext):
 
     # Workflow runs, events and steps.
 
-    run = runs.run
     run_of = runs.run_of
     rerun = runs.rerun
     rerun_as = runs.rerun_as
@@ -213,8 +259,6 @@ class Client(ClientContext):
     keep = event_room.keep
     addressed = event_room.addressed
     events = event_room.events
-    steps = event_room.steps
-    story = event_room.story
 
     # Queues and workers.
 
@@ -256,12 +300,10 @@ class BorrowedConnection:
     """A connection of the caller, and enqueueing inside its transaction."""
 
     def __init__(self, connection: Any, *, is_async: bool) -> None:
-        from daybell.store.postgres import PostgresStore, transactions  # loads asyncpg
-
-        transactions.check_connection(connection, is_async=is_async)
+        postgres = load_postgres("connection")
+        postgres.transactions.check_connection(connection, is_async=is_async)
         self._connection = connection
-        self._store_type = PostgresStore
-        self._transactions = transactions
+        self._transactions = postgres.transactions
 
     async def prepare(
         self,
@@ -278,11 +320,11 @@ class BorrowedConnection:
         That is done over the client's own connection and committed. In the caller's transaction a
         new queue would keep others waiting until it ends.
         """
-        store = client.store
-        if not isinstance(store, self._store_type):
+        store = as_postgres(client.store)
+        if store is None:
             raise UsageError(
                 "connection= needs the PostgreSQL store, in the database that the connection is to;"
-                f" this app keeps its executions in a {type(store).__name__}",
+                f" this app keeps its executions in a {type(client.store).__name__}",
                 field="connection",
             )
         pattern = read_pattern(job, **options)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Unpack, cast
 
 import msgspec
@@ -64,8 +65,9 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
     if definition.kind == "workflow":
         graph = Graph.from_settings(definition.settings)
         found += _about_nodes(graph)
-        page = await store.list_job_schedules(tenant, definition.name, limit=PAGE_ITEMS_MAX)
-        found += find_mismatched_schedules(definition, page.items)
+        with suppress(JobNotFound):  # it is not created yet
+            page = await store.list_job_schedules(tenant, definition.name, limit=PAGE_ITEMS_MAX)
+            found += find_mismatched_schedules(definition, page.items)
     return [
         *found,
         *await _unset_secrets(store, tenant, definition),

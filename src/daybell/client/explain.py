@@ -10,14 +10,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from math import inf
-from typing import Final, Protocol, Unpack
+from typing import Final
 
 import msgspec
 
 from daybell.client import runs
 from daybell.client.context import ClientContext
-from daybell.client.requests import Filters, Id, read_id
-from daybell.client.runs import APPROVAL, DECISION, WorkflowRun, describe_event, short_name
+from daybell.client.executions import count
+from daybell.client.executions import executions as list_executions
+from daybell.client.requests import Id, read_id
+from daybell.client.runs import APPROVAL, DECISION, describe_event, short_name
 from daybell.client.when import held_up_by
 from daybell.client.workers import (
     describe_lack,
@@ -25,14 +27,13 @@ from daybell.client.workers import (
     find_capable_workers,
     find_live_workers,
 )
-from daybell.core.access import Tenant
 from daybell.core.event import Step, StepKind
-from daybell.core.execution import PENDING, TERMINAL, Execution, ExecutionDetail, Failure, State
-from daybell.core.job import Job, JobDefinition
+from daybell.core.execution import PENDING, TERMINAL, Execution, Failure, State
+from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import FOR_EVENT, UNKNOWN_TASK
 from daybell.core.schedule import DEPENDENCIES, OVERLAP, UPSTREAM_FAILED, is_schedule_gate
 from daybell.core.units import Instant, to_iso
-from daybell.core.views import Counts, Health, Page, Queue
+from daybell.core.views import Queue
 from daybell.core.worker import Worker, WorkerState
 from daybell.core.workflow.graph import Graph
 from daybell.core.workflow.node import JOB
@@ -64,53 +65,24 @@ def _graph_in(settings: str) -> Graph:
     return Graph.from_settings(settings)
 
 
-class Source(Protocol):
-    """The reading verbs of a client, of a store or of a server, that an explanation needs."""
-
-    @property
-    def place(self) -> str: ...
-
-    async def health(self) -> Health: ...
-
-    async def job(self, name: str, *, version: int | None = None) -> Job: ...
-
-    async def execution(self, id: Id) -> ExecutionDetail: ...
-
-    async def executions(
-        self, *, limit: int = ..., cursor: str | None = None, **filters: Unpack[Filters]
-    ) -> Page[Execution]: ...
-
-    async def count(self, **filters: Unpack[Filters]) -> Counts: ...
-
-    async def steps(self, id: Id) -> list[Step]: ...
-
-    async def run(self, id: Id) -> WorkflowRun | None: ...
-
-    async def queues(self) -> list[Queue]: ...
-
-    async def workers(self, *, include_dead: bool = False) -> list[Worker]: ...
-
-    async def tenant_record(self, name: str) -> Tenant: ...
-
-
 # Why an execution was skipped: who was in its way, or which dependency had failed.
 
 _LOOKED_AT_MAX: Final = 100  # executions of its job, before it
 
 
-async def explain_skip(client: Source, execution: Execution) -> str:
+async def explain_skip(client: ClientContext, execution: Execution) -> str:
     """The end of a sentence that says that it was skipped; empty if no more is known."""
     if execution.reason == OVERLAP:
         return await _explain_overlap(client, execution)
-    if execution.reason == UPSTREAM_FAILED and isinstance(client, ClientContext):
+    if execution.reason == UPSTREAM_FAILED:
         return await _explain_failed_dependency(client, execution)
     return ""
 
 
-async def _explain_overlap(client: Source, skipped: Execution) -> str:
+async def _explain_overlap(client: ClientContext, skipped: Execution) -> str:
     """Nobody has kept which one it was. But it had begun to be before, and not ended by then."""
-    unfinished = await client.executions(
-        job=skipped.job, status=[*PENDING, State.RUNNING], limit=_LOOKED_AT_MAX
+    unfinished = await list_executions(
+        client, job=skipped.job, status=[*PENDING, State.RUNNING], limit=_LOOKED_AT_MAX
     )
     before = [
         one
@@ -124,8 +96,8 @@ async def _explain_overlap(client: Source, skipped: Execution) -> str:
             f": execution {one.id} of the same {of} was in its way, and still is ({one.state});"
             f" `daybell executions why {one.id}` says what it waits for"
         )
-    page = await client.executions(
-        job=skipped.job, until=skipped.created_at, limit=_LOOKED_AT_MAX, status=[*TERMINAL]
+    page = await list_executions(
+        client, job=skipped.job, until=skipped.created_at, limit=_LOOKED_AT_MAX, status=[*TERMINAL]
     )
     for one in page.items:
         ended_at = one.finished_at
@@ -160,14 +132,18 @@ class Suspension(msgspec.Struct, frozen=True):
     next_at: Instant | None = None
 
 
-async def _explain_suspension(client: Source, execution: Execution, now: Instant) -> Reason | None:
+async def _explain_suspension(
+    client: ClientContext, execution: Execution, now: Instant
+) -> Reason | None:
     """What an execution waits for by its own wish; None: something else."""
     is_waiting = execution.state is State.WAITING
     found: Suspension | None = None
     if is_waiting and execution.reason == FOR_EVENT:
-        found = _explain_event_wait(await client.steps(execution.id), execution)
+        found = _explain_event_wait(
+            await client.store.steps(client.tenant, execution.id), execution
+        )
     elif execution.state is State.SCHEDULED and execution.attempt > 1:
-        found = _explain_sleep(await client.steps(execution.id), execution)
+        found = _explain_sleep(await client.store.steps(client.tenant, execution.id), execution)
     # A wait whose time is over is one until the scheduler's next look.
     if found is None or not (is_waiting or (found.next_at or inf) > now):
         return None
@@ -218,6 +194,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     word: str
     detail: str
     next_at: Instant | None = None  # when that may change by itself
+    lack: str | None = None  # a worker to start, or a queue to resume, for it or a node of it
 
 
 # What does not change by itself: a person has to start, resume or deploy something.
@@ -234,15 +211,16 @@ ENDED: Final = {
 }
 
 
-async def why(client: Source, id: Id) -> Reason:
+async def why(client: ClientContext, id: Id) -> Reason:
     """Why an execution has not run, or has not ended. Commands in the answer name its tenant."""
-    execution = (await client.execution(str(read_id(id)))).execution
+    execution = (await client.store.get_execution(client.tenant, read_id(id))).execution
     found = await _find_reason(client, execution)
     detail = with_tenant(found.detail, execution.tenant)
-    return msgspec.structs.replace(found, detail=detail)
+    lack = detail if found.word in LACKS else found.lack
+    return msgspec.structs.replace(found, detail=detail, lack=lack)
 
 
-async def _find_reason(client: Source, execution: Execution) -> Reason:
+async def _find_reason(client: ClientContext, execution: Execution) -> Reason:
     if execution.state not in PENDING:
         found = await _explain_run(client, execution) or _explain_started(execution)
         because = await explain_skip(client, execution)
@@ -254,7 +232,9 @@ async def _find_reason(client: Source, execution: Execution) -> Reason:
     return await _explain_due(client, execution, now)
 
 
-async def find_lack(client: Source, execution: Execution, *, depth: int = 0) -> Reason | None:
+async def find_lack(
+    client: ClientContext, execution: Execution, *, depth: int = 0
+) -> Reason | None:
     """What keeps it, or a node of it, until somebody does something; None: nothing that is known.
 
     The answer is about the node, then.
@@ -264,8 +244,8 @@ async def find_lack(client: Source, execution: Execution, *, depth: int = 0) -> 
         return found if found.word in LACKS else None
     if execution.state is not State.RUNNING or execution.worker is not None or depth > _DEPTH_MAX:
         return None
-    page = await client.executions(
-        parent=str(execution.id), status=[*PENDING, State.RUNNING], limit=_NODES_MAX
+    page = await list_executions(
+        client, parent=str(execution.id), status=[*PENDING, State.RUNNING], limit=_NODES_MAX
     )
     for one in await _select_distinct(client, page.items):
         if (found := await find_lack(client, one, depth=depth + 1)) is not None:
@@ -273,7 +253,7 @@ async def find_lack(client: Source, execution: Execution, *, depth: int = 0) -> 
     return None
 
 
-async def _select_distinct(client: Source, nodes: Iterable[Execution]) -> list[Execution]:
+async def _select_distinct(client: ClientContext, nodes: Iterable[Execution]) -> list[Execution]:
     """One of those that wait for the same: the first that is due. What keeps it keeps them all, and
     to ask why takes several requests each.
     """
@@ -293,7 +273,7 @@ async def _select_distinct(client: Source, nodes: Iterable[Execution]) -> list[E
     return list(found.values())
 
 
-async def find_needs(client: Source, execution: Execution) -> str:
+async def find_needs(client: ClientContext, execution: Execution) -> str:
     """What a worker must offer to run it, under the version that it was created under."""
     return _needs(execution, await _definition(client, execution))
 
@@ -302,9 +282,11 @@ def _needs(execution: Execution, definition: JobDefinition | None) -> str:
     return "task" if definition is None else effective_definition(execution, definition).needs
 
 
-async def _definition(client: Source, execution: Execution) -> JobDefinition | None:
+async def _definition(client: ClientContext, execution: Execution) -> JobDefinition | None:
     try:
-        return (await client.job(execution.job, version=execution.version)).definition
+        return (
+            await client.store.get_job(client.tenant, execution.job, version=execution.version)
+        ).definition
     except NotFound:
         return None
 
@@ -324,13 +306,13 @@ def _explain_started(execution: Execution) -> Reason:
     return Reason(execution=execution, word=str(execution.state), detail=told + because)
 
 
-async def _explain_run(client: Source, execution: Execution) -> Reason | None:
+async def _explain_run(client: ClientContext, execution: Execution) -> Reason | None:
     """What a workflow's run waits for, or what failed although it has succeeded; None: it is in a
     worker's hands, or has simply ended.
     """
     if execution.state not in (State.RUNNING, State.SUCCEEDED) or execution.worker is not None:
         return None
-    run = await client.run(execution.id)
+    run = await runs.run(client, execution.id)
     if run is None:
         return None
     if execution.state is State.SUCCEEDED:
@@ -346,6 +328,7 @@ async def _explain_run(client: Source, execution: Execution) -> Reason | None:
         word="cancelling" if asked else "running",
         detail=f"{ended}{because}{runs.describe_waits(begun)}",
         next_at=runs.next_wake_time(begun),
+        lack=None if lack is None else f"node {lack.execution.node}: {lack.detail}",
     )
 
 
@@ -364,7 +347,7 @@ def _first_line(error: str) -> str:
     return f"{failure.type}: {line.rstrip(':')}" if line else failure.type
 
 
-async def _explain_gate(client: Source, execution: Execution, now: Instant) -> Reason | None:
+async def _explain_gate(client: ClientContext, execution: Execution, now: Instant) -> Reason | None:
     del client, now
     if execution.state is not State.WAITING:
         return None
@@ -379,17 +362,21 @@ async def _explain_gate(client: Source, execution: Execution, now: Instant) -> R
     return Reason(execution=execution, word="overlap", detail=detail)
 
 
-async def _explain_dependency(client: Source, execution: Execution, now: Instant) -> Reason | None:
+async def _explain_dependency(
+    client: ClientContext, execution: Execution, now: Instant
+) -> Reason | None:
     del now
     if execution.state is not State.WAITING or execution.reason != DEPENDENCIES:
         return None
-    held = await held_up_by(client, execution) if isinstance(client, ClientContext) else []
+    held = await held_up_by(client, execution)
     named = ", ".join(f"{job} ({words})" for job, words in held)
     detail = f"it waits for what {execution.job} depends on" + (f": {named}" if named else "")
     return Reason(execution=execution, word=DEPENDENCIES, detail=detail)
 
 
-async def _explain_delay(client: Source, execution: Execution, now: Instant) -> Reason | None:
+async def _explain_delay(
+    client: ClientContext, execution: Execution, now: Instant
+) -> Reason | None:
     del client
     at = execution.run_at
     if execution.state not in (State.SCHEDULED, State.RETRYING) or at <= now:
@@ -411,11 +398,11 @@ async def _explain_delay(client: Source, execution: Execution, now: Instant) -> 
 _OBSTACLES: Final = (_explain_dependency, _explain_suspension, _explain_gate, _explain_delay)
 
 
-async def _explain_due(client: Source, execution: Execution, now: Instant) -> Reason:
+async def _explain_due(client: ClientContext, execution: Execution, now: Instant) -> Reason:
     """Why no worker has claimed an execution that is due."""
-    queues = {one.name: one for one in await client.queues()}
+    queues = {one.name: one for one in await client.store.list_queues(client.tenant)}
     queue = queues.get(execution.queue)
-    workers = await client.workers()
+    workers = await client.store.list_workers(client.tenant)
     there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
     needs = await find_needs(client, execution)
     able = find_capable_workers(there, queue=execution.queue, needs=needs, now=now)
@@ -427,12 +414,12 @@ async def _explain_due(client: Source, execution: Execution, now: Instant) -> Re
     return await _explain_quota(client, execution) or _explain_busy(execution, queue, able)
 
 
-async def _explain_quota(client: Source, execution: Execution) -> Reason | None:
+async def _explain_quota(client: ClientContext, execution: Execution) -> Reason | None:
     """Return the reason if the tenant runs as many as it may; None also if that is not known."""
     tenant = execution.tenant
     with suppress(NotFound, AccessDenied):
-        most = (await client.tenant_record(tenant)).quotas.running
-        running = 0 if most is None else sum((await client.count(status="running")).values())
+        most = (await client.store.get_tenant(tenant)).quotas.running
+        running = 0 if most is None else sum((await count(client, status="running")).values())
         if most is not None and running >= most:
             detail = (
                 f"tenant {tenant} runs {running:,} of the {most:,} executions it may (quota"
@@ -483,13 +470,15 @@ def describe_store(url: str) -> str:
     return shown
 
 
-async def explain_idle(client: Source, execution: Execution) -> str | None:
+async def explain_idle(client: ClientContext, execution: Execution) -> str | None:
     """Say it if nobody is there to start an execution that has not started."""
     if execution.state not in PENDING:
         return None
     now, queue = (await client.health()).now, execution.queue
     try:
-        there = find_live_workers(await client.workers(), queue=queue, now=now)
+        there = find_live_workers(
+            await client.store.list_workers(client.tenant), queue=queue, now=now
+        )
     except AccessDenied:  # the key is limited; this is a hint, and the wait goes on without it
         return None
     if not there:

@@ -19,7 +19,8 @@ from daybell.core.access import Action, Role
 from daybell.core.event import StepKind
 from daybell.core.execution import Outcome, State
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
-from daybell.core.schedule import OnFailure, Overlap, OverlapBy
+from daybell.core.options import PlainOptions
+from daybell.core.schedule import OverlapBy
 from daybell.core.views import Total
 from daybell.core.worker import WorkerState
 
@@ -215,6 +216,7 @@ class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     match: Annotated[dict[str, Any], Meta(description="What the event's data must contain.")]
     until: Time | None
+    resume: Annotated[str, Meta(description="How to end the wait, in words.")]
 
 
 class RunNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +239,7 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None
     job: str | None
     rule: str
+    note: Annotated[str, Meta(description="Its reason, or what it waits for, in words.")]
     ready_at: Annotated[
         Time | None, Meta(description="Since then it waited for room, or a worker.")
     ]
@@ -257,6 +260,11 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
             " nodes have started. None of a mapped node: ask for its items as executions."
         ),
     ]
+
+    @property
+    def is_begun(self) -> bool:
+        """True if it has an execution, or items that have."""
+        return self.execution_id is not None or self.items is not None
 
 
 class RunEdge(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,6 +334,13 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="A stable word.", examples=["no_worker"])]
     detail: str
     next_at: Annotated[Time | None, Meta(description="When that may change by itself.")]
+    lack: Annotated[
+        str | None,
+        Meta(
+            description="What has to be started, resumed or deployed for it, or for a node of a"
+            " workflow's run. Null: nothing."
+        ),
+    ]
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -441,7 +456,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-class JobVersion(msgspec.Struct, frozen=True, kw_only=True):
+class JobVersion(PlainOptions, frozen=True):
     """A job at one of its versions."""
 
     job_id: UUID
@@ -449,6 +464,21 @@ class JobVersion(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     tenant: str
     kind: str
+    priority: Label
+    retry: dict[str, Any]
+    settings: Args
+    args: Args
+    schedules: list[Any]
+    misfire: dict[str, Any]
+    dependencies: list[str]
+    template: dict[str, Any] | None
+    author: str
+    created_at: Time
+    is_current: bool
+    paused_at: Time | None
+    pause_note: str
+    truncated: Truncated
+    link: Link
     task: str | None = None
     command: Any = None
     shell: bool | None = None
@@ -457,36 +487,6 @@ class JobVersion(msgspec.Struct, frozen=True, kw_only=True):
     sql: dict[str, Any] | None = None
     notify: dict[str, Any] | None = None
     workflow: dict[str, Any] | None = None
-    queue: str
-    priority: Label
-    retry: dict[str, Any]
-    timeout: float | None
-    expires: float | None
-    max_crashes: int
-    on_lost: Literal["retry", "dead"]
-    store_result: bool
-    description: str
-    user_id: str | None
-    settings: Args
-    args: Args
-    schedules: list[Any]
-    overlap: Overlap | None
-    misfire: dict[str, Any]
-    pause_after_failures: int | None
-    dependencies: list[str]
-    on_dependency_failure: OnFailure
-    template: dict[str, Any] | None
-    source: str
-    once: Annotated[
-        bool, Meta(description="Made to run one time: it is deleted with its last execution.")
-    ]
-    author: str
-    created_at: Time
-    is_current: bool
-    paused_at: Time | None
-    pause_note: str
-    truncated: Truncated
-    link: Link
 
 
 class FieldChange(msgspec.Struct, frozen=True, kw_only=True):

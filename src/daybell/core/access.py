@@ -423,7 +423,7 @@ def follow_chain(
     for link in stretch.links:
         expected = at.number + 1
         if link.number > expected and expected <= head.number:
-            return at, _missing(expected, min(link.number - 1, head.number))
+            return at, _missing_entries(expected, min(link.number - 1, head.number))
         problem = None
         if link.number != expected or link.number > head.number:
             problem = "is outside the numbers that the head of the chain records"
@@ -433,13 +433,13 @@ def follow_chain(
             return at, ChainBreak(number=link.number, id=link.entry.id, problem=problem)
         at = ChainPosition(number=link.number, hash=link.hash)
     if is_last and at.number < head.number:
-        return at, _missing(at.number + 1, head.number)
+        return at, _missing_entries(at.number + 1, head.number)
     if is_last and at != ChainPosition(number=head.number, hash=head.hash):
         problem = "does not lead to the head of the chain: the head or the end was replaced"
         return at, ChainBreak(number=at.number, id=None, problem=problem)
     return at, None
 
 
-def _missing(first: int, last: int) -> ChainBreak:
+def _missing_entries(first: int, last: int) -> ChainBreak:
     problem = "is missing" if first == last else f"and all up to {last} are missing"
     return ChainBreak(number=first, id=None, problem=problem)

@@ -195,11 +195,11 @@ def check_execution(execution: NewExecution, position: int) -> None:
             field="args",
         )
     if execution.queue is not None:
-        _named(position, lambda: check_name(execution.queue, what="queue"))
+        _check_named(position, lambda: check_name(execution.queue, what="queue"))
     if execution.is_plain:
         return
     if execution.unique_key is not None:
-        _named(position, lambda: check_key(execution.unique_key))
+        _check_named(position, lambda: check_key(execution.unique_key))
     _check_number(position, "delay", execution.delay, DURATION_SECONDS_MAX)
     _check_number(position, "at", execution.at, INSTANT_MAX)
     for what, limit in (("expires_in", execution.expires_in), ("timeout", execution.timeout)):
@@ -361,7 +361,7 @@ def no_transactions(product: str) -> UsageError:
     )
 
 
-def _named(position: int, check: Callable[[], object]) -> None:
+def _check_named(position: int, check: Callable[[], object]) -> None:
     try:
         check()
     except UsageError as error:

@@ -375,8 +375,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         account = Account.of(error)
         return cls(
             type=account.type,
-            message=account.message.kept(ERROR_MESSAGE_BYTES_MAX, mask),
-            traceback=account.traceback.kept(ERROR_TRACEBACK_BYTES_MAX, mask),
+            message=account.message.cut(ERROR_MESSAGE_BYTES_MAX, mask),
+            traceback=account.traceback.cut(ERROR_TRACEBACK_BYTES_MAX, mask),
             names=account.names,
         )
 
@@ -418,7 +418,7 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
         head, tail = _storable(text[:room]).decode(), _storable(text[-room:]).decode()
         return cls(head, tail, len(text))
 
-    def kept(self, bytes_max: int, mask: Mask) -> str:
+    def cut(self, bytes_max: int, mask: Mask) -> str:
         """Return the masked text in at most so many bytes of UTF-8."""
         if self.length is None:
             return _clean(mask(self.head), bytes_max)

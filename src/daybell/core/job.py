@@ -29,17 +29,16 @@ DEFAULT_TENANT = "default"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition to be stored. The id counts only if the name is new."""
+    """A definition to store. The id is used if the name is new."""
 
     id: UUID
     definition: JobDefinition
     author: str = ""
-    # None: whatever is there. 0: the name must be new. n: version n must be the current one.
+    # The required current version; 0: the name must be new; None: any.
     expect: int | None = None
-    # Take the place of the job's declared schedules when this definition becomes the current one.
+    # Replace the job's declared schedules when this definition becomes current.
     schedules: tuple[NewSchedule, ...] = ()
-    # A definition that was superseded is not made current again by old code in a rolling
-    # deploy, unless this asks for it.
+    # Make a superseded definition current again; by default old code in a rolling deploy does not.
     promote: bool = False
 
 
@@ -53,43 +52,43 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Instant  # of this version
     author: str = ""
     is_current: bool = True
-    paused_at: Instant | None = None  # its schedules do not fire since then
-    pause_note: str = ""  # why
+    paused_at: Instant | None = None  # its schedules do not fire
+    pause_note: str = ""  # the reason
 
     @property
     def name(self) -> str:
         return self.definition.name
 
 
-# How a job stands: one word for what it is doing, and when it runs next.
+# The status of a job: one word, and the time of its next run.
 
 PAUSED: Final = "paused"
 MANUAL: Final = "manual"
 DELETED: Final = "deleted"
 
-# What is told of a job whose executions are in several states: what matters most.
+# States of unfinished executions, the most important first.
 _BUSY: Final = (State.RUNNING, State.RETRYING, State.QUEUED, State.WAITING, State.SCHEDULED)
 assert set(_BUSY) == set(State) - TERMINAL
 
 
-# Of a job with more unfinished executions, so many of the newest are looked at.
+# The newest unfinished executions to read for a status.
 LOOKED_AT_MAX: Final = 1_000
-# Schedules that come with a definition: its own, and those that follow from its dependencies.
+# Schedules of a definition: its own, and those of its dependencies.
 DECLARED_MAX: Final = SCHEDULES_MAX + 2
 
 
 class JobActivity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store knows of what a job does."""
+    """The facts from which the status of a job is built."""
 
     unfinished: frozenset[State] = frozenset()
     last: Execution | None = None  # the newest
-    # Those of its definition, and of those made at run time NEXT_SCHEDULES_MAX, the next ones.
+    # Those of its definition, and the next NEXT_SCHEDULES_MAX of those made at run time.
     schedules: tuple[Schedule, ...] = ()
     has_more_schedules: bool = False
 
 
 class WaitsFor(msgspec.Struct, frozen=True):
-    """How one dependency of a job stands."""
+    """The state of one dependency of a job."""
 
     job: str
     is_met: bool
@@ -97,15 +96,15 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with what it does now. Times of its schedules are nominal."""
+    """A job with its status. Times of its schedules are nominal."""
 
     job: Job
     status: str
     next_run_at: Instant | None
-    schedules: tuple[Schedule, ...]  # declared ones, and the next of those made at run time
+    schedules: tuple[Schedule, ...]  # declared ones, and the next ones made at run time
     last_execution: Execution | None  # the newest
-    waits_for: tuple[WaitsFor, ...] = ()  # its dependencies, if it was asked for alone
-    has_more_schedules: bool = False  # made at run time, and not shown
+    waits_for: tuple[WaitsFor, ...] = ()  # its dependencies, for a single job
+    has_more_schedules: bool = False  # made at run time
 
 
 def status_of(
@@ -116,7 +115,7 @@ def status_of(
     next_run_at: Instant | None = None,
     last: State | None = None,
 ) -> str:
-    """What a job is doing, in one word: a state of executions, or one of those above."""
+    """Return the status of a job: a state of executions, or one of the words above."""
     if is_deleted:
         return DELETED
     if is_paused:
@@ -130,7 +129,7 @@ def status_of(
 
 
 def build_job_status(job: Job, look: JobActivity, *, is_deleted: bool = False) -> JobStatus:
-    """How a job stands, by what was seen of it."""
+    """Build the status of a job from its activity."""
     next_at = next_run_at(look.schedules)
     return JobStatus(
         job=job,
@@ -149,23 +148,19 @@ def build_job_status(job: Job, look: JobActivity, *, is_deleted: bool = False) -
 
 
 def by_name(schedule: Schedule) -> tuple[str, bool, int, str]:
-    """The order of schedules: by job, declared ones first, and those in the order of a list."""
+    """Return the sort key of schedules: by job, declared ones first and in their order."""
     name = schedule.name
     return schedule.job, not schedule.is_declared, len(name) if name.isdigit() else 0, name
 
 
 def _next_first(schedule: Schedule) -> tuple[bool, float, tuple[str, bool, int, str]]:
-    """The order in which a job is shown: declared ones in the order of the definition, then the
-    others by their next time.
-    """
+    """Return the sort key for a job: declared schedules in order, then others by next time."""
     at = inf if schedule.next_at is None else schedule.next_at
     return not schedule.is_declared, 0.0 if schedule.is_declared else at, by_name(schedule)
 
 
 def cut_next(schedules: Sequence[Schedule]) -> tuple[tuple[Schedule, ...], bool]:
-    """The schedules that a job is shown with, of those that were read, the next ones first; and
-    whether there are more.
-    """
+    """Return the schedules of a status, and True if there are more. The next ones come first."""
     declared = [one for one in schedules if one.is_declared]
     others = [one for one in schedules if not one.is_declared]
     shown = (*declared, *others[:NEXT_SCHEDULES_MAX])
@@ -173,16 +168,15 @@ def cut_next(schedules: Sequence[Schedule]) -> tuple[tuple[Schedule, ...], bool]
 
 
 def next_run_at(schedules: Iterable[Schedule]) -> Instant | None:
-    """When the first of a job's schedules is due; those of a paused job are not."""
+    """Return the next time of a job's schedules; None if they are paused."""
     times = [one.next_at for one in schedules if one.next_at is not None and not one.is_paused]
     return min(times, default=None)
 
 
-# Templates: jobs with blanks, which are filled in by name and checked by type.
+# Templates: jobs with parameters.
 #
-# What a template says of a job is what a request to create one says, with `{"parameter": "NAME"}`
-# where a value goes. A job is made from it once: it is what it was then, whatever the template
-# says later.
+# A template has the fields of a request to create a job, with `{"parameter": "NAME"}` in place of
+# values. A change of the template does not change jobs that were made from it.
 
 Type = Literal["string", "integer", "number", "boolean", "array", "object", "secret"]
 
@@ -193,18 +187,18 @@ _NOT_IN_A_TEMPLATE: Final = ("name", "template", "parameters", "tenant")
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A blank, and what may be put into it."""
+    """A parameter of a template, with its valid values."""
 
     type: Type = "string"
     description: str = ""
-    default: Any = msgspec.UNSET  # without one it must be given
-    choices: tuple[Any, ...] = ()  # nothing else, if there are any
+    default: Any = msgspec.UNSET  # unset: the parameter is required
+    choices: tuple[Any, ...] = ()  # empty: any value
     minimum: float | None = None
     maximum: float | None = None
 
     @classmethod
     def parse(cls, value: Any, *, where: str) -> Parameter:
-        """Read a type's name, or an object with `type` and the rest."""
+        """Parse a type's name, or an object with `type` and other fields."""
         given = read_fields({"type": value} if isinstance(value, str) else value, cls, where)
         if given.get("type", "string") not in TYPES:
             raise UsageError(
@@ -233,7 +227,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.default is msgspec.UNSET
 
     def check(self, value: Any, *, where: str) -> None:
-        """Refuse what may not be put in here."""
+        """Check a value."""
         if not _fits(value, self.type):
             raise UsageError(
                 f"{where}: {shown(value)} is not {_TYPES_IN_WORDS[self.type]}", field=where
@@ -251,16 +245,16 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NewTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A template to be kept."""
+    """A template to store."""
 
     name: str
     parameters: dict[str, Parameter]
-    job: dict[str, Any]  # as a request to create one, with blanks, and without a name
+    job: dict[str, Any]  # a request to create one, with parameters and without a name
     description: str = ""
 
     @classmethod
     def parse(cls, value: Any) -> NewTemplate:
-        """Read an object with `name`, `parameters` and `job`."""
+        """Parse an object with `name`, `parameters` and `job`."""
         given = read_fields(value, cls, "template")
         name = check_name(given.get("name"), what="template")
         description = given.get("description", "")
@@ -282,7 +276,7 @@ class NewTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return cls(name=name, description=description, parameters=parameters, job=said)
 
     def to_json(self) -> str:
-        """The template as a store keeps it, without its name."""
+        """Return the stored text, without the name."""
         said = {
             "description": self.description,
             "parameters": msgspec.to_builtins(self.parameters),
@@ -292,11 +286,11 @@ class NewTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, name: str, text: str) -> NewTemplate:
-        """Read what to_json wrote."""
+        """Parse the output of to_json."""
         return cls.parse({"name": name, **payload.decode(text)})
 
     def job_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What it says of a job, with these parameters put in."""
+        """Return the fields of a job with these parameters."""
         for name in given:
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
@@ -318,7 +312,7 @@ class NewTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """A template as it is kept."""
+    """A stored template."""
 
     tenant: str
     template: NewTemplate
@@ -363,9 +357,7 @@ def _check_blanks(job: dict[str, Any], parameters: Mapping[str, Parameter]) -> N
 
 
 def check_lines(job: Mapping[str, Any]) -> None:
-    """Refuse blanks in what a shell or a database reads: what is put there could say more than was
-    meant to be said.
-    """
+    """Reject parameters in command lines and SQL, where a value could be executed."""
     where, line = _text_in(job, "command", "run")
     if is_reference(line):
         raise UsageError(
@@ -383,7 +375,7 @@ def check_lines(job: Mapping[str, Any]) -> None:
 
 
 def _text_in(job: Mapping[str, Any], kind: str, field: str) -> tuple[str, Any]:
-    """What is in a field of a kind's settings, or in their place, and where that is."""
+    """Return the path and the value of a field of a kind's settings, or of their short form."""
     settings: Any = job.get(kind)
     if isinstance(settings, dict) and not is_reference(settings):
         return f"{kind}.{field}", cast("dict[str, Any]", settings).get(field)
@@ -435,7 +427,7 @@ def apply_template(fields: Mapping[str, Any], template: Template) -> dict[str, A
 
 
 def version_conflict(name: str, *, at: int, expect: int, what: str = "job") -> VersionConflict:
-    """What a person hears who means another version than there is."""
+    """Return the error for an unexpected current version."""
     return VersionConflict(
         f"{what} {shown(name)} is at version {at}, not {expect}; read it again, then decide again",
         version=at,
@@ -445,8 +437,8 @@ def version_conflict(name: str, *, at: int, expect: int, what: str = "job") -> V
 def next_template_version(
     name: str, *, at: int, kept: str | None, text: str, expect: int | None
 ) -> int:
-    """The version that a template has once `text` is what it says. As before: it says so already.
-    `at` is 0 for one that there is not.
+    """Return the version of a template after storing `text`; the current one if nothing changes.
+    `at` is 0 for a new template.
     """
     if expect == 0 and at:
         raise DuplicateKey(f"there is a template {shown(name)} already; take another name")
@@ -457,5 +449,5 @@ def next_template_version(
 
 
 def _in_order(text: str) -> bytes:
-    """The same JSON, whatever the order in which an object's fields were given."""
+    """Return the JSON with sorted keys."""
     return msgspec.json.encode(msgspec.json.decode(text), order="sorted")

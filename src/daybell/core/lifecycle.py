@@ -205,14 +205,12 @@ def after_retry_later(
     return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
 
 
-def after_wait(
-    claimed: Claimed, *, ran: Seconds, checkpoint: str | None = None, log: str | None = None
-) -> Transition:
+def after_wait(claimed: Claimed, *, ran: Seconds, checkpoint: str | None = None) -> Transition:
     """Decide after the task suspended itself until an event, which is not a failure. If the event
     came after the `wait` step was recorded, `apply` releases the execution at once.
     """
     move = _move(claimed, State.WAITING, Outcome.RELEASED, ran=ran, reason=FOR_EVENT)
-    return msgspec.structs.replace(move, checkpoint=checkpoint, log=log)
+    return msgspec.structs.replace(move, checkpoint=checkpoint)
 
 
 def after_unknown(claimed: Claimed, *, delay: Seconds) -> Transition:
@@ -269,11 +267,9 @@ def after_interruption(claimed: Claimed, *, ran: Seconds | None = None) -> Trans
     return _move(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost", ran=ran)
 
 
-def after_cancel(
-    claimed: Claimed, *, ran: Seconds | None = None, error: str | None = None
-) -> Transition:
+def after_cancel(claimed: Claimed, *, ran: Seconds | None = None) -> Transition:
     """Decide after the task stopped on request."""
-    return _move(claimed, State.CANCELLED, Outcome.CANCELLED, error=error, ran=ran)
+    return _move(claimed, State.CANCELLED, Outcome.CANCELLED, ran=ran)
 
 
 def after_expiry(claimed: Claimed) -> Transition:

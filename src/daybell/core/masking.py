@@ -222,7 +222,7 @@ class ExecutionMask:
 
     def __call__(self, text: str) -> str:
         """Return the text without secrets and settings. Most texts contain none."""
-        return self._masked(text) if self._may_be_in(text) else text
+        return self._mask(text) if self._may_be_in(text) else text
 
     def _may_be_in(self, text: str) -> bool:
         if len(text) >= self._chars_min:
@@ -231,7 +231,7 @@ class ExecutionMask:
                     return True
         return False
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         masked = self.secrets(text)
         found = self._find_settings(masked)
         if not found:
@@ -287,7 +287,7 @@ def parts_of(value: str) -> Iterator[MaskPart]:
     unix = whole.replace("\r\n", "\n")
     for text in dict.fromkeys((whole, unix, unix.replace("\n", "\r\n"), *words)):
         for piece in _pieces(text):
-            forms = sorted(form for form in _written(piece) if len(form) >= FORM_CHARS_MIN)
+            forms = sorted(form for form in _written_forms(piece) if len(form) >= FORM_CHARS_MIN)
             letters = {form: _letters(form) for form in forms}
             yield MaskPart(
                 forms=tuple(forms),
@@ -309,7 +309,7 @@ def _letters(text: str) -> str:
     return _NOISE.sub("", text).casefold()
 
 
-def _written(value: str) -> set[str]:
+def _written_forms(value: str) -> set[str]:
     quoted = {quote(value, safe=""), quote(value), quote_plus(value)}
     return {
         value,

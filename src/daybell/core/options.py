@@ -10,7 +10,7 @@ request bodies of the API, the files of `daybell apply`, the flags of `daybell j
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypedDict, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -70,14 +70,10 @@ DEFAULT_QUEUE: Final = "default"
 Arguments = Mapping[str, Any]
 
 
-class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is. Two equal definitions are the same version."""
+class PlainOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that a definition and the answers about a job have in the same form."""
 
-    name: str
-    kind: str = "task"  # which runner: task, command, http, sql, notify, workflow
     queue: str = DEFAULT_QUEUE
-    priority: Priority = Priority.NORMAL
-    retry: Retry = msgspec.field(default_factory=Retry)
     timeout: Seconds | None = None
     expires: Seconds | None = None
     max_crashes: int = CRASHES_MAX_DEFAULT
@@ -85,17 +81,29 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     store_result: bool = True
     description: str = ""
     user_id: str | None = None
+    overlap: Overlap | None = None  # None: skip with schedules, allow without
+    pause_after_failures: int | None = None
+    on_dependency_failure: OnFailure = OnFailure.WAIT
+    source: str = ""
+    once: Annotated[
+        bool,
+        msgspec.Meta(description="Made to run one time: it is deleted with its last execution."),
+    ] = False
+
+
+class JobDefinition(PlainOptions, frozen=True, kw_only=True):
+    """What a job is. Two equal definitions are the same version."""
+
+    name: str
+    kind: str = "task"  # which runner: task, command, http, sql, notify, workflow
     settings: str = "{}"  # JSON of the kind's own settings
+    priority: Priority = Priority.NORMAL
+    retry: Retry = msgspec.field(default_factory=Retry)
     args: str = "{}"  # of executions that name no arguments
     schedules: tuple[str, ...] = ()  # JSON of `core.when.Schedule`
-    overlap: Overlap | None = None  # None: skip with schedules, allow without
     misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
-    pause_after_failures: int | None = None
     dependencies: tuple[str, ...] = ()  # jobs that must have succeeded before it runs
-    on_dependency_failure: OnFailure = OnFailure.WAIT
     template: str = ""  # JSON of its origin: the template's name, version, parameters
-    source: str = ""  # the set that it belongs to: "apply", for jobs that files declare
-    once: bool = False  # made to run one time: it goes with its last execution
 
     @property
     def needs(self) -> str:

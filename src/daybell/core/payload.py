@@ -450,7 +450,7 @@ def convert_result(function: Callable[..., Any], value: Any) -> Any:
     if value is None or annotation is Any:
         return value
     try:
-        return _converted(value, annotation)
+        return _convert_value(value, annotation)
     except (ValueError, TypeError, RecursionError):
         return value
 
@@ -532,7 +532,7 @@ def _annotation(parameter: inspect.Parameter, names: dict[str, Any]) -> Any:
             return annotation
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             annotation = list[annotation]
-        msgspec.json.Decoder(annotation, dec_hook=_made_of)
+        msgspec.json.Decoder(annotation, dec_hook=_build)
     except Exception:  # evaluating an annotation can raise anything
         return Any
     return annotation
@@ -564,16 +564,16 @@ def _is_default(value: Any, parameter: _Parameter) -> bool:
 
 def _convert_one(plan: _Plan, name: str, value: Any, annotation: Any) -> Any:
     try:
-        return _converted(value, annotation)
+        return _convert_value(value, annotation)
     except (ValueError, TypeError, RecursionError) as error:
         reason = str(error).replace("`$", f"`{name}")
         raise InvalidArguments(f"{plan.name}(), argument {name!r}: {reason}", field=name) from error
 
 
-def _converted(value: Any, annotation: Any) -> Any:
+def _convert_value(value: Any, annotation: Any) -> Any:
     if _is_enum(annotation):
         return _member(annotation, value)
-    return msgspec.convert(value, annotation, dec_hook=_made_of, str_keys=True)
+    return msgspec.convert(value, annotation, dec_hook=_build, str_keys=True)
 
 
 def _is_enum(annotation: object) -> TypeGuard[type[Enum]]:
@@ -583,7 +583,7 @@ def _is_enum(annotation: object) -> TypeGuard[type[Enum]]:
 def _member(annotation: type[Enum], value: Any) -> Enum:
     # msgspec knows enums of text or of integers; these may have any JSON value.
     for member in annotation:
-        stored = _listed(member.value)
+        stored = _tuple_to_list(member.value)
         if stored == value and isinstance(stored, bool) == isinstance(value, bool):
             return member
     if isinstance(value, annotation):
@@ -592,11 +592,11 @@ def _member(annotation: type[Enum], value: Any) -> Enum:
     raise ValueError(f"{shown(value)} is not one of {allowed}")
 
 
-def _listed(value: Any) -> Any:
+def _tuple_to_list(value: Any) -> Any:
     return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
 
 
-def _made_of(annotation: Any, value: Any) -> Any:
+def _build(annotation: Any, value: Any) -> Any:
     """Convert to a type that msgspec does not know; msgspec checks the result's type."""
     if type(value) is annotation:
         return value

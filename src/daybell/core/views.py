@@ -192,11 +192,9 @@ async def read_pages(
             return
 
 
-async def read_found(
-    read: Callable[[str | None], Awaitable[Page[T]]], cursor: str | None = None
-) -> Page[T]:
+async def read_found(read: Callable[[str | None], Awaitable[Page[T]]]) -> Page[T]:
     """Return the first page with items: a page may be empty and have a cursor."""
-    page = await read(cursor)
+    page = await read(None)
     while not page.items and page.next_cursor is not None:
         page = await read(page.next_cursor)
     return page

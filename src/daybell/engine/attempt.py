@@ -32,75 +32,6 @@ from daybell.store.protocol import Store, TaskTransaction
 # The interface between the engine and the handlers of jobs.
 
 
-class RunningAttempt(Protocol):
-    """An execution in a worker, as its handler sees it."""
-
-    claimed: Claimed
-    is_hopeless: bool  # set by the handler: a retry cannot change its error
-    lacking: str | None  # set by the handler: the missing capability; nothing was done
-    is_watchful: bool  # set by the task's context: it polls for stops itself
-    durable: Any  # set by the task's context: its durable state
-
-    @property
-    def ledger(self) -> Any:
-        """The ledger of its steps; None: it records no steps."""
-        ...
-
-    @property
-    def is_cancelled(self) -> bool:
-        """True if it has to stop."""
-        ...
-
-    @property
-    def patience(self) -> Seconds:
-        """The time that it may take to end after a stop; none after a lost lease."""
-        ...
-
-    def report(
-        self,
-        *,
-        progress: float | None = None,
-        note: str | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Set its progress. Written later in batches; callable from any thread."""
-        ...
-
-    def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
-        """Add a line to its log. Written later in batches; callable from any thread."""
-        ...
-
-    def hide(self, values: Iterable[str]) -> None:
-        """Mask opened secrets in everything that is stored about it."""
-        ...
-
-    def without_secrets(self, text: str) -> str:
-        """Remove opened secrets and settings of the worker from a text."""
-        ...
-
-    def mask(self, text: str) -> str:
-        """Remove secrets and apply the app's masks. Stored text is masked anyway; call this before
-        cutting a text, because half a secret is not recognized.
-        """
-        ...
-
-    async def begin(self) -> Any:
-        """Begin its transaction, which commits with its end; return the connection."""
-        ...
-
-    async def undo(self) -> None:
-        """Roll back its transaction, if it has one."""
-        ...
-
-    async def expand(self, plan: Plan) -> None:
-        """Become a run of a workflow, which needs no worker and ends by itself."""
-        ...
-
-    def print(self, stream: str, text: str) -> None:
-        """Add output of a stream, not necessarily whole lines."""
-        ...
-
-
 class Handler(Protocol):
     """The handler of one job."""
 
@@ -123,7 +54,7 @@ class Handler(Protocol):
         """True if a started attempt must not start again: `on_lost="dead"`."""
         ...
 
-    async def run(self, running: RunningAttempt) -> str | None:
+    async def run(self, running: Attempt) -> str | None:
         """Do the work and return the result as JSON, or None without a result.
 
         Cancelling the task that awaits it stops the work, as far as possible.
@@ -345,9 +276,9 @@ class Attempt(msgspec.Struct, eq=False):
     is_over: bool = False  # the task has ended
     is_written: bool = False  # its end was written with the transaction
     is_expanded: bool = False  # it became a run of a workflow
-    is_hopeless: bool = False
-    lacking: str | None = None
-    is_watchful: bool = False
+    is_hopeless: bool = False  # set by the handler: a retry cannot change its error
+    lacking: str | None = None  # set by the handler: the missing capability; nothing was done
+    is_watchful: bool = False  # set by the task's context: it polls for stops itself
     has_news: bool = False
     is_shown: bool = False
     durable: Any = None  # `runners.python.DurableState`
@@ -360,10 +291,12 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def is_cancelled(self) -> bool:
+        """True if it has to stop."""
         return self.stop is not None
 
     @property
     def patience(self) -> Seconds:
+        """The time that it may take to end after a stop; none after a lost lease."""
         match self.stop:
             case Stop.ABANDON:
                 return 0.0
@@ -379,6 +312,7 @@ class Attempt(msgspec.Struct, eq=False):
         note: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
+        """Set its progress. Written later in batches; callable from any thread."""
         if progress is not None:
             self.progress = progress
         if note is not None:
@@ -389,6 +323,7 @@ class Attempt(msgspec.Struct, eq=False):
         self.has_news = True
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
+        """Add a line to its log. Written later in batches; callable from any thread."""
         if self.log is None:
             self.log = AttemptLog(deque())
         if self.log.has_room:
@@ -397,6 +332,7 @@ class Attempt(msgspec.Struct, eq=False):
             self.log.left_out += 1
 
     def print(self, stream: str, text: str) -> None:
+        """Add output of a stream, not necessarily whole lines."""
         if self.log is None:
             self.log = AttemptLog(deque())
         if self.log.begun is None:
@@ -405,11 +341,11 @@ class Attempt(msgspec.Struct, eq=False):
             text = self._rest_of(self.log, stream, text)
         *ends, rest = text.split("\n")
         for end in ends:
-            line, length = self._gathered(self.log.begun.pop(stream, NO_LINE), end)
+            line, length = self._extend_line(self.log.begun.pop(stream, NO_LINE), end)
             self.say(stream, "", line, length=length)
         if rest:
             begun = self.log.begun.get(stream, NO_LINE)
-            self.log.begun[stream] = self._gathered(begun, rest)
+            self.log.begun[stream] = self._extend_line(begun, rest)
 
     @staticmethod
     def _rest_of(log: AttemptLog, stream: str, text: str) -> str:
@@ -421,7 +357,7 @@ class Attempt(msgspec.Struct, eq=False):
         return rest
 
     @staticmethod
-    def _gathered(begun: tuple[str, int], text: str) -> tuple[str, int]:
+    def _extend_line(begun: tuple[str, int], text: str) -> tuple[str, int]:
         """Extend an incomplete line up to a limit; return it with its full length."""
         line, length = begun
         return line + text[: MASKED_CHARS_MAX - len(line)], length + len(text)
@@ -441,7 +377,10 @@ class Attempt(msgspec.Struct, eq=False):
         return line_text(now, level, source, message, cut_from=cut_from)
 
     def mask(self, text: str, *, is_cut: bool = False) -> str:
-        """Remove secrets and settings of the worker, and apply the app's masks."""
+        """Remove secrets and settings of the worker, and apply the app's masks.
+
+        Stored text is masked anyway; call this before a cut, as half a secret is not recognized.
+        """
         return self.host.mask((self.masks or self._masks())(text), is_cut=is_cut)
 
     def mask_json(self, text: str) -> str:
@@ -449,6 +388,7 @@ class Attempt(msgspec.Struct, eq=False):
         return (self.masks or self._masks()).in_json(text)
 
     def hide(self, values: Iterable[str]) -> None:
+        """Mask opened secrets in everything that is stored about it."""
         self._masks().open(values)
 
     def give(self, text: str) -> None:
@@ -456,6 +396,7 @@ class Attempt(msgspec.Struct, eq=False):
         self._masks().give(text)
 
     def without_secrets(self, text: str) -> str:
+        """Remove opened secrets and settings of the worker from a text."""
         return (self.masks or self._masks())(text)
 
     def _masks(self) -> ExecutionMask:
@@ -478,6 +419,7 @@ class Attempt(msgspec.Struct, eq=False):
             )
 
     async def begin(self) -> Any:
+        """Begin its transaction, which commits with its end; return the connection."""
         if self.has_begun:
             raise UsageError("an execution has one transaction, and this one has begun it before")
         if self.task is None or asyncio.get_running_loop() is not self.task.get_loop():
@@ -498,11 +440,13 @@ class Attempt(msgspec.Struct, eq=False):
         return transaction.connection
 
     @property
-    def ledger(self) -> StepLedger | None:
+    def ledger(self) -> AttemptLedger | None:
+        """The ledger of its steps; None: it records no steps."""
         recorder = self.host.recorder
-        return None if recorder is None else StepLedger(self, recorder)
+        return None if recorder is None else AttemptLedger(self, recorder)
 
     async def expand(self, plan: Plan) -> None:
+        """Become a run of a workflow, which needs no worker and ends by itself."""
         try:
             await self.host.expand(self.claimed, plan)
         except Unavailable as error:
@@ -511,6 +455,7 @@ class Attempt(msgspec.Struct, eq=False):
         self.is_expanded = True  # if not by this call, by another worker
 
     async def undo(self) -> None:
+        """Roll back its transaction, if it has one."""
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
             await transaction.close()
@@ -567,7 +512,7 @@ class Attempt(msgspec.Struct, eq=False):
             self.log.unwritten = tuple(p for p in self.log.unwritten if p.number > upto)
 
 
-class StepLedger:
+class AttemptLedger:
     """The ledger of an attempt's steps; implements `runners.python.StepLedger`."""
 
     def __init__(self, run: Attempt, recorder: Recorder) -> None:
@@ -593,16 +538,16 @@ class StepLedger:
         return self._run.is_over
 
     async def recall(self) -> list[Step]:
-        return self._given(await self._recorder.recall(self._run.claimed.id))
+        return self._unmask_events(await self._recorder.recall(self._run.claimed.id))
 
     async def record(self, steps: Sequence[NewStep]) -> list[Step]:
         found = await self._recorder.record(steps)
         if found is None:
             self._recorder.stop_stale(self._run.fence)
             raise asyncio.CancelledError
-        return self._given(found)
+        return self._unmask_events(found)
 
-    def _given(self, steps: list[Step]) -> list[Step]:
+    def _unmask_events(self, steps: list[Step]) -> list[Step]:
         """Leave the text of events unmasked: the publisher chose it."""
         for step in steps:
             if step.kind is StepKind.WAIT and step.result:

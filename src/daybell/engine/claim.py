@@ -286,7 +286,7 @@ class Dispatcher:
         """
         if not self.is_open:
             return None
-        if self._asked is None and (limit := self._wanted()) > 0:
+        if self._asked is None and (limit := self._claim_size()) > 0:
             lease = self._mint()
             if self._leases.ask(lease):
                 self._asked = lease, limit
@@ -311,7 +311,7 @@ class Dispatcher:
         """
         self._is_filling = False
         self._start()
-        if not self._is_dry and self._wanted() > 0:
+        if not self._is_dry and self._claim_size() > 0:
             self._wake()
 
     def _start(self) -> None:
@@ -368,7 +368,7 @@ class Dispatcher:
         """Return executions that were claimed ahead and wait behind slow ones: other workers may be
         idle.
         """
-        for claimed, delay in self._suspects.stranded():
+        for claimed, delay in self._suspects.take_stranded():
             self._give_back(claimed, delay)
         now = self._clock.monotonic()
         if not self._buffer or now - self._moved_at < STRANDED_SECONDS:
@@ -378,7 +378,7 @@ class Dispatcher:
         self._buffer.clear()
         self._rate, self._started, self._rated_at = 0.0, 0, now
 
-    def _wanted(self) -> int:
+    def _claim_size(self) -> int:
         """Return the size of the next claim; 0 while the buffer lasts."""
         buffered = len(self._buffer)
         ahead = self._ahead()

@@ -573,7 +573,7 @@ class Suspects:
         del self._waiting[first.id]
         return first
 
-    def stranded(self) -> list[tuple[Claimed, Seconds]]:
+    def take_stranded(self) -> list[tuple[Claimed, Seconds]]:
         """Remove the suspects to return, each with its delay."""
         if not self._waiting:
             return []

@@ -140,14 +140,14 @@ class Heartbeat:
         self._is_store_away = False
         self._sent_at: Seconds | None = None  # the renewal without an answer
         self._watch_at: Seconds = inf  # the next wake-up of the watch
-        self.renewed(clock.monotonic())
+        self.extend(clock.monotonic())
 
-    def registered(self, sent: Seconds) -> None:
+    def accept_registration(self, sent: Seconds) -> None:
         """Handle the answer to the registration, which no task can delay."""
         self._is_store_away = self._clock.monotonic() - sent >= self.lease / 3
-        self.renewed(sent)
+        self.extend(sent)
 
-    def renewed(self, sent: Seconds) -> None:
+    def extend(self, sent: Seconds) -> None:
         """Extend the lease after a renewal that was sent then."""
         self._renewed_at = sent
         self._executor.held_until = sent + self.lease * (1 - LEASE_MARGIN)
@@ -168,7 +168,7 @@ class Heartbeat:
         finally:
             self._sent_at = None
         self._is_store_away = False
-        self.renewed(sent)
+        self.extend(sent)
         self._clock.correct(renewal.now, sent)
         call(self._hear, renewal)
         return max(0.0, sent + self.lease / 3 - self._clock.monotonic())

@@ -124,7 +124,7 @@ class DependentsLoop:
             found = [next(ended) for _ in one.dependencies]
             decided = next_round(one.on_failure, found, is_any=one.is_any)
             if decided is not None:
-                firings.append(self._firing(one, decided))
+                firings.append(self._make_firing(one, decided))
                 jobs[one.schedule.id] = one.schedule.job
         if not firings:
             return
@@ -134,7 +134,7 @@ class DependentsLoop:
                 late = max(0.0, now - firing.ticks[0].at)
                 self._events.emit(Fired, firing, late, jobs[firing.schedule])
 
-    def _firing(self, one: Dependent, decided: Round) -> Firing:
+    def _make_firing(self, one: Dependent, decided: Round) -> Firing:
         schedule, at = one.schedule, decided.at
         assert schedule.since is not None, "it follows other jobs"
         new = NewExecution(
@@ -389,13 +389,15 @@ class Scheduler:
                     known = _plan_rule(schedule, start, due.now)
                     if known[0].max_executions is None:  # else it depends on the count of firings
                         plans[key] = known
-                firings.append(self._firing(schedule, *known, ids))
+                firings.append(self._make_firing(schedule, *known, ids))
             except Exception as error:
                 # Any error: one schedule must not stop the others.
                 self._complain(schedule, error)
         return firings
 
-    def _firing(self, schedule: Schedule, rule: Rule, planned: TickPlan, ids: list[UUID]) -> Firing:
+    def _make_firing(
+        self, schedule: Schedule, rule: Rule, planned: TickPlan, ids: list[UUID]
+    ) -> Firing:
         assert schedule.next_at is not None, "the schedule is due"
         ticks, is_over = planned.ticks, False
         if rule.delay is not None:
@@ -406,12 +408,12 @@ class Scheduler:
             schedule=schedule.id,
             expect=schedule.next_at,
             next_at=planned.next_at,
-            ticks=tuple([self._tick(schedule, rule, one, ids) for one in ticks]),
+            ticks=tuple([self._make_tick(schedule, rule, one, ids) for one in ticks]),
             is_over=is_over,
             if_refused_at=planned.if_refused_at,
         )
 
-    def _tick(self, schedule: Schedule, rule: Rule, planned: Planned, ids: list[UUID]) -> Tick:
+    def _make_tick(self, schedule: Schedule, rule: Rule, planned: Planned, ids: list[UUID]) -> Tick:
         if planned.kind == "missed":
             return Tick(
                 at=planned.at,

@@ -226,7 +226,6 @@ EXPIRE_SECONDS: Final = 20.0
 BATCH_MAX: Final = 1000
 RUNS_MAX: Final = 100
 ADVANCE_ROUNDS: Final = 100
-DEFAULT_RETENTION: Final = Retention()
 
 
 def sweep_seconds(lease: Seconds) -> Seconds:
@@ -247,12 +246,11 @@ class Upkeep:
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
-        retention: Retention = DEFAULT_RETENTION,
         lease: Seconds = LEASE_SECONDS,
     ) -> None:
         self._store = store
         self.reaper = Reaper(store, clock=clock, events=events, lease=lease)
-        self.janitor = Janitor(store, retention)
+        self.janitor = Janitor(store, Retention())
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._admission = Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock)
         self._expiry = Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock)

@@ -87,7 +87,7 @@ class LoopWatch:
     ) -> None:
         self._on_stuck = on_stuck
         self._clock = clock
-        self._claimed_of = claimed_of
+        self._find_claimed = claimed_of
         self._turned_at = clock.monotonic()
         self._is_asked = False
         self._is_warned = False
@@ -134,7 +134,7 @@ class LoopWatch:
 
     def _warn(self, loop: asyncio.AbstractEventLoop, ident: int, stood: Seconds) -> None:
         task = asyncio.current_task(loop)
-        claimed = None if task is None else self._claimed_of(task)
+        claimed = None if task is None else self._find_claimed(task)
         frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
         where = "".join(traceback.format_list(_user_frames(frame)[-FRAMES_MAX:]))
         logger.warning(
@@ -329,7 +329,7 @@ class Incarnation:
         )
         self.is_registered = True
         self._clock.correct(renewal.now, sent)
-        self.heartbeat.registered(sent)
+        self.heartbeat.accept_registration(sent)
         for loop in self._loops:
             loop.start()
         if self._pacemaker is not None:
@@ -569,7 +569,7 @@ class Worker:
             announce=self._announce,
             on_registered=self._listen,
             on_drain=self.is_draining.set,
-            on_lost=self._lost,
+            on_lost=self._replace_lost,
             on_stuck=self._on_stuck,
         )
 
@@ -603,14 +603,14 @@ class Worker:
         """Trigger a claim."""
         self.current.claim_soon()
 
-    def _claimed_of(self, task: asyncio.Task[object]) -> Claimed | None:
+    def _find_claimed(self, task: asyncio.Task[object]) -> Claimed | None:
         return next((run.claimed for run in self.executor if run.task is task), None)
 
     async def _listen(self) -> None:
         """Watch the event loop, and listen for notifications; polling works without them."""
         if self._loop_watch is None:
             self._loop_watch = LoopWatch(
-                clock=self._clock, claimed_of=self._claimed_of, on_stuck=self._on_stuck
+                clock=self._clock, claimed_of=self._find_claimed, on_stuck=self._on_stuck
             )
             self._loop_watch.start()
         if self._stop_listening is None:
@@ -654,7 +654,7 @@ class Worker:
         for task in list(self._draining):
             task.cancel()
 
-    def _lost(self, old: Incarnation, draining: asyncio.Task[None]) -> None:
+    def _replace_lost(self, old: Incarnation, draining: asyncio.Task[None]) -> None:
         """Replace an incarnation that has lost its lease."""
         self._draining[draining] = old
         draining.add_done_callback(self._draining.pop)

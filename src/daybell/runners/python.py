@@ -283,7 +283,7 @@ GRACE_SECONDS: Final = 2.5
 
 
 class RunningAttempt(Protocol):
-    """The execution for a handler: see `engine.attempt.RunningAttempt`, which this must match."""
+    """The execution for a handler: see `engine.attempt.Attempt`, which this must match."""
 
     claimed: Claimed
     is_hopeless: bool

@@ -28,7 +28,7 @@ class ExpandableAttempt(RunningAttempt, Protocol):
     """An execution that can become a run."""
 
     async def expand(self, plan: Plan) -> None:
-        """See `engine.attempt.RunningAttempt`, which this must match."""
+        """See `engine.attempt.Attempt`, which this must match."""
         ...
 
 

@@ -152,13 +152,13 @@ def bind_args(task: AnyJob, args: Mapping[str, Any] | None) -> Mapping[str, Any]
     if args is None:
         check_call(task, "this schedule")
         return None
-    return task.bound((), args)
+    return task.check_args((), args)
 
 
 def check_call(task: AnyJob, what: str) -> None:
     """Check that a schedule can call a job with its own arguments."""
     try:
-        task.bound((), payload.decode(task.definition.args))
+        task.check_args((), payload.decode(task.definition.args))
     except InvalidArguments as error:
         raise InvalidArguments(
             f"{task.definition.kind} {task.name!r}: {what} would call it in vain: {error};"
@@ -581,7 +581,7 @@ class App:
                 **_drop_options(options),
             )
 
-        answer = await self._declaring(task, options, ask)
+        answer = await self._call_defined(task, options, ask)
         return answer.id, answer.created
 
     async def enqueue_many(
@@ -595,7 +595,7 @@ class App:
                 task.name, kept, parent=self._parent_in(client), **_drop_options(options)
             )
 
-        answer = await self._declaring(task, options, ask)
+        answer = await self._call_defined(task, options, ask)
         return [one.id for one in answer.executions]
 
     async def prepare(
@@ -620,13 +620,13 @@ class App:
                 **_drop_options(options),
             )
 
-        return await self._declaring(task, options, ask)
+        return await self._call_defined(task, options, ask)
 
     def run(self) -> None:
         """Run everything in this process, as `daybell dev` does for this app."""
         launch(self)
 
-    def _known_client(self, task: AnyJob, options: CallOptions) -> Client | None:
+    def _find_client(self, task: AnyJob, options: CallOptions) -> Client | None:
         """Return the client of this event loop if it has defined the job for the app's tenant."""
         client = self._clients.get(asyncio.get_running_loop())
         is_known = client is not None and task.name in self._defined.get(client, ())
@@ -648,11 +648,11 @@ class App:
                     await self._define(client, *inner, task)
         return client
 
-    async def _declaring(
+    async def _call_defined(
         self, task: AnyJob, options: CallOptions, ask: Callable[[Client], Awaitable[T]]
     ) -> T:
         """Call the client; if the job was deleted in the store, define it again once."""
-        client = self._known_client(task, options) or await self._client_that_knows(task, options)
+        client = self._find_client(task, options) or await self._client_that_knows(task, options)
         try:
             return await ask(client)
         except JobNotFound:
@@ -683,7 +683,7 @@ class App:
         repeated call changes nothing. The overlap rule compares executions of this schedule; with
         `overlap_by="job"`, all executions of the job.
         """
-        client, task, found = await self._found(job)
+        client, task, found = await self._resolve_job(job)
 
         async def ask(client: Client) -> Schedule:
             return await client.schedule(found, when, args=args, name=name, overlap_by=overlap_by)
@@ -691,7 +691,7 @@ class App:
         if task is None:
             return await ask(client)
         args = bind_args(task, args)
-        return await self._declaring(task, {}, ask)
+        return await self._call_defined(task, {}, ask)
 
     @property
     def schedules(self) -> RunTimeSchedules:
@@ -700,7 +700,7 @@ class App:
 
     async def unschedule(self, job: AnyJob | str, name: str) -> None:
         """Remove a schedule that `schedule` created."""
-        client, _, job = await self._found(job)
+        client, _, job = await self._resolve_job(job)
         await client.unschedule(job, name)
 
     async def publish(
@@ -732,7 +732,7 @@ class App:
         """The name of the module that created the app, and its file."""
         return module_name(self._home), self._home.get("__file__")
 
-    async def _found(self, job: AnyJob | str) -> tuple[Client, AnyJob | None, str]:
+    async def _resolve_job(self, job: AnyJob | str) -> tuple[Client, AnyJob | None, str]:
         """Return a client that has defined the job, its task or workflow of this app, its name."""
         task = self._task_of(job)
         if task is None:
@@ -756,7 +756,7 @@ class App:
                 refused[index] = error
             given[index] = one
         for name, task in used.items():  # a deleted job is defined again
-            await self._declaring(task, {}, lambda client, name=name: client.job(name))
+            await self._call_defined(task, {}, lambda client, name=name: client.job(name))
         return await (await self.client_for()).schedule_many(given, refused=refused)
 
     def _task_of(self, job: AnyJob | str) -> AnyJob | None:

@@ -246,7 +246,7 @@ class Relay(LogCapture):
             logging.getLogger(name).setLevel(level)
 
     @contextmanager
-    def kept(self) -> Generator[None]:
+    def preserve(self) -> Generator[None]:
         """Restore the root logger after a task."""
         root = logging.getLogger()
         if self not in root.handlers:  # an imported module has set up logging
@@ -405,7 +405,7 @@ class Program:
                 handler = known or self._find(order)
                 threads.update(threading.enumerate())  # threads of the module may stay
                 self._relay.running = running
-                with self._relay.kept(), limit_memory(order.memory_limit):
+                with self._relay.preserve(), limit_memory(order.memory_limit):
                     done = TaskEnded(
                         contextvars.copy_context().run(self._run, handler, running, order)
                     )
@@ -444,10 +444,10 @@ class Program:
         revealed = payload.decode(order.claimed.args) if order.is_revealed else None
         value = handler.bind(running, revealed)()
         if inspect.isawaitable(value):
-            value = self._awaited(value)
+            value = self._await(value)
         return handler.keep(running, value)
 
-    def _awaited(self, value: Any) -> Any:
+    def _await(self, value: Any) -> Any:
         async def whole() -> tuple[Any, BaseException | None]:
             try:
                 return await value, None

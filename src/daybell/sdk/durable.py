@@ -107,15 +107,15 @@ class Bridge:
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
-            return self._waited(work(), is_to_end=True)
+            return self._wait_in_thread(work(), is_to_end=True)
         if here is self._loop:
             return await work()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
-    def _waited(self, work: Coroutine[Any, Any, T], *, is_to_end: bool = False) -> T:
+    def _wait_in_thread(self, work: Coroutine[Any, Any, T], *, is_to_end: bool = False) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return self._looked_at(future)
+            return self._poll(future)
         except BaseException:
             if is_to_end:  # a step is recorded before it can run again
                 concurrent.futures.wait([future], LAST_SECONDS)
@@ -123,7 +123,7 @@ class Bridge:
             raise
 
     @staticmethod
-    def _looked_at(future: concurrent.futures.Future[T]) -> T:
+    def _poll(future: concurrent.futures.Future[T]) -> T:
         while True:
             try:
                 return future.result(LOOK_SECONDS)
@@ -139,7 +139,9 @@ class Bridge:
         """Call a function: in a thread if it blocks."""
         if not is_in_loop():
             value = call()
-            return self._waited(_await_value(value)) if inspect.isawaitable(value) else value
+            return (
+                self._wait_in_thread(_await_value(value)) if inspect.isawaitable(value) else value
+            )
         value = call() if is_async(call) else await in_thread(call)
         return await value if inspect.isawaitable(value) else value
 
@@ -316,7 +318,7 @@ class Durable:
             raise Rewind  # the record must be read first, which cannot be awaited here
         if self._record is None:
             run_blocking(self._load())
-        known = self._known(n, StepKind.NOW, "now")
+        known = self._find_recorded(n, StepKind.NOW, "now")
         if known is not None and known.result is not None:
             return payload.decode(known.result)
         text = payload.encode(round(self._ledger.now(), 6))
@@ -386,7 +388,7 @@ class Durable:
                     " also if the transaction is rolled back: make them before it"
                 )
 
-    def _known(self, n: int, kind: StepKind, name: str) -> Step | None:
+    def _find_recorded(self, n: int, kind: StepKind, name: str) -> Step | None:
         """Return the recorded step of a position; raise if the code makes another call there."""
         assert self._record is not None
         known = self._record.get(n)
@@ -402,7 +404,7 @@ class Durable:
                 self._kept_chars = sum(len(step.result or "") for step in steps)
 
     @contextmanager
-    def _working(self, n: int) -> Generator[None]:
+    def _track(self, n: int) -> Generator[None]:
         self._at_work.add(n)
         self._changes += 1
         try:
@@ -458,7 +460,7 @@ class Durable:
             await yield_turns()
             raise self._suspended
         await self._load()
-        return self._known(n, kind, name)
+        return self._find_recorded(n, kind, name)
 
     async def _step(
         self,
@@ -468,7 +470,7 @@ class Durable:
         call: Callable[[], Any],
         policy: Retry,
     ) -> Any:
-        with self._working(n):
+        with self._track(n):
             known = await self._enter(n, StepKind.STEP, name)
             failures = 0
             if known is not None and known.error is None:
@@ -482,18 +484,18 @@ class Durable:
                     failures = 0
             started = self._ledger.monotonic()
             try:
-                value = await self._called(name, call)
+                value = await self._call(name, call)
             except RetryLater:
                 raise
             except Exception as error:
                 ran = self._ledger.monotonic() - started
-                await self._failed(n, name, error, policy, failures=failures + 1, ran=ran)
+                await self._record_failure(n, name, error, policy, failures=failures + 1, ran=ran)
             ran = max(0.0, self._ledger.monotonic() - started)
-            text = self._kept(name, function, value)
-            step = await self._written(self._new(n, StepKind.STEP, name, result=text, ran=ran))
+            text = self._encode_result(name, function, value)
+            step = await self._write(self._new(n, StepKind.STEP, name, result=text, ran=ran))
             return convert_result(function, step.result)
 
-    async def _called(self, name: str, call: Callable[[], Any]) -> Any:
+    async def _call(self, name: str, call: Callable[[], Any]) -> Any:
         token = in_step.set(name)
         try:
             return await self._bridge.call(call, self._in_thread)
@@ -503,7 +505,7 @@ class Durable:
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         return await _threads.run(call, patience=lambda: thread_patience(self._running))
 
-    def _kept(self, name: str, function: Callable[..., Any], value: Any) -> str | None:
+    def _encode_result(self, name: str, function: Callable[..., Any], value: Any) -> str | None:
         if value is None:
             return None
         what = f"the result of step {shown(name)}"
@@ -519,7 +521,7 @@ class Durable:
                 )
         return self._ledger.mask_json(text)
 
-    async def _failed(
+    async def _record_failure(
         self, n: int, name: str, error: Exception, policy: Retry, *, failures: int, ran: Seconds
     ) -> NoReturn:
         failure = Failure.from_exception(error, mask=self._ledger.mask)
@@ -532,7 +534,7 @@ class Durable:
             is_done=False,
             ran=max(0.0, ran),
         )
-        await self._written(step)
+        await self._write(step)
         delay = None if is_permanent(error) else self._delay(policy, failures, failure, error)
         if delay is None:
             self._raised.append(replace(step, is_done=True))
@@ -554,10 +556,10 @@ class Durable:
         )
 
     async def _sleep(self, n: int, name: str, delay: Callable[[], Seconds]) -> None:
-        with self._working(n):
+        with self._track(n):
             known = await self._enter(n, StepKind.SLEEP, name)
             if known is None:
-                known = await self._written(self._new(n, StepKind.SLEEP, name, delay=delay()))
+                known = await self._write(self._new(n, StepKind.SLEEP, name, delay=delay()))
             wake_at = known.wake_at or 0.0
             # The store returns the execution at run_at at the earliest, by its own clock.
             if max(self._ledger.now(), self._running.claimed.run_at) < wake_at:
@@ -571,11 +573,11 @@ class Durable:
         within: Seconds | None,
         read: Callable[[str | None], Any],
     ) -> Any:
-        with self._working(n):
+        with self._track(n):
             known = await self._enter(n, StepKind.WAIT, name)
             if known is None or not known.is_done:
                 new = self._new(n, StepKind.WAIT, name, event=name, match=match, timeout=within)
-                known = await self._written(new)
+                known = await self._write(new)
             if not known.is_done:
                 await self._park(n, Suspended(f"the wait for {shown(name)}", reason=FOR_EVENT))
             return read(known.result)
@@ -592,7 +594,7 @@ class Durable:
             **fields,
         )
 
-    async def _written(self, new: NewStep) -> Step:
+    async def _write(self, new: NewStep) -> Step:
         unwritten, self._unwritten = self._unwritten, []
         # A call after a raised error depends on it: record the error as final.
         upto = max(self._settled, self._raised_before[new.n])

@@ -236,26 +236,26 @@ class Shared:
 
     @cached_property
     def commands(self) -> Commands:
-        return self._kept(Commands())
+        return self._register(Commands())
 
     @cached_property
     def http(self) -> Http:
         from daybell.runners.http import Http  # loads httpx
 
-        return self._kept(Http(allow_private=self._options.allow_private_http))
+        return self._register(Http(allow_private=self._options.allow_private_http))
 
     @cached_property
     def connections(self) -> Connections:
-        return self._kept(Connections(self._options.connections))
+        return self._register(Connections(self._options.connections))
 
     @cached_property
     def notifier(self) -> Notifier:
-        return self._kept(Notifier(allow_private=self._options.allow_private_http))
+        return self._register(Notifier(allow_private=self._options.allow_private_http))
 
     async def close(self) -> None:
         await self._opened.aclose()
 
-    def _kept(self, opened: C) -> C:
+    def _register(self, opened: C) -> C:
         self._opened.push_async_callback(opened.close)
         return opened
 
@@ -550,21 +550,21 @@ class Secrets:
     async def value(self, running: RunningAttempt, value: Any) -> Any:
         """Resolve the secrets in a part of a job's settings."""
         names = names_in(value)
-        opened = await self._opened(running, names) if names else {}
+        opened = await self._open(running, names) if names else {}
         return fill_references(value, "secret", opened.__getitem__)
 
     async def args(self, running: RunningAttempt) -> dict[str, Any]:
         """Resolve the secrets in the arguments of an execution."""
         args = payload.decode(running.claimed.args, what="args")
         names = names_in_args(args)
-        opened = await self._opened(running, names) if names else {}
+        opened = await self._open(running, names) if names else {}
         return fill_args(args, opened.__getitem__)
 
     def forget(self) -> None:
         """Forget all secrets: another store has others."""
         self._kept.clear()
 
-    async def _opened(self, running: RunningAttempt, names: Collection[str]) -> Opened:
+    async def _open(self, running: RunningAttempt, names: Collection[str]) -> Opened:
         tenant = running.claimed.tenant
         found = self._look_up(tenant, names)
         if len(found) < len(names):
@@ -593,11 +593,13 @@ class Secrets:
             sealed = await client.store.fetch_secrets(tenant, names)
         except Unavailable as error:
             listed = ", ".join(sorted(names))
-            raise _failed("SecretsUnavailable", f"{listed} cannot be fetched: {error}") from None
+            raise _secret_error(
+                "SecretsUnavailable", f"{listed} cannot be fetched: {error}"
+            ) from None
         for name in sorted(names):
             if name not in sealed:
                 running.is_hopeless = True
-                raise _failed(
+                raise _secret_error(
                     "SecretNotFound",
                     f"there is no secret named {name} in tenant {tenant}; set it with"
                     f" `daybell secrets set {name}`, then retry",
@@ -605,7 +607,7 @@ class Secrets:
         if client.secrets_key is None:
             name = min(sealed)
             # Other workers may have the key.
-            raise _failed(
+            raise _secret_error(
                 "SecretsKeyMissing",
                 f"this worker has no key to open secret {name}, which is sealed with key"
                 f" {sealed[name].key_id}; give it the key that the secret was set with, as"
@@ -616,9 +618,9 @@ class Secrets:
             opened = {name: sealer.open(tenant, one) for name, one in sealed.items()}
         except Unopenable as error:
             running.is_hopeless = True
-            raise _failed("SecretUnopenable", str(error)) from None
+            raise _secret_error("SecretUnopenable", str(error)) from None
         except UsageError as error:
-            raise _failed("SecretsKeyMissing", f"at this worker: {error}") from None
+            raise _secret_error("SecretsKeyMissing", f"at this worker: {error}") from None
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
         self._kept |= {(tenant, name): (at, value) for name, value in opened.items()}
@@ -632,5 +634,5 @@ def _sealer_of(client: Client) -> Sealer:
     return sealer
 
 
-def _failed(kind: str, message: str) -> DescribedError:
+def _secret_error(kind: str, message: str) -> DescribedError:
     return DescribedError.as_text(kind, message)

@@ -60,7 +60,7 @@ class NodeHome(Protocol):
     @property
     def name(self) -> str: ...
 
-    def named(self, node: Node) -> str: ...
+    def label(self, node: Node) -> str: ...
 
     def add(self, what: Nodelike, name: str | None, options: NodeOptions) -> Node: ...
 
@@ -302,7 +302,7 @@ class Node(Linked):
         check_options(options, NODE_OPTIONS, "node()")
         for name, value in options.items():
             if name in self.options and self.options[name] != value:
-                raise InvalidWorkflow(f"{self.home.named(self)} has two of {name}=; say it once")
+                raise InvalidWorkflow(f"{self.home.label(self)} has two of {name}=; say it once")
         self.options |= options
         return self
 
@@ -311,7 +311,7 @@ class Node(Linked):
         self.home.check_open(self)
         if name not in (None, self.name):
             raise InvalidWorkflow(
-                f"{self.home.named(self)} has its name already; name it first, as in"
+                f"{self.home.label(self)} has its name already; name it first, as in"
                 f" {self.name}.node({name!r}).bind(…)"
             )
         return self.set(options)
@@ -323,13 +323,13 @@ class Node(Linked):
         if len(args) > len(names):
             takes = ", ".join(names) or "none"
             raise InvalidArguments(
-                f"{self.home.named(self)} is given {len(args)} arguments without a name, and takes"
+                f"{self.home.label(self)} is given {len(args)} arguments without a name, and takes"
                 f" {takes}"
             )
         given = dict(zip(names, args, strict=False))
         for name, value in (*given.items(), *kwargs.items()):
             if name in self.args or (name in given and name in kwargs):
-                raise InvalidArguments(f"{self.home.named(self)} is given {name!r} twice")
+                raise InvalidArguments(f"{self.home.label(self)} is given {name!r} twice")
             self.args[name] = self._convert(value)
         return self
 
@@ -339,15 +339,15 @@ class Node(Linked):
         """
         self.home.check_open(self)
         if self.over is not None:
-            raise InvalidWorkflow(f"{self.home.named(self)} is mapped twice")
+            raise InvalidWorkflow(f"{self.home.label(self)} is mapped twice")
         if over is not None and by_name:
             raise InvalidWorkflow(
-                f"{self.home.named(self)} is mapped over one list; what is the same for all items"
+                f"{self.home.label(self)} is mapped over one list; what is the same for all items"
                 f" is bound: {self.name}.bind({', '.join(f'{one}=…' for one in by_name)}).map(…)"
             )
         if (over is not None) + len(by_name) != 1:
             raise InvalidWorkflow(
-                f"{self.home.named(self)} is mapped over one list: map(items), or map(name=items)"
+                f"{self.home.label(self)} is mapped over one list: map(items), or map(name=items)"
             )
         name, items = next(iter(by_name.items()), (None, over))
         if not isinstance(items, Output | Param):
@@ -357,7 +357,7 @@ class Node(Linked):
             name = next((name for name in self.free_names() if name not in self.args), None)
             if name is None:
                 raise InvalidArguments(
-                    f"{self.home.named(self)} has no argument left that could be given the item"
+                    f"{self.home.label(self)} has no argument left that could be given the item"
                 )
         return self.bind(**{name: _Item()})
 
@@ -373,7 +373,7 @@ class Node(Linked):
         self.home.check_open(self)
         heads = self.home.heads(nodes)
         if not heads:
-            raise InvalidWorkflow(f"{self.home.named(self)} branches into nothing")
+            raise InvalidWorkflow(f"{self.home.label(self)} branches into nothing")
         self._check_chooses(nodes)
         for end in heads:
             self.home.link(self.when(condition_for(end.node.name)), end.node)
@@ -383,17 +383,17 @@ class Node(Linked):
     def _check_chooses(self, nodes: Iterable[Linkable]) -> None:
         if self.task is None:
             raise InvalidWorkflow(
-                f"{self.home.named(self)} is a job, and branch() is for a task, which returns"
+                f"{self.home.label(self)} is a job, and branch() is for a task, which returns"
                 " names; say .when(…) of its result, or have a task after it choose"
             )
         if not self.task.definition.store_result:
             raise InvalidWorkflow(
-                f"{self.home.named(self)} chooses by what it returns, and its task says"
+                f"{self.home.label(self)} chooses by what it returns, and its task says"
                 " store_result=False; leave that out"
             )
         if any(isinstance(one, Links) and one.is_chain for one in flatten_links(nodes)):
             raise InvalidWorkflow(
-                f"{self.home.named(self)} branches to nodes, and was given a chain; say"
+                f"{self.home.label(self)} branches to nodes, and was given a chain; say"
                 " choose.branch(a, b), and then a >> c"
             )
 
@@ -426,7 +426,7 @@ class Node(Linked):
             return [self._convert(one) for one in cast("list[Any]", value)]
         if isinstance(value, Linked | Nodelike):
             raise InvalidArguments(
-                f"{self.home.named(self)} is given {value!r} itself; to pass on what it returns,"
+                f"{self.home.label(self)} is given {value!r} itself; to pass on what it returns,"
                 " say .output"
             )
         return value
@@ -533,10 +533,10 @@ def _constants(items: Any, node: Node) -> list[Any]:
     given: object = items
     if isinstance(given, Linked | Nodelike):
         raise InvalidWorkflow(
-            f"{node.home.named(node)} is mapped over {shown(given)} itself; did you mean"
+            f"{node.home.label(node)} is mapped over {shown(given)} itself; did you mean"
             " .output, the list that it returns?"
         )
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         said = shown(cast("object", given))
-        raise InvalidWorkflow(f"{node.home.named(node)} is mapped over {said}, which is no list")
+        raise InvalidWorkflow(f"{node.home.label(node)} is mapped over {said}, which is no list")
     return list(cast("Iterable[Any]", given))

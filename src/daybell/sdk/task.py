@@ -24,8 +24,9 @@ from typing import (
 )
 from uuid import UUID
 
-from daybell.client import Cancellation, Client
+from daybell.client import Cancellation, Client, answers, wire
 from daybell.client.client import BorrowedConnection
+from daybell.client.executions import execution as find_execution
 from daybell.client.explain import explain_idle
 from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import payload
@@ -84,13 +85,18 @@ class Handle(Generic[R]):
         self.id = id
         self.created = created  # False: the execution existed and holds the unique key
 
-    async def execution(self) -> Execution:
+    async def execution(self) -> wire.Execution:
         """Fetch the execution."""
-        return (await (await self._client()).execution(self.id)).execution
+        client = await self._client()
+        found = await self._find()
+        return answers.execution(found, (await client.job_ids([found.job]))[found.job])
+
+    async def _find(self) -> Execution:
+        return (await find_execution(await self._client(), self.id)).execution
 
     async def status(self) -> State:
         """Fetch its state."""
-        return (await self.execution()).state
+        return (await self._find()).state
 
     async def cancel(self) -> Cancellation:
         """Cancel it; a running task is asked to stop.
@@ -134,7 +140,7 @@ class Handle(Generic[R]):
             await on_wait(self.id)
         started, pause = clock.monotonic(), POLL_MIN_SECONDS
         while True:
-            execution = await self.execution()
+            execution = await self._find()
             if execution.state in TERMINAL:
                 return self._result(execution)
             waited = clock.monotonic() - started
@@ -186,7 +192,7 @@ class AnyJob(Protocol):
     @property
     def definition(self) -> JobDefinition: ...
 
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]: ...
+    def check_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 class JobApp(Protocol):
@@ -238,7 +244,7 @@ class Enqueueable(ABC, Generic[R]):
         self._convert = convert
 
     @abstractmethod
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def check_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments of a call, and return them by name."""
 
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
@@ -252,14 +258,14 @@ class Enqueueable(ABC, Generic[R]):
 
         More than 10,000 items are streamed in one transaction, without handles to return.
         """
-        checked = self.bound_many(items)
+        checked = self.check_many(items)
         if self.connection is not None:
             return await self._enqueue_through(checked)
         answers = await self.app.enqueue_many(cast("AnyJob", self), checked, self._options)
         return [self._handle(id, created=True) for id in answers]
 
     async def _enqueue_one(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Handle[R]:
-        given = self.bound(args, kwargs)
+        given = self.check_args(args, kwargs)
         if self.connection is not None:
             (handle,) = await self._enqueue_through([given])
             return handle
@@ -281,11 +287,11 @@ class Enqueueable(ABC, Generic[R]):
         """The arguments of `options`."""
         return self._options
 
-    def bound_many(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    def check_many(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield the checked arguments of each item."""
         if self._options.get("unique_key") is not None:
             raise UsageError("a unique_key is for one execution; enqueue_many takes none")
-        return (_check_item(position, item, self.bound) for position, item in enumerate(items))
+        return (_check_item(position, item, self.check_args) for position, item in enumerate(items))
 
     def handles(self, answers: Iterable[Enqueued]) -> list[Handle[R]]:
         """Return handles for the answers of a store."""
@@ -421,7 +427,7 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
             self._context_names = context_names(self.function)
         return self._context_names
 
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def check_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return self._check(payload.bind(self.function, args, kwargs, skip=self.context_names))
 
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -530,7 +536,7 @@ class SyncEnqueueable(Generic[R]):
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[R]]:
         if self._job.connection is not None:
-            return self._enqueue_through(self._job.bound_many(items))
+            return self._enqueue_through(self._job.check_many(items))
         return [SyncHandle(handle) for handle in run(self._job.enqueue_many(items))]
 
     def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
@@ -553,7 +559,7 @@ class SyncTask(SyncEnqueueable[R], Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         if self._task.connection is not None:
-            return self._enqueue_through([self._task.bound(args, kwargs)])[0]
+            return self._enqueue_through([self._task.check_args(args, kwargs)])[0]
         return SyncHandle(run(self._task.enqueue(*args, **kwargs)))
 
 
@@ -574,7 +580,7 @@ class SyncHandle(Generic[R]):
     def created(self) -> bool:
         return self._handle.created
 
-    def execution(self) -> Execution:
+    def execution(self) -> wire.Execution:
         return run(self._handle.execution())
 
     def status(self) -> State:

@@ -73,7 +73,7 @@ class Draft:
         self._inner: dict[str, Workflow] = {}  # by the name of the node
         self._unused: dict[tuple[str, str | None], None] = {}  # conditions without a next node
 
-    def named(self, node: Node) -> str:
+    def label(self, node: Node) -> str:
         """Return the name of a node for messages."""
         return f"node {node.name!r} of workflow {self.name!r}"
 
@@ -130,7 +130,7 @@ class Draft:
 
     def _refuse_empty(self, parents: list[End], children: list[End]) -> NoReturn:
         # Two empty lists have no `>>`.
-        beside = self.named((parents or children)[0].node)
+        beside = self.label((parents or children)[0].node)
         where = "after" if parents else "before"
         raise InvalidWorkflow(
             f"{beside} has an empty list {where} it; put nodes into the list, or leave it out"
@@ -175,7 +175,7 @@ class Draft:
         """Reject a node of another block, or of a closed one."""
         if node.home is not self:
             raise InvalidWorkflow(
-                f"{self.named(node)[: -len(repr(self.name))]}{node.home.name!r} cannot be used in"
+                f"{self.label(node)[: -len(repr(self.name))]}{node.home.name!r} cannot be used in"
                 f" workflow {self.name!r}; make another with .node(…)"
             )
         if self.is_over:
@@ -185,7 +185,7 @@ class Draft:
         """Reject a parameter of another workflow."""
         if param.workflow != self.name:
             raise InvalidWorkflow(
-                f"{self.named(node)} is given {param!r}, which is another workflow's; its own are"
+                f"{self.label(node)} is given {param!r}, which is another workflow's; its own are"
                 f" in params={{…}} of {self.name!r}"
             )
 
@@ -201,7 +201,7 @@ class Draft:
                 return  # a link with a condition exists
             if self._edges[key] is not None:
                 raise InvalidWorkflow(
-                    f"{self.named(child)} has two conditions on {parent.node.name!r}; join them"
+                    f"{self.label(child)} has two conditions on {parent.node.name!r}; join them"
                     " with `and`"
                 )
         self._edges[key] = parent.condition
@@ -315,7 +315,7 @@ class Draft:
                 else ""
             )
             raise InvalidArguments(
-                f"{self.named(node)}: {error}{hint}", field=error.field
+                f"{self.label(node)}: {error}{hint}", field=error.field
             ) from None
 
     def _call_inner(self, node: Node, parents: list[str]) -> None:
@@ -325,7 +325,7 @@ class Draft:
             return  # a job by name, which may change before the run
         known = inner.graph.params
         self._pass_by_name(node, {param.name for param in known}, parents)
-        check_passed(known, node.args, what=f"{self.named(node)}: workflow {inner.name!r}")
+        check_passed(known, node.args, what=f"{self.label(node)}: workflow {inner.name!r}")
 
     def _pass_by_name(self, node: Node, known: Set[str], parents: list[str]) -> None:
         """Add unbound arguments by name: from parents, then from the parameters of the run."""
@@ -339,14 +339,14 @@ class Draft:
         for name in ("retries", "timeout"):
             if node.inner is not None and name in node.options:
                 raise InvalidWorkflow(
-                    f"{self.named(node)} is a workflow, which has no {name}= as a whole; its own"
+                    f"{self.label(node)} is a workflow, which has no {name}= as a whole; its own"
                     " nodes have"
                 )
 
     def _check_promises(self, node: Node, task: NodeTask, policy: JobDefinition) -> None:
         if task.definition.on_lost == "dead" and policy.on_lost != "dead":
             raise InvalidWorkflow(
-                f"{self.named(node)} must not start twice (on_lost='dead'), which a workflow"
+                f"{self.label(node)} must not start twice (on_lost='dead'), which a workflow"
                 " promises for all of its nodes or none: say it in app.workflow(…), or have the"
                 f" task run as a job of its own, job({task.name!r})"
             )
@@ -501,7 +501,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
         draft.reset(self._token)
         if kind is not None:
             return
-        self._definition = self._written(written)
+        self._definition = self._build_definition(written)
         self.inner = tuple(written.inner)
         self.app.add_workflow(self)
         self._warn_unused()
@@ -516,7 +516,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
                     " it with .bind(…), or leave it out", self.name, name,
                 )  # fmt: skip
 
-    def _written(self, written: Draft) -> JobDefinition:
+    def _build_definition(self, written: Draft) -> JobDefinition:
         graph = Graph.parse(written.settings(self._policy) | self._graph).inherit(written.tasks)
         text = payload.encode(graph.to_settings(), what="nodes", bytes_max=WORKFLOW_BYTES_MAX)
         definition = replace(self._policy, settings=text)
@@ -556,7 +556,7 @@ class Workflow(Nodelike, Enqueueable[Any]):
         """Blocking variants for code without an event loop."""
         return SyncWorkflow(self)
 
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def check_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments of a run, and return them by name."""
         _ = self.definition
         if args:
@@ -580,7 +580,7 @@ class SyncWorkflow(SyncEnqueueable[Any]):
 
     def enqueue(self, /, *args: Any, **params: Any) -> SyncHandle[Any]:
         if self._workflow.connection is not None:
-            return self._enqueue_through([self._workflow.bound(args, params)])[0]
+            return self._enqueue_through([self._workflow.check_args(args, params)])[0]
         return SyncHandle(run(self._workflow.enqueue(*args, **params)))
 
 

@@ -46,8 +46,8 @@ async def test_many_are_enqueued_in_order(http, client):
     said = answer.json()
     assert (answer.status_code, said["count"], said["created"]) == (202, 4, 3)
     assert said["items"][2]["execution_id"] == said["items"][3]["execution_id"]
-    second = (await client.execution(said["items"][1]["execution_id"])).execution
-    assert (second.state, second.priority.label) == (State.SCHEDULED, "high")
+    second = await client.execution(said["items"][1]["execution_id"])
+    assert (second.status, second.priority) == (State.SCHEDULED, "high")
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ async def test_a_bulk_request_reads_a_bounded_number_and_goes_on(http, client, m
 
     first = (await http.post("/executions/cancel", json=body)).json()
     assert first == {"matched": 0, "next_cursor": first["next_cursor"]}
-    assert (await client.execution(oldest)).execution.state is State.QUEUED
+    assert (await client.execution(oldest)).status is State.QUEUED
 
     second = await http.post("/executions/cancel", json={**body, "cursor": first["next_cursor"]})
     assert second.json() == {"matched": 1, "cancelled": 1}

@@ -34,9 +34,9 @@ async def test_a_job_without_a_schedule_runs_once_and_now(http, client):
     answer = await http.post("/jobs", json=body)
 
     said = answer.json()
-    made = (await client.execution(said["execution_id"])).execution
+    made = await client.execution(said["execution_id"])
     assert (answer.status_code, said["status"]) == (201, "queued")
-    assert (made.job, made.args, made.unique_key) == ("import", '{"file":"a"}', "a")
+    assert (made.job, made.args, made.unique_key) == ("import", {"file": "a"}, "a")
 
 
 async def test_a_manual_job_does_not_run_by_itself(http, client):
@@ -427,12 +427,16 @@ async def test_a_trigger_is_accepted_with_its_options(http, client):
 
     answer = await http.post("/jobs/resize/trigger", json=body)
 
-    made = (await client.execution(answer.json()["execution_id"])).execution
+    made = await client.execution(answer.json()["execution_id"])
     assert (answer.status_code, answer.json()["status"]) == (202, "scheduled")
-    assert answer.headers["location"] == f"/api/v1/executions/{made.id}"
-    assert (made.args, made.priority.label, made.retries) == ('{"width":3}', "low", 0)
+    assert answer.headers["location"] == f"/api/v1/executions/{made.execution_id}"
+    assert (made.args, made.priority, made.retries) == ({"width": 3}, "low", 0)
     again = await http.post("/jobs/resize/trigger", json=body)
-    assert again.json() == {"execution_id": str(made.id), "status": "scheduled", "created": False}
+    assert again.json() == {
+        "execution_id": str(made.execution_id),
+        "status": "scheduled",
+        "created": False,
+    }
 
 
 async def test_a_trigger_without_arguments_is_called_as_the_job_says(http, client):
@@ -440,8 +444,8 @@ async def test_a_trigger_without_arguments_is_called_as_the_job_says(http, clien
 
     answer = await http.post("/jobs/daily/trigger")
 
-    made = (await client.execution(answer.json()["execution_id"])).execution
-    assert made.args == '{"width":9}'
+    made = await client.execution(answer.json()["execution_id"])
+    assert made.args == {"width": 9}
 
 
 async def test_a_trigger_by_id(http, client):

@@ -62,8 +62,8 @@ async def test_every_example_of_a_job_is_one(http, client, name):
 async def test_without_a_schedule_any_kind_runs_once_and_now(http, client, what):
     said = (await http.post("/jobs", json={"name": "once", "args": {"a": 1}, **what})).json()
 
-    made = (await client.execution(said["execution_id"])).execution
-    assert (said["status"], made.state, made.args) == ("queued", State.QUEUED, '{"a":1}')
+    made = await client.execution(said["execution_id"])
+    assert (said["status"], made.status, made.args) == ("queued", State.QUEUED, {"a": 1})
 
 
 async def test_secrets_stay_references_wherever_a_job_is_told_of(http):

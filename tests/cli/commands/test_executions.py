@@ -193,7 +193,7 @@ async def test_a_queue_that_nobody_takes_is_told_at_once(store, command):
 
     assert "no live worker takes queue 'mail'" in nobody.err
     assert "no live worker" not in somebody.err
-    assert "no live worker takes queue 'mail'" in draining.err
+    assert "all workers of queue 'mail' are draining; start another" in draining.err
     assert all("is queued; waiting" in one.err for one in (nobody, somebody, draining))
 
 
@@ -287,7 +287,10 @@ async def test_a_terminal_shows_that_something_goes_on(store, command, tmp_path)
     assert f"{pending} is queued" in seen.err
     assert "\r" in seen.err
     late = f"error: execution {pending} is still queued after 0.3 s; it goes on"
-    nobody = f"no live worker takes queue 'default' of sqlite:///daybell.db in {tmp_path}"
+    nobody = (
+        "no live worker takes queue 'default'; start one with their app: `daybell worker APP`"
+        f" (sqlite:///daybell.db in {tmp_path})"
+    )
     assert as_json.err.splitlines() == [nobody, late]
     assert piped.err.splitlines() == [f"{pending} is queued; waiting", nobody, late]
     assert "1/1" in purged.err

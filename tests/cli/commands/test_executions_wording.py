@@ -218,7 +218,7 @@ async def test_who_waits_is_told_once_what_is_missing(capsys):
         await client.create("etl", workflow={"nodes": [{"name": "disk", "command": "df"}]})
         id = (await client.enqueue("etl")).id
         await work(client.store, rounds=1)
-        run = (await client.execution(id)).execution
+        run = await client.execution(id)
         onlooker = WaitObserver(client, clock)
 
         await onlooker.look(run)
@@ -229,7 +229,7 @@ async def test_who_waits_is_told_once_what_is_missing(capsys):
 
     assert capsys.readouterr().err == (
         "node disk: no live worker takes queue 'default'; start one with"
-        " `daybell worker --allow-command`\n"
+        " `daybell worker --allow-command` (memory://)\n"
     )
 
 
@@ -244,7 +244,7 @@ async def test_who_waits_for_a_short_time_is_told_what_is_missing_when_it_is_up(
 
     assert capsys.readouterr().err == (
         "node disk: no live worker takes queue 'default'; start one with"
-        " `daybell worker --allow-command`\n"
+        " `daybell worker --allow-command` (memory://)\n"
     )
 
 
@@ -252,9 +252,10 @@ async def test_what_was_said_at_once_is_not_said_again(capsys):
     clock = ManualClock()
     async with Client("memory://") as client:
         await client.create("report", command="df")
-        waiting = (await client.execution((await client.enqueue("report")).id)).execution
+        waiting = await client.execution((await client.enqueue("report")).id)
         onlooker = WaitObserver(client, clock)
-        onlooker.knows(waiting)
+        await onlooker.report(waiting)
+        assert "no live worker" in capsys.readouterr().err
 
         clock.advance(LOOK_SECONDS)
         await onlooker.look(waiting)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -58,9 +59,9 @@ async def test_what_becomes_of_failures_can_be_said(client, command):
     assert before.definition.retry.waits == (1.0, 10.0)
     assert (now.definition.retry.backoff, now.definition.schedules) == ("exponential", ())
     assert (now.definition.max_crashes, now.definition.on_lost) == (1, "dead")
-    execution = (await client.execution(as_json(run)["execution_id"])).execution
+    execution = await client.execution(as_json(run)["execution_id"])
     assert execution.retries == 4
-    assert execution.expires_at == execution.run_at + 3600
+    assert execution.expires_at == execution.run_at + timedelta(hours=1)
 
 
 async def test_a_job_may_have_several_times_of_several_kinds(client, command):
@@ -282,7 +283,7 @@ async def test_a_trigger_says_what_is_in_the_way_and_can_be_forced(client, comma
     assert refused.code == 1
     assert first in refused.err
     assert forced.code == 0
-    assert (await client.execution(first)).execution.args == '{"day":1}'
+    assert (await client.execution(first)).args == {"day": 1}
 
 
 async def test_a_backfill_is_shown_and_asked_about(client, command):

@@ -15,9 +15,9 @@ COMMANDS = 8
 
 async def ended(client, id):
     async def ask():
-        return (await client.execution(id)).execution
+        return await client.execution(id)
 
-    return await eventually(ask, lambda one: one.state in (State.SUCCEEDED, State.DEAD))
+    return await eventually(ask, lambda one: one.status in (State.SUCCEEDED, State.DEAD))
 
 
 async def test_a_worker_runs_what_it_may_and_never_takes_what_it_may_not(tmp_path):
@@ -54,6 +54,6 @@ async def test_a_worker_runs_what_it_may_and_never_takes_what_it_may_not(tmp_pat
                     "sql:shop",
                 )
                 for one in done:
-                    assert (one.state, one.attempt) == (State.SUCCEEDED, 1), one.error
+                    assert (one.status, one.attempt) == (State.SUCCEEDED, 1), one.error
                     (attempt,) = (await client.execution(one.id)).attempts
-                    assert attempt.worker == workers["able"].id
+                    assert attempt.worker_id == workers["able"].id

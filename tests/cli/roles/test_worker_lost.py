@@ -73,8 +73,8 @@ async def ended(client: Client, id: UUID) -> Execution:
     """An execution, once it is over."""
     async with asyncio.timeout(2 * PATIENCE):
         while True:
-            execution = (await client.execution(id)).execution
-            if execution.state in (State.DEAD, State.SUCCEEDED):
+            execution = await client.execution(id)
+            if execution.status in (State.DEAD, State.SUCCEEDED):
                 return execution
             await asyncio.sleep(0.05)
 

@@ -53,7 +53,7 @@ async def test_a_worker_that_starts_afresh_waits_for_its_database(tmp_path):
                 await asyncio.to_thread(worker.wait_for, "bakes, attempt 2")
                 await eventually(
                     lambda: client.execution(id),
-                    lambda found: found.execution.state is State.SUCCEEDED,
+                    lambda found: found.status is State.SUCCEEDED,
                 )
             worker.signal(signal.SIGTERM)
             assert await asyncio.to_thread(worker.end) == 0

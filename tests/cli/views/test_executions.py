@@ -1,15 +1,43 @@
 """The nodes of a run, as a person sees them."""
 
+from uuid import UUID
+
 from daybell.cli.views.executions import echo_nodes
+from daybell.client import answers
 from daybell.client.events import approval_event
 from daybell.client.runs import ItemCounts, RunNode, WorkflowRun, describe_resume
 from daybell.core.event import NodeWait
-from daybell.core.execution import AttemptSpan, Outcome, State
+from daybell.core.execution import AttemptSpan, Execution, Outcome, Priority, State
 from daybell.core.ids import mint
 
 
 def tried(*outcomes: Outcome | None) -> tuple[AttemptSpan, ...]:
     return tuple(AttemptSpan(n, one, None, 0.0, 1.0) for n, one in enumerate(outcomes, 1))
+
+
+def show(run: WorkflowRun, id: UUID | None = None) -> None:
+    """Print the nodes of a run that is still running."""
+    one = a_run_record(id or mint())
+    echo_nodes(answers.workflow(run), now=9.0, of=answers.execution(one, mint()))
+
+
+def a_run_record(id: UUID) -> Execution:
+    return Execution(
+        id=id,
+        tenant="default",
+        job="etl",
+        version=1,
+        state=State.RUNNING,
+        queue="default",
+        priority=Priority.NORMAL,
+        args="{}",
+        attempt=1,
+        failures=0,
+        crashes=0,
+        created_at=0.0,
+        run_at=0.0,
+        progress=50.0,
+    )
 
 
 def test_what_was_tried_again_says_how_often(capsys):
@@ -22,7 +50,7 @@ def test_what_was_tried_again_says_how_often(capsys):
     )
 
     run = WorkflowRun(nodes=nodes, edges=(), ended=2, total=3)
-    echo_nodes(run, now=9.0, id=mint(), state=State.RUNNING)
+    show(run)
 
     lines = capsys.readouterr().out.splitlines()
     once, again, now = (next(one for one in lines if one.startswith(node.name)) for node in nodes)
@@ -48,7 +76,7 @@ def test_nodes_that_wait_say_what_for_and_which_executions_they_are(capsys):
     )
 
     run = WorkflowRun(nodes=nodes, edges=(), ended=0, total=4)
-    echo_nodes(run, now=9.0, id=mint(), state=State.RUNNING)
+    show(run)
 
     said = capsys.readouterr().out
     assert "waits for approval 'first'\n" in said
@@ -76,6 +104,6 @@ def test_whose_nodes_are_too_many_is_told_with_the_id_of_the_run(capsys):
     nodes = [RunNode(name=f"n{n}", status=State.RUNNING, execution=mint()) for n in range(22)]
 
     run = WorkflowRun(nodes=tuple(nodes), edges=(), ended=0, total=22)
-    echo_nodes(run, now=9.0, id=id, state=State.RUNNING)
+    show(run, id)
 
     assert f"and 2 more; `daybell executions list --workflow {id}` has" in capsys.readouterr().out

@@ -257,7 +257,7 @@ async def test_waiting_outlasts_a_restart_but_not_for_ever(store, restarting, ca
         detail = await poll_until_end(
             restarting, hands.one.id, seconds=seconds, on_look=nobody, clock=clock
         )
-        return detail.execution.state
+        return detail.status
 
     restarting.away = 5
     assert await wait() is State.SUCCEEDED

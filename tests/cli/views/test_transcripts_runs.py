@@ -192,7 +192,7 @@ async def test_every_run_inside_of_a_run_is_listed_in_its_turn(client, capsys, m
     await client.create("inner", workflow={"nodes": [{"name": "deep", "task": "resize"}]})
     inner = ({"name": name, "job": "inner"} for name in "abc")
     id, _ = await a_run(client, *inner)
-    execution = (await client.execution(id)).execution
+    execution = await client.execution(id)
     listed, ask = [], client.executions
 
     async def executions(*, parent, **asked):
@@ -222,7 +222,9 @@ async def test_what_has_ended_is_printed_bit_by_bit_without_what_never_began(
     await run.end("second")
     asked, whole = [], client.store.read_log
     (never_id,) = (
-        one.id for one in (await client.executions(parent=id)).items if one.node == "never"
+        one.execution_id
+        for one in (await client.executions(parent=id)).items
+        if one.node == "never"
     )
 
     async def read_log(tenant, node, **how):

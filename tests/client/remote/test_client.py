@@ -62,11 +62,11 @@ async def test_a_change_of_the_schedule_keeps_what_it_does_not_name(remote: Remo
 def test_a_verb_takes_what_it_takes_on_the_store(name):
     here, there = verbs(Client)[name], verbs(RemoteClient)[name]
 
-    for parameter in there.parameters.values():
+    for parameter in list(there.parameters.values())[1:]:
         known = here.parameters[parameter.name]
         assert parameter.kind is known.kind
         assert parameter.default == known.default or name == "schedules"
-    assert set(here.parameters) - set(there.parameters) <= ONLY_ON_THE_STORE
+    assert {*here.parameters} - {*there.parameters} <= {*ONLY_ON_THE_STORE, "self"}
     assert there.return_annotation == here.return_annotation
 
 
@@ -141,7 +141,7 @@ async def test_many_are_enqueued_all_or_nothing(store, remote):
 
     assert made.count == 3
     assert await store.count(job="plain") == {State.QUEUED: 3}
-    assert (await store.execution(made.executions[1].id)).execution.args == '{"width":1}'
+    assert (await store.execution(made.executions[1].id)).args == {"width": 1}
     with pytest.raises(PayloadError):
         await remote.enqueue_many("plain", [{"width": 1}, {"width": float("nan")}])
     with pytest.raises(UsageError, match="10,000 executions at most"):
@@ -155,7 +155,7 @@ async def test_one_is_enqueued_under_its_key(remote):
     again = await remote.enqueue("plain", unique_key="k")
 
     assert (again.id, again.created) == (first.id, False)
-    assert (await remote.execution(first.id)).execution.args == '{"name":"Zoë"}'
+    assert (await remote.execution(first.id)).args == {"name": "Zoë"}
 
 
 async def test_what_is_in_the_way_is_named(remote):
@@ -227,7 +227,9 @@ async def test_dead_letters_are_decided_on(store, remote):
     hands = await claim(store.store, queues=["images"])
     moves = [death(one) for one in hands.executions]
     await store.store.apply("default", worker=hands.worker, transitions=moves)
-    one, two, three = (letter.id for letter in (await remote.dead_letters(job="plain")).items)
+    one, two, three = (
+        letter.execution_id for letter in (await remote.dead_letters(job="plain")).items
+    )
 
     await remote.discard(one)
     with pytest.raises(Conflict, match="not on the dead-letter list"):
@@ -239,7 +241,7 @@ async def test_dead_letters_are_decided_on(store, remote):
     )
     assert await remote.discard_dead_letters(job="plain") == (1, 0)
     assert await remote.retry_dead_letters([]) == Counter()
-    assert (await remote.execution(three)).execution.is_discarded
+    assert (await remote.execution(three)).is_discarded
 
 
 async def test_a_log_is_read_as_it_grows(store, remote):
@@ -462,8 +464,8 @@ async def test_a_job_is_launched_over_http(store, remote):
 
     job, made = await remote.launch("disk", run, command="df")
 
-    there = (await store.execution(made.id)).execution
-    assert (job.definition.kind, there.args, there.unique_key) == ("command", '{"a":1}', "k")
+    there = await store.execution(made.id)
+    assert (job.definition.kind, there.args, there.unique_key) == ("command", {"a": 1}, "k")
     await store.set_template(TEMPLATE)
     for fields in (KINDS["template"], {"command": "df", "schedule": "@daily"}):
         for client in (store, remote):

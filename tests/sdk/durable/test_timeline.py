@@ -13,7 +13,8 @@ from daybell.testing import Bench
 async def seen(app: App, id: Any) -> tuple[list[str], list[str]]:
     """How its attempts ended, and its timeline."""
     client = await app.open()
-    detail, steps = await client.execution(id), await client.steps(id)
+    store, tenant = client.store, client.tenant
+    detail, steps = await store.get_execution(tenant, id), await store.steps(tenant, id)
     told = timeline(detail, None, steps)
     events = [f"{one.event} {one.step or ''}".rstrip() for one in told]
     return [attempt_outcome(one, steps) for one in detail.attempts], events
@@ -59,8 +60,8 @@ async def test_what_was_given_back_by_its_worker_is_still_released(app: App, ben
     made = await order.enqueue()
     await bench.run_due()
     client = await app.open()
-    steps = await client.steps(made.id)
-    [slept] = (await client.execution(made.id)).attempts
+    steps = await client.store.steps(client.tenant, made.id)
+    [slept] = (await client.store.get_execution(client.tenant, made.id)).attempts
 
     assert attempt_outcome(slept, steps) == "slept"
     assert attempt_outcome(slept, []) == "released"
@@ -105,10 +106,10 @@ async def test_an_error_of_before_is_told_as_such_while_it_goes_on(
     shown: list[str] = []
     for _ in range(2):
         await bench.run_due()
-        echo_detail(await client.execution(made.id), now=0.0, steps=await client.steps(made.id))
+        echo_detail(await client.execution(made.id), now=0.0)
         shown.append(capsys.readouterr().out)
         await bench.advance("1h")
-    echo_detail(await client.execution(made.id), now=0.0, steps=await client.steps(made.id))
+    echo_detail(await client.execution(made.id), now=0.0)
     waiting = capsys.readouterr().out
 
     assert "error  " in shown[0] and "attempt 1 failed" not in shown[0]  # it is to be tried again

@@ -435,7 +435,7 @@ async def list_dead_letters(
     page = await caller.client.dead_letters(
         limit=query.limit, cursor=query.cursor, **query.read_filters(request)
     )
-    return await answer_executions(caller, page)
+    return answer_executions(page)
 
 
 @dead_letters_router.post(

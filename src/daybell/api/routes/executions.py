@@ -40,20 +40,20 @@ from daybell.client.executions import (
     read_execution,
     read_executions,
 )
+from daybell.client.executions import execution as find_execution
 from daybell.client.requests import Filters, read_id
 from daybell.core import payload
 from daybell.core.access import Action, NewAuditEntry, Role
-from daybell.core.execution import Enqueued, Execution, LogPart, NewExecution, State
+from daybell.core.execution import Enqueued, LogPart, NewExecution, State
 from daybell.core.ids import id_in
 from daybell.core.limits import PAGE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.views import Counts, Page
 from daybell.errors import UsageError
 
 
-async def answer_executions(caller: Caller, page: Page[Execution]) -> Response:
+def answer_executions(page: Page[wire.Execution]) -> Response:
     """The answer with a page of executions."""
-    ids = await caller.client.job_ids(one.job for one in page.items)
-    return answer_page(page, answers.executions(page.items, ids), cursor=lambda one: str(one.id))
+    return answer_page(page, page.items, cursor=lambda one: str(one.execution_id))
 
 
 async def find_job_name(caller: Caller, job: str | None) -> str | None:
@@ -114,7 +114,7 @@ async def list_executions(
     """
     filters: Filters = {**query.read_filters(request), **_by_state(query)}
     page = await caller.client.executions(limit=query.limit, cursor=query.cursor, **filters)
-    return await answer_executions(caller, page)
+    return answer_executions(page)
 
 
 _LIST: dict[str, Any] = {
@@ -190,10 +190,7 @@ async def count_executions(
 )
 async def get_execution(id: ExecutionPath, caller: Caller) -> Response:
     """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
-    found = await caller.client.story(id)
-    job = found.detail.execution.job
-    ids = await caller.client.job_ids([job])
-    return answer_json(answers.detail(found, ids[job]))
+    return answer_json(await caller.client.execution(id))
 
 
 @router.get(
@@ -217,7 +214,7 @@ async def get_logs(
     known, attempt, cursor = read_id(id), query.attempt, query.cursor
     if wants_stream(request):
         return await follow_log(request, caller, known)
-    await caller.client.execution(known)
+    await find_execution(caller.client, known)
     after = _read_log_cursor(cursor)
     if attempt is not None:
         after = max(after, (attempt - 1, 2**31 - 1))
@@ -271,7 +268,7 @@ async def cancel_execution(id: ExecutionPath, caller: Caller) -> Response:
     is_asked = outcome == "requested"
     state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
     if outcome == "finished":
-        state = (await caller.client.execution(id)).execution.state
+        state = (await find_execution(caller.client, id)).execution.state
     said = wire.Cancelled(execution_id=read_id(id), status=state, cancel_requested=is_asked)
     return answer_json(said, status=202 if is_asked else 200)
 
@@ -333,7 +330,7 @@ async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UU
 
 
 async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
-    state = (await caller.client.execution(made)).execution.state
+    state = (await find_execution(caller.client, made)).execution.state
     return answer_json(
         wire.Enqueued(execution_id=made, status=state, created=made != old),
         status=202,
@@ -353,7 +350,7 @@ async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
 )
 async def explain_execution(id: ExecutionPath, caller: Caller) -> Response:
     """Say why an execution has not run, or has not ended."""
-    return answer_json(answers.why(await caller.client.why(id)))
+    return answer_json(await caller.client.why(id))
 
 
 def read_selection(said: dict[str, Any]) -> Filters:
@@ -475,4 +472,4 @@ async def _read_execution(
 
 
 async def _state_of(caller: Caller, made: Enqueued) -> State:
-    return (await caller.client.execution(made.id)).execution.state
+    return (await find_execution(caller.client, made.id)).execution.state

@@ -25,7 +25,7 @@ from daybell.cli.views.executions import (
     echo_steps,
     echo_timeline,
 )
-from daybell.cli.views.transcripts import execution_json, print_log, wait_for_end
+from daybell.cli.views.transcripts import print_log, wait_for_end
 from daybell.client import answers
 from daybell.client.executions import fix_bounds
 from daybell.client.remote.client import AnyClient
@@ -61,27 +61,24 @@ async def list_executions(
 
 async def show_execution(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
     async with client_for(settings, tenant=tenant) as client:
-        found = await client.story(await find_execution(client, id))
-        one, run = found.detail.execution, found.run
+        one = await client.execution(await find_execution(client, id))
         now = (await client.health()).now
-        is_dependent = one.state is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
-        because = (await client.why(one.id)).detail if is_dependent and not as_json else None
+        is_dependent = one.status is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
+        because = None
+        if is_dependent and not as_json:
+            because = (await client.why(one.execution_id)).detail
     if as_json:
-        said: dict[str, Any] = {"timeline": found.timeline}
-        said |= {"attempts": [answers.attempt(each) for each in found.detail.attempts]}
-        said |= {"steps": answers.encode_steps(found.steps, one)}
-        nodes = None if run is None else answers.workflow(run)
-        output.echo_json({**execution_json(one), **said, "workflow": nodes})
+        output.echo_json(one)
     else:
-        echo_detail(found.detail, now=now, because=because, steps=found.steps)
-        echo_steps(found.steps, one)
-        echo_nodes(run, now=now, id=one.id, state=one.state)
+        echo_detail(one, now=now, because=because)
+        echo_steps(one.steps)
+        echo_nodes(one.workflow, now=now, of=one)
     return DONE
 
 
 async def show_timeline(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
     async with client_for(settings, tenant=tenant) as client:
-        told = (await client.story(await find_execution(client, id))).timeline
+        told = (await client.execution(await find_execution(client, id))).timeline
     if as_json:
         output.echo_json(Page(items=tuple(told)))
     else:
@@ -118,10 +115,9 @@ async def explain_execution(
     async with client_for(settings, tenant=tenant) as client:
         found = await client.why(await find_execution(client, id))
     if as_json:
-        output.echo_json(answers.why(found))
+        output.echo_json(found)
     else:
-        one = found.execution
-        typer.echo(output.printable(f"{one.id} is {one.state}: {found.detail}"))
+        typer.echo(output.printable(f"{found.execution_id} is {found.status}: {found.detail}"))
     return DONE
 
 

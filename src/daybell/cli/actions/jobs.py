@@ -127,7 +127,7 @@ async def trigger_job(
         try:
             if wait:
                 return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
-            status = status or (await client.execution(answer.id)).execution.state
+            status = status or (await client.execution(answer.id)).status
         except AccessDenied as error:
             raise AccessDenied(
                 f"execution {answer.id} is {status} and goes on; it cannot be waited for: {error}"

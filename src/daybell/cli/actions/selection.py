@@ -63,7 +63,7 @@ async def find_execution(client: AnyClient, text: str) -> UUID:
         except AccessDenied as error:
             said = str(error).partition("; ")[0]
             raise AccessDenied(f"{said}; give the whole id of the execution") from None
-        ids = [str(one.id) for one in newest]
+        ids = [str(one.execution_id) for one in newest]
         fitting = fitting or [id for id in ids if id.startswith(part) or id.endswith(part)]
     if not fitting:
         raise ExecutionNotFound(
@@ -241,7 +241,7 @@ async def _cancel(client: AnyClient, id: str, _: Selection) -> DecisionResult:
     answer = await client.cancel(id)
     if answer is Cancellation.FINISHED:
         ended = await none_if_denied(client.execution(id))
-        how = "" if ended is None else f", as {ended.execution.state}"
+        how = "" if ended is None else f", as {ended.status}"
         raise Conflict(f"execution {id} has ended already{how}")
     asked = "is cancelled" if answer is Cancellation.CANCELLED else "runs, and was asked to stop"
     return DecisionResult(str(answer), f"{id} {asked}")
@@ -260,7 +260,7 @@ async def _retry(client: AnyClient, id: str, decision: Selection) -> DecisionRes
 async def _as_version(client: AnyClient, id: str) -> str:
     """Which version of its job runs, where that is not the one that people see."""
     try:
-        execution = (await client.execution(id)).execution
+        execution = await client.execution(id)
         current = (await client.job(execution.job)).version
     except (AccessDenied, NotFound):  # of a key that may not look, or deleted meanwhile
         return ""

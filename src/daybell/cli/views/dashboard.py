@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import typer
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -23,10 +24,11 @@ from daybell.cli.connection import client_for
 from daybell.cli.output import GAP, Column, fit
 from daybell.cli.runtime import DONE
 from daybell.cli.terminal import KeyReader, StartInterrupted, StopSignals
-from daybell.cli.views.transcripts import error_line, execution_json
+from daybell.cli.views.transcripts import error_line
 from daybell.client import answers
 from daybell.client.remote.client import AnyClient
 from daybell.client.workers import Overview
+from daybell.core.execution import Execution
 from daybell.core.units import Instant, Seconds, parse_duration
 from daybell.core.views import Queue, Total
 from daybell.core.worker import Worker, WorkerState
@@ -61,9 +63,16 @@ def overview_json(seen: Overview, *, store: str) -> dict[str, Any]:
         "failed_per_second": None if rates is None else round(rates.failed, 3),
         "queues": [answers.queue(one) for one in seen.queues],
         "workers": [answers.worker(one) for one in seen.workers],
-        "dead_letters": [execution_json(one) for one in seen.letters],
+        "dead_letters": [_letter_json(one) for one in seen.letters],
         "has_more_dead_letters": seen.has_more_letters,
     }
+
+
+def _letter_json(of: Execution) -> dict[str, Any]:
+    """A dead letter without the id of its job, which an overview does not have."""
+    fields = msgspec.structs.asdict(answers.execution(of, of.id))
+    del fields["job_id"]
+    return fields
 
 
 def echo_overview(seen: Overview, *, store: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -15,17 +15,14 @@ from daybell.cli import output
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, INTERRUPTED, print_stderr
 from daybell.cli.views.jobs import find_run_workflows
-from daybell.cli.views.transcripts import error_line, execution_json
-from daybell.client import answers
-from daybell.client.answers import step_status
-from daybell.client.events import attempt_outcome
+from daybell.cli.views.transcripts import error_line, failure_of, value_text
+from daybell.client import wire
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters
-from daybell.client.runs import RunNode, WorkflowRun, describe_node, describe_resumes, short_name
-from daybell.client.wire import Moment
+from daybell.client.runs import short_name
 from daybell.core import payload
-from daybell.core.event import Step, StepKind
-from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, Failure, State
+from daybell.core.event import StepKind
+from daybell.core.execution import TERMINAL, State
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.units import Instant
 from daybell.core.views import Page
@@ -34,7 +31,7 @@ from daybell.errors import listed
 
 
 def echo_executions(
-    executions: Sequence[Execution],
+    executions: Sequence[wire.Execution],
     *,
     now: Instant,
     empty: str,
@@ -46,9 +43,9 @@ def echo_executions(
     of_runs = workflows or {}
     rows = [
         (
-            one.id,
+            one.execution_id,
             one.job if one.node is None else _node(one, of_runs),
-            one.state,
+            one.status,
             one.queue,
             one.attempt,
             output.format_relative(one.finished_at or one.started_at or one.run_at, now=now),
@@ -70,13 +67,13 @@ def echo_executions(
     output.echo_table(columns, rows, empty=empty)
 
 
-def _node(one: Execution, of_runs: Mapping[UUID, str]) -> str:
+def _node(one: wire.Execution, of_runs: Mapping[UUID, str]) -> str:
     """A node that runs another job is an execution of that one."""
-    workflow = one.job if one.parent is None else of_runs.get(one.parent, one.job)
+    workflow = one.job if one.workflow_id is None else of_runs.get(one.workflow_id, one.job)
     return f"{workflow}: {one.node}"
 
 
-def _note(one: Execution) -> str | None:
+def _note(one: wire.Execution) -> str | None:
     """Its error, or why it stands where it stands: what went wrong in an earlier attempt is
     over.
     """
@@ -86,34 +83,27 @@ def _note(one: Execution) -> str | None:
     return one.reason or (f"before: {error}" if error else None)
 
 
-def is_error_of_now(one: Execution) -> bool:
+def is_error_of_now(one: wire.Execution) -> bool:
     """Whether its error is why it stands where it stands. While it goes on, it is that of an
     attempt.
     """
-    return one.state in TERMINAL or one.state is State.RETRYING
+    return one.status in TERMINAL or one.status is State.RETRYING
 
 
-def echo_detail(
-    detail: ExecutionDetail,
-    *,
-    now: Instant,
-    because: str | None = None,
-    steps: Sequence[Step] = (),
-) -> None:
+def echo_detail(one: wire.ExecutionDetail, *, now: Instant, because: str | None = None) -> None:
     """Print all that is known of an execution at the store's `now`, and why it waits."""
-    one = detail.execution
     progress = None if one.progress is None else f"{one.progress:g} % {one.note or ''}"
     asked = one.cancel_requested_at
     output.echo_fields(
         {
-            "id": one.id,
+            "id": one.execution_id,
             "job": f"{one.job}, version {one.version}",
-            "node": None if one.node is None else f"{one.node}, of run {one.parent}",
-            "status": one.state,
+            "node": None if one.node is None else f"{one.node}, of run {one.workflow_id}",
+            "status": one.status,
             "reason": one.reason if because is None else f"{one.reason}: {because}",
             "cancel": None if asked is None else f"requested at {format_precise(asked)}",
-            "queue": f"{one.queue}, {one.priority.label} priority",
-            "arguments": one.args,
+            "queue": f"{one.queue}, {one.priority} priority",
+            "arguments": value_text(one.args),
             "unique key": one.unique_key,
             "scheduled for": format_precise(one.scheduled_for),
             "created": format_precise(one.created_at),
@@ -121,58 +111,60 @@ def echo_detail(
             "started": format_precise(one.started_at),
             "finished": format_precise(one.finished_at),
             "took": format_attempt_duration(one, now=now),
-            "worker": one.worker,
+            "worker": one.worker_id,
             "progress": progress,
-            "result": one.result,
+            "result": value_text(one.result),
             "error": error_line(one.error) if is_error_of_now(one) else None,
         },
         in_lines={"error"},
     )
+    # The timeline names a release by its cause, such as a sleep.
+    outcomes = {moment.attempt: moment.event for moment in one.timeline if moment.node is None}
     rows = [
         (
             attempt.attempt,
-            attempt_outcome(attempt, steps),
+            outcomes.get(attempt.attempt, attempt.outcome),
             format_precise(attempt.started_at) or "not started",
             format_precise(attempt.ended_at),
             _between(attempt.started_at, attempt.ended_at),
             error_line(attempt.error),
         )
-        for attempt in detail.attempts
+        for attempt in one.attempts
     ]
     typer.echo("")
     columns = ("attempt", "outcome", "started", "ended", "took", Column("error", least=20))
     output.echo_table(columns, rows, empty="no attempt has ended yet")
-    if one.error is not None and (trace := Failure.of_kept(one.error).traceback):
-        typer.echo("" if is_error_of_now(one) else f"\n{_failed_before(detail)}:")
+    if one.error is not None and (trace := failure_of(one.error).traceback):
+        typer.echo("" if is_error_of_now(one) else f"\n{_failed_before(one)}:")
         typer.echo(output.printable(trace.rstrip(), keep="\n"))
 
 
-def _failed_before(detail: ExecutionDetail) -> str:
+def _failed_before(one: wire.ExecutionDetail) -> str:
     """Which attempt its error is of, now that it goes on."""
-    error = detail.execution.error
-    numbers = [one.attempt for one in detail.attempts if one.error == error]
+    numbers = [attempt.attempt for attempt in one.attempts if attempt.error == one.error]
     return f"attempt {numbers[-1]} failed" if numbers else "an earlier attempt failed"
 
 
-def format_precise(instant: Instant | None) -> str:
+def format_precise(moment: datetime | None) -> str:
     """A time to the millisecond, in UTC."""
-    if instant is None:
+    if moment is None:
         return ""
-    moment = datetime.fromtimestamp(instant, UTC)
     return moment.isoformat(sep=" ", timespec="milliseconds")[:23] + "Z"
 
 
-def format_attempt_duration(execution: Execution, *, now: Instant) -> str:
+def format_attempt_duration(execution: wire.Execution, *, now: Instant) -> str:
     """How long the last attempt took, or takes already."""
     if execution.finished_at is not None:
         return _between(execution.started_at, execution.finished_at)
-    if execution.state is not State.RUNNING or execution.started_at is None:
+    if execution.status is not State.RUNNING or execution.started_at is None:
         return ""
     return f"{_between(execution.started_at, now)} so far"
 
 
-def _between(start: Instant | None, end: Instant) -> str:
-    return "" if start is None else output.format_duration(max(0.0, end - start))
+def _between(start: datetime | None, end: output.Moment) -> str:
+    if start is None:
+        return ""
+    return output.format_duration(max(0.0, output.instant_of(end) - start.timestamp()))
 
 
 # Lists of executions at a terminal: pages of a search are followed until enough are found.
@@ -185,7 +177,7 @@ class Read(Protocol):
 
     async def __call__(
         self, *, limit: int, cursor: str | None, **filters: Any
-    ) -> Page[Execution]: ...
+    ) -> Page[wire.Execution]: ...
 
 
 class ExecutionSearch:
@@ -209,7 +201,7 @@ class ExecutionSearch:
         # The first page of any other list that has items is shown as it is.
         self.goes_on = limit is None or any(filters.get(name) is not None for name in CONTENT)
 
-    async def pages(self) -> AsyncGenerator[tuple[Execution, ...]]:
+    async def pages(self) -> AsyncGenerator[tuple[wire.Execution, ...]]:
         """Read until the limit is reached or the list ends."""
         count, has_begun = 0, False
         quiet = self._quiet or not self.goes_on
@@ -249,7 +241,7 @@ async def echo_found(
     items = tuple([one async for page in search.pages() for one in page])
     if as_json:
         page = Page(items=items, next_cursor=search.cursor)
-        output.echo_json(answers.page(page, execution_json))
+        output.echo_json(page)
         return search.code
     now = (await client.health()).now
     workflows = await find_run_workflows(client, items)
@@ -270,17 +262,9 @@ class Group(msgspec.Struct, kw_only=True):
     error: str  # the name of the class
     message: str  # of the newest
     count: int = 0
-    newest: Instant
-    oldest: Instant
-    execution_id: str  # of the newest
-
-    def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        return {
-            **msgspec.structs.asdict(self),
-            "newest": answers.time(self.newest),
-            "oldest": answers.time(self.oldest),
-        }
+    newest: datetime
+    oldest: datetime
+    execution_id: UUID  # of the newest
 
 
 class DeadLetterGroups:
@@ -289,9 +273,9 @@ class DeadLetterGroups:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Group] = {}
 
-    def add(self, one: Execution) -> None:
+    def add(self, one: wire.Execution) -> None:
         """Count a dead letter."""
-        failure = None if one.error is None else Failure.of_kept(one.error)
+        failure = None if one.error is None else failure_of(one.error)
         error = (one.reason or "") if failure is None else failure.type
         ended = one.finished_at or one.created_at
         known = self._found.get((one.job, error))
@@ -304,7 +288,7 @@ class DeadLetterGroups:
                 count=0 if known is None else known.count,
                 newest=ended,
                 oldest=ended if known is None else known.oldest,
-                execution_id=str(one.id),
+                execution_id=one.execution_id,
             )
             known = self._found[one.job, error] = newest
         known.count += 1
@@ -328,8 +312,7 @@ async def echo_groups(
     every = found.ranked()
     groups = every[:limit]
     if as_json:
-        items = [one.as_json() for one in groups]
-        output.echo_json({"items": items, "next_cursor": search.cursor})
+        output.echo_json(Page(items=tuple(groups), next_cursor=search.cursor))
         return search.code
     now = (await client.health()).now
     if search.is_interrupted:
@@ -367,7 +350,7 @@ IDS_MAX: Final = 20  # nodes whose ids are told
 PARENTS_MAX: Final = 3  # that are named of each node
 
 
-def echo_nodes(run: WorkflowRun | None, *, now: Instant, id: UUID, state: State) -> None:
+def echo_nodes(run: wire.WorkflowRun | None, *, now: Instant, of: wire.Execution) -> None:
     """Print how each node stands, those that come first before the others; nothing if it is no
     run.
     """
@@ -375,8 +358,8 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, id: UUID, state: State)
         return
     parents: dict[str, list[str]] = {}
     for edge in run.edges:
-        when = f" if {describe_condition(edge.when, edge.child)}" if edge.when else ""
-        parents.setdefault(edge.child, []).append(f"{edge.parent}{when}")
+        when = f" if {describe_condition(edge.when, edge.to)}" if edge.when else ""
+        parents.setdefault(edge.to, []).append(f"{edge.from_}{when}")
     typer.echo("")
     rows = [
         (
@@ -387,7 +370,7 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, id: UUID, state: State)
             output.format_moment(one.started_at) if one.started_at is not None else "",
             _took(one, now=now),
             _items(one),
-            describe_node(one),
+            one.note,
         )
         for one in run.nodes
     ]
@@ -402,52 +385,51 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, id: UUID, state: State)
         Column("note", least=12, rank=4),
     )
     output.echo_table(columns, rows, empty="no nodes")
-    _echo_ids(run, id)
-    typer.echo(
-        f"{run.ended:,} of {output.format_count(run.total, 'node')} ended ({run.percent:g} %)"
-    )
-    if state is State.SUCCEEDED and run.failed:
+    _echo_ids(run, of.execution_id)
+    total = output.format_count(run.progress.total, "node")
+    typer.echo(f"{run.progress.ended:,} of {total} ended ({of.progress:g} %)")
+    if of.status is State.SUCCEEDED and run.failed:
         typer.echo(output.printable(f"succeeded, with failed nodes: {listed(run.failed)}"))
 
 
-def _echo_ids(run: WorkflowRun, id: UUID) -> None:
+def _echo_ids(run: wire.WorkflowRun, id: UUID) -> None:
     """Print which executions the nodes are that have begun and not ended, and what they wait for a
     person to say.
     """
-    begun = [one for one in run.nodes if one.is_begun and not one.is_ended]
+    begun = [one for one in run.nodes if one.is_begun and one.status not in TERMINAL]
     for node in begun[:IDS_MAX]:
-        is_one = " waits" if node.execution is None else f" is execution {node.execution}"
-        if node.execution is not None or node.waits:
-            typer.echo(output.printable(f"{node.name}{is_one}{describe_resumes(node.waits)}"))
+        is_one = " waits" if node.execution_id is None else f" is execution {node.execution_id}"
+        ways = dict.fromkeys(wait.resume for wait in node.waits)
+        how = f"; {listed(ways, most=1)}" if ways else ""
+        if node.execution_id is not None or node.waits:
+            typer.echo(output.printable(f"{node.name}{is_one}{how}"))
     if len(begun) > IDS_MAX:
         more = f"and {len(begun) - IDS_MAX:,} more"
         typer.echo(f"{more}; `daybell executions list --workflow {id}` has them all")
 
 
-def _waited(node: RunNode, *, now: Instant) -> str:
+def _waited(node: wire.RunNode, *, now: Instant) -> str:
     """How long it could have been started and was not."""
     if node.ready_at is None:
         return ""
     if node.started_at is not None:
-        return output.format_duration(max(0.0, node.started_at - node.ready_at))
-    return (
-        "" if node.is_ended else f"{output.format_duration(max(0.0, now - node.ready_at))} so far"
-    )
+        return _between(node.ready_at, node.started_at)
+    return "" if node.status in TERMINAL else f"{_between(node.ready_at, now)} so far"
 
 
-def _took(node: RunNode, *, now: Instant) -> str:
+def _took(node: wire.RunNode, *, now: Instant) -> str:
     """From its first start to its end; and in how many attempts, if there were several."""
     if node.started_at is None:
         return ""
     last = node.attempts[-1].attempt if node.attempts else 1
     if node.finished_at is not None:
-        length = output.format_duration(max(0.0, node.finished_at - node.started_at))
+        length = _between(node.started_at, node.finished_at)
         return f"{length} in {last:,} attempts" if last > 1 else length
-    so_far = f"{output.format_duration(max(0.0, now - node.started_at))} so far"
-    return "" if node.is_ended else f"{so_far}, attempt {last:,}" if last > 1 else so_far
+    so_far = f"{_between(node.started_at, now)} so far"
+    return "" if node.status in TERMINAL else f"{so_far}, attempt {last:,}" if last > 1 else so_far
 
 
-def _items(node: RunNode) -> str:
+def _items(node: wire.RunNode) -> str:
     if node.items is None:
         return ""
     failed = f", {node.items.failed:,} failed" if node.items.failed else ""
@@ -457,7 +439,7 @@ def _items(node: RunNode) -> str:
 # The steps of an execution, for a person.
 
 
-def echo_steps(steps: Sequence[Step], execution: Execution) -> None:
+def echo_steps(steps: Sequence[wire.Step]) -> None:
     """Print what a durable function has done, and what it waits for; nothing if that is nothing."""
     if not steps:
         return
@@ -467,7 +449,7 @@ def echo_steps(steps: Sequence[Step], execution: Execution) -> None:
             step.n,
             step.kind,
             short_name(step.name) if step.kind is StepKind.WAIT else step.name,
-            step_status(step, execution),
+            step.status,
             output.format_moment(step.started_at),
             output.format_moment(step.wake_at) if step.wake_at is not None else "",
             _outcome(step),
@@ -486,26 +468,25 @@ def echo_steps(steps: Sequence[Step], execution: Execution) -> None:
     output.echo_table(columns, rows, empty="")
 
 
-def _outcome(step: Step) -> str:
+def _outcome(step: wire.Step) -> str:
     if step.error is None and step.kind is StepKind.WAIT and step.result is not None:
-        received = payload.decode(step.result)  # all of it is in the JSON; None: it was left out
-        return payload.encode(received["data"]) if received is not None else ""
+        return payload.encode(step.result["data"])  # all of it is in the JSON
     if step.error is None:
-        return step.result or ""
-    failure = Failure.of_kept(step.error)
+        return value_text(step.result) or ""
+    failure = failure_of(step.error)
     return f"{failure.type}: {failure.message}"
 
 
 # What happened to an execution, moment by moment, for a person.
 
 
-def echo_timeline(moments: Sequence[Moment]) -> None:
+def echo_timeline(moments: Sequence[wire.Moment]) -> None:
     """Print moments, oldest first, each with the time since the first."""
-    times = [one.at.timestamp() for one in moments]
+    times = [one.at for one in moments]
     rows = [
         (
             format_precise(at),
-            f"+{output.format_duration(max(0.0, at - times[0]))}",
+            f"+{_between(times[0], at)}",
             one.node,
             _event(one),
             _step(one),
@@ -530,11 +511,11 @@ def echo_timeline(moments: Sequence[Moment]) -> None:
     )
 
 
-def _step(moment: Moment) -> str | None:
+def _step(moment: wire.Moment) -> str | None:
     if moment.until is None:
         return moment.step
     return f"{moment.step} (until {moment.until.isoformat()})"
 
 
-def _event(moment: Moment) -> str:
+def _event(moment: wire.Moment) -> str:
     return moment.event if moment.status is None else f"{moment.event}: {moment.status}"

@@ -15,10 +15,9 @@ import typer
 from daybell.cli import output
 from daybell.cli.output import Column
 from daybell.cli.references import format_references
-from daybell.client import Client
+from daybell.client import Client, wire
 from daybell.client.remote.client import AnyClient
 from daybell.core import payload
-from daybell.core.execution import Execution
 from daybell.core.job import Job, JobDefinition, JobStatus
 from daybell.core.kinds import (
     SETTINGS,
@@ -205,16 +204,16 @@ async def find_workflow_users(
     return workflows_by_job(job.definition for job in page.items)
 
 
-async def find_run_workflows(client: AnyClient, shown: Sequence[Execution]) -> dict[UUID, str]:
+async def find_run_workflows(client: AnyClient, shown: Sequence[wire.Execution]) -> dict[UUID, str]:
     """The workflows of the runs that these are nodes of, by run. Those whose runs are not shown are
     asked for, up to a number that nobody waits long for.
     """
-    found = {one.id: one.job for one in shown}
-    asked = {one.parent: None for one in shown if one.node is not None and one.parent is not None}
+    found = {one.execution_id: one.job for one in shown}
+    asked = {one.workflow_id: None for one in shown if one.workflow_id is not None}
     most = RUNS_MAX if isinstance(client, Client) else RUNS_OVER_HTTP_MAX
     for run in [one for one in asked if one not in found][:most]:
         with suppress(ExecutionNotFound):  # it was cleaned up meanwhile
-            found[run] = (await client.execution(run)).execution.job
+            found[run] = (await client.execution(run)).job
     return found
 
 

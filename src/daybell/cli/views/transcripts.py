@@ -11,20 +11,17 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
 import typer
 
 from daybell.cli import output
 from daybell.cli.runtime import DONE, FAILED, print_stderr
-from daybell.client import answers
+from daybell.client import wire
 from daybell.client.executions import START
-from daybell.client.explain import LACKS, explain_idle, find_lack
 from daybell.client.remote.client import AnyClient
-from daybell.client.runs import WORKFLOW, WorkflowRun
+from daybell.client.runs import WORKFLOW
+from daybell.core import payload
 from daybell.core.execution import (
     TERMINAL,
-    Execution,
-    ExecutionDetail,
     Failure,
     Line,
     LogPart,
@@ -134,71 +131,64 @@ async def wait_for_end(
     That it has to be waited for is said at once, on stderr, and also if nobody may come to run it.
     What is found to be missing later is said once; the wait goes on.
     """
-    execution = (await client.execution(id)).execution
+    execution = await client.execution(id)
     onlooker = WaitObserver(client, SystemClock())
-    if execution.state not in TERMINAL:
+    if execution.status not in TERMINAL:
         if not as_json:
-            print_stderr(f"{id} is {execution.state}; waiting")
-        if why := await explain_idle(client, execution):
-            print_stderr(why)
-            onlooker.knows(execution)
+            print_stderr(f"{id} is {execution.status}; waiting")
+        await onlooker.report(execution)
     with output.show_status(f"waiting for {id}", quiet=as_json) as say:
 
-        async def look(seen: Execution, is_last: bool) -> None:
-            say(f"{id} is {seen.state}")
+        async def look(seen: wire.Execution, is_last: bool) -> None:
+            say(f"{id} is {seen.status}")
             await onlooker.look(seen, is_last=is_last)
 
         try:
-            detail = await poll_until_end(client, id, seconds=seconds, on_look=look)
+            execution = await poll_until_end(client, id, seconds=seconds, on_look=look)
         except asyncio.CancelledError:  # by Ctrl-C, which ends the wait and nothing else
             print_stderr(
                 f"it goes on; see `daybell executions wait {id}`, cancel with `daybell executions"
                 f" cancel {id}`"
             )
             raise
-    execution = detail.execution
     if as_json:
-        attempts = [answers.attempt(one) for one in detail.attempts]
-        output.echo_json(execution_json(execution) | {"attempts": attempts})
+        output.echo_json(execution)
     else:
         output.echo_fields(
             {
-                "status": execution.state,
+                "status": execution.status,
                 "reason": execution.reason,
                 "error": error_line(execution.error),
-                "result": execution.result,
-                "id": execution.id,
+                "result": value_text(execution.result),
+                "id": execution.execution_id,
             },
             in_lines={"error"},
         )
-    return DONE if execution.state is State.SUCCEEDED else FAILED
+    return DONE if execution.status is State.SUCCEEDED else FAILED
 
 
 class WaitObserver:
-    """Says what keeps an execution, or a node of it, and has to be done by somebody."""
+    """Reports what has to be started or resumed before an execution, or a node of it, can run."""
 
     def __init__(self, client: AnyClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._next_look = clock.monotonic() + LOOK_SECONDS
-        self._told: set[tuple[UUID, str]] = set()
+        self._told: set[str] = set()
 
-    def knows(self, execution: Execution) -> None:
-        """It was said already that nobody is there for this one."""
-        self._told.update((execution.id, word) for word in LACKS)
+    async def look(self, execution: wire.Execution, *, is_last: bool = False) -> None:
+        """Report at intervals, and at the end of the wait."""
+        if self._clock.monotonic() >= self._next_look or is_last:
+            await self.report(execution)
 
-    async def look(self, execution: Execution, *, is_last: bool = False) -> None:
-        """Look now and then, and when nobody will wait any longer; say each thing once."""
-        if self._clock.monotonic() < self._next_look and not is_last:
-            return
+    async def report(self, execution: wire.Execution) -> None:
+        """Report what is missing now, each thing once."""
         self._next_look = self._clock.monotonic() + LOOK_SECONDS
-        with suppress(DaybellError):  # that somebody waits does not depend on it
-            found = await find_lack(self._client, execution)
-            if found is None or (found.execution.id, found.word) in self._told:
-                return
-            self._told.add((found.execution.id, found.word))
-            node = found.execution.node
-            print_stderr(found.detail if node is None else f"node {node}: {found.detail}")
+        with suppress(DaybellError):  # the wait does not depend on it
+            lack = (await self._client.why(execution.execution_id)).lack
+            if lack is not None and lack not in self._told:
+                self._told.add(lack)
+                print_stderr(f"{lack} ({self._client.place})")
 
 
 async def poll_until_end(
@@ -206,9 +196,9 @@ async def poll_until_end(
     id: UUID | str,
     *,
     seconds: Seconds | None,
-    on_look: Callable[[Execution, bool], Awaitable[object]],
+    on_look: Callable[[wire.Execution, bool], Awaitable[object]],
     clock: Clock | None = None,
-) -> ExecutionDetail:
+) -> wire.ExecutionDetail:
     """Look again and again, less and less often, until it has ended. `on_look` is told what was
     seen, and whether that was the last look, for the time is up.
     """
@@ -217,17 +207,17 @@ async def poll_until_end(
     patience = Patience(clock, until=None if seconds is None else started + seconds)
     while True:
         try:
-            detail = await client.execution(id)
+            execution = await client.execution(id)
         except Unavailable as error:
             await patience.bear(error)
             continue
         patience.renew()
-        state = detail.execution.state
+        state = execution.status
         if state in TERMINAL:
-            return detail
+            return execution
         waited = clock.monotonic() - started
         is_up = seconds is not None and waited >= seconds
-        await on_look(detail.execution, is_up)
+        await on_look(execution, is_up)
         if is_up:
             raise Conflict(f"execution {id} is still {state} after {seconds:g} s; it goes on")
         left = pause if seconds is None else seconds - (clock.monotonic() - started)
@@ -235,19 +225,22 @@ async def poll_until_end(
         pause = min(pause * 1.5, POLL_MAX_SECONDS)
 
 
-def execution_json(of: Execution) -> dict[str, Any]:
-    """An execution as `--json` prints it, without the id of its job."""
-    fields = msgspec.structs.asdict(answers.execution(of, of.id))
-    del fields["job_id"]
-    return fields
-
-
-def error_line(error: str | None) -> str | None:
-    """A kept error without its traceback; a message of several lines has them."""
+def error_line(error: Any) -> str | None:
+    """An error without its traceback; a message of several lines keeps them."""
     if error is None:
         return None
-    failure = Failure.of_kept(error)
+    failure = failure_of(error)
     return f"{failure.type}: {failure.message}" if failure.message else failure.type
+
+
+def failure_of(error: Any) -> Failure:
+    """The error of an answer; text of another program becomes the type."""
+    return Failure.of_kept(error if isinstance(error, str) else payload.encode(error))
+
+
+def value_text(value: Any) -> str | None:
+    """A value as JSON; None for none."""
+    return None if value is None else payload.encode(value)
 
 
 # What the nodes of a workflow's run say, together, as it comes: each line with its node.
@@ -276,8 +269,8 @@ async def follow_run(client: AnyClient, id: UUID, *, as_json: bool, clock: Clock
         began = clock.monotonic()
         try:
             # Looked at before the logs are read: when it has ended, all has been said.
-            run = (await client.execution(id)).execution
-            is_over = run.state in TERMINAL
+            run = await client.execution(id)
+            is_over = run.status in TERMINAL
             await (told.finish(run) if is_over else told.look(run))
         except Unavailable as error:
             await patience.bear(error)
@@ -285,16 +278,14 @@ async def follow_run(client: AnyClient, id: UUID, *, as_json: bool, clock: Clock
         patience.renew()
         if is_over:
             break
-        if not is_told and run.state is not State.RUNNING:
-            print_stderr(f"{id} is {run.state}; waiting")
-            if why := await explain_idle(client, run):
-                print_stderr(why)
-                onlooker.knows(run)
+        if not is_told and run.status is not State.RUNNING:
+            print_stderr(f"{id} is {run.status}; waiting")
+            await onlooker.report(run)
         is_told = True
         await onlooker.look(run)
         await clock.sleep(max(POLL_SECONDS, REST * (clock.monotonic() - began)))
     if told.is_empty:
-        print_stderr(f"no node of the run {id} said anything; it is {run.state}")
+        print_stderr(f"no node of the run {id} said anything; it is {run.status}")
     return DONE
 
 
@@ -355,10 +346,10 @@ class RunTranscript:
         self._width = LABEL_CHARS_MIN
         self.is_empty = True
 
-    async def look(self, run: Execution) -> None:
+    async def look(self, run: wire.Execution) -> None:
         """Print what has come since the last time, or a part of it, if it is very much."""
         self._looks += 1
-        self._runs[run.id].job = run.job
+        self._runs[run.execution_id].job = run.job
         whole, *inner = self._runs.values()
         inner.sort(key=lambda one: one.listed_in)
         for one in (whole, *inner[: RUNS_MAX - 1]):
@@ -368,10 +359,10 @@ class RunTranscript:
         due = sorted(self._due(), key=lambda pair: pair[1].read_in)
         await self._read_all(due[:READS_MAX])
 
-    async def finish(self, run: Execution) -> None:
+    async def finish(self, run: wire.Execution) -> None:
         """Print all that is left of a run that has ended, by when its nodes were started."""
         self._looks += 1
-        self._runs[run.id].job = run.job
+        self._runs[run.execution_id].job = run.job
         listed: set[UUID] = set()
         while left := [one for one in self._runs.values() if one.id not in listed]:
             for one in left:
@@ -404,8 +395,8 @@ class RunTranscript:
             page = await self._client.executions(parent=run.id, limit=PAGE_ITEMS_MAX, cursor=cursor)
             has_news = False
             for one in page.items:
-                has_news |= one.id not in run.known
-                unseen.discard(one.id)
+                has_news |= one.execution_id not in run.known
+                unseen.discard(one.execution_id)
                 await self._see(run, one)
             cursor = page.next_cursor
             if cursor is None:
@@ -415,21 +406,23 @@ class RunTranscript:
         for id in unseen:  # it was removed
             del run.open[id]
 
-    async def _see(self, run: _Run, one: Execution) -> None:
-        if one.id not in run.known:
+    async def _see(self, run: _Run, one: wire.Execution) -> None:
+        id = one.execution_id
+        if id not in run.known:
             label = f"{run.prefix}{one.node or one.job}"
             if one.job != run.job and await self._is_workflow(one.job):
-                inner = self._runs[one.id] = _Run(one.id, f"{label}/")
+                inner = self._runs[id] = _Run(id, f"{label}/")
                 inner.job = one.job
-            run.known.add(one.id)
-            run.open[one.id] = _Node(one.id, label)
-        node = run.open.get(one.id)
+            run.known.add(id)
+            run.open[id] = _Node(id, label)
+        node = run.open.get(id)
         if node is not None:
-            node.state, node.attempt, node.started_at = one.state, one.attempt, one.started_at
+            node.state, node.attempt = one.status, one.attempt
+            node.started_at = None if one.started_at is None else one.started_at.timestamp()
             if node.never_begins:
-                del run.open[one.id]
-        if one.id in self._runs and one.state in TERMINAL:
-            self._over.add(one.id)
+                del run.open[id]
+        if id in self._runs and one.status in TERMINAL:
+            self._over.add(id)
 
     async def _is_workflow(self, job: str) -> bool:
         if job not in self._kinds:
@@ -532,7 +525,7 @@ async def print_log(
     while True:
         try:
             # Looked at before the log is read: what has ended by then has said everything.
-            execution = (await client.execution(id)).execution
+            execution = await client.execution(id)
             await transcript.print_new(client, id, has_several=execution.attempt > 1)
         except Unavailable as error:
             if not follow:
@@ -542,15 +535,14 @@ async def print_log(
         patience.renew()
         if not follow or _is_over(execution, attempt):
             break
-        if not is_told and execution.state is not State.RUNNING:
-            print_stderr(f"{id} is {execution.state}; waiting")
-            if why := await explain_idle(client, execution):
-                print_stderr(why)
+        if not is_told and execution.status is not State.RUNNING:
+            print_stderr(f"{id} is {execution.status}; waiting")
+            await WaitObserver(client, clock).report(execution)
         is_told = True
         await clock.sleep(POLL_SECONDS)
     if transcript.is_empty:
         _say_nothing(execution, attempt)
-        _say_where(await client.run(id), id)
+        _say_where(execution)
     return DONE
 
 
@@ -558,32 +550,37 @@ async def _is_run(client: AnyClient, id: UUID, clock: Clock) -> bool:
     patience = Patience(clock)
     while True:
         try:
-            return await client.run(id) is not None
+            return (await client.execution(id)).workflow is not None
         except Unavailable as error:
             await patience.bear(error)
 
 
-def _is_over(execution: Execution, attempt: int | None) -> bool:
+def _is_over(execution: wire.Execution, attempt: int | None) -> bool:
     is_past = attempt is not None and execution.attempt > attempt
-    return execution.state in TERMINAL or is_past
+    return execution.status in TERMINAL or is_past
 
 
-def _say_nothing(execution: Execution, attempt: int | None) -> None:
+def _say_nothing(execution: wire.Execution, attempt: int | None) -> None:
     if attempt is not None and attempt > execution.attempt:
-        print_stderr(f"execution {execution.id} has had no attempt {attempt} yet; it is at attempt"
-                 f" {execution.attempt}")  # fmt: skip
+        print_stderr(
+            f"execution {execution.execution_id} has had no attempt {attempt} yet; it is at attempt"
+            f" {execution.attempt}"
+        )
         return
-    yet = "" if execution.state in TERMINAL else " so far"
+    yet = "" if execution.status in TERMINAL else " so far"
     of = "" if attempt is None else f" in attempt {attempt}"
-    print_stderr(f"execution {execution.id} said nothing{of}{yet}; it is {execution.state}")
+    print_stderr(
+        f"execution {execution.execution_id} said nothing{of}{yet}; it is {execution.status}"
+    )
 
 
-def _say_where(run: WorkflowRun | None, id: UUID) -> None:
+def _say_where(execution: wire.ExecutionDetail) -> None:
     """A workflow's run says nothing itself; its nodes do."""
+    run, id = execution.workflow, execution.execution_id
     if run is None:
         return
     print_stderr("it is a workflow's run, and each of its nodes has its own log:")
     for node in [one for one in run.nodes if one.is_begun][:NODES_MAX]:
-        how = f"logs {node.execution}" if node.execution else f"list --workflow {id}"
+        how = f"logs {node.execution_id}" if node.execution_id else f"list --workflow {id}"
         print_stderr(f"  {output.printable(node.name)}: daybell executions {how}")
     print_stderr(f"all of them: daybell executions list --workflow {id}")

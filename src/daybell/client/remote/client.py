@@ -42,8 +42,6 @@ class RemoteClient(RemoteContext):
     executions = execution_room.executions
     count = execution_room.count
     why = execution_room.why
-    run = execution_room.run
-    story = execution_room.story
     retry = execution_room.retry
     cancel = execution_room.cancel
     cancel_many = execution_room.cancel_many
@@ -60,7 +58,6 @@ class RemoteClient(RemoteContext):
     signal = execution_room.signal
     approve = execution_room.approve
     events = execution_room.events
-    steps = execution_room.steps
 
     # Jobs, schedules and templates.
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.client import wire
-from daybell.client.events import ExecutionHistory
 from daybell.client.executions import (
     START,
     EnqueuedMany,
@@ -24,21 +23,16 @@ from daybell.client.executions import (
     ignore_progress,
     restrict_to_unfinished,
 )
-from daybell.client.explain import Reason
 from daybell.client.remote import messages
-from daybell.client.remote.messages import decode_step
 from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
 from daybell.client.retries import RetryOutcome, split_retryable
-from daybell.client.runs import WorkflowRun
 from daybell.client.workers import Overview, Rates
-from daybell.core.event import Event, Published, Step
+from daybell.core.event import Event, Published
 from daybell.core.execution import (
     LAST,
     Cancellation,
     Enqueued,
-    Execution,
-    ExecutionDetail,
     Line,
     LogPart,
     Revival,
@@ -113,29 +107,16 @@ async def _enqueue(client: RemoteContext, items: list[dict[str, Any]]) -> list[E
     return await client.transport.post("/executions", items, once=True, read=read)
 
 
-async def execution(client: RemoteContext, id: Id) -> ExecutionDetail:
-    """One execution, with its ended attempts."""
+async def execution(client: RemoteContext, id: Id) -> wire.ExecutionDetail:
+    """An execution, with its ended attempts, its steps or nodes, and its timeline."""
     path = build_path("executions", read_id(id))
-    return await client.transport.get(path, read=messages.detail)
+    return await client.transport.get(path, read=messages.answer(wire.ExecutionDetail))
 
 
-async def why(client: RemoteContext, id: Id) -> Reason:
-    """Why it has not run, or has not ended. Only the server knows all that may be in its way:
-    a tenant's quotas are not for every key to read.
-    """
-    known = (await execution(client, id)).execution
+async def why(client: RemoteContext, id: Id) -> wire.Why:
+    """Why it has not run, or has not ended."""
     path = build_path("executions", read_id(id), "why")
-
-    def read(of: messages.Wire) -> Reason:
-        at = of["next_at"]
-        return Reason(
-            execution=replace(known, state=State(of["status"])),
-            word=str(of["reason"]),
-            detail=str(of["detail"]),
-            next_at=None if at is None else from_iso(at),
-        )
-
-    return await client.transport.get(path, read=read)
+    return await client.transport.get(path, read=messages.answer(wire.Why))
 
 
 async def executions(
@@ -144,10 +125,10 @@ async def executions(
     limit: int = PAGE_ITEMS_DEFAULT,
     cursor: str | None = None,
     **filters: Unpack[Filters],
-) -> Page[Execution]:
+) -> Page[wire.Execution]:
     """Executions, newest first. A status is a state, or "pending": not started, not ended."""
     asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
-    read = messages.page_of(messages.execution)
+    read = messages.answer(Page[wire.Execution])
     return await client.transport.get("/executions", asked, read=read)
 
 
@@ -170,17 +151,6 @@ async def cancel(client: RemoteContext, id: Id) -> Cancellation:
     return outcome
 
 
-async def run(client: RemoteContext, id: Id) -> WorkflowRun | None:
-    """The nodes of a workflow's run, as they stand; None: it is of another kind."""
-    path = build_path("executions", read_id(id))
-    return await client.transport.get(path, read=messages.run)
-
-
-async def story(client: RemoteContext, id: Id) -> ExecutionHistory:
-    """One execution, with its steps or nodes, and what happened to it, as the server says."""
-    return await client.transport.get(build_path("executions", read_id(id)), read=_history)
-
-
 async def retry(
     client: RemoteContext, id: Id, *, force: bool = False, from_: str | None = None
 ) -> Enqueued:
@@ -198,15 +168,6 @@ async def retry(
 def _state_counts(of: messages.Wire) -> Counts:
     counts = {State(word): int(number) for word, number in of["executions"].items()}
     return Counts(counts, at_least=map(State, of.get("at_least", ())))
-
-
-def _history(of: messages.Wire) -> ExecutionHistory:
-    return ExecutionHistory(
-        detail=messages.detail(of),
-        steps=[decode_step(one) for one in of["steps"]],
-        run=messages.run(of),
-        timeline=msgspec.convert(of["timeline"], list[wire.Moment]),
-    )
 
 
 def _single_cancellation(of: messages.Wire) -> Cancellation:
@@ -303,11 +264,11 @@ async def dead_letters(
     limit: int = PAGE_ITEMS_DEFAULT,
     cursor: str | None = None,
     **filters: Unpack[Filters],
-) -> Page[Execution]:
+) -> Page[wire.Execution]:
     """Dead letters, newest first."""
     check_no_status(filters)
     asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
-    read = messages.page_of(messages.execution)
+    read = messages.answer(Page[wire.Execution])
     return await client.transport.get("/dead-letters", asked, read=read)
 
 
@@ -327,9 +288,7 @@ async def discard(client: RemoteContext, id: Id) -> None:
     listed, _ = await discard_dead_letters(client, [id])
     if not listed:
         found = await execution(client, id)
-        raise Conflict(
-            f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
-        )
+        raise Conflict(f"execution {id} is not on the dead-letter list; it is {found.status}")
 
 
 async def retry_dead_letters(
@@ -443,12 +402,6 @@ async def events(
     )
 
 
-async def steps(client: RemoteContext, id: Id) -> list[Step]:
-    """What an execution has done durably, in its order."""
-    path = build_path("executions", read_id(id))
-    return await client.transport.get(path, read=_steps)
-
-
 def _published(of: messages.Wire) -> Published:
     return Published(
         created=bool(of["created"]),
@@ -456,10 +409,6 @@ def _published(of: messages.Wire) -> Published:
         execution=messages.identity(of.get("execution_id")),
         node=of.get("node"),
     )
-
-
-def _steps(of: messages.Wire) -> list[Step]:
-    return [decode_step(one) for one in of["steps"]]
 
 
 # What executions said, over HTTP.

@@ -16,7 +16,6 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.declarations import ApplyOutcome
-from daybell.client.events import approval_event
 from daybell.client.remote.transport import ANSWER_BYTES_MAX, Parameters, Transport
 from daybell.client.requests import (
     ARGS_PREFIX,
@@ -32,7 +31,6 @@ from daybell.client.requests import (
     read_pattern,
     read_time,
 )
-from daybell.client.runs import ItemCounts, RunNode, WorkflowRun
 from daybell.client.schedules import Backfill, BackfilledTick
 from daybell.core import payload
 from daybell.core.access import (
@@ -46,13 +44,10 @@ from daybell.core.access import (
     Scope,
     Tenant,
 )
-from daybell.core.event import Event, NodeWait, Step, StepKind
+from daybell.core.event import Event
 from daybell.core.execution import (
-    AttemptRecord,
-    AttemptSpan,
     Enqueued,
     Execution,
-    ExecutionDetail,
     Outcome,
     Priority,
     State,
@@ -65,7 +60,6 @@ from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, format_duration, from_iso, to_iso
 from daybell.core.views import ExecutionFilter, Page, Queue
 from daybell.core.worker import Leadership, Worker, WorkerState
-from daybell.core.workflow.graph import GraphEdge
 from daybell.errors import NotFound
 
 T = TypeVar("T")
@@ -77,6 +71,11 @@ _DEFINITION: Final = frozenset(field.name for field in msgspec.structs.fields(Jo
 def page(of: Wire, item: Callable[[Wire], T]) -> Page[T]:
     """A page of a list."""
     return Page(items=tuple(map(item, of["items"])), next_cursor=of["next_cursor"])
+
+
+def answer(kind: type[T]) -> Callable[[Any], T]:
+    """Return a reader of answers of this type."""
+    return lambda of: msgspec.convert(of, kind)
 
 
 def page_of(item: Callable[[Wire], T]) -> Callable[[Wire], Page[T]]:
@@ -309,25 +308,6 @@ def state(of: Wire) -> WorkerState:
     return WorkerState(of["state"])
 
 
-def detail(of: Wire) -> ExecutionDetail:
-    """An execution with its ended attempts."""
-    return ExecutionDetail(
-        execution=execution(of), attempts=tuple(attempt(one) for one in of["attempts"])
-    )
-
-
-def attempt(of: Wire) -> AttemptRecord:
-    """One ended try."""
-    return AttemptRecord(
-        attempt=of["attempt"],
-        outcome=Outcome(of["outcome"]),
-        worker=identity(of["worker_id"]),
-        started_at=time(of["started_at"]),
-        ended_at=from_iso(of["ended_at"]),
-        error=failure(of["error"]),
-    )
-
-
 def worker(of: Wire) -> Worker:
     """A worker."""
     return Worker(
@@ -455,65 +435,6 @@ def audit_check(of: Wire) -> AuditCheck:
     )
 
 
-# Runs of workflows, from the API's JSON back to what it was made of.
-
-
-def run(of: Wire) -> WorkflowRun | None:
-    """The nodes of an execution, if it is a workflow's run."""
-    said = of.get("workflow")
-    if said is None:
-        return None
-    return WorkflowRun(
-        nodes=tuple(_node(one) for one in said["nodes"]),
-        edges=tuple(GraphEdge(one["from"], one["to"], one["when"]) for one in said["edges"]),
-        ended=said["progress"]["ended"],
-        total=said["progress"]["total"],
-        fail_fast=said["fail_fast"],
-        max_running=said["max_running"],
-    )
-
-
-def _node(of: Wire) -> RunNode:
-    return RunNode(
-        name=of["name"],
-        status=State(of["status"]),
-        kind=of["kind"],
-        runs=of["task"] or of["job"],
-        rule=of["rule"],
-        reason=of["reason"],
-        execution=identity(of["execution_id"]),
-        ready_at=time(of.get("ready_at")),
-        started_at=time(of["started_at"]),
-        finished_at=time(of["finished_at"]),
-        items=None if of["items"] is None else msgspec.convert(of["items"], ItemCounts),
-        run_at=time(of.get("run_at")),
-        waits=tuple(_wait(one, of["name"]) for one in of.get("waits", ())),
-        attempts=tuple(_span(one) for one in of.get("attempts", ())),
-    )
-
-
-def _wait(of: Wire, node: str) -> NodeWait:
-    return NodeWait(
-        execution=UUID(of["execution_id"]),
-        label=of["node"],
-        node=node,
-        name=of["name"] if of["kind"] == "event" else approval_event(of["name"]),
-        match=payload.encode(of["match"]),
-        until=time(of["until"]),
-    )
-
-
-def _span(of: Wire) -> AttemptSpan:
-    outcome = of["outcome"]
-    return AttemptSpan(
-        of["attempt"],
-        None if outcome is None else Outcome(outcome),
-        identity(of["worker_id"]),
-        time(of["started_at"]),
-        time(of["ended_at"]),
-    )
-
-
 Body = dict[str, Any]
 
 
@@ -585,25 +506,6 @@ def _bound(value: Time | None, what: str) -> str | None:
 def encode_time(value: datetime | str | Instant) -> str:
     """A moment, or where a range begins or ends."""
     return value if isinstance(value, str) else to_iso(read_time(value, "time"))
-
-
-def decode_step(of: Mapping[str, Any]) -> Step:
-    """A step as a server has told it."""
-    finished, wake_at, result = of["finished_at"], of["wake_at"], of["result"]
-    # A wait without a result has timed out; one whose result was left out has not.
-    has_result = result is not None or (of["kind"] == "wait" and of["is_result_left_out"])
-    return Step(
-        n=int(of["n"]),
-        name=str(of["name"]),
-        kind=StepKind(of["kind"]),
-        result=payload.encode(result) if has_result else None,
-        error=None if of["error"] is None else payload.encode(of["error"]),
-        failures=int(of["failures"]),
-        wake_at=None if wake_at is None else from_iso(wake_at),
-        started_at=from_iso(of["started_at"]),
-        finished_at=None if finished is None else from_iso(finished),
-        is_done=of["status"] not in ("waiting", "failed"),
-    )
 
 
 def decode_event(of: Mapping[str, Any]) -> Event:

@@ -278,7 +278,14 @@ class Transport:
     def _understood(self, answer: Any, read: Callable[[Any], T]) -> T:
         try:
             return read(answer)
-        except (LookupError, TypeError, ValueError, AttributeError, UsageError) as error:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            UsageError,
+            msgspec.MsgspecError,
+        ) as error:
             raise not_understood(self.place) from error
 
     async def _repeated(self, request: _Request) -> Any:

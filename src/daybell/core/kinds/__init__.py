@@ -1,11 +1,11 @@
-"""Kinds of jobs: what runs them, and the settings that each has.
+"""Kinds of jobs, and their settings.
 
 task      a Python function of an app
 command   a program
 http      a request
-sql       a statement, in a database that workers know by name
+sql       a statement, in a database of the workers' configuration
 notify    a message to people
-workflow  a graph of others
+workflow  a graph of other jobs
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS: Final[dict[str, type[KindSettings]]] = {
     "sql": SqlSettings,
     "notify": NotifySettings,
 }
-# Settings that are values by name. As a whole they stand for nothing: a header, a variable or a
+# Settings that are values by name. The mapping itself is no reference: a header, a variable or a
 # parameter may be called "secret".
 BY_NAME: Final[dict[str, tuple[str, ...]]] = {
     "command": ("env",),
@@ -52,21 +52,21 @@ __all__ = [
 
 
 def read_settings(kind: str, value: Any) -> KindSettings:
-    """Read what people write of a kind without code. Raises UsageError."""
+    """Parse the settings of a kind without code. Raises UsageError."""
     return SETTINGS[kind].parse(value)
 
 
 def settings_json(settings: KindSettings) -> dict[str, Any]:
-    """Settings as plain data, without what is as usual; `read_settings` takes it again."""
-    said = cast("dict[str, Any]", msgspec.to_builtins(settings))
-    told = {
-        field.name: said[field.name]
+    """Return settings as plain data without defaults; `read_settings` parses it."""
+    values = cast("dict[str, Any]", msgspec.to_builtins(settings))
+    written = {
+        field.name: values[field.name]
         for field in msgspec.structs.fields(settings)
         if field.required or getattr(settings, field.name) != _default(field)
     }
     if isinstance(settings, HttpSettings) and settings.body is not None:
-        told["method"] = settings.method  # left out, a body would mean POST
-    return told
+        written["method"] = settings.method  # by default, a body means POST
+    return written
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
@@ -75,7 +75,7 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def secrets_of(kind: str, settings: Mapping[str, Any]) -> set[str]:
-    """The secrets that settings refer to, as plain data."""
+    """Return the names of secrets in settings, given as plain data."""
     if kind == "workflow":
         return set[str]().union(*map(_secrets_of_node, settings["nodes"]))
     by_name = BY_NAME.get(kind, ())
@@ -91,10 +91,9 @@ def _secrets_of_node(node: Mapping[str, Any]) -> set[str]:
 
 
 def needs_of(kind: str, settings: str) -> str:
-    """What a worker must offer to run a job, as lanes know it. `settings` is JSON.
+    """Return the capability that a worker needs to run a job, given its settings as JSON.
 
-    A statement needs a worker that knows its connection: one that does not would have to give it
-    back.
+    A statement needs a worker that has its connection.
     """
     if kind != "sql":
         return kind

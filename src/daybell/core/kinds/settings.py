@@ -58,7 +58,7 @@ WORDS: Final = {"$ref": "#/components/schemas/Words"}
 _CODES: Final = {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}
 _BY_NAME: Final = {"type": "object", "additionalProperties": WORDS}
 
-# What may be said beside a command, as well as in it.
+# Fields of a command that are also valid beside it.
 BESIDE: Final = ("shell", "env")
 SHELL: Final = ("/bin/sh", "-c")
 JSON: Final = "json"
@@ -69,7 +69,7 @@ _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run, and how."""
+    """The settings of a command."""
 
     run: Annotated[
         str | tuple[Any, ...],
@@ -119,23 +119,22 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, value: Any) -> CommandSettings:
-        """Read a line, a list of words, or an object with `run` and the rest."""
+        """Parse a line, a list of words, or an object with `run` and other fields."""
         if not isinstance(value, Mapping):
             value = {"run": value}
         given = read_fields(cast("Mapping[str, Any]", value), cls, "command")
-        settings = cls(**{**given, **_read(given)})
-        return settings
+        return cls(**{**given, **_read(given)})
 
     @property
     def argv(self) -> list[Any]:
-        """The words that are run; some may stand for secrets."""
+        """The words of the command; some may be references to secrets."""
         if self.shell:
             return [*SHELL, self.run]
         return shlex.split(self.run) if isinstance(self.run, str) else list(self.run)
 
 
 def command_of(value: Any, fields: Mapping[str, Any]) -> Any:
-    """A command with what is said beside it."""
+    """Merge a command with the fields beside it."""
     beside = {name: fields[name] for name in BESIDE if fields.get(name) is not None}
     if not beside:
         return value
@@ -239,7 +238,7 @@ def _read_directory(value: Any) -> str:
 
 
 def read_env(value: Any) -> dict[str, Any]:
-    """Return the variables of a job's environment."""
+    """Parse the variables of a job's environment."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -271,29 +270,27 @@ def _read_codes(value: Any, what: str) -> tuple[int, ...]:
     return tuple(sorted(set(cast("list[int]", codes))))
 
 
-# Variables of an environment that a job may not set by itself, and why.
+# Environment variables that a job may set only if its worker allows them.
 #
-# Each of them makes a program load, or run, something other than what the job says. A worker may
-# allow some of them by name. Whoever may write jobs for a worker that runs commands can run
-# anything there; this is for what is put together out of less: templates, tools that write jobs,
-# a variable's name that somebody else has chosen.
+# Each of them makes programs load or run other code. An author of commands can run any program
+# anyway; the rule is for jobs composed of other input: templates, generated jobs, names of
+# variables chosen by third parties.
 #
-# HOME is not among them, although programs look there for settings: cron's jobs set it often, and
-# whoever wants to have it used against a job must be able to write into a folder of that machine
-# first. The same goes for KUBECONFIG and its like, which name the one file that a job is about.
+# HOME is allowed: cron jobs often set it, and an attack needs write access to a folder on the
+# worker's machine. The same holds for KUBECONFIG and similar variables, which name the file that a
+# job is about.
 
-# Patterns of names in capitals, and what such a variable does. Names are looked at whatever their
-# case: some programs read them so.
+# Patterns of names in capitals, with the effect. Case does not matter, as some programs ignore it.
 REFUSED: Final[dict[tuple[str, ...], str]] = {
     ("PATH", "FPATH", "CDPATH"): "decides which programs are found",
     ("LD_*", "DYLD_*", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH"): (
-        "makes every program load code or tables of somebody's choice"
+        "makes every program load other code or tables"
     ),
     ("BASH_ENV", "ENV", "ZDOTDIR", "BASH_FUNC_*", "SHELLOPTS", "BASHOPTS"): (
-        "makes a shell run something before its script, or run it otherwise"
+        "makes a shell run other code before its script, or changes its mode"
     ),
-    ("IFS", "PS4", "PROMPT_COMMAND", "SHELL"): "changes what a shell makes of its script",
-    ("PYTHON*",): "makes Python load modules, or start, otherwise",
+    ("IFS", "PS4", "PROMPT_COMMAND", "SHELL"): "changes how a shell reads its script",
+    ("PYTHON*",): "makes Python load other modules, or start differently",
     ("PERL5*", "PERLLIB"): "makes Perl load or run something",
     ("RUBYOPT", "RUBYLIB", "GEM_HOME", "GEM_PATH", "BUNDLE_GEMFILE"): (
         "makes Ruby load or run something"
@@ -329,8 +326,7 @@ REFUSED: Final[dict[tuple[str, ...], str]] = {
     ("DAYBELL_*",): "is Daybell's own",
 }
 
-# Of these families, what only changes how something is said, or where it is put. It is set often,
-# and for good.
+# Members of these families that only change the form or the place of output.
 HARMLESS: Final = frozenset(
     {
         "PYTHONDONTWRITEBYTECODE",
@@ -353,7 +349,7 @@ HARMLESS: Final = frozenset(
 
 
 def why_refused(name: str) -> str | None:
-    """What a variable of this name could do; None: nothing that it may not."""
+    """Return the effect of a refused variable; None if it is allowed."""
     capitals = name.upper()
     if name in HARMLESS:
         return None
@@ -366,19 +362,19 @@ def why_refused(name: str) -> str | None:
 # HTTP jobs: their settings, and the address ranges that are not public.
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-# They belong to the connection, or say what the body is really like.
+# They belong to the connection or describe the actual body.
 OWN_HEADERS: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer",
      "proxy-authorization", "proxy-connection", "keep-alive", "expect"}
 )  # fmt: skip
-# What a worker offers beside "http" that may send requests where only its network can reach.
+# The capability of a worker to send requests to private addresses.
 PRIVATE: Final = "http:private"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _EXPECTED: Final = re.compile(r"[1-5]xx")
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for, and which answers are good ones."""
+    """The settings of a request."""
 
     url: Annotated[Any, KindField("The address.", WORDS)]
     method: Annotated[
@@ -415,7 +411,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, value: Any) -> HttpSettings:
-        """Read an address, or an object with `url` and the rest."""
+        """Parse a URL, or an object with `url` and other fields."""
         given = read_fields({"url": value} if isinstance(value, str) else value, cls, "http")
         if "url" not in given:
             raise UsageError("http has no url; say where to send the request", field="http.url")
@@ -430,15 +426,17 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def expects(self, status: int) -> bool:
-        """Whether an answer with this status is a good one."""
+        """Return True if a status means success."""
         return status in self.expect or f"{status // 100}xx" in self.expect
 
 
-def check_url(url: str, *, field: str = "http.url") -> str:
-    """Return an address that a request can be sent to, as far as it shows by itself."""
+def check_url(url: str) -> str:
+    """Return a valid URL, without looking up its host."""
 
     def refuse(why: str) -> UsageError:
-        return UsageError(f"url {why}", field=field)  # not shown: it may have a secret in it
+        return UsageError(
+            f"url {why}", field="http.url"
+        )  # without the URL, which may have a secret
 
     if len(url) > URL_CHARS_MAX:
         raise refuse(f"has {len(url):,} characters; the limit is {URL_CHARS_MAX:,}")
@@ -500,7 +498,7 @@ def _read_headers(value: Any) -> dict[str, Any]:
 
 
 def check_header_value(name: str, value: str) -> str:
-    """Return what a header may have as its value: one line of it."""
+    """Return a valid value of a header."""
     if any(character in value for character in "\r\n\0") or not value.isascii():
         raise UsageError(f"header {name} must be one line of ASCII", field=f"http.headers.{name}")
     return value
@@ -540,17 +538,17 @@ def _read_redirects(value: Any) -> int:
     return value
 
 
-# Which addresses are on the public internet, and what the others are for.
+# Addresses that are not on the public internet.
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_GLOBAL_V6: Final = ipaddress.IPv6Network("2000::/3")  # nothing else is given to anybody
+_GLOBAL_V6: Final = ipaddress.IPv6Network("2000::/3")  # the only allocated range
 _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _6TO4: Final = ipaddress.IPv6Network("2002::/16")
-# After IANA's registries of special addresses. They are listed here because `is_global` of the
-# standard library has not said the same in all versions.
+# IANA's registries of special addresses. `is_global` of the standard library differs between
+# versions.
 _NOT_PUBLIC: Final[tuple[tuple[Network, str], ...]] = tuple(
     (ipaddress.ip_network(network), what)
     for network, what in (
@@ -563,13 +561,13 @@ _NOT_PUBLIC: Final[tuple[tuple[Network, str], ...]] = tuple(
         ("172.16.0.0/12", "a private network"),
         ("192.0.0.0/24", "protocols, with a cloud's metadata"),
         ("192.0.2.0/24", "documentation"),
-        ("192.88.99.0/24", "relays that are no more"),
+        ("192.88.99.0/24", "former relays"),
         ("192.168.0.0/16", "a private network"),
         ("198.18.0.0/15", "measurements"),
         ("198.51.100.0/24", "documentation"),
         ("203.0.113.0/24", "documentation"),
         ("224.0.0.0/4", "groups"),
-        ("255.255.255.255/32", "everybody on the local link"),
+        ("255.255.255.255/32", "broadcast on the local link"),
         ("240.0.0.0/4", "later use"),
         ("::/128", "this machine"),
         ("::1/128", "this machine"),
@@ -585,7 +583,7 @@ _NOT_PUBLIC: Final[tuple[tuple[Network, str], ...]] = tuple(
 
 
 def why_not_public(address: str) -> str | None:
-    """What an address is for, if it is none of the public internet: `127.0.0.0/8, this machine`."""
+    """Return the purpose of an address that is not public: `127.0.0.0/8, this machine`."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -604,19 +602,19 @@ def _why_not_public(address: Address) -> str | None:
         if address.version == network.version and address in network:
             return f"{network}, {what}"
     if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_V6:
-        return "no address that is given to anybody"
+        return "an address that is not allocated"
     return None
 
 
 def _inside(address: ipaddress.IPv6Address, network: ipaddress.IPv6Network) -> Address:
-    """The IPv4 address that comes right after the prefix: packets are sent on to it."""
+    """Return the IPv4 address after the prefix, to which packets are forwarded."""
     below = 128 - network.prefixlen - 32
     return ipaddress.IPv4Address((int(address) >> below) & 0xFFFF_FFFF)
 
 
 def why_private(url: str) -> str | None:
-    """Why the host that an address names is none of the public internet, if that shows without
-    asking anybody: a number, or this machine's own name. All others only a worker can look up.
+    """Return the reason why the host of a URL is not public, without a lookup: for an address, or
+    the name of this machine. Workers look up other names.
     """
     host = (urlsplit(url).hostname or "").rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
@@ -628,16 +626,16 @@ def why_private(url: str) -> str | None:
     return None if why is None else f"{host} is in {why}"
 
 
-# SQL jobs: a statement in a database that workers know by name.
+# SQL jobs: a statement in a database of the workers' configuration.
 
-# SQLite's application_id of a file that is a store of Daybell ("dayb"). No statement runs there.
+# SQLite's application_id of Daybell's own files ("dayb"), in which no statement runs.
 STORE_FILE_ID: Final = 0x64617962
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which statement, with which parameters, and where."""
+    """The settings of a statement."""
 
     connection: Annotated[
         str,
@@ -661,7 +659,7 @@ class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, value: Any) -> SqlSettings:
-        """Read an object with `connection`, `statement` and the rest."""
+        """Parse an object with `connection`, `statement` and other fields."""
         given = read_fields(value, cls, "sql")
         for name in ("connection", "statement"):
             if name not in given:
@@ -681,7 +679,7 @@ class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_connection_name(value: object) -> str:
-    """Return what can name a connection: as variables and keys of a file can."""
+    """Return a valid name of a connection."""
     if not isinstance(value, str) or _NAME.fullmatch(value) is None:
         raise UsageError(
             f"{shown(value)} cannot name a connection; a name has small letters, digits and _, and"
@@ -724,7 +722,7 @@ FORMATS: Final = ("text", "markdown", "html")
 
 
 class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told, and what."""
+    """The settings of a message."""
 
     to: Annotated[
         tuple[Any, ...],
@@ -742,7 +740,7 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, value: Any) -> NotifySettings:
-        """Read an object with `to`, `title` and `body`."""
+        """Parse an object with `to`, `title` and `body`."""
         given = read_fields(value, cls, "notify")
         title = _read_words(given.get("title", ""), "title")
         body = _read_words(given.get("body", ""), "body")

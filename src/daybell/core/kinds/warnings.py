@@ -14,7 +14,7 @@ from daybell.core.kinds.settings import (
 )
 from daybell.errors import shown
 
-# What only a shell would make something of: words, or how they begin.
+# Words that have a meaning only in a shell, or prefixes of such words.
 _SHELL_WORDS: Final = re.compile(
     r"\|\|?|&&?|;|\d?>>?(?:&\d)?|<<?|\d?>&\d"
     r"|~/.*|\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})(?:/.*)?|\$\(.*|`.*",
@@ -28,14 +28,14 @@ _TELLING_HEADERS: Final = re.compile(
 )
 _TELLING_QUERY: Final = re.compile(r"[?&][^=&]*(?:pass|token|key|secret)[^=&]*=.", re.IGNORECASE)
 _MAIL: Final = ("mailto", "mailtos")
-# Of these the rest of an address is a path or a topic. Of all others it is made of tokens.
+# In these addresses the rest is a path or a topic, in all others it contains tokens.
 _PLAIN: Final = (*_MAIL, "json", "jsons", "xml", "xmls", "form", "forms", "ntfy", "ntfys")
 
 
 def warnings_of(
     settings: CommandSettings | HttpSettings | SqlSettings | NotifySettings,
 ) -> list[str]:
-    """What looks as if it were meant otherwise, in sentences for people."""
+    """List likely mistakes, as sentences."""
     match settings:
         case CommandSettings():
             return [*_shell_words(settings), *_refused_variables(settings)]
@@ -60,7 +60,7 @@ def _shell_words(settings: CommandSettings) -> list[str]:
         return []
     argv = settings.argv
     odd = [word for word in argv[:1] if isinstance(word, str) and _SHELL_FIRST.fullmatch(word)]
-    if isinstance(settings.run, str):  # a list says each word as it is meant
+    if isinstance(settings.run, str):  # a list needs no shell
         odd += [word for word in argv if _SHELL_WORDS.fullmatch(word)]
     if not odd:
         return []

@@ -23,7 +23,7 @@ from daybell.core.when.zone import (
     parse_moment,
     stretch_at,
 )
-from daybell.errors import InvalidSchedule, shown
+from daybell.errors import InvalidSchedule, install_advice, shown
 
 
 class TickRule(Protocol):
@@ -62,7 +62,7 @@ def first_moved(
             wall = datetime.combine(day, now.time())
             tick = schedule.tick_after(just_before(instant_of(wall, tz)), effort)
         while tick is not None and tick < following:
-            if (moved := _moved(tick, to, tz)) > after:
+            if (moved := _move_tick(tick, to, tz)) > after:
                 found.append(moved)
                 break
             tick = schedule.tick_after(tick, effort)
@@ -84,7 +84,7 @@ def last_moved(
             until_there = instant_of(datetime.combine(day, now.time()), tz)
         tick = schedule.tick_until(until_there, effort)
         while tick is not None and tick >= start:
-            if (moved := _moved(tick, to, tz)) <= until:
+            if (moved := _move_tick(tick, to, tz)) <= until:
                 found.append(moved)
                 break
             tick = schedule.tick_until(just_before(tick), effort)
@@ -121,7 +121,7 @@ def _after_those_alike(day: date, following: Instant, end: Instant, tz: str) -> 
     return max(following, start_of(local(stretch.end, tz).date(), tz))
 
 
-def _moved(tick: Instant, to: date, tz: str) -> Instant:
+def _move_tick(tick: Instant, to: date, tz: str) -> Instant:
     shown_there = local(tick, tz)
     if shown_there.date() == to:
         return tick
@@ -172,9 +172,7 @@ def _package() -> Any:
         import holidays
     except ImportError:
         raise InvalidSchedule(
-            "public holidays need the package holidays; install it with:"
-            " pip install 'daybell[calendars]'",
-            field="country",
+            f"holidays is not installed: {install_advice('calendars')}", field="country"
         ) from None
     return holidays
 
@@ -237,7 +235,7 @@ class Calendar:
 
     def tick_after(self, schedule: TickRule, after: Instant, effort: Effort) -> Instant | None:
         """Return the first tick later than `after` that this calendar keeps or moves there."""
-        find = self._open_tick_after if self.on_closed == "skip" else self._moved_tick_after
+        find = self._find_open_after if self.on_closed == "skip" else self._find_moved_after
         for _ in range(len(self._blackouts) + 1):
             tick = find(schedule, after, effort)
             blackout = None if tick is None else self._blackout(tick)
@@ -248,7 +246,7 @@ class Calendar:
 
     def tick_until(self, schedule: TickRule, until: Instant, effort: Effort) -> Instant | None:
         """Return the last such tick that is not later than `until`."""
-        find = self._open_tick_until if self.on_closed == "skip" else self._moved_tick_until
+        find = self._find_open_until if self.on_closed == "skip" else self._find_moved_until
         for _ in range(len(self._blackouts) + 1):
             tick = find(schedule, until, effort)
             blackout = None if tick is None else self._blackout(tick)
@@ -272,7 +270,7 @@ class Calendar:
     def _blackouts(self) -> tuple[tuple[Instant, Instant], ...]:
         return cast("tuple[tuple[Instant, Instant], ...]", self.blackouts)
 
-    def _open_tick_after(
+    def _find_open_after(
         self, schedule: TickRule, after: Instant, effort: Effort
     ) -> Instant | None:
         for _ in range(_TRIES):
@@ -288,7 +286,7 @@ class Calendar:
             after = just_before(start_of(opening, schedule.tz))
         return None
 
-    def _open_tick_until(
+    def _find_open_until(
         self, schedule: TickRule, until: Instant, effort: Effort
     ) -> Instant | None:
         for _ in range(_TRIES):
@@ -306,7 +304,7 @@ class Calendar:
 
     # With moved ticks, an open day has its own ticks and those of adjacent closed days.
 
-    def _moved_tick_after(
+    def _find_moved_after(
         self, schedule: TickRule, after: Instant, effort: Effort
     ) -> Instant | None:
         tz = schedule.tz
@@ -322,7 +320,7 @@ class Calendar:
             day = None if tick is None else self._destination(local(tick, tz).date(), _DAY, effort)
         return None
 
-    def _moved_tick_until(
+    def _find_moved_until(
         self, schedule: TickRule, until: Instant, effort: Effort
     ) -> Instant | None:
         tz = schedule.tz
@@ -362,10 +360,10 @@ class Calendar:
         if known is None:
             if len(self.known) >= _KNOWN_MAX:
                 self.known.clear()
-            known = self.known[day] = self._found_days(day, effort)
+            known = self.known[day] = self._find_days(day, effort)
         return known
 
-    def _found_days(self, day: date, effort: Effort) -> Span:
+    def _find_days(self, day: date, effort: Effort) -> Span:
         step = -_DAY if self.on_closed == "next_open" else _DAY
         last = day
         for _ in range(_MOVED_DAYS_MAX):
@@ -403,7 +401,7 @@ class Calendar:
 
 
 def _dates(given: object) -> tuple[date, ...]:
-    return tuple(sorted({_date(one) for one in _listed(given, "dates")}))
+    return tuple(sorted({_date(one) for one in _read_list(given, "dates")}))
 
 
 def _date(value: object) -> date:
@@ -419,8 +417,8 @@ def _date(value: object) -> date:
 
 def _blackouts(given: object) -> tuple[tuple[Instant, Instant], ...]:
     windows: set[tuple[Instant, Instant]] = set()
-    for one in _listed(given, "blackouts"):
-        pair = _listed(one, "blackouts")
+    for one in _read_list(given, "blackouts"):
+        pair = _read_list(one, "blackouts")
         if len(pair) != 2:
             raise InvalidSchedule(
                 f"blackouts has {shown(one)}; it takes pairs of times, from and until",
@@ -432,10 +430,10 @@ def _blackouts(given: object) -> tuple[tuple[Instant, Instant], ...]:
                 f"a blackout ends at {to_iso(end)}, before it starts", field="blackouts"
             )
         windows.add((start, end))
-    return tuple(_merged(sorted(windows)))
+    return tuple(_merge_windows(sorted(windows)))
 
 
-def _merged(windows: list[tuple[Instant, Instant]]) -> list[tuple[Instant, Instant]]:
+def _merge_windows(windows: list[tuple[Instant, Instant]]) -> list[tuple[Instant, Instant]]:
     """Merge windows that touch, so that one bisection finds the right one."""
     merged: list[tuple[Instant, Instant]] = []
     for start, end in windows:
@@ -446,7 +444,7 @@ def _merged(windows: list[tuple[Instant, Instant]]) -> list[tuple[Instant, Insta
     return merged
 
 
-def _listed(given: object, what: str) -> list[object]:
+def _read_list(given: object, what: str) -> list[object]:
     if not isinstance(given, list | tuple | set | frozenset):
         raise InvalidSchedule(f"{what} {shown(given)} is not a list", field=what)
     items = list(cast("Iterable[object]", given))

@@ -147,7 +147,7 @@ def _read_numbers(item: str, field: Field) -> None:
     if step > _size(start, end, unit) - 1 and step > 1:
         field.large_steps += (item,)
     if start <= end < 7 or (start <= end and unit is not WEEKDAY):
-        field.bits |= _stepped(end - start + 1, step) << _bit(start, unit)
+        field.bits |= _step_bits(end - start + 1, step) << _bit(start, unit)
         return
     for number in _around(start, end, field)[::step]:
         field.bits |= 1 << _bit(number, unit)
@@ -160,7 +160,7 @@ def _size(start: int, end: int, unit: Unit) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _stepped(size: int, step: int) -> int:
+def _step_bits(size: int, step: int) -> int:
     """Return every `step`-th number from 0 to before `size`."""
     bits = 0
     for number in range(0, size, step):
@@ -275,16 +275,16 @@ def is_hashed(expression: str) -> bool:
 def bind_hashes(expression: str, units: Iterable[Unit], *, name: str) -> str:
     """Replace each H with its number for `name`."""
     texts = zip(expression.split(), units, strict=True)
-    return " ".join(_bound_field(text, unit, name) if "H" in text else text for text, unit in texts)
+    return " ".join(_bind_field(text, unit, name) if "H" in text else text for text, unit in texts)
 
 
-def _bound_field(text: str, unit: Unit, name: str) -> str:
+def _bind_field(text: str, unit: Unit, name: str) -> str:
     field = Field(text, unit)
     items = text.split(",")
-    return ",".join(_bound_item(item, field, name) if item[:1] == "H" else item for item in items)
+    return ",".join(_bind_item(item, field, name) if item[:1] == "H" else item for item in items)
 
 
-def _bound_item(item: str, field: Field, name: str) -> str:
+def _bind_item(item: str, field: Field, name: str) -> str:
     unit = field.unit
     span, slash, step_text = item.partition("/")
     lowest, highest = _range(span, field)
@@ -636,7 +636,7 @@ class Cron(Schedule):
     def bind(self, name: str) -> Schedule:
         if not self.is_hashed:
             return self
-        return _bound_cron(self, name)
+        return _bind_cron(self, name)
 
     def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         effort.spend(_COST)
@@ -765,6 +765,6 @@ def _pattern(expression: str, dialect: Dialect) -> Pattern:
 
 
 @lru_cache(maxsize=16_384)
-def _bound_cron(rule: Cron, name: str) -> Cron:
+def _bind_cron(rule: Cron, name: str) -> Cron:
     units = layout(rule.expression, rule.dialect)
     return replace(rule, expression=bind_hashes(rule.expression, units, name=name))

@@ -90,7 +90,7 @@ def resume_schedule(
         schedule=schedule.id,
         expect=cursor,
         next_at=next_at,
-        ticks=() if start is None or start > now else (_missed(rule, start, now),),
+        ticks=() if start is None or start > now else (_missed_tick(rule, start, now),),
         is_over=rule.delay is not None and next_at is None,
     )
 
@@ -130,7 +130,7 @@ def rewind_schedule(
     )
 
 
-def _missed(rule: Rule, first: Instant, now: Instant) -> Tick:
+def _missed_tick(rule: Rule, first: Instant, now: Instant) -> Tick:
     last = first if rule.delay is not None else rule.latest(now, first) or first
     return Tick(
         at=first,

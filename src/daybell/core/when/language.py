@@ -83,7 +83,7 @@ def cron(
     `gap` applies to a time that a clock change skips ("shift" to the first instant after it, or
     "skip"), `fold` to a time that occurs twice ("first", "second", "both").
     """
-    text = _tidied(expression)
+    text = _normalize(expression)
     choice(dialect, DIALECTS, what="dialect")
     choice(gap, ("shift", "skip"), what="gap")
     choice(fold, ("first", "second", "both"), what="fold")
@@ -116,10 +116,10 @@ def _as_written(expression: str) -> Generator[None]:
     try:
         yield
     except InvalidSchedule as error:
-        raise InvalidSchedule(_quoting(str(error), expression), field=error.field) from None
+        raise InvalidSchedule(_quote_original(str(error), expression), field=error.field) from None
 
 
-def _quoting(message: str, expression: str) -> str:
+def _quote_original(message: str, expression: str) -> str:
     whole = " ".join(expression.split())
     parts = [whole, whole.partition("(")[2].removesuffix(")").strip()]
     for between in (r"[\s()]+", r"[\s(),]+", r"[\s(),/#-]+"):
@@ -166,7 +166,7 @@ def _period(text: str) -> str | None:
     return period
 
 
-def _tidied(expression: object) -> str:
+def _normalize(expression: object) -> str:
     if not isinstance(expression, str):
         raise InvalidSchedule(
             f"cron {shown(expression)} is of type {type(expression).__name__}; it takes text,"
@@ -552,13 +552,13 @@ def _recurrence(schedule: Recurrence) -> str:
 
 
 def _union(union: Union) -> str:
-    said = "; or ".join(_described_part(part) for part in union.parts)
+    said = "; or ".join(_describe_part(part) for part in union.parts)
     if union.excluded:
-        said += "; except " + "; and ".join(_described_part(part) for part in union.excluded)
+        said += "; except " + "; and ".join(_describe_part(part) for part in union.excluded)
     return said
 
 
-def _described_part(part: Schedule) -> str:
+def _describe_part(part: Schedule) -> str:
     text = describe(part)
     return text[0].lower() + text[1:]
 

@@ -116,7 +116,7 @@ def plan(
         return TickPlan([], cursor)
     if schedule.delay is not None:  # the end of the execution sets its next tick
         return TickPlan([Planned(cursor)], None)
-    missed, tick = _made_up_for(schedule, cursor, now, misfire)
+    missed, tick = _split_missed(schedule, cursor, now, misfire)
     ticks = [] if missed is None else [missed]
     for _ in range(left):
         if tick is None or tick > now:
@@ -133,7 +133,7 @@ def _is_used_up(schedule: Schedule, fired: int) -> bool:
     return schedule.max_executions is not None and fired >= schedule.max_executions
 
 
-def _made_up_for(
+def _split_missed(
     schedule: Schedule, cursor: Instant, now: Instant, misfire: Misfire
 ) -> tuple[Planned | None, Instant | None]:
     """Return the range to give up, and the first tick to fire."""

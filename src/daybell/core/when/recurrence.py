@@ -214,7 +214,7 @@ def read_rrule(
     if zone not in (None, tz):
         raise _refusal(f"is in {zone}, but tz is {tz}")
     tidy = "\n".join(
-        line.written(tz) if line.name != "RRULE" or len(lines) > 1 else line.value
+        line.to_text(tz) if line.name != "RRULE" or len(lines) > 1 else line.value
         for line in sorted(lines, key=lambda line: _ORDER.index(line.name))
     )
     return Recurrence(text=tidy, gap=gap, fold=fold, **resolve_options(options))
@@ -227,7 +227,7 @@ class _Line(NamedTuple):
     zone: str | None
     value: str
 
-    def written(self, tz: str) -> str:
+    def to_text(self, tz: str) -> str:
         """Return the line as text, without the schedule's own zone."""
         zone = "" if self.zone in (None, tz) else f";TZID={self.zone}"
         return f"{self.name}{zone}:{self.value}"

@@ -58,7 +58,7 @@ class YearDays:
         kind = _KINDS[year % 400]
         bits = self.known.get(kind)
         if bits is None:
-            bits = self.known[kind] = self._chosen(year)
+            bits = self.known[kind] = self._select_days(year)
         return bits
 
     def has(self, day: int) -> bool:
@@ -102,12 +102,14 @@ class YearDays:
         effort.spend_once((id(self), _KINDS[year % 400]), _KIND_COST)
         return self.in_year(year)
 
-    def _chosen(self, year: int) -> int:
+    def _select_days(self, year: int) -> int:
         begins_with, length = date(year, 1, 1).weekday(), 365 + isleap(year)
         months = _months(year)
         chosen = (1 << length) - 1
         if self.months:
-            chosen &= _all(((1 << size) - 1) << first for first, size in self._wanted(months))
+            chosen &= _all(
+                ((1 << size) - 1) << first for first, size in self._select_months(months)
+            )
         if self.monthdays:
             chosen &= self._by_monthday(months)
         if self.yeardays:
@@ -117,11 +119,11 @@ class YearDays:
             chosen &= self._by_week(year)
         if self.weekdays or self.nth_weekdays:
             by_weekday = _all(_WEEKLY << (day - begins_with) % 7 for day in self.weekdays)
-            spans = [(0, length)] if self.nth_of_year else self._wanted(months)
+            spans = [(0, length)] if self.nth_of_year else self._select_months(months)
             chosen &= by_weekday | self._by_nth_weekday(spans, begins_with)
         return chosen
 
-    def _wanted(self, months: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _select_months(self, months: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [months[month - 1] for month in self.months] if self.months else months
 
     def _by_monthday(self, months: list[tuple[int, int]]) -> int:
@@ -129,7 +131,7 @@ class YearDays:
         for length in {length for _, length in months}:
             days = (day - 1 if day > 0 else length + day for day in self.monthdays)
             of_length[length] = _all(1 << day for day in days if 0 <= day < length)
-        return _all(of_length[length] << first for first, length in self._wanted(months))
+        return _all(of_length[length] << first for first, length in self._select_months(months))
 
     def _by_nth_weekday(self, spans: list[tuple[int, int]], begins_with: int) -> int:
         bits = 0
@@ -258,7 +260,7 @@ class Repetition:
         """Return the first time later than `wall`."""
         if self.count is None:
             return self.uncounted_after(wall, effort)
-        walls = self._listed(effort)
+        walls = self._list_times(effort)
         place = bisect_right(walls, wall)
         return walls[place] if place < len(walls) else None
 
@@ -267,7 +269,7 @@ class Repetition:
         if self.until_wall is not None:
             wall = min(wall, self.until_wall)
         if self.count is not None:
-            walls = self._listed(effort)
+            walls = self._list_times(effort)
             place = bisect_right(walls, wall)
             return walls[place - 1] if place else None
         if wall < self.start or not self.offsets:
@@ -286,7 +288,7 @@ class Repetition:
         is_over = found is None or (self.until_wall is not None and found > self.until_wall)
         return None if is_over else found
 
-    def _listed(self, effort: Effort) -> tuple[Wall, ...]:
+    def _list_times(self, effort: Effort) -> tuple[Wall, ...]:
         """List all times of a rule with a COUNT; cached, and paid for by every query."""
         if not self.listing:
             most = min(_LISTING_COST_MAX, effort.left)
@@ -325,7 +327,7 @@ class Repetition:
             excess = (unit - self.first_unit) % self.interval
             if not excess:
                 base = 0 if is_placed else chosen * _DAY
-                times = self._placed(unit, effort) if is_placed else self.offsets
+                times = self._times_at_positions(unit, effort) if is_placed else self.offsets
                 if times and base + times[-1] > wall:
                     return base + times[bisect_right(times, wall - base)]
             if excess or is_placed:
@@ -346,7 +348,7 @@ class Repetition:
             excess = (unit - self.first_unit) % self.interval
             if not excess:
                 base = 0 if is_placed else chosen * _DAY
-                times = self._placed(unit, effort) if is_placed else self.offsets
+                times = self._times_at_positions(unit, effort) if is_placed else self.offsets
                 if times and base + times[0] <= wall:
                     return base + times[bisect_right(times, wall - base) - 1]
             if excess or is_placed:
@@ -355,10 +357,10 @@ class Repetition:
                 day = chosen - 1
         return None
 
-    def _placed(self, unit: int, effort: Effort) -> list[Wall]:
+    def _times_at_positions(self, unit: int, effort: Effort) -> list[Wall]:
         """List the times of a period that BYSETPOS selects."""
         effort.spend(_PERIOD_COST + len(self.positions) // 8)
-        first, bits = self._chosen_in(unit)
+        first, bits = self._selected_days(unit)
         places = _places(self.positions, bits.bit_count() * len(self.offsets))
         if not places:
             return []
@@ -367,7 +369,7 @@ class Repetition:
         size = len(self.offsets)
         return [(first + days[at // size]) * _DAY + self.offsets[at % size] for at in places]
 
-    def _chosen_in(self, unit: int) -> tuple[int, int]:
+    def _selected_days(self, unit: int) -> tuple[int, int]:
         """Return the first day of a year, month or week, and its selected days as bits."""
         first = self._first_day(unit)
         if self.frequency == YEARLY:

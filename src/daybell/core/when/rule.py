@@ -97,15 +97,11 @@ class Schedule:
         """Return the last tick of this kind that is not later than `until`."""
         return None
 
-    def next_after(
-        self, after: Instant, name: str = "", *, effort: Effort | None = None
-    ) -> Instant | None:
+    def next_after(self, after: Instant, *, effort: Effort | None = None) -> Instant | None:
         """Return the first tick later than `after`; None: there is none.
 
         Raises InvalidSchedule if the search exceeds the effort of one query.
         """
-        if name and self.is_hashed:
-            return self.bind(name).next_after(after, effort=effort)
         if self.start_at is not None and after < self.start_at:
             after = just_before(self.start_at)
         after = max(after, INSTANT_MIN)
@@ -119,12 +115,8 @@ class Schedule:
             return None
         return tick
 
-    def previous_until(
-        self, until: Instant, name: str = "", *, effort: Effort | None = None
-    ) -> Instant | None:
+    def previous_until(self, until: Instant, *, effort: Effort | None = None) -> Instant | None:
         """Return the last tick that is not later than `until`; None: there was none."""
-        if name and self.is_hashed:
-            return self.bind(name).previous_until(until, effort=effort)
         if self.end_at is not None and until > self.end_at:
             until = self.end_at
         until = min(until, INSTANT_MAX)
@@ -139,29 +131,21 @@ class Schedule:
         return tick
 
     def latest(
-        self,
-        at_or_before: Instant,
-        after: Instant,
-        name: str = "",
-        *,
-        effort: Effort | None = None,
+        self, at_or_before: Instant, after: Instant, *, effort: Effort | None = None
     ) -> Instant | None:
         """Return the last tick later than `after` and not later than `at_or_before`.
 
         The cost does not depend on their distance.
         """
-        tick = self.previous_until(at_or_before, name, effort=effort)
+        tick = self.previous_until(at_or_before, effort=effort)
         return None if tick is None or tick <= after else tick
 
-    def ticks(
-        self, after: Instant, name: str = "", *, effort: Effort | None = None
-    ) -> Iterator[Instant]:
+    def ticks(self, after: Instant, *, effort: Effort | None = None) -> Iterator[Instant]:
         """Yield all ticks later than `after`, possibly without end. `effort` covers all."""
-        rule = self.bind(name)
-        tick = rule.next_after(after, effort=effort)
+        tick = self.next_after(after, effort=effort)
         while tick is not None:
             yield tick
-            tick = rule.next_after(tick, effort=effort)
+            tick = self.next_after(tick, effort=effort)
 
     def excluded_span(self, tick: Instant, effort: Effort) -> tuple[Instant, Instant] | None:
         """Return the span around a tick that this schedule excludes from a union.
@@ -171,7 +155,7 @@ class Schedule:
         is_hit = self.previous_until(tick, effort=effort) == tick
         return (tick, math.nextafter(tick, math.inf)) if is_hit else None
 
-    def preview(self, count: int, after: Instant, name: str = "") -> list[datetime]:
+    def preview(self, count: int, after: Instant) -> list[datetime]:
         """List the next ticks as wall-clock times of the schedule's zone.
 
         A schedule with ticks that are expensive to find may list fewer, but at least one.
@@ -180,7 +164,7 @@ class Schedule:
         effort = Effort(SCHEDULE_EFFORT_MAX + count * _LISTED_COST)
         found: list[datetime] = []
         try:
-            for tick in islice(self.ticks(after, name, effort=effort), left):
+            for tick in islice(self.ticks(after, effort=effort), left):
                 found.append(local(tick, self.tz))
         except InvalidSchedule:
             if not found:
@@ -194,7 +178,7 @@ class Schedule:
         """
         if not self.jitter:
             return 0.0
-        following = self.next_after(tick, name)
+        following = self.bind(name).next_after(tick)
         room = self.jitter if following is None else min(self.jitter, following - tick)
         digest = sha256(f"{tick!r}\0{name}".encode(errors="surrogatepass")).digest()
         return int.from_bytes(digest[:6], "big") / (1 << 48) * room
@@ -611,7 +595,7 @@ def any_of(
         _check_part(part)
     check_size(sum(_size(part) for part in (*flat, *excluded)))
     common = resolve_options({"tz": flat[0].tz, **options})
-    return Union(parts=_ordered(flat), excluded=_ordered(excluded), **common)
+    return Union(parts=_sort_parts(flat), excluded=_sort_parts(excluded), **common)
 
 
 def check_size(count: int) -> None:
@@ -629,7 +613,7 @@ def _size(part: Schedule) -> int:
     return sum(_size(one) for one in members) or 1
 
 
-def _ordered(parts: list[Schedule] | tuple[Schedule, ...]) -> tuple[Schedule, ...]:
+def _sort_parts(parts: list[Schedule] | tuple[Schedule, ...]) -> tuple[Schedule, ...]:
     """Sort and deduplicate, so that equal unions have equal texts."""
     return tuple(sorted(set(parts), key=Schedule.to_json))
 

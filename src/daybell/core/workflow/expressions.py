@@ -124,7 +124,7 @@ class _Reader:
         self._depth = 0
 
     def whole(self) -> Expression:
-        tree = self._either()
+        tree = self._read_or()
         if self._next.kind != "end":
             hint = _HINTS.get(self._next.text, "")
             self._refuse(f"{self._next.text!r} is not expected here{hint}")
@@ -171,11 +171,11 @@ class _Reader:
             f"{self._field} {shown(self._text)}: {why} (at {self._next.at + 1})", field=self._field
         )
 
-    def _either(self) -> Expression:
+    def _read_or(self) -> Expression:
         self._go_deeper()
-        items = [self._both()]
+        items = [self._read_and()]
         while self._take("or"):
-            items.append(self._both())
+            items.append(self._read_and())
         self._depth -= 1
         return items[0] if len(items) == 1 else Junction("or", tuple(items))
 
@@ -184,37 +184,37 @@ class _Reader:
         if self._depth > CONDITION_DEPTH_MAX:
             self._refuse("it is nested too deeply")
 
-    def _both(self) -> Expression:
-        items = [self._negated()]
+    def _read_and(self) -> Expression:
+        items = [self._read_not()]
         while self._take("and"):
-            items.append(self._negated())
+            items.append(self._read_not())
         return items[0] if len(items) == 1 else Junction("and", tuple(items))
 
-    def _negated(self) -> Expression:
+    def _read_not(self) -> Expression:
         count = 0
         while self._take("not"):
             count += 1
-        compared = self._compared()
+        compared = self._read_comparison()
         if count == 0:
             return compared
         return Not(compared) if count % 2 else Not(Not(compared))
 
-    def _compared(self) -> Expression:
-        left = self._operand()
+    def _read_comparison(self) -> Expression:
+        left = self._read_operand()
         sign = self._take("==", "!=", "<=", ">=", "<", ">", "in", "not")
         if sign is None:
             return left
         if sign == "not":
             self._need("in")
             sign = "not in"
-        compared = Comparison(sign, left, self._operand())
+        compared = Comparison(sign, left, self._read_operand())
         if self._take("==", "!=", "<=", ">=", "<", ">", "in") is not None:
             self._place -= 1
             self._refuse("comparisons are joined by `and`, not chained")
         return compared
 
-    def _operand(self) -> Expression:
-        node = self._atom()
+    def _read_operand(self) -> Expression:
+        node = self._read_atom()
         while True:
             if self._take("."):
                 token = self._next
@@ -224,21 +224,21 @@ class _Reader:
                 node = PathPart(node, Constant(token.text))
             elif self._take("["):
                 self._go_deeper()
-                key = self._operand()
+                key = self._read_operand()
                 self._depth -= 1
                 self._need("]")
                 node = PathPart(node, key)
             else:
                 return node
 
-    def _atom(self) -> Expression:
+    def _read_atom(self) -> Expression:
         token = self._next
         if token.kind == "number":
             self._place += 1
             return Constant(_number(token.text))
         if token.kind == "text":
             self._place += 1
-            return Constant(_unquoted(token.text))
+            return Constant(_unquote(token.text))
         if self._take("-"):
             number = self._next
             if number.kind != "number":
@@ -246,14 +246,14 @@ class _Reader:
             self._place += 1
             return Constant(-_number(number.text))
         if self._take("("):
-            inner = self._either()
+            inner = self._read_or()
             self._need(")")
             return inner
         if self._take("["):
             return self._list()
         if self._take("len"):
             self._need("(")
-            inner = self._either()
+            inner = self._read_or()
             self._need(")")
             return Length(inner)
         if self._take("result"):
@@ -268,7 +268,7 @@ class _Reader:
     def _list(self) -> Expression:
         items: list[Expression] = []
         while not self._take("]"):
-            items.append(self._either())
+            items.append(self._read_or())
             if not self._take(","):
                 self._need("]")
                 break
@@ -279,7 +279,7 @@ def _number(text: str) -> int | float:
     return int(text) if text.isdigit() else float(text)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.S)
 
 
@@ -443,7 +443,7 @@ def find_outputs(value: Any) -> Iterator[Output]:
 Find = Callable[[Output], Any]
 
 
-def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
+def _fill(value: Any, find: Find, *, is_text: bool = False) -> Any:
     """Replace references with data; as text where the field takes only text, except for null."""
     if (found := output(value)) is not None:
         data = find(found)
@@ -454,16 +454,16 @@ def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
     if is_literal(value):
         return value
     if (parts := joined_parts(value, _refers)) is not None:
-        put_in = [_filled(part, find) for part in parts]
+        put_in = [_fill(part, find) for part in parts]
         # Joined later: only a worker resolves secrets, and results exist after a node has ended.
         if any(is_reference(part) or _refers(part) for part in put_in):
             return {JOIN: put_in}
         return joined_text(as_data(part) for part in put_in)
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
-        return {key: _filled(one, find, is_text=is_text) for key, one in given.items()}
+        return {key: _fill(one, find, is_text=is_text) for key, one in given.items()}
     if isinstance(value, list):
-        return [_filled(one, find, is_text=is_text) for one in cast("list[Any]", value)]
+        return [_fill(one, find, is_text=is_text) for one in cast("list[Any]", value)]
     return value
 
 
@@ -476,7 +476,7 @@ def as_literal(data: Any) -> Any:
 
 def fill_params(value: Any, given: Mapping[str, Any]) -> Any:
     """Fill in the parameters of the run; other references stay."""
-    return _filled(value, _params_of(given)) if given else value
+    return _fill(value, _params_of(given)) if given else value
 
 
 def fill_params_by_name(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -493,7 +493,7 @@ def fill_outputs(args: str, look_up: Callable[[str], Any], item: Any = None) -> 
     """Fill in references in the text of arguments."""
     if not may_refer(args):
         return args
-    put_in = _filled_by_name(_template(args), _data_of(look_up, item))
+    put_in = _fill_by_name(_template(args), _data_of(look_up, item))
     return payload.encode(put_in, what="arguments")
 
 
@@ -518,17 +518,17 @@ def fill_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str
         is_text = (kind, name) not in (("http", "body"), ("sql", "parameters"))
         if name in by_name:
             inner = cast("Mapping[str, Any]", value)
-            put_in[name] = _filled_by_name(inner, find, is_text=is_text)
+            put_in[name] = _fill_by_name(inner, find, is_text=is_text)
         else:
-            put_in[name] = _filled(value, find, is_text=is_text)
+            put_in[name] = _fill(value, find, is_text=is_text)
     return put_in
 
 
-def _filled_by_name(
+def _fill_by_name(
     values: Mapping[str, Any], find: Find, *, is_text: bool = False
 ) -> dict[str, Any]:
     """Fill in values by name. The mapping itself is no reference, even with a key "output"."""
-    return {name: _filled(value, find, is_text=is_text) for name, value in values.items()}
+    return {name: _fill(value, find, is_text=is_text) for name, value in values.items()}
 
 
 def _params_of(given: Mapping[str, Any]) -> Find:

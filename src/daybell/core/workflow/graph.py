@@ -151,7 +151,7 @@ def check_given(params: Params, given: Mapping[str, Any], *, what: str) -> None:
     missing = [param.name for param in params if param.is_required and param.name not in given]
     if missing:
         raise InvalidArguments(
-            f"{what} must be given {', '.join(missing)}; it takes {_listed(params)}",
+            f"{what} must be given {', '.join(missing)}; it takes {_list_params(params)}",
             field=missing[0],
         )
 
@@ -261,10 +261,10 @@ def _read_name(value: object, field: str) -> str:
 
 def _hint(name: object, params: Params) -> str:
     names = [param.name for param in params]
-    return suggested(name, names, otherwise=f"it takes {_listed(params)}")
+    return suggested(name, names, otherwise=f"it takes {_list_params(params)}")
 
 
-def _listed(params: Params) -> str:
+def _list_params(params: Params) -> str:
     return ", ".join(map(str, params)) or "none"
 
 
@@ -313,7 +313,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         _add_referred(edges, nodes, f"{field}.nodes")
         graph = cls(
             nodes=tuple(nodes.values()),
-            edges=_sorted(edges, nodes),
+            edges=_sort_edges(edges, nodes),
             params=params,
             fail_fast=_read_flag(given.get("fail_fast", False), f"{field}.fail_fast"),
             max_running=_read_max(given.get("max_running"), f"{field}.max_running"),
@@ -329,7 +329,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         nodes = tuple(map(GraphNode.from_settings, kept["nodes"]))
         return cls(
             nodes=nodes,
-            edges=_with_branches([_kept_edge(one) for one in kept.get("edges", ())], nodes),
+            edges=_with_branches([_load_edge(one) for one in kept.get("edges", ())], nodes),
             params=params_of(settings) if "params" in kept else (),
             fail_fast=kept.get("fail_fast", False),
             max_running=kept.get("max_running"),
@@ -373,7 +373,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def inherit(self, tasks: Mapping[str, JobDefinition]) -> Graph:
         """Fill in the options of tasks where a node has none."""
-        return replace(self, nodes=tuple(_inheriting(node, tasks) for node in self.nodes))
+        return replace(self, nodes=tuple(_inherit(node, tasks) for node in self.nodes))
 
     def node(self, label: str) -> GraphNode:
         """Return the node of a label, which may be that of an item."""
@@ -534,7 +534,7 @@ def _read_edge(value: Any, field: str) -> tuple[Any, Any, Any]:
     )
 
 
-def _kept_edge(value: Any) -> GraphEdge:
+def _load_edge(value: Any) -> GraphEdge:
     if isinstance(value, list):
         return GraphEdge(*cast("list[str]", value))
     return GraphEdge(value["from"], value["to"], value["when"])
@@ -547,7 +547,7 @@ def _with_branches(edges: list[GraphEdge], nodes: Iterable[GraphNode]) -> tuple[
     by_name = {node.name: node for node in nodes}
     all_of_them: _Edges = {(one.parent, one.child): one.when for one in edges}
     add_branches(all_of_them, by_name, "workflow.nodes")
-    return _sorted(all_of_them, by_name)
+    return _sort_edges(all_of_them, by_name)
 
 
 def _add_referred(edges: _Edges, nodes: Mapping[str, GraphNode], field: str) -> None:
@@ -570,7 +570,7 @@ def _add_referred(edges: _Edges, nodes: Mapping[str, GraphNode], field: str) -> 
         )
 
 
-def _sorted(edges: _Edges, nodes: Mapping[str, GraphNode]) -> tuple[GraphEdge, ...]:
+def _sort_edges(edges: _Edges, nodes: Mapping[str, GraphNode]) -> tuple[GraphEdge, ...]:
     """Sort edges by the positions of parents and children, in linear time."""
     by_child: dict[str, list[GraphEdge]] = {name: [] for name in nodes}
     for (parent, child), when in edges.items():
@@ -581,7 +581,7 @@ def _sorted(edges: _Edges, nodes: Mapping[str, GraphNode]) -> tuple[GraphEdge, .
     return tuple(edge for listed in by_parent.values() for edge in listed)
 
 
-def _inheriting(node: GraphNode, tasks: Mapping[str, JobDefinition]) -> GraphNode:
+def _inherit(node: GraphNode, tasks: Mapping[str, JobDefinition]) -> GraphNode:
     task = tasks.get(node.runs) if node.kind == "task" else None
     if task is None:
         return node
