@@ -33,6 +33,7 @@ WORD_RATES: Final = {"what": 9.9, "who": 2.8, "nobody": 1.6}  # per 1,000 words;
 SHAPES: Final = {"daybell.api.bodies", "daybell.client.wire"}
 # Other class names that two modules use, and why, or the names that they should get.
 NAMED_TWICE: dict[str, str] = {
+    "AuditedDatabase": "the same thing in both stores",
     "Clock": "the engine's port to time, and the part of it that a client has",
     "Connection": "of a caller to the API, and of the store to PostgreSQL",
     "Database": "of SQL jobs, and of the store",
@@ -85,6 +86,7 @@ TESTED_IN: dict[str, str] = {
     "chaos/tasks.py": "chaos/test_run.py",
     "chaos/workflows.py": "chaos/test_workflow_checker.py",
     "cli/actions/definitions.py": "cli/commands/test_jobs.py",
+    "cli/actions/job_flags.py": "cli/commands/test_job_options.py",
     "cli/actions/workers.py": "cli/commands/test_executions.py",
     "cli/apply/command.py": "cli/apply/test_plan.py",
     "cli/commands/roles.py": "cli/roles/test_worker.py",

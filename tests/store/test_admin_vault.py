@@ -115,8 +115,9 @@ async def test_of_two_that_set_the_same_version_one_is_refused(store):
 
 
 async def test_a_secret_that_was_refused_is_not_on_record(store):
-    with store.auditing(TENANT, an_entry("secret.set")), pytest.raises(VersionConflict):
-        await store.set_secret(TENANT, a_secret(version=7))
+    audited = store.audited(TENANT, an_entry("secret.set"))
+    with pytest.raises(VersionConflict):
+        await audited.set_secret(TENANT, a_secret(version=7))
 
     assert await entries(store) == []
 
@@ -153,15 +154,16 @@ async def test_a_secret_that_cannot_be_kept_is_refused(store):
 
 
 async def test_what_changes_secrets_is_on_record_with_the_change(store):
-    with store.auditing(TENANT, an_entry("secret.set")):
-        await store.set_secret(TENANT, a_secret())
-    with store.auditing(TENANT, an_entry("secret.look")):
-        await store.list_secrets(TENANT)
-        await store.fetch_secrets(TENANT, ["TOKEN"])
-    with store.auditing(TENANT, an_entry("secret.delete")):
-        await store.delete_secret(TENANT, "TOKEN")
-    with store.auditing(TENANT, an_entry("secret.again")), pytest.raises(SecretNotFound):
-        await store.delete_secret(TENANT, "TOKEN")
+    audited = store.audited(TENANT, an_entry("secret.set"))
+    await audited.set_secret(TENANT, a_secret())
+    audited = store.audited(TENANT, an_entry("secret.look"))
+    await audited.list_secrets(TENANT)
+    await audited.fetch_secrets(TENANT, ["TOKEN"])
+    audited = store.audited(TENANT, an_entry("secret.delete"))
+    await audited.delete_secret(TENANT, "TOKEN")
+    audited = store.audited(TENANT, an_entry("secret.again"))
+    with pytest.raises(SecretNotFound):
+        await audited.delete_secret(TENANT, "TOKEN")
 
     assert sorted(await entries(store)) == ["secret.delete", "secret.set"]
 
@@ -295,18 +297,20 @@ async def test_what_cannot_name_a_template_is_refused(store):
 
 
 async def test_what_changes_templates_is_on_record_with_the_change(store):
-    with store.auditing(TENANT, an_entry("template.create")):
-        await store.set_template(TENANT, a_template())
-    with store.auditing(TENANT, an_entry("template.update")):
-        await store.set_template(TENANT, a_template())
-        assert await entries(store) == ["template.create"]
-        await store.set_template(TENANT, a_template(timeout=2))
-    with store.auditing(TENANT, an_entry("template.wrong")), pytest.raises(VersionConflict):
-        await store.set_template(TENANT, a_template(timeout=3), expect=1)
-    with store.auditing(TENANT, an_entry("template.late")), pytest.raises(VersionConflict):
-        await store.delete_template(TENANT, "export", expect=1)
-    with store.auditing(TENANT, an_entry("template.delete")):
-        await store.delete_template(TENANT, "export")
+    audited = store.audited(TENANT, an_entry("template.create"))
+    await audited.set_template(TENANT, a_template())
+    audited = store.audited(TENANT, an_entry("template.update"))
+    await audited.set_template(TENANT, a_template())
+    assert await entries(audited) == ["template.create"]
+    await audited.set_template(TENANT, a_template(timeout=2))
+    audited = store.audited(TENANT, an_entry("template.wrong"))
+    with pytest.raises(VersionConflict):
+        await audited.set_template(TENANT, a_template(timeout=3), expect=1)
+    audited = store.audited(TENANT, an_entry("template.late"))
+    with pytest.raises(VersionConflict):
+        await audited.delete_template(TENANT, "export", expect=1)
+    audited = store.audited(TENANT, an_entry("template.delete"))
+    await audited.delete_template(TENANT, "export")
 
     expected = ["template.create", "template.delete", "template.update"]
     assert sorted(await entries(store)) == expected
