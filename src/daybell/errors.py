@@ -242,7 +242,7 @@ class PayloadTooLarge(PayloadError):
 class UnknownJob(UsageError):
     """This program has no definition of the job or task."""
 
-    code = "unknown-job"
+    code = "undefined-job"
     remedy = "Import the module that declares the task, or correct the name."
 
 
@@ -330,42 +330,42 @@ class NotFound(DaybellError):
 class JobNotFound(NotFound):
     """The tenant has no such job."""
 
-    code = "job-not-found"
+    code = "unknown-job"
     remedy = "Check the name; `daybell jobs list` shows all jobs."
 
 
 class ExecutionNotFound(NotFound):
     """The tenant has no such execution."""
 
-    code = "execution-not-found"
+    code = "unknown-execution"
     remedy = "Check the id; retention may have removed the execution."
 
 
 class ScheduleNotFound(NotFound):
     """The job has no such schedule."""
 
-    code = "schedule-not-found"
+    code = "unknown-schedule"
     remedy = "Check the name; `daybell jobs schedules` lists those of a job."
 
 
 class SecretNotFound(NotFound):
     """The tenant has no such secret."""
 
-    code = "secret-not-found"
+    code = "unknown-secret"
     remedy = "Set the secret with `daybell secrets set`."
 
 
 class TemplateNotFound(NotFound):
     """The tenant has no such template."""
 
-    code = "template-not-found"
+    code = "unknown-template"
     remedy = "Check the name of the template."
 
 
 class TenantNotFound(NotFound):
     """There is no such tenant."""
 
-    code = "tenant-not-found"
+    code = "unknown-tenant"
     remedy = "Create the tenant with `daybell tenants create`."
 
 
