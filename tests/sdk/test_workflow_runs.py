@@ -181,13 +181,12 @@ async def test_a_branch_that_names_no_node_of_it_fails_at_once(app: App, said: o
         handle = await choice.enqueue()
         with pytest.raises(ExecutionFailed, match="choose failed"):
             await handle.result(LONG)
-        run = await app.client().run(handle.id)
+        run = (await app.client().execution(handle.id)).workflow
         assert run is not None
         (one,) = [node for node in run.nodes if node.name == "choose"]
-        assert one.execution is not None
-        detail = await app.client().execution(one.execution)
-    error = detail.execution.error
-    assert error is not None
+        assert one.execution_id is not None
+        detail = await app.client().execution(one.execution_id)
+    error = detail.error["message"]
     assert f"returned {told}, which is none of its nodes" in error
     assert "'left', 'right'" in error
     assert len(tries) == 1

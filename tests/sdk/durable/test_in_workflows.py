@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from daybell import App, Context
+from daybell.client import runs
 from daybell.client.runs import describe_node
 from daybell.core.execution import State
 from daybell.errors import Conflict
@@ -42,7 +43,7 @@ def flows(app: App) -> dict[str, Any]:
 
 
 async def nodes_of(app: App, id: Any) -> dict[str, Any]:
-    run = await (await app.open()).run(id)
+    run = await runs.run(await app.open(), id)
     assert run is not None
     return {one.name: one for one in run.nodes}
 
@@ -79,7 +80,7 @@ async def test_what_is_said_to_a_run_is_passed_on_to_the_node_that_waits(app, be
     assert (told.resumed, told.node, told.execution) == (1, "ask", ask.execution)
     assert (await nodes_of(app, run.id))["ask"].status is State.SUCCEEDED
     events = (await (await app.open()).events()).items
-    assert [one.execution for one in events] == [ask.execution]  # and none that nobody reads
+    assert [one.execution_id for one in events] == [ask.execution]  # and none that nobody reads
 
 
 async def test_an_event_is_for_the_item_that_it_fits(app, bench: Bench, flows):
@@ -148,6 +149,6 @@ async def test_looking_at_a_run_asks_for_all_waits_at_once(app, bench: Bench, fl
 
         monkeypatch.setattr(client.store, name, counting)
 
-    await client.run(run.id)
+    await runs.run(client, run.id)
 
     assert asked == ["node_waits"]
