@@ -110,7 +110,7 @@ async def test_a_failure_is_the_runs_and_what_can_still_run_does(app: App):
 
     execution, nodes = await ended(app, etl)
 
-    assert execution.state is State.SUCCEEDED or execution.state is State.DEAD
+    assert execution.status is State.SUCCEEDED or execution.status is State.DEAD
     assert sorted(ran) == ["apart", "tidy"]
     assert nodes["broken"].state is NodeState.FAILED
     assert nodes["after"].state is NodeState.UPSTREAM_FAILED
@@ -156,7 +156,7 @@ async def test_conditions_and_branches_skip_what_is_not_taken(app: App):
 
     execution, nodes = await ended(app, choice)
 
-    assert execution.state is State.SUCCEEDED
+    assert execution.status is State.SUCCEEDED
     skipped = {label for label, node in nodes.items() if node.state is NodeState.SKIPPED}
     assert skipped == {"right", "never", "nor this"}
 
@@ -209,7 +209,7 @@ async def test_a_branch_may_take_several_nodes_or_none(app: App):
     assert await result_of(app, choice) == {"left": "ran", "right": "ran"}
     taken.clear()
     execution, nodes = await ended(app, choice)
-    assert execution.state is State.SUCCEEDED
+    assert execution.status is State.SUCCEEDED
     assert {nodes[name].state for name in ("left", "right")} == {NodeState.SKIPPED}
 
 
@@ -351,7 +351,7 @@ async def test_a_run_is_held_by_nobody_while_its_nodes_wait(app: App):
         released.set()
         await handle.result(LONG)
 
-    assert (execution.state, execution.worker) == (State.RUNNING, None)
+    assert (execution.status, execution.worker_id) == (State.RUNNING, None)
 
 
 async def test_enqueue_options_are_those_of_a_job(app: App):

@@ -62,7 +62,7 @@ async def test_a_run_says_what_its_nodes_wait_for_and_what_to_type(app, bench: B
     assert describe_node(nodes["rest"]) == "" and nodes["rest"].started_at is None
     assert f"decide with `daybell executions approve {ask.execution} --name first`" in why.detail
     assert f". nap {describe_node(nap)}" in why.detail
-    assert why.next_at == nap.run_at
+    assert why.next_at is not None and why.next_at.timestamp() == nap.run_at
 
 
 async def test_what_is_said_to_a_run_is_passed_on_to_the_node_that_waits(app, bench: Bench, flows):
