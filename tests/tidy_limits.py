@@ -85,6 +85,7 @@ TESTED_IN: dict[str, str] = {
     "chaos/tasks.py": "chaos/test_run.py",
     "chaos/workflows.py": "chaos/test_workflow_checker.py",
     "cli/actions/definitions.py": "cli/commands/test_jobs.py",
+    "cli/actions/job_flags.py": "cli/commands/test_job_options.py",
     "cli/actions/workers.py": "cli/commands/test_executions.py",
     "cli/apply/command.py": "cli/apply/test_plan.py",
     "cli/commands/roles.py": "cli/roles/test_worker.py",

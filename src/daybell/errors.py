@@ -2,6 +2,7 @@
 
     DaybellError
       ├─ UsageError       the caller's input is wrong
+      │    ├─ ExtraMissing       a package of an extra is not installed
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
       │    ├─ InvalidFields      several fields; the error of each
@@ -120,6 +121,21 @@ class UsageError(DaybellError):
         if self.field is None:
             return {}
         return {"errors": [describe_field(self.field, str(self))]}
+
+
+class ExtraMissing(UsageError):
+    """A package is not installed. It comes with an extra of Daybell."""
+
+    code = "extra-missing"
+    remedy = "Run the command that the message names, such as `pip install 'daybell[postgres]'`."
+
+    def __init__(self, what: str, extra: str, *, field: str | None = None) -> None:
+        super().__init__(f"{what}: {install_advice(extra)}", field=field)
+
+
+def install_advice(extra: str) -> str:
+    """Return the command that installs an extra, as the end of a message."""
+    return f"this needs daybell[{extra}]; run: pip install 'daybell[{extra}]'"
 
 
 class InvalidArguments(UsageError):

@@ -76,5 +76,5 @@ class Job:
         assert self.task.cancelled()
 
     def log(self) -> list[str]:
-        text = self.run.last_words()
+        text = self.run.take_log()
         return [f"{line.level} {line.message}" for line in lines_of(text)] if text else []

@@ -246,7 +246,7 @@ async def test_output_goes_line_by_line_into_the_log_while_the_command_runs(comm
     gate.write_text("\n")
 
     assert await job.output() == "one\ntwä�"
-    assert '"twä�"' in (job.run.last_words() or "")
+    assert '"twä�"' in (job.run.take_log() or "")
 
 
 @pytest.mark.parametrize("between", ["\n", ","], ids=["lines", "one line"])

@@ -208,7 +208,7 @@ async def test_no_address_reads_a_file_of_the_worker(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (WITHOUT_APPRISE, "install it with pip install 'daybell[notify]'"),
+        (WITHOUT_APPRISE, "run: pip install 'daybell[notify]'"),
         (PRINTS_AND_ENDS, "has ended in the middle of it"),
         (SILENT, "no answer within 0.5 s"),
     ],

@@ -35,12 +35,12 @@ class Cursors(Ticks):
         if call.operation == "fire":
             self._check_cursors(call, old, answer)
         elif call.operation == TURNING:
-            self._check_turned(call, changes)
+            self._check_rewinds(call, changes)
         elif changes:
             self._fail(f"{call.operation} by {call.process} fires nothing, and yet: {changes}")
         return any(one.next_at is not None for _, one in changes)
 
-    def _check_turned(self, call: Call, changes: list[tuple[Schedule, Schedule]]) -> None:
+    def _check_rewinds(self, call: Call, changes: list[tuple[Schedule, Schedule]]) -> None:
         """Check that a schedule too far ahead of a clock that was set back goes back."""
         for before, after in changes:
             self._seen["schedule turned back"] += 1

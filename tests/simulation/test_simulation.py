@@ -1,11 +1,11 @@
-"""Many seeds. `python -m tests.simulation --help` says how to look at one."""
+"""Many seeds. `python -m tests.simulation --help` shows how to examine one."""
 
 from __future__ import annotations
 
 from tests.simulation.paths import missing
 from tests.simulation.report import lived_through
 
-SEEDS = 50  # as many as it takes for every rare path to be taken
+SEEDS = 50  # as many as needed for every rare path
 
 
 def test_no_promise_is_broken_and_every_rare_path_is_taken():

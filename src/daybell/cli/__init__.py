@@ -87,13 +87,14 @@ class LazyGroup(TyperGroup):
             return name, self.load(name, words), words
         return super().resolve_command(ctx, args)
 
-    def load(self, name: str, words: Sequence[str] = ()) -> Any:
+    def load(self, name: str, words: Sequence[str] | None = None) -> Any:
         """Import a command or a group; of a group, build only the command that `words` name."""
         entry = COMMANDS[name]
         found = getattr(import_module(f"daybell.cli.commands.{entry.module}"), entry.name)
         outer = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
         if isinstance(found, typer.Typer):
-            outer.add_typer(_narrow(found, words), name=name)
+            narrowed = _with_all_flags(found) if words is None else _narrow(found, words)
+            outer.add_typer(narrowed, name=name)
         else:
             outer.command(name)(found)
         command = get_group(outer).commands[name]
@@ -166,7 +167,7 @@ def _narrow(group: typer.Typer, words: Sequence[str]) -> typer.Typer:
     A word that names none keeps all: they are listed, or the one that is meant is among them.
     """
     word = words[0] if words else ""
-    commands = [one for one in group.registered_commands if _name_of(one) == word]
+    commands = [_with_flags(one) for one in group.registered_commands if _name_of(one) == word]
     groups = [copy(one) for one in group.registered_groups if one.name == word]
     if not word or not (commands or groups):
         return group
@@ -176,6 +177,22 @@ def _narrow(group: typer.Typer, words: Sequence[str]) -> typer.Typer:
     narrow = copy(group)
     narrow.registered_commands, narrow.registered_groups = commands, groups
     return narrow
+
+
+def _with_flags(command: CommandInfo) -> CommandInfo:
+    """Return a command with the flags that are imported when it is typed."""
+    with_flags = getattr(command.callback, "with_flags", None)
+    if with_flags is None:
+        return command
+    whole = copy(command)
+    whole.callback = with_flags()
+    return whole
+
+
+def _with_all_flags(group: typer.Typer) -> typer.Typer:
+    whole = copy(group)
+    whole.registered_commands = [_with_flags(one) for one in group.registered_commands]
+    return whole
 
 
 def _name_of(command: CommandInfo) -> str | None:

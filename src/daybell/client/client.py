@@ -47,7 +47,7 @@ from daybell.core.units import Seconds
 from daybell.core.views import Page
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError
-from daybell.store.open import store_for
+from daybell.store.open import as_postgres, load_postgres, store_for
 from daybell.store.protocol import Store
 from daybell.store.scope import ScopedStore
 
@@ -310,12 +310,10 @@ class BorrowedConnection:
     """A connection of the caller, and enqueueing inside its transaction."""
 
     def __init__(self, connection: Any, *, is_async: bool) -> None:
-        from daybell.store.postgres import PostgresStore, transactions  # loads asyncpg
-
-        transactions.check_connection(connection, is_async=is_async)
+        postgres = load_postgres("connection")
+        postgres.transactions.check_connection(connection, is_async=is_async)
         self._connection = connection
-        self._store_type = PostgresStore
-        self._transactions = transactions
+        self._transactions = postgres.transactions
 
     async def prepare(
         self,
@@ -332,11 +330,11 @@ class BorrowedConnection:
         That is done over the client's own connection and committed. In the caller's transaction a
         new queue would keep others waiting until it ends.
         """
-        store = client.store
-        if not isinstance(store, self._store_type):
+        store = as_postgres(client.store)
+        if store is None:
             raise UsageError(
                 "connection= needs the PostgreSQL store, in the database that the connection is to;"
-                f" this app keeps its executions in a {type(store).__name__}",
+                f" this app keeps its executions in a {type(client.store).__name__}",
                 field="connection",
             )
         pattern = read_pattern(job, **options)

@@ -17,7 +17,7 @@ import msgspec
 
 from daybell.core.access import SealedSecret
 from daybell.core.limits import SECRET_BYTES_MAX, SECRET_CHARS_MIN
-from daybell.errors import UsageError
+from daybell.errors import UsageError, install_advice
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -28,7 +28,6 @@ NONCE_BYTES: Final = 12
 KEY_ID_CHARS: Final = 12
 VARIABLE: Final = "DAYBELL_SECRETS_KEY"
 NEW_KEY: Final = f"export {VARIABLE}=$(daybell secrets key)"
-INSTALL: Final = "pip install 'daybell[secrets]'"
 
 
 class KeyMissing(UsageError):
@@ -173,5 +172,5 @@ def _cipher() -> Callable[[bytes], AESGCM]:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise KeyMissing(f"secrets need the package cryptography; {INSTALL}") from None
+        raise KeyMissing(f"cryptography is not installed: {install_advice('secrets')}") from None
     return AESGCM

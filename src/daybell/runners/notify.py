@@ -12,7 +12,7 @@ from daybell.core.job import JobDefinition
 from daybell.core.kinds.settings import NotifySettings
 from daybell.core.limits import NOTIFY_CHARS_MAX
 from daybell.core.units import Seconds
-from daybell.errors import shown
+from daybell.errors import install_advice, shown
 from daybell.runners.helper_pool import (
     ENVIRONMENT,
     IDLE_SECONDS,
@@ -68,8 +68,8 @@ class Notifier:
                 hear(answer)
             if answer.missing is not None:
                 raise HelperFailed(
-                    f"apprise cannot be imported by this worker ({answer.missing}); install it"
-                    " with pip install 'daybell[notify]'"
+                    f"apprise cannot be imported by this worker ({answer.missing}):"
+                    f" {install_advice('notify')}"
                 )
             return answer.is_done
 

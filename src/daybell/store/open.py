@@ -5,8 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
 from collections.abc import Callable
-from typing import Final
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl, unquote
 
 from daybell.core.limits import POOL_SIZE
@@ -14,9 +17,12 @@ from daybell.core.postgres_url import check_options
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Check
 from daybell.core.worker import LEASE_SECONDS
-from daybell.errors import UsageError, shown
+from daybell.errors import ExtraMissing, UsageError, shown
 from daybell.settings import MASK, masked_url
 from daybell.store.protocol import Store
+
+if TYPE_CHECKING:
+    from daybell.store.postgres import PostgresStore
 
 SCHEMES: Final = ("sqlite", "postgresql", "postgres", "memory")
 _TAKES: Final = (
@@ -67,19 +73,35 @@ def store_for(
     _check_options(url.strip())
     if listen_url is not None:
         _check_options(listen_url, field="listen_url")
-    from daybell.store.postgres import PostgresStore
+    return load_postgres("database_url").PostgresStore(
+        url.strip(), listen_url=listen_url, lease=lease, pool_size=pool_size
+    )
 
-    return PostgresStore(url.strip(), listen_url=listen_url, lease=lease, pool_size=pool_size)
+
+def load_postgres(field: str | None = None) -> ModuleType:
+    """Import the store of PostgreSQL. Raises ExtraMissing without its driver."""
+    try:
+        return import_module("daybell.store.postgres")
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise ExtraMissing("asyncpg is not installed", "postgres", field=field) from None
+
+
+def as_postgres(store: Store) -> PostgresStore | None:
+    """Return a store of PostgreSQL as such, without loading the driver for the others."""
+    module: Any = sys.modules.get("daybell.store.postgres")
+    is_postgres = module is not None and isinstance(store, module.PostgresStore)
+    return cast("PostgresStore", store) if is_postgres else None
 
 
 async def has_role(store: Store, role: str) -> bool:
     """Whether rights can be granted to it there; only PostgreSQL has roles."""
-    from daybell.store.postgres import PostgresStore
-
-    if not isinstance(store, PostgresStore):
+    postgres = as_postgres(store)
+    if postgres is None:
         return False
-    await store.db.open()
-    async with store.db.link() as link:
+    await postgres.db.open()
+    async with postgres.db.link() as link:
         return bool(await link.fetchval("SELECT count(*) FROM pg_roles WHERE rolname = $1", role))
 
 
@@ -87,13 +109,11 @@ async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
     """Check whether a pooler in session mode has enough servers for one process. `is_worker`: the
     process is a worker at work, which holds those that keep its lease and listen.
     """
-    from daybell.store.postgres import PostgresStore
-    from daybell.store.postgres.connection import SESSIONS_BESIDE
-
-    if not isinstance(store, PostgresStore) or not store.db.is_session_pooled:
+    postgres = as_postgres(store)
+    if postgres is None or not postgres.db.is_session_pooled:
         return []
-    most = store.db.sessions_max - SESSIONS_BESIDE * is_worker
-    count = await store.db.count_sessions(most)
+    most = postgres.db.sessions_max - load_postgres().SESSIONS_BESIDE * is_worker
+    count = await postgres.db.count_sessions(most)
     return [
         Check(
             name="pool",
@@ -101,8 +121,8 @@ async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
             found=f"the pooler is in session mode and has servers for {count} of {most} connections"
             " that a process may need",
             advice="when it runs out, leases are lost and work is run twice; raise its pool size"
-            f" (default_pool_size of PgBouncer) to {store.db.sessions_max} for each process, or use"
-            " pool_mode = transaction",
+            f" (default_pool_size of PgBouncer) to {postgres.db.sessions_max} for each process, or"
+            " use pool_mode = transaction",
         )
     ]
 

@@ -59,7 +59,11 @@ def an_answer(
 
 def a_problem(status: int, kind: str, detail: str = "it is so", **more: object) -> bytes:
     """An answer that says what went wrong."""
-    content = {"type": f"urn:daybell:problem:{kind}", "code": kind, "title": kind}
+    content: dict[str, object] = {
+        "type": f"urn:daybell:problem:{kind}",
+        "code": kind,
+        "title": kind,
+    }
     content["status"] = status
     return an_answer(status, content | {"detail": detail} | more, kind="application/problem+json")
 

@@ -8,15 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from daybell.cli import actions
-from daybell.cli.commands.job_options import (
-    KINDS,
-    MANUAL,
-    PARTS,
-    RESETS,
-    REST,
-    TIMES,
-    with_options,
-)
+from daybell.cli.commands.job_options import with_options
 from daybell.cli.commands.schedules import backfill_job
 from daybell.cli.options import (
     CommandWithWords,
@@ -49,7 +41,7 @@ NewName = Annotated[
 
 
 @app.command("create", cls=CommandWithWords)
-@with_options({**KINDS, **PARTS, **TIMES, **REST})
+@with_options("kinds", "parts", "times", "rest")
 def create_job(
     context: typer.Context,
     said: dict[str, Any],
@@ -85,7 +77,7 @@ def create_job(
 
 
 @app.command("update", cls=CommandWithWords)
-@with_options({**KINDS, **PARTS, **TIMES, **MANUAL, **REST, **RESETS})
+@with_options("kinds", "parts", "times", "manual", "rest", "resets")
 def update_job(
     context: typer.Context,
     name: JobName,

@@ -58,8 +58,7 @@ from daybell.errors import (
 from daybell.sdk.app import App
 from daybell.sdk.modules import AppImportError
 from daybell.settings import FILE_NAME, Settings, masked_url
-from daybell.store.open import check_pooler, store_for
-from daybell.store.postgres.timeouts import timeouts_for
+from daybell.store.open import as_postgres, check_pooler, load_postgres, store_for
 from daybell.store.protocol import Store
 
 # Checks of `daybell doctor` on jobs, secrets, schedules and stranded executions.
@@ -567,7 +566,11 @@ async def check_store(
         reached = Check(name="store", is_ok=True, found=place)
         return [reached, _failed("schema", with_flag(str(error), flag))]
     except DaybellError as error:
-        said = describe_error(error, limit=f"within {timeouts_for(settings.lease).connect:g} s")
+        limit = "in time"
+        if as_postgres(store):
+            connect = load_postgres().timeouts.timeouts_for(settings.lease).connect
+            limit = f"within {connect:g} s"
+        said = describe_error(error, limit=limit)
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]
     finally:
         await store.close()

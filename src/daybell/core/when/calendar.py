@@ -23,7 +23,7 @@ from daybell.core.when.zone import (
     parse_moment,
     stretch_at,
 )
-from daybell.errors import InvalidSchedule, shown
+from daybell.errors import InvalidSchedule, install_advice, shown
 
 
 class TickRule(Protocol):
@@ -172,9 +172,7 @@ def _package() -> Any:
         import holidays
     except ImportError:
         raise InvalidSchedule(
-            "public holidays need the package holidays; install it with:"
-            " pip install 'daybell[calendars]'",
-            field="country",
+            f"holidays is not installed: {install_advice('calendars')}", field="country"
         ) from None
     return holidays
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from daybell.store.postgres.connection import SESSIONS_BESIDE
 from daybell.store.postgres.store import PostgresStore
 
-__all__ = ["PostgresStore"]
+__all__ = ["SESSIONS_BESIDE", "PostgresStore"]
