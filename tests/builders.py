@@ -40,6 +40,7 @@ class Hands(NamedTuple):
     worker: UUID
     executions: list[Claimed]
     lease: UUID
+    next_due: float | None = None
 
     @property
     def one(self) -> Claimed:
@@ -266,7 +267,7 @@ async def claim(
     answer = await store.claim(
         tenant, worker=worker, lease=lease, queues=queues, limit=limit, **options
     )
-    return Hands(worker, answer.executions, lease)
+    return Hands(worker, answer.executions, lease, answer.next_due)
 
 
 async def claimed(store: Store, count: int = 1, *, tenant: str = TENANT, **options: Any) -> Hands:

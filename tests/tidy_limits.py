@@ -33,6 +33,7 @@ WORD_RATES: Final = {"what": 9.9, "who": 2.8, "nobody": 1.6}  # per 1,000 words;
 SHAPES: Final = {"daybell.api.bodies", "daybell.client.wire"}
 # Other class names that two modules use, and why, or the names that they should get.
 NAMED_TWICE: dict[str, str] = {
+    "AuditedDatabase": "the same thing in both stores",
     "Clock": "the engine's port to time, and the part of it that a client has",
     "Connection": "of a caller to the API, and of the store to PostgreSQL",
     "Database": "of SQL jobs, and of the store",

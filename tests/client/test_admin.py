@@ -119,8 +119,8 @@ async def test_what_is_no_quota_is_refused_before_anything_is_made(client):
 
 
 async def test_changes_are_on_record(client, clock):
-    with client.auditing(an_entry("queue.pause", actor="ana")):
-        await client.pause_queue("mail")
+    audited = client.audited(an_entry("queue.pause", actor="ana"))
+    await audited.pause_queue("mail")
     await clock.advance(10)
     await client.record([an_entry("execution.create", actor="bob")])
 

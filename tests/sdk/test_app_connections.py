@@ -16,6 +16,7 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.errors import InvalidArguments, JobNotFound, SchemaError, UsageError
 from daybell.sdk.task import Handle
+from tests.refusals import refuses
 from tests.sdk.drivers import ASYNC, SYNC, dialect
 from tests.stores import POSTGRES
 
@@ -154,7 +155,7 @@ async def test_arguments_are_checked_before_the_transaction_is_touched(add, url)
                 await add.options(connection=connection).enqueue_many([{"left": 1}, wrong])
         with pytest.raises(UsageError, match="unique_key"):
             await add.options(connection=connection, unique_key="k").enqueue_many([])
-        with pytest.raises(UsageError, match="10,000"):
+        with refuses(UsageError, field="items"):
             await add.options(connection=connection).enqueue_many([{"left": 1}] * 10_001)
 
         assert await connection.fetchval("SELECT 1") == 1  # it is not aborted
@@ -263,7 +264,7 @@ async def test_what_cannot_be_enqueued_through_is_refused(app: App, add, url, tm
 async def test_a_connection_to_another_kind_of_database_is_refused(add):
     engine = sqlalchemy.create_engine("sqlite://")
     for given in (engine.connect(), Session(engine)):
-        with pytest.raises(UsageError, match="talks to sqlite, not to PostgreSQL"):
+        with refuses(UsageError, field="connection"):
             await asyncio.to_thread(add.options(connection=given).sync.enqueue, 1)
         given.close()
     engine.dispose()
@@ -327,7 +328,7 @@ async def test_other_stores_have_no_transaction_to_join(kind, servers, tmp_path,
             @app.task
             async def nothing() -> None: ...
 
-            with pytest.raises(UsageError, match="needs the PostgreSQL store"):
+            with refuses(UsageError, field="connection"):
                 await nothing.options(connection=connection).enqueue()
         await connection.close()
 
@@ -387,7 +388,7 @@ async def test_a_workflow_is_given_parameters_in_a_transaction_and_in_sql(live_u
         stack.push_async_callback(connection.close)
         through = etl.options(connection=connection)
         handle = await through.enqueue(day="monday")
-        with pytest.raises(InvalidArguments, match="must be given day"):
+        with refuses(InvalidArguments, field="day"):
             await through.enqueue()
         # Nobody looks at these here.
         sql = "SELECT daybell.enqueue('etl', $1)"
@@ -401,4 +402,4 @@ async def test_a_workflow_is_given_parameters_in_a_transaction_and_in_sql(live_u
             await wrong.result(20)
         assert (await wrong.execution()).attempt == 1
         again = await app.client().retry(handle.id, from_="load")
-        assert (await app.client().execution(again.id)).execution.args == '{"day":"monday"}'
+        assert (await app.client().execution(again.id)).args == {"day": "monday"}

@@ -40,14 +40,14 @@ from tests.simulation.world import Port, World, run
 SCHEDULERS: Final = 3
 WORKERS: Final = 5
 CLIENTS: Final = 3
-WORK_SECONDS: Final = 25.0  # of requests by clients in bad weather
+WORK_SECONDS: Final = 25.0  # in which clients ask for things, and the weather is bad
 CLOCK_STEP: Final = 20.0  # seconds back, at most; forwards half as much again
 # From then on, everything ends within this time: an execution may be lost max_crashes times, each
-# for a lease, the reaper's patience of a lease and a sweep, and the store's clock may have been set
-# back; the rest is the work itself.
+# for a lease, the reaper's patience of a lease and a sweep, and the store's clock may have been
+# set back; the rest is the work itself.
 ENDS_SECONDS: Final = 3 * (2 * LEASE + 3) + 2 * CLOCK_STEP + 40
 # In some seeds the clock jumps forward at the end of the work, and back when the weather clears up:
-# by more than a scheduler may take to notice.
+# for longer than a scheduler may take to notice.
 CLOCK_JUMP: Final = 40.0
 CLOCK_JUMP_CHANCE: Final = 0.3
 ACTIONS: Final = 17
@@ -57,7 +57,7 @@ FIRED_SECONDS: Final = 1.5 * LEASE + 12
 
 @dataclass
 class Outcome:
-    """The outcome of a seed."""
+    """What became of a seed."""
 
     seed: int
     failure: str | None
@@ -67,12 +67,12 @@ class Outcome:
     steps: int
     seconds: float  # simulated
     trace: Callable[..., list[str]]
-    flags: str = ""  # to repeat it
+    flags: str = ""  # that it takes to see it again
 
 
 @dataclass
 class Slot:
-    """A place in the cluster for one process after another."""
+    """A place in the cluster that is filled by one process after another."""
 
     name: str
     life: Callable[[Slot], Awaitable[None]]
@@ -86,7 +86,7 @@ class Slot:
 
 
 class Cluster:
-    """Starts processes, restarts them, and makes storms."""
+    """Starts processes, starts them again, and has storms come over them."""
 
     checker: type[Checker] = Checker
     ends_seconds: float = ENDS_SECONDS
@@ -105,7 +105,7 @@ class Cluster:
         self.world.on_death = self._restart
         self.effects = Effects(self.world)
         self.is_liveness = seed % 3 == 0
-        # Some workers have it, and some have not.
+        # As some workers have it, and some have not.
         self.has_pacemakers = self._chance.random() < 0.5
         self.ends_itself = self._chance.random() < 0.5
         self.known: list[UUID] = []
@@ -116,7 +116,7 @@ class Cluster:
         self._is_calm = False
 
     def run(self) -> Outcome:
-        """Run the seed."""
+        """Live through the seed."""
         world, loop = self.world, self.loop
         with seeded_ids(self.seed, loop.time):
             self._prepare()
@@ -128,7 +128,7 @@ class Cluster:
                 loop.start(process, lambda process=process: self._ask(process))
             for at, storm in world.weather.storms:
                 self._at(at, self._storm, storm)
-            # Either lets every lease end, or shows the cause of one that does not.
+            # Either has every lease end, or shows what keeps one.
             sure = "block at work" if self.has_pacemakers else "freeze at work"
             self._at(self._chance.uniform(3, WORK_SECONDS - 2 * LEASE), self._storm, sure)
             for _ in range(2):
@@ -218,7 +218,7 @@ class Cluster:
             self._restart(process)
 
     def _restart(self, process: Process) -> None:
-        """Restart dead processes, as a supervisor does."""
+        """A supervisor starts what has died."""
         for slot in self.slots:
             if slot.process is process and slot.broken != "dead":
                 self._after(self._chance.uniform(0.1, 3), self._start, slot)
@@ -247,14 +247,14 @@ class Cluster:
             pacemaker=pacemaker if self.has_pacemakers else None,
             on_stuck=(lambda: self._end_itself(process)) if self.ends_itself else None,
         )
-        slot.term = worker.is_draining  # SIGTERM, and requests of the store
+        slot.term = worker.is_draining  # SIGTERM, and what the store asks for
         await worker.start()
         await slot.term.wait()
         self.world.checker.draining.add(slot.process)
         await worker.stop()
 
     def _tasks(self, client: Client) -> Handlers:
-        """Return the tasks of a worker."""
+        """What a worker knows to run."""
         return SimulatedTasks(self.world, self.effects, client)
 
     def _end_itself(self, process: Process) -> None:
@@ -289,7 +289,7 @@ class Cluster:
         self._clients_left -= 1
 
     async def _until_fired(self) -> None:
-        """Wait until all schedules have fired that are due when the weather clears up, and none
+        """Wait until everything is fired that is due when the weather clears up, and no schedule
         stands ahead of the clock.
         """
         since, deadline = self.world.clock.now(), self.loop.time() + FIRED_SECONDS
@@ -352,8 +352,8 @@ class Cluster:
             names.discard(slot.name)
 
     def _calm(self) -> None:
-        """Clear the weather up. In liveness mode, only for one scheduler and one worker: the others
-        stay broken.
+        """The weather clears up. In liveness mode, only over one scheduler and one worker: the
+        others stay broken for good.
         """
         self.world.calm()
         self._is_calm = True
@@ -387,7 +387,7 @@ class Cluster:
 
 
 class NoWatch:
-    """Replaces the thread that looks for a blocked loop: there is none."""
+    """In place of the thread that looks for a blocked loop: there is none to look at."""
 
     def __init__(self, **_: Any) -> None:
         pass
@@ -402,8 +402,8 @@ class NoWatch:
 def simulate(seed: int, kind: type[Cluster] = Cluster) -> Outcome:
     """Run one seed."""
     gc_was_on = gc.isenabled()
-    gc.disable()  # its time depends on earlier runs
-    logging.disable(logging.CRITICAL)  # there are many errors, and they are intended
+    gc.disable()  # when it runs depends on what ran before
+    logging.disable(logging.CRITICAL)  # of errors there are many, and they are meant
     try:
         with mock.patch.object(worker_module, "LoopWatch", NoWatch):
             return kind(seed).run()

@@ -1,4 +1,4 @@
-"""Jobs that depend on jobs in a cluster, and clients that enqueue, cancel, pause and redefine them.
+"""Jobs that depend on jobs in a cluster, and those who enqueue, cancel, pause and redefine them.
 
 python -m tests.simulation --dependents --seed 123 --trace
 """
@@ -33,7 +33,7 @@ SEEN_OFF_SECONDS: Final = 90.0
 
 
 class DependentTask(Work):
-    """Runs any of the jobs. Some sources fail for good."""
+    """Runs any of the jobs. Of the sources some fail for good."""
 
     def name_of(self, claimed: Claimed) -> bytes:
         return claimed.id.bytes
@@ -50,7 +50,7 @@ class DependentTask(Work):
 
 
 class Tasks(Unmasked):
-    """All jobs of a worker."""
+    """All jobs, as a worker knows them."""
 
     def __init__(self, effects: Effects) -> None:
         self._task = DependentTask(effects)
@@ -129,12 +129,14 @@ class DependentCluster(NarrowCluster):
             self.known.append((await client.enqueue(name, args)).id)
 
     def _next(self) -> int:
-        """Return a number for a request that must not be made twice."""
+        """A number for what is asked for, which is not to be made twice."""
         self._asked += 1
         return self._asked
 
     async def _see_off(self, client: Client) -> None:
-        """End the times. Succeeding sources release waiting executions; the last round fires."""
+        """No times come any more. What waits is let go by sources that succeed, and the last round
+        is fired.
+        """
         deadline = self.loop.time() + SEEN_OFF_SECONDS
         is_silent, turns = False, 0
         while not is_silent or self._checker.has_to_begin():

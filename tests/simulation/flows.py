@@ -1,5 +1,4 @@
-"""Workflows in a cluster: graphs that a seed draws, their tasks, and clients that start and stop
-them.
+"""Workflows in a cluster: graphs that a seed draws, their tasks, and those who start and stop them.
 
 python -m tests.simulation --flows --seed 123 --trace
 """
@@ -42,13 +41,13 @@ from tests.simulation.world import run
 FLOWS: Final = 3  # workflows of a seed
 INNER: Final = "inner"
 LARGE: Final = 0.05  # of all seeds have a graph of up to 200 nodes
-# Rules that are decided before all parents have ended: the list of a map may not exist yet.
+# Rules that are answered before all parents have ended: what a map is over may not be there yet.
 EARLY: Final = (Rule.ALWAYS, Rule.ONE_SUCCESS, Rule.ONE_FAILED)
 RESULTS: Final = ("1", "0", "null", "[1,2]", "[]", "[1,2,3,4,5]")
 
 
 def draw_story(chance: Random, *, nodes_max: int, inner: Story | None = None) -> Story:
-    """Draw a workflow, and the end of each of its executions."""
+    """A workflow, and how each of its executions would end."""
     count = chance.randint(1, nodes_max)
     density = chance.choice((0.05, 0.2, 0.6)) if count < 50 else 0.03
     failing = chance.choice((0.0, 0.05, 0.3))
@@ -93,7 +92,7 @@ def draw_story(chance: Random, *, nodes_max: int, inner: Story | None = None) ->
 def _take_over(
     inner: Story, name: str, outcomes: dict[str, State], results: dict[str, str]
 ) -> None:
-    """Give a node that is a workflow the end of that workflow."""
+    """A node that is a workflow ends as that one does."""
     reference = Reference(inner.graph, inner.outcomes, inner.results).evaluate()
     if reference.is_lost:
         outcomes[name] = State.DEAD
@@ -101,9 +100,9 @@ def _take_over(
 
 
 def draw_stories(chance: Random) -> dict[str, Story]:
-    """Draw the workflows of a seed by name; one of them is in the others."""
+    """The workflows of a seed by name; one of them is in the others."""
     inner = draw_story(chance, nodes_max=5)
-    # A run that fails fast may skip nodes that a reference would run.
+    # What fails fast may skip what a reference would run.
     inner = Story(replace(inner.graph, fail_fast=False), inner.outcomes, inner.results)
     stories = {INNER: inner}
     for number in range(FLOWS):
@@ -140,7 +139,7 @@ class NodeTask(Work):
 
 
 class FlowTasks(Unmasked):
-    """All workflows and their nodes, of a worker."""
+    """All workflows and their nodes, as a worker knows them."""
 
     def __init__(self, effects: Effects, stories: dict[str, Story]) -> None:
         self._runs = {
@@ -170,7 +169,7 @@ class FlowCluster(NarrowCluster):
         assert isinstance(checker, FlowChecker)
         checker.stories = self.stories
         checker.quota = self._quota = stream(seed, "quota").choice((None, 3, 8))
-        # So few rows at a time, and so few times before upkeep continues.
+        # So few rows at a time, and so few times before it is left to others.
         self._batch = chance.choice((1, 3, 1_000))
         self._rounds = chance.choice((1, 20))
         weather = self.world.weather

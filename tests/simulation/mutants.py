@@ -1,9 +1,9 @@
-"""Breaks the code on purpose, one promise at a time, and requires that the simulation notices.
+"""Breaks the code on purpose, one promise at a time, and demands that the simulation notices.
 
 python -m tests.simulation.mutants [--seeds 500] [name …]
 
-A simulation that stays green with any code proves nothing. Each mutant is made in a copy of the
-source; none of them is ever in the checkout.
+A simulation that stays green whatever the code does proves nothing. Each mutant is made in a copy
+of the source; none of them is ever in the checkout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLAGS: Final = {"plain": (), "flows": ("--flows",), "dependents": ("--dependents
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change that breaks the code: in these files, these texts are replaced."""
+    """A way to break the code: in these files, these texts become others."""
 
     name: str
     changes: tuple[tuple[str, str, str], ...]
@@ -297,7 +297,7 @@ MUTANTS: Final = (
 
 
 def runs_until_red(mutant: Mutant, seeds: int) -> tuple[int | None, str]:
-    """Return the number of runs until it was noticed, and the report; None: never."""
+    """After how many runs it was noticed, and by what; None: never."""
     with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
         source = copy_of(mutant, Path(folder), is_once=True)
         try:
@@ -340,7 +340,7 @@ def main() -> int:
 
 
 def is_red_anyway(seeds: int) -> bool:
-    """True if so many runs report something without a mutant: then they prove nothing."""
+    """Whether so many runs notice something where nothing was broken: then they prove nothing."""
     for cluster in FLAGS:
         runs, said = runs_until_red(Mutant("nothing", (), cluster), seeds)
         if runs is not None:

@@ -1,4 +1,4 @@
-"""The common part of clusters that run one kind of work, and nothing else."""
+"""What clusters have in common that run one kind of thing, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.simulation.loop import Process
 from tests.simulation.tasks import worked
 from tests.simulation.world import Port
 
-PATIENCE: Final = 1_000  # a lost worker is no failure here, however often
+PATIENCE: Final = 1_000  # a worker that is lost is nobody's failure here, however often
 
 
 @dataclasses.dataclass
 class Work:
-    """Works for a while, and records that. Chance is drawn from its name."""
+    """Works for a while, and writes down that it did. Chance is drawn from what it is called."""
 
     effects: Effects
     retry = Retry.fixed(0.5, retries=1)
@@ -36,15 +36,15 @@ class Work:
     starts_once = False
 
     def name_of(self, claimed: Claimed) -> bytes:
-        """Return the name from which its chance is drawn."""
+        """What its chance is drawn from."""
         raise NotImplementedError
 
     def seconds(self, dice: int) -> float:
-        """Return how long it works."""
+        """How long it works."""
         raise NotImplementedError
 
     def is_hopeless(self, claimed: Claimed, dice: int) -> bool:
-        """Return True if it fails for good."""
+        """Whether it fails for good."""
         raise NotImplementedError
 
     def result_of(self, claimed: Claimed) -> str:
@@ -68,7 +68,7 @@ class Work:
 
 
 class NarrowCluster(Cluster):
-    """A cluster of clients that make some requests, and then leave."""
+    """A cluster whose clients act some times, and then leave."""
 
     ends_seconds = 900.0
     actions: int
@@ -90,8 +90,8 @@ class NarrowCluster(Cluster):
         self._clients_left -= 1
 
     async def _act(self, client: Client, chance: Random) -> None:
-        """Make one request."""
+        """Do one thing."""
         raise NotImplementedError
 
     async def _leave(self, client: Client, process: Process) -> None:
-        """Make the remaining requests when the weather is fine."""
+        """Do what is left to do when the weather is fine."""

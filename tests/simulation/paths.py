@@ -1,4 +1,4 @@
-"""Rare paths that must be taken: a simulation without them proves little."""
+"""Rare paths that must have been taken: a simulation in which they never happen proves little."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ DEPENDENT_PATHS: Final = {
 
 
 def missing(seen: Counter[str], paths: Mapping[str, str] = PATHS) -> list[str]:
-    """Return the paths that were never taken and should have been."""
+    """What has never happened and should have."""
     wanted = {**paths, **STORE_PATHS}
     return [f"{name}: {meaning}" for name, meaning in wanted.items() if not seen[name]]

@@ -1,4 +1,4 @@
-"""The store of the simulation, and its content, seen from outside.
+"""The store of the simulation, and what is in it, seen from outside.
 
 It is the real SQLite store in memory, which answers at once. Each seed has a database of its own.
 """
@@ -26,7 +26,7 @@ TickKey = tuple[UUID, float]
 
 
 class Seen(NamedTuple):
-    """An execution in the store; times as the store has them."""
+    """An execution as it is kept; times as the store has them."""
 
     id: UUID
     state: State
@@ -55,14 +55,14 @@ class Seen(NamedTuple):
 
 
 class WorkerSeen(NamedTuple):
-    """A worker in the store."""
+    """A worker as it is kept."""
 
     state: WorkerState
     lease_until: float
 
 
 class Connection(sqlite3.Connection):
-    """A connection with commits that fail while the disk counts as full."""
+    """A connection whose commits fail when the disk is said to be full."""
 
     breaks_commit: Callable[[], bool] = staticmethod(lambda: False)
 
@@ -73,7 +73,7 @@ class Connection(sqlite3.Connection):
 
 
 class Place:
-    """A store, and a connection to read it."""
+    """A store, and its connection to look into it."""
 
     def __init__(self, clock: Clock) -> None:
         self._connection = sqlite3.connect(
@@ -113,7 +113,7 @@ class Place:
         return {UUID(bytes=id): WorkerSeen(WORKER_STATES[code], until) for id, code, until in rows}
 
     def attempt(self, id: UUID, attempt: int) -> tuple[Outcome, UUID | None] | None:
-        """Return how an ended attempt that is not the last one ended, and its worker."""
+        """How an ended attempt that is not the final one ended, and whose it was."""
         row = self._connection.execute(_ATTEMPT, (id.bytes, attempt)).fetchone()
         return None if row is None else (OUTCOMES[row[0]], _id(row[1]))
 
@@ -129,7 +129,7 @@ class Place:
         return {(tick.schedule, tick.at): tick for tick in found}
 
     def holders(self) -> dict[str, int]:
-        """Return how many each gate counts inside it."""
+        """How many each gate counts inside it."""
         return {str(n): count for n, count in self._connection.execute(_HOLDERS)}
 
     def logs(self) -> dict[tuple[UUID, int, int], str]:
@@ -220,7 +220,7 @@ def _id(value: bytes | None) -> UUID | None:
 
 
 class SimulatedStore(SqliteStore):
-    """The SQLite store in memory, on a given connection."""
+    """The SQLite store in memory, on a connection that is given."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         super().__init__(IN_MEMORY, clock=clock)

@@ -1,4 +1,4 @@
-"""Reports about seeds, for people."""
+"""What to tell people about seeds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ LAST_LINES = 40
 
 
 def describe(outcome: Outcome, *, last: int | None = LAST_LINES) -> str:
-    """Describe a seed that broke a promise: its number, the command that repeats it, and the events
-    before.
-    """
+    """A seed that broke a promise: which, how to see it again, and what happened before."""
     replay = f"python -m tests.simulation --seed {outcome.seed} --trace"
     replay += outcome.flags
     return "\n".join(
@@ -30,7 +28,7 @@ def describe(outcome: Outcome, *, last: int | None = LAST_LINES) -> str:
 
 
 def lived_through(seeds: Iterable[int], kind: type[Cluster] = Cluster) -> Counter[str]:
-    """Return the paths that were taken in these seeds, none of which broke a promise."""
+    """Which paths were taken in these seeds, in none of which a promise was broken."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         outcome = simulate(seed, kind)
@@ -40,7 +38,7 @@ def lived_through(seeds: Iterable[int], kind: type[Cluster] = Cluster) -> Counte
 
 
 def commit() -> str:
-    """Return the commit that was simulated, if this is a checkout."""
+    """The commit that was simulated, if this is a checkout."""
     folder = Path(__file__).parent
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
     try:
@@ -51,7 +49,7 @@ def commit() -> str:
 
 
 def spared(points: set[str]) -> str:
-    """Return the named points at which no process has ever died."""
+    """The named points at which nobody has ever died."""
     named = [f"{step}.{point}" for step in STEPS for point in POINTS]
     return ", ".join(point for point in named if point not in points)
 
@@ -62,7 +60,7 @@ def summary(
     points: set[str],
     paths: Mapping[str, str] = PATHS,
 ) -> str:
-    """Summarize many seeds."""
+    """Many seeds, in a page."""
     lines = [
         f"{outcomes['runs']:,} runs: {outcomes['executions']:,} executions,"
         f" {outcomes['steps']:,} steps, {outcomes['seconds'] / 3600:,.1f} simulated hours;"

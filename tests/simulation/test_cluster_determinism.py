@@ -1,4 +1,4 @@
-"""A seed is useful only if it gives the same run again, after any earlier run."""
+"""A seed is worth something only if it gives the same run again, whatever ran before it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_seed_gives_the_same_run_in_another_process_with_other_hashes():
     there = subprocess.run(
         [sys.executable, "-m", "tests.simulation", "--seed", "7", "--trace"],
         cwd=ROOT,
-        env=os.environ | {"PYTHONHASHSEED": "1"},  # drawn by chance here
+        env=os.environ | {"PYTHONHASHSEED": "1"},  # here it is drawn by chance
         capture_output=True,
         text=True,
         check=True,

@@ -1,6 +1,4 @@
-"""Every mutant applies to the present source. `make mutants` runs them all, and requires that they
-are noticed.
-"""
+"""Mutants that can be made. `make mutants` makes them all, and demands that they are noticed."""
 
 from __future__ import annotations
 

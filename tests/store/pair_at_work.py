@@ -198,7 +198,7 @@ class AtWork(Pair):
     def publish(self, draw: Any) -> None:
         """Send events, some of them twice, or for one execution; or end waits that are over."""
         if draw(False, False, False, True):
-            self.same(draw("time_out_waits", "expire"))
+            self.same("expire")
             return
         ids = [one.id for _, one in self.held[-4:]]
         event = an_event(

@@ -10,7 +10,7 @@ from daybell.core.schedule import Decision, Firing, Overlap, Schedule, Tick
 from daybell.core.views import ExecutionFilter
 from tests.builders import TENANT, a_job, a_schedule, a_tick, an_execution
 from tests.store.levels import GATED, as_looked, as_seen
-from tests.store.pair import JOBS, KEYS, KINDS, LEASE, QUEUES, SINGLE, STRANGER, Pair
+from tests.store.pair import JOBS, KEYS, LEASE, QUEUES, SINGLE, STRANGER, Pair
 
 SOME_FILTERS = [
     ExecutionFilter(states=states, job=job, queue=queue, dead_letters=dead_letters)
@@ -140,6 +140,3 @@ class Upkeep(Pair):
                 break
         self.same("count_executions", TENANT, where)
         self.same("job_activity", TENANT, [*JOBS, *SINGLE, "nothing"], level=as_looked)
-
-    def next_due(self, draw: Any) -> None:
-        self.same("next_due", TENANT, queues=draw(QUEUES, QUEUES[:1]), kinds=draw(KINDS, KINDS[:1]))

@@ -32,8 +32,8 @@ async def actions(store, *, tenant=TENANT, **where):
 async def test_a_change_is_on_record_with_who_what_and_when(store, clock):
     entry = an_entry("queue.pause", actor="key deploy", before="{}", after='{"a": 1}', source="::1")
 
-    with store.auditing(TENANT, entry):
-        await store.pause_queue(TENANT, "mail", paused=True)
+    audited = store.audited(TENANT, entry)
+    await audited.pause_queue(TENANT, "mail", paused=True)
 
     (kept,) = (await store.list_audit(TENANT)).items
     assert (kept.id, kept.tenant, kept.at) == (entry.id, TENANT, clock.now())
@@ -59,8 +59,8 @@ CHANGES = {
 async def test_every_sort_of_change_brings_its_entry(store, change):
     await defined(store)
 
-    with store.auditing(TENANT, an_entry()):
-        await change(store)
+    audited = store.audited(TENANT, an_entry())
+    await change(audited)
 
     assert len(await actions(store)) == 1
 
@@ -70,18 +70,18 @@ async def test_an_enqueue_whose_key_is_held_is_not_on_record(store, overlap):
     await defined(store, overlap=overlap)
     await store.enqueue(TENANT, [an_execution(unique_key="k")])
 
-    with store.auditing(TENANT, an_entry()):
-        (held,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    audited = store.audited(TENANT, an_entry())
+    (held,) = await audited.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert not held.created
     assert await actions(store) == []
 
 
 async def test_only_the_first_change_of_a_block_brings_it(store):
-    with store.auditing(TENANT, an_entry()):
-        await store.list_queues(TENANT)
-        await store.pause_queue(TENANT, "mail", paused=True)
-        await store.pause_queue(TENANT, "images", paused=True)
+    audited = store.audited(TENANT, an_entry())
+    await audited.list_queues(TENANT)
+    await audited.pause_queue(TENANT, "mail", paused=True)
+    await audited.pause_queue(TENANT, "images", paused=True)
 
     assert len(await actions(store)) == 1
 
@@ -90,11 +90,11 @@ async def test_what_only_looks_or_changes_nothing_is_not_on_record(store):
     await defined(store)
     await store.pause_queue(TENANT, "mail", paused=True)
 
-    with store.auditing(TENANT, an_entry()):
-        await store.get_job(TENANT, "resize")
-        await store.list_queues(TENANT)
-        await store.pause_queue(TENANT, "mail", paused=True)
-        await store.pause_queue(TENANT, "images", paused=False)
+    audited = store.audited(TENANT, an_entry())
+    await audited.get_job(TENANT, "resize")
+    await audited.list_queues(TENANT)
+    await audited.pause_queue(TENANT, "mail", paused=True)
+    await audited.pause_queue(TENANT, "images", paused=False)
 
     assert await actions(store) == []
 
@@ -102,14 +102,14 @@ async def test_what_only_looks_or_changes_nothing_is_not_on_record(store):
 async def test_a_definition_that_is_there_already_is_not_on_record(store):
     await defined(store)
 
-    with store.auditing(TENANT, an_entry("job.update")):
-        await store.define_jobs(TENANT, [a_job()])
-        await store.set_quotas(TENANT, jobs=None)
-        assert await actions(store) == []
-        await store.define_jobs(TENANT, [a_job(), a_job("other")])
+    audited = store.audited(TENANT, an_entry("job.update"))
+    await audited.define_jobs(TENANT, [a_job()])
+    await audited.set_quotas(TENANT, jobs=None)
+    assert await actions(audited) == []
+    await audited.define_jobs(TENANT, [a_job(), a_job("other")])
     await store.delete_job(TENANT, "resize")
-    with store.auditing(TENANT, an_entry("job.create")):
-        await store.define_jobs(TENANT, [a_job()])
+    audited = store.audited(TENANT, an_entry("job.create"))
+    await audited.define_jobs(TENANT, [a_job()])
 
     assert set(await actions(store)) == {"job.update", "job.create"}
 
@@ -119,11 +119,11 @@ async def test_what_can_be_neither_cancelled_nor_revived_is_not_on_record(store)
     (held,), (free,) = await dead(store, unique_key="k"), await dead(store)
     await enqueued(store, unique_key="k")
 
-    with store.auditing(TENANT, an_entry("execution.retry")):
-        assert await store.revive(TENANT, [held]) == [Revival.KEY_HELD]
-        assert await store.cancel(TENANT, [held]) == [Cancellation.FINISHED]
-        assert await actions(store) == []
-        assert await store.revive(TENANT, [held, free]) == [Revival.KEY_HELD, Revival.REVIVED]
+    audited = store.audited(TENANT, an_entry("execution.retry"))
+    assert await audited.revive(TENANT, [held]) == [Revival.KEY_HELD]
+    assert await audited.cancel(TENANT, [held]) == [Cancellation.FINISHED]
+    assert await actions(audited) == []
+    assert await audited.revive(TENANT, [held, free]) == [Revival.KEY_HELD, Revival.REVIVED]
 
     assert await actions(store) == ["execution.retry"]
 
@@ -134,8 +134,8 @@ async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(place, store
         await other.open()
 
     async def create(store):
-        with store.auditing(TENANT, an_entry("tenant.create")):
-            await store.add_tenant("new", Quotas(jobs=1))
+        audited = store.audited(TENANT, an_entry("tenant.create"))
+        await audited.add_tenant("new", Quotas(jobs=1))
 
     try:
         tries = await asyncio.gather(*(create(o) for o in others * 10), return_exceptions=True)
@@ -151,55 +151,29 @@ async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(place, store
 async def test_what_is_refused_is_not_on_record_and_what_follows_is(store):
     await defined(store)
 
-    with store.auditing(TENANT, an_entry("job.update")):
-        with pytest.raises(JobNotFound):
-            await store.delete_job(TENANT, "nothing")
-        with pytest.raises(VersionConflict):
-            await store.define_jobs(TENANT, [a_job("new"), a_job(expect=7, timeout=5.0)])
-        assert await actions(store) == []
-        await store.define_jobs(TENANT, [a_job(timeout=5.0)])
+    audited = store.audited(TENANT, an_entry("job.update"))
+    with pytest.raises(JobNotFound):
+        await audited.delete_job(TENANT, "nothing")
+    with pytest.raises(VersionConflict):
+        await audited.define_jobs(TENANT, [a_job("new"), a_job(expect=7, timeout=5.0)])
+    assert await actions(audited) == []
+    await audited.define_jobs(TENANT, [a_job(timeout=5.0)])
 
     assert await actions(store) == ["job.update"]
 
 
 async def test_a_change_is_not_made_without_its_entry(store):
-    with pytest.raises(TenantNotFound), store.auditing("nobody", an_entry()):
-        await store.define_jobs(TENANT, [a_job()])
+    audited = store.audited("nobody", an_entry())
+    with pytest.raises(TenantNotFound):
+        await audited.define_jobs(TENANT, [a_job()])
 
     assert (await store.list_jobs(TENANT)).items == ()
 
 
-async def test_what_is_done_after_the_block_is_not_on_record(store):
-    with store.auditing(TENANT, an_entry()):
-        pass
-    await store.pause_queue(TENANT, "mail", paused=True)
-
-    assert await actions(store) == []
-
-
-async def test_other_tasks_write_for_themselves(store):
-    began, may_go_on = asyncio.Event(), asyncio.Event()
-
-    async def pause(queue):
-        began.set()
-        await may_go_on.wait()
-        await store.pause_queue(TENANT, queue, paused=True)
-
-    with store.auditing(TENANT, an_entry("queue.pause")):
-        tasks = [asyncio.create_task(pause("a")), asyncio.create_task(pause("b"))]
-        await began.wait()
-        may_go_on.set()
-        await asyncio.gather(*tasks)
-        assert await actions(store) == []
-        await store.pause_queue(TENANT, "c", paused=True)
-
-    assert await actions(store) == ["queue.pause"]
-
-
 async def test_blocks_of_several_tasks_do_not_mix_even_if_some_fail(store):
     async def define(n):
-        with store.auditing(TENANT, an_entry(target=f"job {n}")):
-            await store.define_jobs(TENANT, [a_job(f"job {n}", expect=n % 2)])
+        audited = store.audited(TENANT, an_entry(target=f"job {n}"))
+        await audited.define_jobs(TENANT, [a_job(f"job {n}", expect=n % 2)])
 
     answers = await asyncio.gather(*(define(n) for n in range(20)), return_exceptions=True)
 
@@ -209,35 +183,33 @@ async def test_blocks_of_several_tasks_do_not_mix_even_if_some_fail(store):
     assert len(page.items) == len(jobs.items) == 10
 
 
-async def test_a_block_in_a_block_has_its_own_entry(store):
-    with store.auditing(TENANT, an_entry("outer.change")):
-        with store.auditing(TENANT, an_entry("inner.change")):
-            await store.pause_queue(TENANT, "a", paused=True)
-        assert await actions(store) == ["inner.change"]
-        await store.pause_queue(TENANT, "b", paused=True)
+async def test_each_view_has_its_own_entry_and_the_store_none(store):
+    outer = store.audited(TENANT, an_entry("outer.change"))
+    inner = outer.audited(TENANT, an_entry("inner.change"))
+
+    await store.pause_queue(TENANT, "a", paused=True)
+    assert await actions(store) == []
+    await inner.pause_queue(TENANT, "b", paused=True)
+    await outer.pause_queue(TENANT, "c", paused=True)
 
     assert set(await actions(store)) == {"inner.change", "outer.change"}
 
 
-async def test_a_block_is_of_one_store(place, store):
-    other = place.connect()
-    await other.open()
-    try:
-        with store.auditing(TENANT, an_entry()):
-            await other.pause_queue(TENANT, "mail", paused=True)
-    finally:
-        await other.close()
+async def test_only_the_first_change_brings_the_entry_from_whichever_task(store):
+    audited = store.audited(TENANT, an_entry("queue.pause"))
 
-    assert await actions(store) == []
+    await asyncio.gather(*(audited.pause_queue(TENANT, one, paused=True) for one in "abcd"))
+
+    assert await actions(store) == ["queue.pause"]
 
 
 async def test_an_entry_that_was_written_already_is_not_written_twice(store):
     entry = an_entry()
-    with store.auditing(TENANT, entry):
-        await store.pause_queue(TENANT, "mail", paused=True)
+    audited = store.audited(TENANT, entry)
+    await audited.pause_queue(TENANT, "mail", paused=True)
 
-    with store.auditing(TENANT, entry):
-        await store.pause_queue(TENANT, "images", paused=True)
+    audited = store.audited(TENANT, entry)
+    await audited.pause_queue(TENANT, "images", paused=True)
     await store.write_audit(TENANT, [entry, entry])
 
     assert len(await actions(store)) == 1
@@ -302,8 +274,8 @@ async def test_a_cursor_that_is_none_is_refused(store):
 
 @pytest.mark.parametrize("wrong", [{"target": "\0"}, {"actor": "x" * 1001}, {"after": "\ud800"}])
 async def test_an_entry_that_cannot_be_kept_is_refused_before_anything_is_done(store, wrong):
-    with pytest.raises(UsageError), store.auditing(TENANT, an_entry(**wrong)):
-        await store.define_jobs(TENANT, [a_job()])
+    with pytest.raises(UsageError):
+        store.audited(TENANT, an_entry(**wrong))
 
     assert (await store.list_jobs(TENANT)).items == ()
 

@@ -35,8 +35,8 @@ async def test_entries_of_every_path_are_one_chain(store, clock):
     await store.write_audit(TENANT, [odd, an_entry(), odd])
     await store.enqueue(TENANT, [an_execution(), an_execution()], entries=[an_entry(), an_entry()])
     await store.enqueue(TENANT, [an_execution(unique_key="k")], entries=[an_entry()])
-    with store.auditing(TENANT, an_entry()):
-        await store.define_jobs(TENANT, [a_job("other")])
+    audited = store.audited(TENANT, an_entry())
+    await audited.define_jobs(TENANT, [a_job("other")])
 
     check = await verify(store)
 
@@ -60,8 +60,8 @@ async def test_processes_that_write_at_the_same_time_make_one_chain(crowd):
 
     async def change(n):
         store = crowd[n % len(crowd)]
-        with store.auditing(TENANT, an_entry()):
-            await store.define_jobs(TENANT, [a_job(f"job {n}")])
+        audited = store.audited(TENANT, an_entry())
+        await audited.define_jobs(TENANT, [a_job(f"job {n}")])
         await store.enqueue(TENANT, [an_execution()], entries=[entries[n]])
         await store.write_audit(TENANT, [entries[n - 1], entries[n]])
 

@@ -54,8 +54,8 @@ async def test_what_waits_is_never_claimed(store, clock):
     await enqueued(store, 2, gate="g")
     await clock.advance(3600)
 
-    assert (await claim(store)).executions == []
-    assert await store.next_due(TENANT, queues=["default"]) is None
+    found = await claim(store)
+    assert (found.executions, found.next_due) == ([], None)
 
 
 async def test_an_unknown_gate_is_refused_and_stops_the_whole_batch(store):

@@ -153,7 +153,6 @@ OPERATIONS = {
     "claim": lambda s, t, k: s.claim(
         t, worker=k.worker, lease=k.running.lease, queues=[k.queue], limit=9
     ),
-    "next_due": lambda s, t, k: s.next_due(t, queues=[k.queue]),
     "apply": lambda s, t, k: s.apply(t, worker=k.worker, transitions=[success(k.running)]),
     "report": lambda s, t, k: s.report(
         t, worker=k.worker, reports=[a_report(k.running, progress=5.0)]
@@ -185,7 +184,6 @@ OPERATIONS = {
     "expand": lambda s, t, k: s.expand(
         t, worker=k.worker, claimed=k.running, plan=a_plan({"a": []})
     ),
-    "advance": lambda s, t, k: s.advance(t, k.running.id),
     "get_run": lambda s, t, k: s.get_run(t, k.running.id),
     "node_attempts": lambda s, t, k: s.node_attempts(t, k.running.id),
     "rerun": lambda s, t, k: s.rerun(t, k.dead, an_execution(k.job)),
@@ -211,7 +209,7 @@ OPERATIONS = {
     "list_keys": lambda s, t, k: s.list_keys(t),
     "revoke_key": lambda s, t, k: s.revoke_key(t, k.key),
     "set_quotas": lambda s, t, k: s.set_quotas(t, jobs=5),
-    "auditing": lambda s, t, k: audited(s, t, k.queue),
+    "audited": lambda s, t, k: audited(s, t, k.queue),
     "write_audit": lambda s, t, k: s.write_audit(t, [an_entry(id=k.entry)]),
     "read_audit_chain": lambda s, t, k: s.read_audit_chain(t, after=0, limit=10),
     "list_audit": lambda s, t, k: s.list_audit(t, cursor=str(k.entry)),
@@ -234,8 +232,7 @@ async def listened(store, tenant, queue):
 
 
 async def audited(store, tenant, queue):
-    with store.auditing(tenant, an_entry()):
-        await store.pause_queue(tenant, queue, paused=True)
+    await store.audited(tenant, an_entry()).pause_queue(tenant, queue, paused=True)
 
 
 async def answer(call, known):

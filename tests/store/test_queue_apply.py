@@ -202,8 +202,8 @@ async def test_what_waits_for_something_else_cannot_be_claimed(store, clock):
     await clock.advance(3600)
     seen = await look(store, hands.one.id)
     assert (seen.state, seen.attempt, seen.reason) == (State.WAITING, 2, "files")
-    assert (await claim(store)).executions == []
-    assert await store.next_due(TENANT, queues=["default"]) is None
+    found = await claim(store)
+    assert (found.executions, found.next_due) == ([], None)
 
 
 async def test_an_error_is_shown_until_a_success(store):

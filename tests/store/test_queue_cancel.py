@@ -44,8 +44,8 @@ async def test_a_cancelled_one_is_never_claimed(store, clock):
     await store.cancel(TENANT, ids)
 
     await clock.advance(120)
-    assert (await claim(store)).executions == []
-    assert await store.next_due(TENANT, queues=["default"]) is None
+    found = await claim(store)
+    assert (found.executions, found.next_due) == ([], None)
 
 
 async def test_a_retrying_one_ends_at_once_with_its_attempts_on_record(store):

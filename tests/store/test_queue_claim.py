@@ -299,21 +299,11 @@ async def test_the_next_due_time_is_the_earliest_that_such_a_claim_could_take(st
     await enqueued(store, queue="a", job="http", delay=1.0)
 
     now = clock.now()
-    assert await store.next_due(TENANT, queues=["a"]) == now + 10
-    assert await store.next_due(TENANT, queues=["a", "b"]) == now + 5
-    assert await store.next_due(TENANT, queues=["a"], kinds=["http"]) == now + 1
-    assert await store.next_due(TENANT, queues=["a"], kinds=["task", "http"]) == now + 1
-    assert await store.next_due(TENANT, queues=["nothing"]) is None
-
-
-async def test_the_next_due_time_is_past_while_something_waits(store, clock):
-    await enqueued(store)
-    await enqueued(store, delay=60.0)
-    await clock.advance(7)
-
-    due = await store.next_due(TENANT, queues=["default"])
-
-    assert due == clock.now() - 7
+    assert (await claim(store, queues=["a"])).next_due == now + 10
+    assert (await claim(store, queues=["a", "b"])).next_due == now + 5
+    assert (await claim(store, queues=["a"], kinds=["http"])).next_due == now + 1
+    assert (await claim(store, queues=["a"], kinds=["task", "http"])).next_due == now + 1
+    assert (await claim(store, queues=["nothing"])).next_due is None
 
 
 async def test_a_resumed_queue_gives_the_best_and_the_oldest_first(store, clock):
@@ -336,13 +326,13 @@ async def test_a_resumed_queue_gives_the_best_and_the_oldest_first(store, clock)
 
 async def test_what_is_claimed_or_finished_or_paused_is_not_due(store, clock):
     hands = await claimed(store)
-    assert await store.next_due(TENANT, queues=["default"]) is None
+    assert (await claim(store)).next_due is None
 
     await apply(store, hands, retry(hands.one, delay=30.0))
-    assert await store.next_due(TENANT, queues=["default"]) == clock.now() + 30
+    assert (await claim(store)).next_due == clock.now() + 30
 
     await store.pause_queue(TENANT, "default", paused=True)
-    assert await store.next_due(TENANT, queues=["default"]) is None
+    assert (await claim(store)).next_due is None
 
 
 def by_id(one):

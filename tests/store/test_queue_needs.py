@@ -31,7 +31,7 @@ async def only_for(store, needs):
     for other in (*(one for one in OTHERS if one != needs), OTHERS):
         kinds = [other] if isinstance(other, str) else [one for one in other if one != needs]
         assert (await claim(store, kinds=kinds)).executions == []
-    assert await store.next_due(TENANT, queues=["default"], kinds=OTHERS[:2]) is None
+    assert (await claim(store, kinds=OTHERS[:2])).next_due is None
     return await claim(store, kinds=["task", needs, "http"])
 
 

@@ -258,7 +258,7 @@ async def test_however_many_nodes_have_no_job_each_transaction_has_few_of_them(s
     run = await begun(store, plan)
 
     assert (await detail(store, run)).run.left > 40
-    while await store.advance(TENANT, run):
+    while await store.advance_runs():
         pass
     assert await state(store, run) is State.DEAD
 

@@ -14,18 +14,18 @@ from tests.builders import TENANT, a_job, an_execution, defined, enqueued
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.
 CLOSED = {
-    "activity", "add_key", "add_tenant", "add_tenants", "admit", "advance", "advance_runs",
+    "activity", "add_key", "add_tenant", "add_tenants", "admit", "advance_runs",
     "apply", "begin", "claim", "close", "delete_schedules", "delete_secret", "delete_template",
     "dependents", "drain", "due_schedules", "expand", "expire", "fetch_secrets", "find_key",
     "fire", "get_template", "has_keys", "lead", "list_keys", "list_templates",
     "list_tenant_records", "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
-    "lost", "migrate", "next_due", "open", "pending_migrations", "put_schedules",
+    "lost", "migrate", "open", "pending_migrations", "put_schedules",
     "read_audit_chain", "rearm_schedules", "record", "record_sole", "recount_gates", "register",
     "release",
     "release_dependents", "renew", "report", "resign", "retain", "retire", "revoke_key",
     "rule_out_dependents", "schedules_ahead", "set_gates", "set_quotas", "set_secret",
     "set_template",
-    "time_out_waits", "touch_keys", "turn_back", "write_log",
+    "touch_keys", "turn_back", "write_log",
 }  # fmt: skip
 
 

@@ -245,19 +245,19 @@ async def test_a_thousand_waits_are_resumed_by_one_event(store, clock):
 async def test_a_wait_ends_without_a_result_when_its_time_is_over(store, clock):
     waits = [{"event": "paid", "timeout": 60.0}, {"event": "paid", "timeout": 61.0}]
     ids = await suspended(store, 2, wait=lambda place: waits[place])
-    assert await store.time_out_waits() == 0
+    assert await store.expire() == 0
     assert not (await store.lost()).is_any_overdue
     await clock.advance(60)
     assert (await store.lost()).is_any_overdue
 
-    assert await store.time_out_waits() == 1
+    assert await store.expire() == 1
     assert not (await store.lost()).is_any_overdue
     assert await states(store, ids) == [QUEUED, WAITING]
     step = await step_of(store, ids[0])
     assert (step.is_done, step.result, step.finished_at) == (True, None, clock.now())
     assert (await claim(store)).one.id == ids[0]
     await clock.advance(1)
-    assert await store.expire() == 1  # which does the same in passing
+    assert await store.expire() == 1
 
     assert await states(store, ids) == [RUNNING, QUEUED]
     assert (await store.publish(TENANT, an_event())).resumed == 0
@@ -267,17 +267,17 @@ async def test_no_more_waits_are_timed_out_at_once_than_asked_for(store, clock):
     ids = await suspended(store, 3, wait=lambda place: {"event": "paid", "timeout": 60.0 + place})
     await clock.advance(90)
 
-    assert await store.time_out_waits(limit=2) == 2
+    assert await store.expire(limit=2) == 2
     assert await states(store, ids) == [QUEUED, QUEUED, WAITING]
-    assert await store.time_out_waits(limit=2) == 1
-    assert await store.time_out_waits(limit=2) == 0
+    assert await store.expire(limit=2) == 1
+    assert await store.expire(limit=2) == 0
 
 
 async def test_time_that_is_over_before_the_move_to_waiting_is_noticed(store, clock):
     hands = await claimed(store)
     await record(store, hands, a_step(hands.one, event="paid", timeout=5.0))
     await clock.advance(5)
-    assert await store.time_out_waits() == 1
+    assert await store.expire() == 1
     assert await states(store, [hands.one.id]) == [RUNNING]
 
     await apply(store, hands, after_wait(hands.one, ran=1.0))
@@ -291,7 +291,7 @@ async def test_what_is_cancelled_while_it_waits_is_over(store, clock):
     assert await store.cancel(TENANT, [id]) == [Cancellation.CANCELLED]
     assert (await store.publish(TENANT, an_event())).resumed == 0
     await clock.advance(60)
-    assert await store.time_out_waits() == 0
+    assert await store.expire() == 0
 
     assert await states(store, [id]) == [State.CANCELLED]
     assert not (await step_of(store, id)).is_done
@@ -343,7 +343,7 @@ async def test_workers_are_woken(store, clock):
     try:
         woken.clear()
         await clock.advance(10)
-        await store.time_out_waits()
+        await store.expire()
         await asyncio.wait_for(woken.wait(), 60)
         woken.clear()
         await store.publish(TENANT, an_event())
@@ -473,7 +473,7 @@ async def test_an_event_that_comes_too_late_does_not_count_whoever_is_first(stor
 
     for signal in (None, hands.one.id):
         assert (await store.publish(TENANT, an_event(execution=signal))).resumed == 0
-    assert await store.time_out_waits() == 1
+    assert await store.expire() == 1
     again = await claim(store)
     (over,) = await record(store, again, a_step(again.one, event="paid", timeout=60.0))
 
@@ -491,7 +491,7 @@ async def test_what_was_told_that_its_time_is_over_is_not_told_otherwise_later(s
 
     assert (await store.publish(TENANT, an_event())).resumed == 0
     assert await store.steps(TENANT, hands.one.id) == [over]
-    assert await store.time_out_waits() == 0
+    assert await store.expire() == 0
 
 
 async def test_of_several_waits_beside_a_sleep_each_gets_its_event_however_long_it_is(store, clock):

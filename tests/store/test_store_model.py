@@ -51,7 +51,6 @@ WEIGHTS = {
     "pause": 2,
     "lead": 1,
     "page_through": 4,
-    "next_due": 1,
 }
 ACTIONS = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -161,7 +160,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             source=self.source,
         )
 
-    def auditing(
+    def audited(
         self,
         action: str,
         target: object,
@@ -169,9 +168,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         before: Any = None,
         after: Any = None,
         id: UUID | None = None,
-    ) -> AbstractContextManager[None]:
-        """The change that is made in here is on record, in its own transaction."""
-        return self.client.auditing(self.entry(action, target, before=before, after=after, id=id))
+    ) -> Client:
+        """Return a client whose first change stores an audit entry in the same transaction."""
+        return self.client.audited(self.entry(action, target, before=before, after=after, id=id))
 
     async def recorded(self, action: str, target: object, id: UUID) -> AuditEntry | None:
         """The entry with this id, if it is there; then the change that it tells of was made."""

@@ -6,11 +6,10 @@ import getpass
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from inspect import signature
 from types import CoroutineType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from daybell.cli.runtime import use_server
 from daybell.client import Client
@@ -24,6 +23,7 @@ from daybell.settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", Client, RemoteClient, AnyClient)
 
 MANY: Final = "many"  # the target of what is done to several
 IDS_MAX: Final = 100  # of them that are told
@@ -39,13 +39,11 @@ def current_actor() -> str:
     return f"cli {user}@{socket.gethostname()}"
 
 
-def audit_entry(
-    client: AnyClient, action: str, target: str, *, before: Any = None, after: Any = None
-) -> AbstractContextManager[None]:
-    """Have the change made in the block bring its entry. A server keeps its own record."""
+def audited(client: C, action: str, target: str, *, before: Any = None, after: Any = None) -> C:
+    """Return a client whose change brings its entry. A server keeps its own record."""
     if not isinstance(client, Client):
-        return nullcontext()
-    return client.auditing(_entry(action, target, before=before, after=after))
+        return client
+    return client.audited(_entry(action, target, before=before, after=after))
 
 
 def audit_in_transaction(
@@ -56,8 +54,8 @@ def audit_in_transaction(
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
         client, entry = _describe_call(action, verb, given, options)
-        with client.auditing(entry):
-            return await verb(*given, **options)
+        view: Any = client.audited(entry)
+        return await cast("Any", verb)(view, *given[1:], **options)
 
     return recorded
 
@@ -111,8 +109,8 @@ class RecordingClient(Client):
         self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
     ) -> Template:
         action = "template.create" if expect == 0 else "template.update"
-        with self.auditing(_entry(action, str(value.get("name")), after=dict(value))):
-            return await super().set_template(value, author=author, expect=expect)
+        view = self.audited(_entry(action, str(value.get("name")), after=dict(value)))
+        return await Client.set_template(view, value, author=author, expect=expect)
 
 
 def _describe_call(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final
 
@@ -282,13 +282,6 @@ async def verify_audit(
         broken=broken,
         next_cursor=None if broken or is_last else str(at),
     )
-
-
-def auditing(client: ClientContext, entry: NewAuditEntry) -> AbstractContextManager[None]:
-    """Have the first change that this task makes in the block bring the entry with it, in the
-    same transaction. Not for `enqueue`, which travels with others': see `record`.
-    """
-    return client.store.auditing(client.tenant, entry)
 
 
 async def record(client: ClientContext, entries: Sequence[NewAuditEntry]) -> None:

@@ -296,7 +296,6 @@ class Client(ClientContext):
     update_tenant = admin.update_tenant
     audit = admin.audit
     verify_audit = admin.verify_audit
-    auditing = admin.auditing
     record = admin.record
     begin_request = admin.begin_request
     answer_request = admin.answer_request

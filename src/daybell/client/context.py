@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from copy import copy
+from typing import Final, Self
 from uuid import UUID
 
 from daybell.client.sealing import NEW_KEY, VARIABLE, KeyMissing, Sealer
@@ -149,6 +150,14 @@ class ClientContext:
         # Called before a caller waits for an execution: without a worker, it may run it.
         self.on_wait: Callable[[UUID], Awaitable[None]] | None = None
         self._sealer: Sealer | None = None
+
+    def audited(self, entry: NewAuditEntry) -> Self:
+        """Return this client with an audit entry: its first change stores the entry in the same
+        transaction. Not for `enqueue` and `submit`, which travel with others: see `record`.
+        """
+        view = copy(self)
+        view.store = self.store.audited(self.tenant, entry)
+        return view
 
     async def health(self) -> Health:
         """What the store says of itself."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Final, Unpack
 from uuid import UUID
@@ -101,18 +100,17 @@ async def retry(
         )
     if from_ is not None:
         new = clone_execution(old, request)
-        with _telling(client, told, new.id):
-            return await rerun_as(client, old, new, from_=from_, repeat=repeat)
+        client = _audited(client, told, new.id)
+        return await rerun_as(client, old, new, from_=from_, repeat=repeat)
     if is_dead_letter(old):
-        with _telling(client, told, old.id):
-            return await _revive(client, old)
+        return await _revive(_audited(client, told, old.id), old)
     is_over = old.state is State.SUCCEEDED or old.is_discarded
     if old.state is State.CANCELLED or (is_over and force):
         new = clone_execution(old, request)
-        with _telling(client, told, new.id):
-            if not is_over and await client.store.get_run(client.tenant, old.id) is not None:
-                return await rerun_as(client, old, new, from_=None, repeat=repeat)
-            return await _run_again(client, old, new, repeat=repeat)
+        client = _audited(client, told, new.id)
+        if not is_over and await client.store.get_run(client.tenant, old.id) is not None:
+            return await rerun_as(client, old, new, from_=None, repeat=repeat)
+        return await _run_again(client, old, new, repeat=repeat)
     if is_over:
         what = "was discarded" if old.is_discarded else "has succeeded"
         failed = await _failed_in(client, old)
@@ -137,10 +135,8 @@ async def _failed_in(client: ClientContext, old: Execution) -> str:
     )
 
 
-def _telling(
-    client: ClientContext, told: AuditEntryMaker | None, id: UUID
-) -> AbstractContextManager[None]:
-    return nullcontext() if told is None else client.store.auditing(client.tenant, told(id))
+def _audited(client: ClientContext, told: AuditEntryMaker | None, id: UUID) -> ClientContext:
+    return client if told is None else client.audited(told(id))
 
 
 async def _revive(client: ClientContext, old: Execution) -> Enqueued:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from math import inf, nextafter
 from typing import Any, Final, Literal, NamedTuple, Unpack, cast
@@ -603,8 +603,8 @@ async def backfill(
         plan, found = await _plan(client, what, now, repeat=repeat)
         if not found:
             return plan
-        with nullcontext() if entry is None else client.store.auditing(client.tenant, entry):
-            return await _fill(client, plan, found, room, order=first, repeat=repeat)
+        filling = client if entry is None else client.audited(entry)
+        return await _fill(filling, plan, found, room, order=first, repeat=repeat)
 
 
 @asynccontextmanager

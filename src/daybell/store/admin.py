@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Final
 
 from daybell.core.access import NewAuditEntry
 from daybell.core.checks import check_entry
@@ -45,57 +41,20 @@ def quota_error(tenant: str, quota: str, *, most: int, wait: Seconds) -> QuotaEx
     )
 
 
-# Entries of the audit log on their way to the transaction that they tell of.
-#
-# A block of `auditing` belongs to one task of one event loop, and so do the writes that it puts
-# on record: a task that was started in the block writes for itself, and often for others as well.
+# Audit entries on their way to the transaction that they describe.
 
 
 class PendingEntry:
-    """An entry that waits for the first write of its block."""
+    """An entry that the first transaction that changes something brings with it."""
 
-    __slots__ = ("entry", "is_idle", "is_on_record", "store", "task", "tenant")
+    __slots__ = ("entry", "is_idle", "is_on_record", "tenant")
 
-    def __init__(self, store: object, tenant: str, entry: NewAuditEntry) -> None:
-        self.store = store
+    def __init__(self, tenant: str, entry: NewAuditEntry) -> None:
         self.tenant = tenant
-        self.entry = entry
-        self.task: asyncio.Task[Any] | None = asyncio.current_task()
+        self.entry = check_entry(entry)
         self.is_on_record = False
         self.is_idle = False  # the write under way has changed nothing, whatever it has locked
 
     def committed(self) -> None:
-        """The transaction that has the entry is made. Until then, one that is tried again has to
-        bring it, too.
-        """
+        """Note that the transaction with the entry is committed; until then a retry brings it."""
         self.is_on_record = True
-
-
-_recording: Final[ContextVar[PendingEntry | None]] = ContextVar("recording", default=None)
-
-
-@contextmanager
-def auditing(store: object, tenant: str, entry: NewAuditEntry) -> Generator[None]:
-    """Have the first write that this task makes to the store in the block bring the entry."""
-    token = _recording.set(PendingEntry(store, tenant, check_entry(entry)))
-    try:
-        yield
-    finally:
-        _recording.reset(token)
-
-
-def pending_entry(store: object) -> PendingEntry | None:
-    """The entry that a write to the store by this task has to bring, if there is one."""
-    recording = _recording.get()
-    if recording is None or recording.is_on_record or recording.store is not store:
-        return None
-    return recording if asyncio.current_task() is recording.task else None
-
-
-def skip_entry(store: object) -> None:
-    """Say that the write under way has changed nothing. For those that lock what they look at,
-    where a store takes that for a change.
-    """
-    recording = pending_entry(store)
-    if recording is not None:
-        recording.is_idle = True

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from daybell.core.access import (
@@ -143,14 +142,6 @@ class Executions(Protocol):
         """
         ...
 
-    async def next_due(
-        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
-    ) -> Instant | None:
-        """When the next execution that such a claim could take is due; in the past if one waits
-        already. None: there is none.
-        """
-        ...
-
     async def apply(
         self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
     ) -> list[Verdict]:
@@ -192,8 +183,8 @@ class Executions(Protocol):
 
     async def expire(self, *, limit: int = 1000) -> int:
         """End, as skipped, what has expired and was not started: also what no worker ever asks for.
-        For all tenants, at most so many a call; answers how many. Waits whose time is over end,
-        as by `time_out_waits`, and are counted, too.
+        For all tenants, at most so many a call; answers how many. Waits whose time is over end
+        without a result, and are counted, too.
         """
         ...
 
@@ -552,10 +543,6 @@ class Runs(Protocol):
         """
         ...
 
-    async def advance(self, tenant: str, run: UUID) -> bool:
-        """Do a bounded part of what is left to do in a run; True: there is more."""
-        ...
-
     async def advance_runs(self, *, limit: int = 100) -> int:
         """The same for runs of all tenants whose helpers have gone, a part for each; answers for
         how many. Runs that wait for their tenant's quota go on, too, if it has room; a store may
@@ -638,13 +625,6 @@ class Steps(Protocol):
         `execution`, only that one gets it; an unknown one raises ExecutionNotFound, and one that
         has ended keeps it for nothing. Events are kept for `EVENT_SECONDS_KEPT`.
         Raises UsageError for one that cannot be kept.
-        """
-        ...
-
-    async def time_out_waits(self, *, limit: int = 1000) -> int:
-        """End the waits of all tenants whose time is over, without a result, and let their
-        executions go on. At most so many a call; answers how many. `expire` does the same in
-        passing, so that who calls that need not call this; and `lost` says whether there are any.
         """
         ...
 
@@ -905,14 +885,10 @@ class Access(Protocol):
 
     # The audit log.
 
-    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
-        """What this task writes in here is on record: the first transaction in which it changes
-        something has the entry as well, so that there is no change without it and no entry
-        without a change. One that fails, and is tried again, brings it again.
-
-        Other tasks write for themselves, also those that were started in here. So single enqueues,
-        which travel together in a task of their own, are not on record by this; `write_audit` is
-        for those.
+    def audited(self, tenant: str, entry: NewAuditEntry) -> Self:
+        """Return this store with an audit entry: the first transaction that changes something
+        through it stores the entry as well, so that there is no change without the entry and no
+        entry without a change. A transaction that fails and is retried brings the entry again.
         """
         ...
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.access import WILDCARD, Scope, matches
+from daybell.core.access import WILDCARD, NewAuditEntry, Scope, matches
 from daybell.core.event import Event, NewEvent, Published
 from daybell.core.execution import (
     Cancellation,
@@ -36,7 +36,6 @@ from daybell.store.protocol import Store
 OPEN: Final = frozenset(
     {
         "answer_request",
-        "auditing",
         "begin_request",
         "check_writable",
         "get_tenant",
@@ -85,6 +84,9 @@ class ScopedStore:
         return AccessDenied(f"this key is limited to {self._scope.describe()}; {why}")
 
     # Jobs.
+
+    def audited(self, tenant: str, entry: NewAuditEntry) -> ScopedStore:
+        return ScopedStore(self._store.audited(tenant, entry), self._scope)
 
     def _covers_job(self, job: Job) -> bool:
         return self._scope.covers(job.name, job.definition.queue)

@@ -36,7 +36,7 @@ from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.task import Task
 from daybell.testing.store import LEASE_SECONDS, NEEDS, BenchStore, Fires, Wanted
 
-# The handlers of a bench: those of the app, but exceptions are kept.
+# The app's tasks as a bench runs them: as ever, but their exceptions are kept.
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ Errors = dict[tuple[UUID, int], BaseException]
 
 
 class BenchHandlers:
-    """An app's handlers. `errors` has the exceptions of tasks, by execution and attempt."""
+    """An app's handlers. What a task raised is in `errors`, by execution and attempt."""
 
     def __init__(self, app: App) -> None:
         self.errors: Errors = {}
@@ -71,7 +71,7 @@ class BenchHandlers:
 
 
 class RecordingHandler(HandlerWrapper):
-    """A handler that keeps the exception itself, not only the text that the store has."""
+    """A handler of which the store's text of an error is not enough to know."""
 
     def __init__(self, handler: Handler, errors: Errors) -> None:
         super().__init__(handler)
@@ -80,7 +80,7 @@ class RecordingHandler(HandlerWrapper):
     async def run(self, running: Attempt) -> str | None:
         try:
             return await self.inner.run(running)
-        except Suspended:  # no error: it continues later
+        except Suspended:  # no error: it goes on another time
             raise
         except BaseException as error:
             self._errors[running.claimed.id, running.claimed.attempt] = error
@@ -88,8 +88,9 @@ class RecordingHandler(HandlerWrapper):
 
 
 class OwnThread(Threads):
-    """Runs plain functions in the waiting thread of the test, with its database transaction, its
-    thread-locals and its debugger.
+    """Runs plain functions in the thread of the test that waits for them.
+
+    So they see its database transaction, its thread-locals and its debugger.
     """
 
     def __init__(self, spare: Threads) -> None:
@@ -101,7 +102,7 @@ class OwnThread(Threads):
     async def run(
         self, function: Callable[[], T], *, patience: Callable[[], Seconds] = no_patience
     ) -> T:
-        if self._is_busy:  # a task in it waits for another one, which cannot run there as well
+        if self._is_busy:  # a task in it waits for another: that one cannot run there, too
             return await self._spare.run(function, patience=patience)
         self._is_busy = True
         try:
@@ -113,7 +114,7 @@ class OwnThread(Threads):
         self._here.put(call)
 
     def serve(self, work: Future[Any]) -> None:
-        """Run functions in the test's thread until the work is done."""
+        """In the test's thread: run what comes until the work is done."""
         work.add_done_callback(lambda _: self._here.put(None))
         while (call := self._here.get()) is not None:
             call.run()
@@ -133,37 +134,37 @@ own_thread: contextvars.ContextVar[OwnThread | None] = contextvars.ContextVar(
 )
 
 
-# The result of one attempt on a bench.
+# What a bench tells of one attempt.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """One attempt of the bench.
+    """One attempt that the bench made.
 
-    `execution` is as the attempt left it: ended, or waiting for a retry. `error` is the exception
-    of the task, with its traceback.
+    `execution` is as the attempt left it: ended, or to be tried again. `error` is what the task
+    raised, itself and with its traceback.
     """
 
     execution: Execution
     attempt: int
     outcome: Outcome
-    arguments: dict[str, Any]  # as the task received them
+    arguments: dict[str, Any]  # as the task got them
     result: Any = None
     error: BaseException | None = None
 
     @property
     def task(self) -> str:
-        """The job; of a node, its workflow."""
+        """The job: of a node, the workflow that it belongs to."""
         return self.execution.job
 
     @property
     def node(self) -> str | None:
-        """The label of a node of a workflow: `load`, or `process[2]`."""
+        """Which node of a workflow it is, if it is one: `load`, or `process[2]`."""
         return self.execution.node
 
     @property
     def state(self) -> State:
-        """The state of the execution: after a failed attempt with retries left, retrying."""
+        """What became of the execution: with tries left, a failed attempt leaves it retrying."""
         return self.execution.state
 
     @property
@@ -177,17 +178,17 @@ class Run:
         return f"<Run {self.attempt} of {what}: {self.outcome}{error}{left}>"
 
 
-# The time on a bench, which passes only when the test moves it.
+# The time on a bench: it passes when the test says so, and not otherwise.
 
 
 class BenchClock(ManualClock):
-    """A clock that can be set to an exact instant, without jitter: back-offs are as written."""
+    """A clock that can be put to an exact instant, and rolls no dice: back-offs are as written."""
 
     def jitter(self) -> float:
         return 0.0
 
     def move_to(self, at: Instant) -> None:
-        # Not by the difference: rounded, it could end just before the due time.
+        # Not by the difference: rounded, it could end just before what was to become due.
         self._now = at
 
 
@@ -195,7 +196,7 @@ logger = logging.getLogger("daybell.testing")
 
 RUNS_MAX: Final = 1_000  # attempts while the clock stands still
 PASSING_RUNS_MAX: Final = 100_000  # attempts while time passes
-TURNS_MAX: Final = 10_000  # ticks in a row without an execution, which cost time, too
+TURNS_MAX: Final = 10_000  # ticks in a row that nothing ran for, which cost time, too
 ADMIT_MAX: Final = 1_000  # in one turn; the next one admits more
 DEPTH_MAX: Final = 50
 
@@ -208,7 +209,7 @@ class EndlessRun(UsageError):
 
 
 class Driver:
-    """Runs due executions in a bench's store."""
+    """Runs what is due in a bench's store."""
 
     def __init__(self, app: App, store: BenchStore, clock: BenchClock, *, hooks: bool) -> None:
         self._app = app
@@ -227,9 +228,9 @@ class Driver:
         check: bool = False,
         fires: Fires | None = None,
     ) -> list[Run]:
-        """Run due executions, and those that they enqueue; until then, if it is given.
+        """Run what is wanted and due, and what that enqueues; until then, if it is given.
 
-        With `fires`, the schedules of such jobs fire at their times.
+        With `fires`, the schedules of such jobs fire as their times come.
         """
         if self._depth == 0:
             self._endless = None
@@ -248,7 +249,7 @@ class Driver:
         finally:
             self._depth -= 1
         if self._endless is not None:
-            raise self._endless  # the tasks in between may have handled it as a temporary failure
+            raise self._endless  # the tasks in between may have taken it for a passing failure
         return runs
 
     async def _drive(
@@ -271,7 +272,7 @@ class Driver:
                 raise _endless(crew.runs, "and more is due")
             done = len(crew.runs)
             if not await self._run_one(crew) and self._upcoming(crew) == at:
-                break  # more time does not help, whatever blocks it
+                break  # whatever keeps it from running, time does not help
             idle = 0 if len(crew.runs) > done else idle + 1
             if idle > TURNS_MAX:
                 raise EndlessRun(
@@ -283,7 +284,7 @@ class Driver:
         return crew.runs
 
     async def _next(self, crew: BenchWorkers, scheduler: Scheduler) -> Instant | None:
-        """Return the time of the next work, after a check of jobs that depend on others."""
+        """When there is something to do, once what depends on other jobs has been looked at."""
         await scheduler.dependents.tick()
         return self._upcoming(crew)
 
@@ -292,17 +293,17 @@ class Driver:
         return min((at for at in times if at is not None), default=None)
 
     async def _declare(self) -> None:
-        """Start the schedules of the tasks, as the opening of an app does."""
+        """Have the schedules of the tasks begin, which they do when the app is opened."""
         if any(one.schedules or one.dependencies for one in self._app.definitions()):
             await self._app.client_for()
 
     async def _run_one(self, crew: BenchWorkers) -> bool:
-        """Run one execution, or begin a workflow; False: none was due."""
+        """Whether something was run, or a workflow begun."""
         turns = [await (await crew.worker(tenant)).turn() for tenant in self._store.tenants()]
         return any(turns)
 
     async def hire(self, crew: BenchWorkers, tenant: str) -> BenchWorker:
-        """Start a worker, with the app's hooks around the first one."""
+        """A worker at its place, with the app's hooks around the first one."""
         if self._hooks and not crew.hands and current.get() is None:
             await crew.stack.enter_async_context(self._app.lifespan())
         handlers = BenchHandlers(self._app)
@@ -346,7 +347,7 @@ class Driver:
 
 
 class BenchWorkers:
-    """The workers of one drive, a worker per tenant, and their attempts."""
+    """The workers of one drive, a worker per tenant, and what they have done."""
 
     def __init__(self, driver: Driver, wanted: Wanted, stack: AsyncExitStack, check: bool) -> None:
         self._driver = driver
@@ -363,7 +364,7 @@ class BenchWorkers:
 
 
 class BenchWorker:
-    """A worker with parts that are ticked from here, instead of by its loops."""
+    """A worker whose parts are ticked from here, instead of by its loops."""
 
     def __init__(self, store: BenchStore, worker: Worker, tenant: str, crew: BenchWorkers) -> None:
         self._store = store
@@ -375,7 +376,7 @@ class BenchWorker:
         worker, loop = self._worker, asyncio.get_running_loop()
 
         def on_cancel() -> None:
-            # In production the next renewal reports it.
+            # In production the next renewal brings the news.
             asyncio.run_coroutine_threadsafe(worker.current.heartbeat.tick(), loop)
 
         self._store.serve(worker.id, self._crew.wanted, on_cancel=on_cancel)
@@ -383,7 +384,7 @@ class BenchWorker:
         await self._store.register(self._tenant, new, lease=LEASE_SECONDS)
 
     async def turn(self) -> bool:
-        """Claim one execution, if one is due, and run it to its end; False: none is due."""
+        """Claim one execution, if one is due, and see it through to its end; False: none is."""
         done = len(self._crew.runs)
         await self._worker.current.dispatcher.tick()
         is_any = len(self._worker.executor) > 0
@@ -398,7 +399,7 @@ class BenchWorker:
         return self._crew.check and run.has_failed
 
     async def leave(self) -> None:
-        """Stop running executions, which exist only if the test was stopped itself."""
+        """Stop what still runs, which is only so if the test was stopped itself."""
         executor = self._worker.executor
         executor.stop_all(Stop.RELEASE)
         try:
@@ -416,7 +417,7 @@ class BenchWorker:
 
 
 class EventTap(Events):
-    """An app's events, which the bench receives first."""
+    """An app's events, of which the bench hears first."""
 
     def __init__(
         self, events: Events, tell: Callable[[Claimed, Transition, Verdict | None], None]
@@ -436,7 +437,7 @@ class EventTap(Events):
 
 
 def find_task(app: App, execution: Execution) -> Task[..., Any, Any] | None:
-    """Return the task that an execution runs: its job, or that of its node."""
+    """The task that an execution runs: its job, or what its node of a workflow names."""
     workflow = app.workflows.get(execution.job)
     if workflow is None or execution.node is None:
         return app.tasks.get(execution.job)
@@ -445,7 +446,7 @@ def find_task(app: App, execution: Execution) -> Task[..., Any, Any] | None:
 
 
 def convert_arguments(app: App, execution: Execution) -> dict[str, Any]:
-    """Return the arguments as the task gets them, or as stored if they do not fit it."""
+    """The arguments as the task gets them; as they are stored if they do not fit it."""
     stored = payload.decode(execution.args, what="args")
     task = find_task(app, execution)
     if task is None:
@@ -457,7 +458,7 @@ def convert_arguments(app: App, execution: Execution) -> dict[str, Any]:
 
 
 def convert_result(app: App, execution: Execution) -> Any:
-    """Return the result as a handle returns it."""
+    """The result as a handle returns it."""
     if execution.state is not State.SUCCEEDED or execution.result is None:
         return None
     value = payload.decode(execution.result, what="result")
@@ -466,7 +467,7 @@ def convert_result(app: App, execution: Execution) -> Any:
 
 
 def _ends_tests(error: BaseException) -> bool:
-    """True if it is meant for the test: Ctrl-C, and pytest.fail() in a fake that a task calls."""
+    """Whether it is meant for the test: Ctrl-C, and pytest.fail() in a fake that a task calls."""
     return not isinstance(error, Exception | SystemExit | asyncio.CancelledError)
 
 

@@ -40,7 +40,7 @@ _NO_CONNECTION = (
 
 
 def check_connection(connection: Any) -> None:
-    """Refuse anything but a connection of asyncpg or a URL of PostgreSQL."""
+    """Refuse what is neither a connection of asyncpg nor a URL of PostgreSQL."""
     if isinstance(connection, str):
         if not connection.startswith(("postgresql://", "postgres://")):
             raise UsageError("connection: the URL has to begin with postgresql://")
@@ -57,7 +57,7 @@ async def begin_transaction(
 ) -> BenchTransaction:
     """Begin a transaction of a task: in that of the test, if the test has begun one.
 
-    `store` has the execution, if there is one; `call` is how the test passes a connection.
+    `store` keeps the execution, if there is one; `call` is how the test gives a connection.
     """
     import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # only these tests need it
 
@@ -128,9 +128,9 @@ class BenchTransaction:
 
 T = TypeVar("T")
 Wanted = Callable[[Execution], bool]
-Fires = Callable[[str], bool]  # True if the schedules of a job fire, by its name
+Fires = Callable[[str], bool]  # whether the schedules of a job do, by its name
 
-# The kinds that run here; a command or a request would be a real one.
+# What is run here; a command or a request would be a real one.
 NEEDS: Final = ("task", "workflow")
 # A clock that is moved by days must not make the workers look dead.
 LEASE_SECONDS: Final = DURATION_SECONDS_MAX
@@ -150,7 +150,7 @@ SELECT e.run_at, t.name, {_COLUMNS}
  WHERE l.kind IN {NEEDS}
    AND NOT EXISTS (SELECT 1 FROM paused_queue p WHERE p.tenant = e.tenant AND p.name = l.queue)
 """
-# A due execution that still waits, waits for something else than its time.
+# What is due and still waits, waits for something else than its time.
 _PENDING: Final = f"""
 {_FROM_LANES} AND e.state <= 3
  UNION ALL
@@ -215,7 +215,7 @@ class BenchStore(SqliteStore):
             self._fires = kept
 
     def next_tick(self) -> Instant | None:
-        """Return when the next of those schedules is due."""
+        """When the next of those schedules is due."""
         ticks = self._run(lambda tx: tx.execute(_TICKS).fetchall())
         return next((at for at, job in ticks if self._fires(job)), None)
 
@@ -231,7 +231,7 @@ class BenchStore(SqliteStore):
         return replace(found, schedules=schedules)
 
     def serve(self, worker: UUID, wanted: Wanted, *, on_cancel: Callable[[], object]) -> None:
-        """Let this worker claim the selected executions; it is notified of cancellations."""
+        """Let this worker claim what it wants; it is told when somebody cancels something."""
         with self._lock:
             self._customers[worker] = wanted, on_cancel
 
@@ -240,17 +240,17 @@ class BenchStore(SqliteStore):
             self._customers.pop(worker, None)
 
     def shut(self) -> None:
-        """Refuse operations after the test's end, from a thread that it left behind."""
+        """Refuse what comes after the test's end, from a thread that it left behind."""
         self.db.writer = self.db.reader = None
 
     def executions(self) -> list[Execution]:
-        """Return all executions of all tenants, oldest first."""
+        """All of all tenants, oldest first."""
         return self._run(
             lambda tx: [_read(tx, row) for row in tx.execute(f"{_EXECUTIONS} ORDER BY e.id")]
         )
 
     def find(self, id: UUID) -> Execution:
-        """Return an execution of any tenant."""
+        """An execution of any tenant."""
 
         statement = f"{_EXECUTIONS} WHERE e.id = ?"
         return self._run(lambda tx: _read(tx, tx.execute(statement, (id.bytes,)).fetchone()))
@@ -259,7 +259,7 @@ class BenchStore(SqliteStore):
         return list(self._run(catalog.list_tenants))
 
     def upcoming(self, wanted: Wanted) -> Instant | None:
-        """Return when the next selected execution can run; not after now if it can already."""
+        """When the next one that is wanted can run; not after now if it can already."""
         walks = _pending, _waits
         times = [next((at for at, one in self._walk(walk) if wanted(one)), None) for walk in walks]
         return min((at for at in times if at is not None), default=None)
@@ -320,7 +320,7 @@ class BenchStore(SqliteStore):
     async def listen(
         self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
     ) -> Callable[[], Awaitable[None]]:
-        """Do nothing: a wake-up would come from another thread, and find no work."""
+        """Nobody is woken: it would be from another thread, and to get nothing."""
         return _stop
 
 
@@ -348,7 +348,7 @@ def _found(tx: Transaction, rows: Iterator[Any]) -> Found:
 def _due(
     tx: Transaction, limit: int, *, tenant: str, queues: Sequence[str], kinds: Sequence[str]
 ) -> Found:
-    """Return the executions that a claim would find, in its order."""
+    """What a claim would find, in its order."""
     owner = tx.names.tenant(tx, tenant)
     rows = queue.find_due(tx, queue.find_lanes(tx, owner, queues, kinds), limit)
     found: Found = []

@@ -18,6 +18,7 @@ import asyncpg
 
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import SETTINGS, Database, Lineage, translate_errors
+from tests.builders import TENANT
 
 T = TypeVar("T")
 DEADLINE_SECONDS: Final = 60.0
@@ -205,3 +206,11 @@ async def settle(sql: asyncpg.Connection, task: asyncio.Task[Any], processes: li
             if not task.done() and await is_blocked(sql, processes):
                 return True
     return False
+
+
+async def warmed(store: PostgresStore) -> None:
+    """Have a store learn the tenant and the lanes that its first claim would look up."""
+    names = store.context.names
+    async with store.db.link() as link:
+        tenant = await names.tenant(link, TENANT)
+        await names.find_lanes(link, tenant, ["default"], ["task"])

@@ -97,8 +97,8 @@ async def breaking(sql):
 async def test_a_transaction_that_is_made_again_brings_its_entry_once(store, breaking, sql):
     await breaking(2, "serialization_failure")
 
-    with store.auditing(TENANT, an_entry()):
-        await store.define_jobs(TENANT, [a_job()])
+    audited = store.audited(TENANT, an_entry())
+    await audited.define_jobs(TENANT, [a_job()])
 
     assert await sql.fetchval("SELECT last_value FROM daybell_test.tries") == 3
     assert len((await store.list_audit(TENANT)).items) == 1
@@ -109,13 +109,13 @@ async def test_a_commit_that_fails_leaves_neither_the_change_nor_its_entry(store
     await breaking(1, "admin_shutdown")
     entry = an_entry()
 
-    with store.auditing(TENANT, entry):
-        with pytest.raises(Unavailable):
-            await store.define_jobs(TENANT, [a_job()])
-        assert (await store.list_audit(TENANT)).items == ()
-        assert (await store.list_jobs(TENANT)).items == ()
+    audited = store.audited(TENANT, entry)
+    with pytest.raises(Unavailable):
+        await audited.define_jobs(TENANT, [a_job()])
+    assert (await audited.list_audit(TENANT)).items == ()
+    assert (await audited.list_jobs(TENANT)).items == ()
 
-        await store.define_jobs(TENANT, [a_job()])
+    await audited.define_jobs(TENANT, [a_job()])
 
     (kept,) = (await store.list_audit(TENANT)).items
     assert kept.id == entry.id

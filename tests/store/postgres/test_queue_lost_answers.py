@@ -26,7 +26,7 @@ from tests.builders import (
     success,
 )
 from tests.store.postgres.invariants import violations
-from tests.store.postgres.steps import Fate, Stop, settle, stepped_store
+from tests.store.postgres.steps import Fate, Stop, settle, stepped_store, warmed
 
 
 async def terminate_open_transaction(sql, processes):
@@ -65,7 +65,7 @@ async def test_a_claim_whose_session_dies_after_the_commit_is_answered_by_its_le
 ):
     ids = await enqueued(store, 4)
     worker, lease = await registered(store), mint()
-    await stepped.next_due(TENANT, queues=["default"])
+    await warmed(stepped)
     stepped.pace.stop = Stop(1, Fate.UNANSWERED)
     first = asyncio.create_task(ask(stepped, worker, lease))
     await stepped.pace.stop.arrival()
@@ -86,7 +86,7 @@ async def test_a_claim_asked_again_while_its_twin_is_under_way_takes_nothing_mor
 ):
     ids = await enqueued(store, 4)
     worker, lease = await registered(store), mint()
-    await stepped.next_due(TENANT, queues=["default"])
+    await warmed(stepped)
     stepped.pace.stop = Stop(1)
     first = asyncio.create_task(ask(stepped, worker, lease))
     await stepped.pace.stop.arrival()
@@ -240,7 +240,7 @@ async def test_an_enqueue_repeated_creates_what_was_never_committed(store, sql, 
 async def test_an_enqueue_repeated_waits_for_a_first_copy_still_under_way(
     stepped, place, store, sql, new, fate
 ):
-    await stepped.next_due(TENANT, queues=["default"])
+    await warmed(stepped)
     stop = stepped.pace.stop = Stop(1, fate)  # the rows
     first = asyncio.create_task(stepped.enqueue(TENANT, new))
     await stop.arrival()

@@ -27,7 +27,7 @@ from tests.builders import (
 )
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import enqueue
-from tests.store.postgres.steps import Stop, settle
+from tests.store.postgres.steps import Stop, settle, warmed
 
 OTHER = "acme"
 
@@ -142,7 +142,7 @@ async def test_a_claim_steps_over_what_another_is_taking(slow, quick, store, sql
     ids = await enqueued(store, 4)
     workers = [await registered(store) for _ in range(2)]
     for each in (slow, quick):
-        await each.next_due(TENANT, queues=["default"])
+        await warmed(each)
     first, resume = await stopped(slow, claim(slow, 2, worker=workers[0]))
 
     second = asyncio.create_task(claim(quick, 2, worker=workers[1]))
@@ -157,7 +157,7 @@ async def test_a_claim_steps_over_what_another_is_taking(slow, quick, store, sql
 async def test_what_a_worker_claims_while_it_is_declared_dead_comes_back(slow, store, clock, sql):
     (id,) = await enqueued(store)
     worker = await registered(store)
-    await slow.next_due(TENANT, queues=["default"])
+    await warmed(slow)
     await clock.advance(61.0)
     claiming, resume = await stopped(
         slow,

@@ -42,7 +42,7 @@ async def suspend(store, hands):
 
 
 async def time_out(store, hands):
-    return await store.time_out_waits()
+    return await store.expire()
 
 
 async def interleaved(slow, quick, sql, hands, first, second, after):

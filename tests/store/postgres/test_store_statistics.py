@@ -208,7 +208,6 @@ async def work(store, clock):
     hands = await take(store)
     await apply(store, hands, *map(death, hands.executions))
     await store.discard(TENANT, [three.id])
-    await store.next_due(TENANT, queues=["default"])
 
 
 async def submit(store, clock):
@@ -324,7 +323,7 @@ async def take_steps(store, clock):
     await apply(store, again, after_wait(again.one, ran=0.0))
     await clock.advance(2)
     await store.lost()
-    assert await store.time_out_waits() == 1
+    assert await store.expire() == 1
     final = await claim(store)
     await apply(store, final, success(final.one))
 
@@ -348,7 +347,6 @@ async def keep_up(store, clock):
     await store.expire()
     await store.rearm_schedules()
     await store.advance_runs()
-    await store.time_out_waits()
     await store.lost()
 
 

@@ -72,14 +72,14 @@ async def create_key(request: Request, body: NewKey, caller: Caller) -> Response
     _check_role(caller, body.role)
     given = body.limits()
     after = {"name": body.name, "role": str(body.role), "expires": body.expires, **given}
-    with about.auditing("key.create", body.name, after=after):
-        key, token = await about.client.create_key(
-            body.name,
-            role=body.role,
-            expires=body.expires,
-            created_by=caller.actor,
-            **given,
-        )
+    client = about.audited("key.create", body.name, after=after)
+    key, token = await client.create_key(
+        body.name,
+        role=body.role,
+        expires=body.expires,
+        created_by=caller.actor,
+        **given,
+    )
     return answer_created(answers.key(key, token=token), location=f"/api/v1/keys/{key.id}")
 
 
@@ -110,8 +110,8 @@ async def revoke_key(id: KeyPath, caller: Caller) -> Response:
     for one in await caller.client.keys():
         if one.id == known:
             _check_role(caller, one.role)
-    with caller.auditing("key.revoke", known):
-        key = await caller.client.revoke_key(known)
+    client = caller.audited("key.revoke", known)
+    key = await client.revoke_key(known)
     return answer_json(answers.key(key))
 
 
@@ -184,8 +184,8 @@ async def _create_tenant(caller: Caller, wanted: NewTenant, this: IdempotentRequ
         return await caller.client.tenant_record(wanted.name)
     quotas = msgspec.structs.asdict(wanted)
     del quotas["name"]
-    with caller.auditing("tenant.create", wanted.name, after=quotas, id=entry):
-        return await caller.client.add_tenant(wanted.name, **quotas)
+    client = caller.audited("tenant.create", wanted.name, after=quotas, id=entry)
+    return await client.add_tenant(wanted.name, **quotas)
 
 
 @tenants_router.get(
@@ -232,8 +232,8 @@ async def update_tenant(body: TenantChange, name: TenantPath, caller: Caller) ->
     """Change a tenant's quotas. Those that are not named stay; null is no limit."""
     before = answers.tenant(await caller.client.tenant_record(name)).quotas
     quotas = msgspec.to_builtins(body)
-    with caller.auditing("tenant.update", name, before=before, after=quotas):
-        made = await caller.client.update_tenant(name, **quotas)
+    client = caller.audited("tenant.update", name, before=before, after=quotas)
+    made = await client.update_tenant(name, **quotas)
     return answer_json(answers.tenant(made))
 
 
@@ -285,8 +285,8 @@ async def set_secret(body: NewSecret, name: SecretPath, caller: Caller) -> Respo
     check_secret_name(name)
     before = await _find_secret(caller, name)
     after = {"key_id": _sealing_key(caller)}
-    with caller.auditing("secret.set", name, before=_secret_payload(before), after=after):
-        made = await caller.client.set_secret(name, body.value, author=caller.actor)
+    client = caller.audited("secret.set", name, before=_secret_payload(before), after=after)
+    made = await client.set_secret(name, body.value, author=caller.actor)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
     return answer_json(answers.secret(made), status=status)
 
@@ -305,8 +305,8 @@ async def delete_secret(name: SecretPath, caller: Caller) -> Response:
     before = await _find_secret(caller, name)
     if before is None:
         raise SecretNotFound(f"there is no secret named {shown(name)}")
-    with caller.auditing("secret.delete", name, before=_secret_payload(before)):
-        await caller.client.delete_secret(name)
+    client = caller.audited("secret.delete", name, before=_secret_payload(before))
+    await client.delete_secret(name)
     return answer_json(wire.DeletedName(name=name, status="deleted"))
 
 

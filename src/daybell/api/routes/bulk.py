@@ -257,8 +257,8 @@ async def _submit(
         return await caller.client.submit_many(news, repeat=this.is_repeated, entry=entry)
     # Keys may be held, perhaps all of them: then there is nothing to tell.
     after["with_keys"] = sum(new.unique_key is not None for new in news)
-    with caller.auditing("execution.enqueue", jobs, after=after, id=id):
-        return await caller.client.submit_many(news, repeat=this.is_repeated)
+    client = caller.audited("execution.enqueue", jobs, after=after, id=id)
+    return await client.submit_many(news, repeat=this.is_repeated)
 
 
 def read_all(
@@ -321,12 +321,12 @@ async def cancel_executions(body: Selection, caller: Caller) -> Response:
     said = msgspec.to_builtins(body)
     sweep = make_sweep(body)
     if body.filter is None:
-        with caller.auditing("execution.cancel", "many", after=said):
-            outcomes = await caller.client.cancel_picked(body.ids or ())
+        client = caller.audited("execution.cancel", "many", after=said)
+        outcomes = await client.cancel_picked(body.ids or ())
     else:
         filters = read_selection(said["filter"])
-        with caller.auditing("execution.cancel", "many", after=said):
-            outcomes = await caller.client.cancel_many(sweep=sweep, **filters)
+        client = caller.audited("execution.cancel", "many", after=said)
+        outcomes = await client.cancel_many(sweep=sweep, **filters)
     return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
@@ -362,19 +362,19 @@ async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Re
     said = msgspec.to_builtins(wanted)
     filters = None if wanted.filter is None else read_selection(said["filter"])
     sweep = make_sweep(wanted)
-    with caller.auditing("execution.retry", "many", after=said, id=this.made("entry")):
-        if filters is None:
-            outcomes = await caller.client.retry_picked(
-                wanted.ids or (), force=bool(wanted.force), request=this.id, repeat=this.is_repeated
-            )
-        else:
-            outcomes = await caller.client.retry_many(
-                force=bool(wanted.force),
-                request=this.id,
-                repeat=this.is_repeated,
-                sweep=sweep,
-                **filters,
-            )
+    client = caller.audited("execution.retry", "many", after=said, id=this.made("entry"))
+    if filters is None:
+        outcomes = await client.retry_picked(
+            wanted.ids or (), force=bool(wanted.force), request=this.id, repeat=this.is_repeated
+        )
+    else:
+        outcomes = await client.retry_many(
+            force=bool(wanted.force),
+            request=this.id,
+            repeat=this.is_repeated,
+            sweep=sweep,
+            **filters,
+        )
     return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
@@ -453,8 +453,8 @@ async def retry_dead_letters(body: LetterSelection, caller: Caller) -> Response:
     """Run dead letters again, their tries counted anew: by ids or by a filter."""
     chosen, sweep = _read_letters(body), make_sweep(body)
     said = msgspec.to_builtins(body)
-    with caller.auditing("dead_letter.retry", "many", after=said):
-        outcomes = await caller.client.retry_dead_letters(sweep=sweep, **chosen)
+    client = caller.audited("dead_letter.retry", "many", after=said)
+    outcomes = await client.retry_dead_letters(sweep=sweep, **chosen)
     return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
 
 
@@ -473,8 +473,8 @@ async def discard_dead_letters(body: LetterSelection, caller: Caller) -> Respons
     """Take dead letters off the list: by ids or by a filter. They stay in history."""
     chosen, sweep = _read_letters(body), make_sweep(body)
     said = msgspec.to_builtins(body)
-    with caller.auditing("dead_letter.discard", "many", after=said):
-        listed, others = await caller.client.discard_dead_letters(sweep=sweep, **chosen)
+    client = caller.audited("dead_letter.discard", "many", after=said)
+    listed, others = await client.discard_dead_letters(sweep=sweep, **chosen)
     return answer_json(
         answers.counts({"discarded": listed, "not_listed": others}, next_cursor=sweep.cursor)
     )

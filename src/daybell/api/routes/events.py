@@ -191,8 +191,8 @@ async def _send(
         event, node = await caller.client.addressed(event)
         after = {"id": event.id, "source": event.source, "type": event.name}
         after |= {} if node is None else {"execution_id": str(event.execution)}
-        with caller.auditing(action, target, after=after, id=this.made("entry")):
-            found = await caller.client.keep(event, node)
+        client = caller.audited(action, target, after=after, id=this.made("entry"))
+        found = await client.keep(event, node)
         found = msgspec.structs.replace(found, created=found.created or is_ours)
     return answer_json(answers.published(found, event.id), status=202)
 

@@ -263,8 +263,8 @@ def _read_log_cursor(cursor: str | None) -> tuple[int, int]:
 )
 async def cancel_execution(id: ExecutionPath, caller: Caller) -> Response:
     """Cancel an execution: at once if it has not started, else by asking it to stop."""
-    with caller.auditing("execution.cancel", id):
-        outcome = str(await caller.client.cancel(id))
+    client = caller.audited("execution.cancel", id)
+    outcome = str(await client.cancel(id))
     is_asked = outcome == "requested"
     state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
     if outcome == "finished":
@@ -447,8 +447,8 @@ async def _submit(caller: Caller, new: NewExecution, this: IdempotentRequest) ->
     if new.unique_key is None:
         return await caller.client.submit(new, repeat=this.is_repeated, entry=entry)
     # Not together with others: if its key is held, there is nothing to tell.
-    with caller.client.auditing(entry):
-        (made,) = await caller.client.submit_many([new], repeat=this.is_repeated)
+    client = caller.client.audited(entry)
+    (made,) = await client.submit_many([new], repeat=this.is_repeated)
     return made
 
 

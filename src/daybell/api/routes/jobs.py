@@ -193,8 +193,8 @@ async def _create_or_launch(
     if this.is_repeated and await caller.recorded("job.create", name, entry) is not None:
         job = (await caller.client.standing(name)).job
         return job, None if run is None else await caller.client.submit(run, repeat=True)
-    with caller.auditing("job.create", name, after=wanted.body, id=entry):
-        return await caller.client.make_job(request, run, author=caller.actor, id=this.made("job"))
+    client = caller.audited("job.create", name, after=wanted.body, id=entry)
+    return await client.make_job(request, run, author=caller.actor, id=this.made("job"))
 
 
 @router.get(
@@ -266,11 +266,11 @@ async def update_job(name: JobPath, caller: Caller, raw: bytes, if_match: str | 
         for _ in body.keys() & {"name"}
     ]
     options = {key: one for key, one in body.items() if key != "name"}
-    with (
-        precondition(expect),
-        caller.auditing("job.update", before.name, before=answers.job_version(before), after=body),
-    ):
-        job = await caller.client.change_job(
+    client = caller.audited(
+        "job.update", before.name, before=answers.job_version(before), after=body
+    )
+    with precondition(expect):
+        job = await client.change_job(
             before.name, options, author=caller.actor, expect=expect, faults=fixed
         )
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
@@ -319,8 +319,8 @@ async def apply_job(
         outcome = planned.outcome
         if query.dry_run or outcome.action == UNCHANGED:
             return await _answer_applied(caller, outcome, 200)
-        with caller.auditing("job.apply", name, before=outcome.before, after=body):
-            made = await client.make_planned(planned, author=caller.actor)
+        client = caller.audited("job.apply", name, before=outcome.before, after=body)
+        made = await client.make_planned(planned, author=caller.actor)
     return await _answer_applied(caller, made, 201 if made.action == CREATED else 200)
 
 
@@ -385,11 +385,9 @@ async def delete_job(
     job = (await caller.client.standing(name)).job
     expect = read_version(if_match)
     warnings = await describe_broken_uses(caller.client.store, caller.client.tenant, job)
-    with (
-        precondition(expect),
-        caller.auditing("job.delete", job.name, before=answers.job_version(job)),
-    ):
-        cancelled = await caller.client.delete_job(job.name, expect=expect, force=query.force)
+    client = caller.audited("job.delete", job.name, before=answers.job_version(job))
+    with precondition(expect):
+        cancelled = await client.delete_job(job.name, expect=expect, force=query.force)
     return answer_json(
         wire.Deleted(
             job_id=job.id,
@@ -483,8 +481,8 @@ async def trigger_job(
 async def pause_job(body: Pause, name: JobPath, caller: Caller) -> Response:
     """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
     job = await caller.client.job_named(name)
-    with caller.auditing("job.pause", job.name, after={"note": body.note}):
-        await caller.client.pause(job.name, note=body.note)
+    client = caller.audited("job.pause", job.name, after={"note": body.note})
+    await client.pause(job.name, note=body.note)
     return await _answer_status(caller, job.name)
 
 
@@ -504,8 +502,8 @@ async def pause_job(body: Pause, name: JobPath, caller: Caller) -> Response:
 async def resume_job(name: JobPath, caller: Caller) -> Response:
     """Let a job's schedules fire again, from now on."""
     job = await caller.client.job_named(name)
-    with caller.auditing("job.resume", job.name, before={"note": job.pause_note}):
-        await caller.client.resume(job.name)
+    client = caller.audited("job.resume", job.name, before={"note": job.pause_note})
+    await client.resume(job.name)
     return await _answer_status(caller, job.name)
 
 
@@ -578,11 +576,9 @@ async def rollback_job(
     job = await caller.client.job_named(name)
     expect = read_version(if_match)
     after = {"version": body.version}
-    with (
-        precondition(expect),
-        caller.auditing("job.rollback", job.name, before={"version": job.version}, after=after),
-    ):
-        await caller.client.rollback(job.name, body.version, author=caller.actor, expect=expect)
+    client = caller.audited("job.rollback", job.name, before={"version": job.version}, after=after)
+    with precondition(expect):
+        await client.rollback(job.name, body.version, author=caller.actor, expect=expect)
     return await _answer_status(caller, job.name)
 
 
@@ -676,8 +672,8 @@ async def _create_template(
     if this.is_repeated and await caller.recorded("template.create", name, entry) is not None:
         return await caller.client.template(name)
     said = wanted.given()
-    with caller.auditing("template.create", name, after=said, id=entry):
-        return await caller.client.set_template(said, author=caller.actor, expect=0)
+    client = caller.audited("template.create", name, after=said, id=entry)
+    return await client.set_template(said, author=caller.actor, expect=0)
 
 
 @templates_router.get(
@@ -737,11 +733,9 @@ async def set_template(
     expect = read_version(if_match)
     said = {**body.given(), "name": name}
     before = await _template_before(caller, name)
-    with (
-        precondition(expect),
-        caller.auditing("template.update", name, before=before, after=said),
-    ):
-        made = await caller.client.set_template(said, author=caller.actor, expect=expect)
+    client = caller.audited("template.update", name, before=before, after=said)
+    with precondition(expect):
+        made = await client.set_template(said, author=caller.actor, expect=expect)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
     return answer_json(answers.template(made), status=status, headers=template_etag_header(made))
 
@@ -759,8 +753,9 @@ async def delete_template(name: TemplatePath, caller: Caller, if_match: str | No
     """Delete a template. Jobs that were made from it stay as they are."""
     expect = read_version(if_match)
     before = answers.template(await caller.client.template(name))
-    with precondition(expect), caller.auditing("template.delete", name, before=before):
-        await caller.client.delete_template(name, expect=expect)
+    client = caller.audited("template.delete", name, before=before)
+    with precondition(expect):
+        await client.delete_template(name, expect=expect)
     return answer_json(wire.DeletedName(name=name, status="deleted"))
 
 

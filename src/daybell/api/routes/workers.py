@@ -89,8 +89,8 @@ def _read_cursor(cursor: str) -> tuple[Instant, UUID]:
 async def drain_worker(id: WorkerPath, caller: Caller) -> Response:
     """Ask a worker to finish what it has, and to claim nothing more."""
     known = read_id(id)
-    with caller.auditing("worker.drain", known):
-        await caller.client.drain_worker(known)
+    client = caller.audited("worker.drain", known)
+    await client.drain_worker(known)
     return answer_json(wire.Drained(worker_id=known, state="draining"), status=202)
 
 
@@ -131,8 +131,8 @@ async def list_queues(caller: Caller, query: Paged) -> Response:
 )
 async def pause_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out nothing from a queue until it is resumed. What runs goes on."""
-    with caller.auditing("queue.pause", name):
-        await caller.client.pause_queue(name)
+    client = caller.audited("queue.pause", name)
+    await client.pause_queue(name)
     return answer_json(wire.QueueState(name=name, is_paused=True))
 
 
@@ -149,8 +149,8 @@ async def pause_queue(name: QueuePath, caller: Caller) -> Response:
 )
 async def resume_queue(name: QueuePath, caller: Caller) -> Response:
     """Give out work from a queue again."""
-    with caller.auditing("queue.resume", name):
-        await caller.client.resume_queue(name)
+    client = caller.audited("queue.resume", name)
+    await client.resume_queue(name)
     return answer_json(wire.QueueState(name=name, is_paused=False))
 
 
@@ -167,8 +167,8 @@ async def resume_queue(name: QueuePath, caller: Caller) -> Response:
 )
 async def purge_queue(name: QueuePath, caller: Caller) -> Response:
     """Cancel all that waits in a queue. What runs goes on."""
-    with caller.auditing("queue.purge", name):
-        cancelled = await caller.client.purge_queue(name)
+    client = caller.audited("queue.purge", name)
+    cancelled = await client.purge_queue(name)
     return answer_json(wire.Purged(name=name, cancelled=cancelled))
 
 

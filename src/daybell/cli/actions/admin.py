@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from daybell.cli import output
 from daybell.cli.actions.selection import none_if_denied
-from daybell.cli.connection import audit_entry, client_for, current_actor
+from daybell.cli.connection import audited, client_for, current_actor
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED
 from daybell.cli.terminal import confirm, interruptible
@@ -32,8 +32,8 @@ NO_LIMIT: Final = "none"
 async def create_tenant(settings: Settings, *, name: str, words: dict[str, str | None]) -> int:
     quotas = _read_quotas(words)
     async with client_for(settings) as client:
-        with audit_entry(client, "tenant.create", name, after=quotas):
-            tenant = await client.add_tenant(name, **quotas)
+        recorded = audited(client, "tenant.create", name, after=quotas)
+        tenant = await recorded.add_tenant(name, **quotas)
     typer.echo(f"tenant {tenant.name} is created: {_describe_quotas(tenant.quotas)}")
     return DONE
 
@@ -61,8 +61,8 @@ async def update_tenant(settings: Settings, *, name: str, words: dict[str, str |
         raise UsageError("nothing to change; name a quota, such as --queued 1000 or --jobs none")
     async with client_for(settings) as client:
         before = asdict((await client.tenant_record(name)).quotas)
-        with audit_entry(client, "tenant.update", name, before=before, after={**before, **quotas}):
-            tenant = await client.update_tenant(name, **quotas)
+        recorded = audited(client, "tenant.update", name, before=before, after={**before, **quotas})
+        tenant = await recorded.update_tenant(name, **quotas)
     typer.echo(f"tenant {tenant.name}: {_describe_quotas(tenant.quotas)}")
     return DONE
 
@@ -114,10 +114,10 @@ async def create_key(
     asked = {"name": name, "role": str(read_role(role)), "expires": expires}
     asked |= {name: value for name, value in limits.items() if value is not None}
     async with client_for(settings, tenant=tenant) as client:
-        with audit_entry(client, "key.create", name, after=asked):
-            key, token = await client.create_key(
-                name, role=role, expires=expires, created_by=current_actor(), **limits
-            )
+        recorded = audited(client, "key.create", name, after=asked)
+        key, token = await recorded.create_key(
+            name, role=role, expires=expires, created_by=current_actor(), **limits
+        )
     if as_json:
         output.echo_json(answers.key(key, token=token))
         return DONE
@@ -173,8 +173,8 @@ async def revoke_key(settings: Settings, *, wanted: str, tenant: str | None) -> 
     async with client_for(settings, tenant=tenant) as client:
         key = await _find_key(client, wanted)
         if key.revoked_at is None:
-            with audit_entry(client, "key.revoke", str(key.id), before={"name": key.name}):
-                await client.revoke_key(key.id)
+            recorded = audited(client, "key.revoke", str(key.id), before={"name": key.name})
+            await recorded.revoke_key(key.id)
     done = "is revoked" if key.revoked_at is None else "was revoked already"
     typer.echo(f"key {key.name} ({key.hint}…) {done}")
     return DONE
@@ -333,8 +333,8 @@ async def set_secret(settings: Settings, *, name: str, tenant: str | None, as_js
         after = {"key_id": client.sealer().key_id} if isinstance(client, Client) else None
         before = await none_if_denied(_find_secret(client, name))
         value = _read_value(name)
-        with audit_entry(client, "secret.set", name, before=_audited(before), after=after):
-            made = await client.set_secret(name, value, author=current_actor())
+        recorded = audited(client, "secret.set", name, before=_audited(before), after=after)
+        made = await recorded.set_secret(name, value, author=current_actor())
     if as_json:
         output.echo_json(answers.secret(made))
     else:
@@ -351,8 +351,8 @@ async def delete_secret(
         if known is not None and found is None:
             raise SecretNotFound(f"there is no secret named {shown(name)}")
         confirm(f"delete secret {name}? Jobs that refer to it fail without it.", yes=yes)
-        with audit_entry(client, "secret.delete", name, before=_audited(found)):
-            await client.delete_secret(name)
+        recorded = audited(client, "secret.delete", name, before=_audited(found))
+        await recorded.delete_secret(name)
     if as_json:
         output.echo_json({"name": name})
     else:
@@ -375,10 +375,10 @@ async def rotate_secrets(settings: Settings, *, as_json: bool) -> int:
                 if one.key_id == after["key_id"]:
                     continue
                 try:
-                    with audit_entry(
+                    recorded = audited(
                         own, "secret.rotate", one.name, before=_audited(one), after=after
-                    ):
-                        sealed += await own.reseal_secret(one.name, author=one.author) is not None
+                    )
+                    sealed += await recorded.reseal_secret(one.name, author=one.author) is not None
                 except (UsageError, Conflict) as error:
                     told = {"tenant": tenant.name, "name": one.name, "error": str(error)}
                     failed.append(told)

@@ -26,7 +26,7 @@ from daybell.cli.apply.declarations import Declaration, Declarations, read_decla
 from daybell.cli.apply.files import read_file, write_yaml
 from daybell.cli.apply.plan import echo_change, template_fields
 from daybell.cli.apps import connect_app, find_app
-from daybell.cli.connection import MANY, audit_entry, client_for, current_actor
+from daybell.cli.connection import MANY, audited, client_for, current_actor
 from daybell.cli.output import Column
 from daybell.cli.references import format_references
 from daybell.cli.runtime import DONE, print_stderr, require_store
@@ -352,8 +352,8 @@ async def _restore_definitions(app: App) -> list[Job]:
     client = await app.open()
     before = {job.name: job.version for job in found}
     after = {"author": app.author}
-    with audit_entry(client, "job.declare", MANY, before=before, after=after):
-        return await app.declaring.promote(client, author=app.author)
+    recorded = audited(client, "job.declare", MANY, before=before, after=after)
+    return await app.declaring.promote(recorded, author=app.author)
 
 
 # `daybell templates`: job definitions with parameters.

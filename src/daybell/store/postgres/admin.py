@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Final
 from uuid import UUID
 
@@ -45,7 +44,6 @@ from daybell.errors import (
     TenantNotFound,
     shown,
 )
-from daybell.store import admin
 from daybell.store.postgres.connection import Row, record_entries
 from daybell.store.postgres.context import StoreContext
 from daybell.store.postgres.names import read_quotas, within_page
@@ -255,10 +253,6 @@ def _tenant(row: Row) -> Tenant:
 # The audit log.
 
 
-def auditing(pg: StoreContext, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
-    return admin.auditing(pg.db, tenant, entry)
-
-
 async def write_audit(pg: StoreContext, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
     for entry in entries:
         checks.check_entry(entry)
@@ -454,7 +448,7 @@ async def set_template(
         kept = row["definition"] if at else None
         version = next_template_version(name, at=at, kept=kept, text=text, expect=expect)
         if version == at:
-            admin.skip_entry(pg.db)
+            pg.db.skip_entry()
         else:
             row = await link.fetchrow(SET_TEMPLATE, owner, name, version, author, text)
     return _template(tenant, row)

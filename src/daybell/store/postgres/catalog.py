@@ -21,7 +21,6 @@ from daybell.core.options import fold_case
 from daybell.core.schedule import Overlap, gate_of
 from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown
-from daybell.store import admin
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued
@@ -74,7 +73,7 @@ async def define_jobs(pg: StoreContext, tenant: str, jobs: Sequence[NewJob]) -> 
     # Nearly every start of a process finds what it left: one statement, and nothing is locked.
     async with pg.autocommit() as tx:
         rows = await _standing(tx, tenant, jobs, texts)
-        admin.skip_entry(pg.db)
+        pg.db.skip_entry()
     pg.names.learn(tenant, rows)
     if rows and all(map(_is_settled, jobs, texts, rows)):
         return [_job(row, tenant) for row in rows]
@@ -93,7 +92,7 @@ async def define_jobs(pg: StoreContext, tenant: str, jobs: Sequence[NewJob]) -> 
                 done = await _define(tx, key, tenant, *some)
                 made |= dict(zip(group, done, strict=True))
             if not any(one.is_changed for one in made.values()):
-                admin.skip_entry(pg.db)
+                pg.db.skip_entry()
             await charge_jobs(tx, key, new)
         pg.names.learn_lanes(key, [one.lane for one in made.values() if one.lane])
         for job in jobs:

@@ -31,7 +31,6 @@ from daybell.core.postgres_url import explain_refusal, read_hosts, tls_options
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import DaybellError, SchemaError, TenantNotFound, Unavailable, UsageError, shown
-from daybell.store import admin
 from daybell.store.admin import PendingEntry
 from daybell.store.postgres.timeouts import PATIENT, Pace, Timeouts, timeouts_for
 from daybell.store.shares import Holder, Shares, current_holder, set_holder
@@ -230,7 +229,7 @@ def _server_address(link: Any) -> str:
 # Changes that bring an entry of the audit log with them.
 
 # A transaction has an id once it has written something, or locked it. Those that lock what they
-# may leave unchanged call `store.admin.skip_entry`.
+# may leave unchanged call `Database.skip_entry`.
 HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 TENANT: Final = "SELECT key FROM daybell.tenant WHERE name = $1"
 ADD: Final = "SELECT daybell.record_audit($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -576,6 +575,11 @@ class Database:
     def is_open(self) -> bool:
         return bool(self._pools)
 
+    def skip_entry(self) -> None:
+        """Note that the write under way has changed nothing, although it has locked something.
+        Here it brings no audit entry.
+        """
+
     @property
     def sessions_max(self) -> int:
         """How many servers a process may hold of a pooler in session mode."""
@@ -761,11 +765,10 @@ class Database:
         """A connection for one statement. What it wrote is committed when the statement is
         done.
         """
-        wanted = admin.pending_entry(self)
         async with self._borrowed(pace) as link:
-            if self.is_pooled or wanted is not None:
+            if self.is_pooled:
                 # Parse and execute are two trips, and a pooler may send them to two servers.
-                async with self._begun(link, READ_COMMITTED, wanted, pace=pace):
+                async with self._begun(link, READ_COMMITTED, pace=pace):
                     yield link
             else:
                 try:
@@ -777,10 +780,18 @@ class Database:
                     raise
 
     @asynccontextmanager
-    async def transaction(self, isolation: str = READ_COMMITTED) -> AsyncGenerator[Link]:
+    async def transaction(
+        self,
+        isolation: str = READ_COMMITTED,
+        *,
+        pace: Pace | None = None,
+        wanted: PendingEntry | None = None,
+    ) -> AsyncGenerator[Link]:
         """A connection with a transaction around all that is done on it."""
-        wanted = admin.pending_entry(self)
-        async with self._borrowed() as link, self._begun(link, isolation, wanted):
+        async with (
+            self._borrowed(pace) as link,
+            self._begun(link, isolation, wanted, pace=pace),
+        ):
             yield link
 
     @asynccontextmanager
@@ -1146,3 +1157,27 @@ def translate_errors() -> Generator[None]:
 
 def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+class AuditedDatabase:
+    """A database whose first change brings an audit entry. It opens and closes nothing."""
+
+    def __init__(self, database: Database | AuditedDatabase, pending: PendingEntry) -> None:
+        is_view = isinstance(database, AuditedDatabase)
+        self._database: Database = database._database if is_view else database
+        self._pending = pending
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def skip_entry(self) -> None:
+        self._pending.is_idle = True
+
+    def link(self, pace: Pace | None = None) -> AbstractAsyncContextManager[Link]:
+        if self._pending.is_on_record:
+            return self._database.link(pace)
+        return self._database.transaction(pace=pace, wanted=self._pending)
+
+    def transaction(self, isolation: str = READ_COMMITTED) -> AbstractAsyncContextManager[Link]:
+        wanted = None if self._pending.is_on_record else self._pending
+        return self._database.transaction(isolation, wanted=wanted)

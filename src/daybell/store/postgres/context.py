@@ -10,16 +10,19 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from copy import copy
 from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 from daybell.core.units import Instant, Seconds
 from daybell.errors import DaybellError, UsageError
+from daybell.store.admin import PendingEntry
 from daybell.store.codec import PRIORITIES
 from daybell.store.postgres.connection import (
     READ_COMMITTED,
+    AuditedDatabase,
     Database,
     Lineage,
     Link,
@@ -347,7 +350,8 @@ class Tx:
         """Take the leases that are over, to delete their rows. No other transaction gets them."""
         if not self.pg.done_leases:
             return []
-        done, self.pg.done_leases = self.pg.done_leases, []
+        done = self.pg.done_leases.copy()
+        self.pg.done_leases.clear()  # the list is shared by all views of the store
         self.deleted_leases = [*(self.deleted_leases or ()), *done]
         return done
 
@@ -380,7 +384,7 @@ class Tx:
 
 
 class StoreContext:
-    """State that all operations of one store share."""
+    """State that all operations of one store share, in place: `with_entry` copies references."""
 
     __slots__ = (
         "bounds",
@@ -414,6 +418,12 @@ class StoreContext:
         self.task_pools: dict[UUID, Any] = {}  # by worker; its sessions have its name
         self.task_timelines: dict[UUID, int] = {}  # timeline of the connections of a pool
         self.step_cursor: tuple[Instant, UUID] | None = None  # last step that retention visited
+
+    def with_entry(self, pending: PendingEntry) -> StoreContext:
+        """Return a context whose first change brings an audit entry."""
+        context = copy(self)
+        context.db = cast("Database", AuditedDatabase(self.db, pending))
+        return context
 
     def transaction(
         self, isolation: str = READ_COMMITTED, *, after: AfterCommit | None = None

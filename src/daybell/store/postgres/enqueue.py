@@ -27,7 +27,6 @@ from daybell.core.schedule import (
 )
 from daybell.core.units import Instant
 from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageError
-from daybell.store import admin
 from daybell.store.codec import STATE_CODES
 from daybell.store.postgres.connection import Row, entry_columns, record_entries
 from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
@@ -422,7 +421,7 @@ async def _enqueue_any(
                 answers = await enqueue_on(tx, specs, executions, repeat=repeat)
                 skipped = {answer.id for answer in answers if answer.skipped}
                 if not specs.made and not skipped:
-                    admin.skip_entry(pg.db)  # gates were locked, perhaps, and nothing else
+                    pg.db.skip_entry()  # gates were locked, perhaps, and nothing else
                 if repeat and (marked := specs.made | skipped):
                     await tx.execute(MARK_REPEATED, specs.tenant, list(marked))
                 if is_limited:

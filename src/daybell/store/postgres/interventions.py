@@ -15,7 +15,6 @@ from uuid import UUID
 from daybell.core.execution import Cancellation, Revival, State
 from daybell.core.lifecycle import EXPIRED
 from daybell.errors import Unavailable
-from daybell.store import admin
 from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.gates import (
@@ -91,7 +90,7 @@ async def _cancel(
         runs = await request_cancel(tx, key, live - pending)
         ended = await fetch_ids(tx, ENDED_IDS, key, [id for id in ids if id not in live])
         if not live:
-            admin.skip_entry(pg.db)
+            pg.db.skip_entry()
     return CancelResult(key, live, pending, ended, runs)
 
 
@@ -195,7 +194,7 @@ async def _revive(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[Re
         known = await fetch_ids(tx, ENDED_IDS, key, others)
         known |= await fetch_ids(tx, FIND_UNFINISHED, key, others)
         if not revived:
-            admin.skip_entry(pg.db)
+            pg.db.skip_entry()
         elif (await queued_room(tx, key, lock=True) or 0) < 0:
             raise Outdated  # somebody has taken the room that there was
     notify_claimable(pg, tx.after)

@@ -393,15 +393,6 @@ DUE: Final = """
 PAUSED: Final = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
 
 
-async def next_due(
-    pg: StoreContext, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
-) -> Instant | None:
-    async with pg.autocommit() as tx:
-        key = await pg.names.tenant(tx, tenant)
-        lanes = await pg.names.find_lanes(tx, key, queues, kinds)
-        return await _next_due(tx, key, lanes, after=0.0)
-
-
 async def _next_due(tx: Tx, tenant: int, lanes: Lanes, *, after: Instant) -> Instant | None:
     paused = {row["queue"] for row in await tx.fetch(PAUSED, tenant)}
     pairs = zip(lanes.keys, lanes.queues, strict=True)

@@ -33,7 +33,6 @@ from daybell.store.postgres.progress import (
     keep_run,
     lock_links_of,
     lock_runs,
-    notify_after_commit,
     stop_run,
     take_over,
 )
@@ -151,15 +150,6 @@ async def _begin(
         now=row["now"],
         scheduled_for=row["scheduled_for"],
     )
-
-
-async def advance(pg: StoreContext, tenant: str, run: UUID) -> bool:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-    after = AfterCommit()
-    has_more = await advance_run(pg, after, key, run)
-    notify_after_commit(pg, after)
-    return bool(has_more)
 
 
 # Runs with something to do; those that were to be stopped by somebody who is gone. Of

@@ -36,7 +36,6 @@ from daybell.core.limits import INSTANT_MAX, PAGE_ITEMS_MAX
 from daybell.core.units import Instant
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import ExecutionNotFound
-from daybell.store import admin
 from daybell.store.codec import STATE_CODES, STEP_CODES, STEP_KINDS
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import StoreContext, Tx
@@ -100,7 +99,7 @@ async def _publish(pg: StoreContext, tenant: str, new: NewEvent, facts: Facts) -
         filed = facts.filed(new.execution)
         kept = await tx.fetchrow(KEEP_EVENT, owner, *fields, filed)
         if kept is None:
-            admin.skip_entry(pg.db)
+            pg.db.skip_entry()
             return Published(created=False)
         ids = await _candidates(tx, owner, new, facts)
         if ids:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from copy import copy
 from math import inf
+from typing import Self
 from uuid import UUID
 
 from daybell.core.access import (
@@ -78,6 +79,7 @@ from daybell.core.worker import (
     Worker,
 )
 from daybell.core.workflow.run import Plan, RunDetail
+from daybell.store.admin import PendingEntry
 from daybell.store.postgres import (
     admin,
     catalog,
@@ -230,11 +232,6 @@ class PostgresStore:
             kinds=kinds,
         )
 
-    async def next_due(
-        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
-    ) -> Instant | None:
-        return await queue.next_due(self.context, tenant, queues=queues, kinds=kinds)
-
     async def report(self, tenant: str, *, worker: UUID, reports: Sequence[Report]) -> list[Fence]:
         return await queue.report(self.context, tenant, worker=worker, reports=reports)
 
@@ -313,9 +310,6 @@ class PostgresStore:
 
     async def admit(self, *, limit: int = 1000) -> int:
         return await gates.admit(self.context, limit=limit)
-
-    async def time_out_waits(self, *, limit: int = 1000) -> int:
-        return await gates.time_out_waits(self.context, limit=limit)
 
     # Schedules and dependencies.
 
@@ -397,9 +391,6 @@ class PostgresStore:
 
     async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
         return await runs.expand(self.context, tenant, worker=worker, claimed=claimed, plan=plan)
-
-    async def advance(self, tenant: str, run: UUID) -> bool:
-        return await runs.advance(self.context, tenant, run)
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         return await runs.advance_runs(self.context, limit=limit)
@@ -554,8 +545,10 @@ class PostgresStore:
     async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
         await admin.answer_request(self.context, tenant, key, status=status, answer=answer)
 
-    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
-        return admin.auditing(self.context, tenant, entry)
+    def audited(self, tenant: str, entry: NewAuditEntry) -> Self:
+        view = copy(self)
+        view.context = self.context.with_entry(PendingEntry(tenant, entry))
+        return view
 
     async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
         await admin.write_audit(self.context, tenant, entries)

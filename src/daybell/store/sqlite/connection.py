@@ -20,7 +20,7 @@ from urllib.parse import quote
 from daybell.core.kinds.settings import STORE_FILE_ID
 from daybell.core.units import Instant, Seconds
 from daybell.errors import SchemaError, Unavailable, UsageError, shown
-from daybell.store import admin
+from daybell.store.admin import PendingEntry
 from daybell.store.shares import Holder, Shares, current_holder
 from daybell.store.sqlite.transaction import AuditedOperation, Names, Transaction
 from daybell.store.wakeups import Signal
@@ -504,10 +504,7 @@ def set_results(answers: list[Answer]) -> None:
 
 
 class InlineConnection:
-    """Runs operations at once, in the thread of their caller: for a database in memory.
-
-    One lock serves all event loops of the process, because a database in memory has one connection.
-    """
+    """Runs operations on a database in memory at once, in the thread of their caller."""
 
     def __init__(self, server: Server, lock: threading.RLock) -> None:
         self.session = server.session
@@ -531,14 +528,15 @@ class InlineConnection:
         return cast("T", answer.value)
 
     def stop(self) -> asyncio.Future[None]:
-        """Take no more operations; the connection stays, with all that is in memory."""
+        """Answer at once: the connection stays, with all that is in memory."""
         future = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
 
 
-def _is_made(answer: asyncio.Future[Any]) -> bool:
-    return not answer.cancelled() and answer.exception() is None
+def _note_commit(answer: asyncio.Future[Any], recorded: AuditedOperation) -> None:
+    if not answer.cancelled() and answer.exception() is None:
+        recorded.committed()
 
 
 class Database:
@@ -594,14 +592,7 @@ class Database:
     def write(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
         if self.writer is None:
             raise UsageError("the store is not open; call open() first")
-        wanted = admin.pending_entry(self)
-        if wanted is None:
-            return self.writer.ask(operation, is_alone=is_alone)
-        recorded = AuditedOperation(operation, wanted)
-        answer = self.writer.ask(recorded, is_alone=is_alone)
-        # Added first, so called before the task that waits for the answer continues.
-        answer.add_done_callback(lambda done: _is_made(done) and recorded.committed())
-        return cast("asyncio.Future[T]", answer)
+        return self.writer.ask(operation, is_alone=is_alone)
 
     def read(self, operation: Operation[T]) -> asyncio.Future[T]:
         if self.reader is None:
@@ -623,6 +614,30 @@ class Database:
             return await self.reader.ask(operation)
         finally:
             self._reads.give_back(holder)
+
+
+class AuditedDatabase(Database):
+    """A database whose first change brings an audit entry. It opens and closes nothing."""
+
+    def __init__(self, database: Database, pending: PendingEntry) -> None:
+        is_view = isinstance(database, AuditedDatabase)
+        self._database: Database = database._database if is_view else database
+        self._pending = pending
+        self.path, self.clock = database.path, database.clock
+
+    def write(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
+        if self._pending.is_on_record:
+            return self._database.write(operation, is_alone=is_alone)
+        recorded = AuditedOperation(operation, self._pending)
+        answer = self._database.write(recorded, is_alone=is_alone)
+        if answer.done():
+            _note_commit(answer, recorded)
+        else:  # added first, so called before the task that waits for the answer continues
+            answer.add_done_callback(lambda done: _note_commit(done, recorded))
+        return cast("asyncio.Future[T]", answer)
+
+    def read(self, operation: Operation[T]) -> asyncio.Future[T]:
+        return self._database.read(operation)
 
 
 async def stop_threads(threads: list[ConnectionThread | InlineConnection]) -> None:

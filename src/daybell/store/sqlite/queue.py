@@ -82,13 +82,6 @@ def claim(
     )
 
 
-def next_due(
-    tx: Transaction, tenant: str, queues: Sequence[str], kinds: Sequence[str]
-) -> Instant | None:
-    lanes = find_lanes(tx, tx.names.tenant(tx, tenant), queues, kinds)
-    return first_after(tx, lanes, float("-inf"))
-
-
 _HELD: Final = f"""
 SELECT {CLAIMED_COLUMNS} FROM execution WHERE state = 5 AND worker = ? AND lease = ? AND tenant = ?
  ORDER BY priority, run_at, id

@@ -45,7 +45,6 @@ from daybell.store.sqlite import enqueue, gates, progress
 from daybell.store.sqlite.progress import (
     NODE_COLUMNS,
     RUN_COLUMNS,
-    continue_run,
     read_nodes,
     read_run,
 )
@@ -281,11 +280,6 @@ def expand(
     owner = tx.names.tenant(tx, tenant)
     is_made = expand_run(tx, owner, worker.bytes, claimed, plan)
     return is_made, progress.take_pending_runs(tx)
-
-
-def advance(tx: Transaction, tenant: str, run: UUID) -> bool:
-    key = tx.names.tenant(tx, tenant), run.bytes
-    return key in continue_run(tx, key)
 
 
 def rerun(

@@ -8,7 +8,8 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
+from copy import copy
 from math import inf
 from typing import Final, NoReturn, Self
 from uuid import UUID
@@ -98,8 +99,8 @@ from daybell.core.worker import (
 )
 from daybell.core.workflow.run import Plan, RunDetail
 from daybell.errors import Unavailable
-from daybell.store import admin as audit
 from daybell.store import migrate, run_driver
+from daybell.store.admin import PendingEntry
 from daybell.store.sqlite import (
     admin,
     catalog,
@@ -115,7 +116,14 @@ from daybell.store.sqlite import (
 )
 from daybell.store.sqlite import schedules as schedules_room
 from daybell.store.sqlite import steps as steps_room
-from daybell.store.sqlite.connection import IN_MEMORY, Bell, Clock, CommitProbe, Database
+from daybell.store.sqlite.connection import (
+    IN_MEMORY,
+    AuditedDatabase,
+    Bell,
+    Clock,
+    CommitProbe,
+    Database,
+)
 from daybell.store.sqlite.transaction import RunKey, Transaction
 from daybell.store.wakeups import Listeners, Signal, Wake
 
@@ -343,11 +351,6 @@ class SqliteStore:
             lambda tx: queue.claim(tx, tenant, worker, lease, queues, kinds, limit)
         )
 
-    async def next_due(
-        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
-    ) -> Instant | None:
-        return await self.db.read(lambda tx: queue.next_due(tx, tenant, queues, kinds))
-
     async def apply(
         self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
     ) -> list[Verdict]:
@@ -543,10 +546,6 @@ class SqliteStore:
             lambda tx: steps_room.publish(tx, tx.names.tenant(tx, tenant), event)
         )
 
-    async def time_out_waits(self, *, limit: int = 1000) -> int:
-        checks.check_limit(limit)
-        return await self.db.write(lambda tx: gates.time_out_waits(tx, limit))
-
     async def node_waits(
         self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
     ) -> list[NodeWait]:
@@ -579,9 +578,6 @@ class SqliteStore:
         )
         await self._go_on(todo)
         return is_made
-
-    async def advance(self, tenant: str, run: UUID) -> bool:
-        return await self.db.write(lambda tx: steps_room.advance(tx, tenant, run))
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         checks.check_limit(limit)
@@ -751,8 +747,10 @@ class SqliteStore:
     async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
         await self.db.write(lambda tx: admin.answer_request(tx, tenant, key, status, answer))
 
-    def auditing(self, tenant: str, entry: NewAuditEntry) -> AbstractContextManager[None]:
-        return audit.auditing(self.db, tenant, entry)
+    def audited(self, tenant: str, entry: NewAuditEntry) -> Self:
+        view = copy(self)
+        view.db = AuditedDatabase(self.db, PendingEntry(tenant, entry))
+        return view
 
     async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
         for entry in entries:
