@@ -199,7 +199,7 @@ async def test_runs_are_given_what_they_are_called_with(app: App):
         )
         assert await usual.result(LONG) == [["monday", 2], ["aa"], None]
         assert await other.result(LONG) == [[2, 3], ["bbb", "ccc"], "t"]
-        assert json.loads((await usual.execution()).args) == {"day": "monday"}
+        assert (await usual.execution()).args == {"day": "monday"}
 
 
 async def test_whatever_looks_like_a_reference_is_data_all_the_way(app: App):
@@ -254,7 +254,7 @@ async def test_a_run_that_nobody_looked_at_is_dead_at_once_and_says_why(app: App
         with pytest.raises(ExecutionFailed, match="has no parameter 'dya'; did you mean 'day'"):
             await (await etl.enqueue()).result(LONG)
         (run,) = (await app.client().executions(job="inner", nodes=True)).items
-    assert (run.state, run.attempt) == (State.DEAD, 1)
+    assert (run.status, run.attempt) == (State.DEAD, 1)
     assert inner.definition.retry.retries > 0
 
 
