@@ -330,7 +330,7 @@ class NotFound(DaybellError):
 class JobNotFound(NotFound):
     """The tenant has no such job."""
 
-    code = "unknown-job"
+    code = "undefined-job"
     remedy = "Check the name; `daybell jobs list` shows all jobs."
 
 
