@@ -187,7 +187,7 @@ async def test_what_a_task_enqueues_in_a_transaction_is_its_child(app: App, url)
         handle = await parent.enqueue()
         child = await handle.result(timeout=30)
 
-    assert (await (await app.open()).execution(child)).execution.parent == handle.id
+    assert (await (await app.open()).execution(child)).parent_id == handle.id
 
 
 async def test_a_unique_key_whose_holder_is_rolled_back_goes_to_who_waits_for_it(
