@@ -2,7 +2,6 @@
 
     DaybellError
       ├─ UsageError       the caller's input is wrong
-      │    ├─ ExtraMissing       a package of an extra is not installed
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
       │    ├─ InvalidFields      several fields; the error of each
@@ -121,16 +120,6 @@ class UsageError(DaybellError):
         if self.field is None:
             return {}
         return {"errors": [describe_field(self.field, str(self))]}
-
-
-class ExtraMissing(UsageError):
-    """A package is not installed. It comes with an extra of Daybell."""
-
-    code = "extra-missing"
-    remedy = "Run the command that the message names, such as `pip install 'daybell[postgres]'`."
-
-    def __init__(self, what: str, extra: str, *, field: str | None = None) -> None:
-        super().__init__(f"{what}: {install_advice(extra)}", field=field)
 
 
 def install_advice(extra: str) -> str:
@@ -330,7 +319,7 @@ class NotFound(DaybellError):
 class JobNotFound(NotFound):
     """The tenant has no such job."""
 
-    code = "undefined-job"
+    code = "unknown-job"
     remedy = "Check the name; `daybell jobs list` shows all jobs."
 
 
