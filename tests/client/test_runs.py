@@ -145,7 +145,8 @@ async def test_a_run_is_shown_from_before_it_begins_to_its_end(client):
     assert b.items is not None and (b.items.total, b.items.ended, b.items.failed) == (3, 3, 0)
     assert (load.kind, load.runs, load.started_at is None) == ("command", None, False)
     assert (await client.execution(id)).status is State.SUCCEEDED
-    assert await runs.run(client, b.execution or load.execution) is None
+    task = b.execution or load.execution
+    assert task is not None and await runs.run(client, task) is None
 
 
 async def test_lists_leave_nodes_out_unless_they_are_asked_for(client):
@@ -446,6 +447,7 @@ async def test_a_node_that_waits_for_the_quota_says_so(client):
 
     run = await runs.run(client, id)
 
+    assert run is not None
     assert {one.name: one.reason for one in run.nodes} == {
         "a": None,
         "b": None,

@@ -13,7 +13,8 @@ import asyncpg
 import pytest
 
 from daybell import App, Context, ExecutionFailed, Retry
-from daybell.core.execution import Execution, State
+from daybell.client.wire import Execution
+from daybell.core.execution import State
 from daybell.core.views import ExecutionFilter
 from daybell.core.worker import LEASE_SECONDS
 from tests.sdk.shop import a_shop, sales, user

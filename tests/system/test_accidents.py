@@ -102,7 +102,7 @@ async def test_a_claim_whose_answer_is_lost_while_the_worker_lives_on(client, ur
         id = (await client.enqueue("greet", {"name": "Ada Lovelace"})).id
 
         await asyncio.to_thread(worker.wait_for, "greets Ada Lovelace")
-        await eventually(lambda: seen(client, id), lambda found: found.state is State.SUCCEEDED)
+        await eventually(lambda: seen(client, id), lambda found: found.status is State.SUCCEEDED)
         assert proxy.lost == 1
         assert await asyncio.to_thread(stopped, worker) == 0
     found = await seen(client, id)
@@ -131,7 +131,7 @@ async def test_a_frozen_worker_inside_a_transaction_while_others_are_reaped(clie
         frozen.signal(signal.SIGCONT)
     for id in (first, second):
         await eventually(
-            lambda id=id: seen(client, id), lambda found: found.state is State.SUCCEEDED
+            lambda id=id: seen(client, id), lambda found: found.status is State.SUCCEEDED
         )
 
     assert waited < 15 * LEASE_SECONDS  # not until the frozen one goes on

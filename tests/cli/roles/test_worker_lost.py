@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 
 from daybell.client import Client
-from daybell.core.execution import Execution, State
+from daybell.client.wire import Execution
+from daybell.core.execution import State
 from tests.cli.terminal import Running
 from tests.runners import bad_tasks
 from tests.runners.bad_tasks import FATAL, Kind

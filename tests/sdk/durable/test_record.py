@@ -125,8 +125,8 @@ async def test_a_sleep_holds_no_worker_and_goes_on_where_it_was(app: App, bench:
     asleep = await handle.execution()
 
     assert (run.state, run.outcome, run.error) == (State.SCHEDULED, Outcome.RELEASED, None)
-    assert asleep.worker is None and asleep.failures == 0
-    assert asleep.run_at == (bench.now + timedelta(days=3)).timestamp()
+    assert asleep.worker_id is None and asleep.failures == 0
+    assert asleep.run_at == bench.now + timedelta(days=3)
     assert await bench.advance("2d23h") == []
 
     runs = await bench.advance("1h")
