@@ -45,4 +45,4 @@ if __name__ == "__main__":
     asyncio.run(visit())
 
 # Expected output:
-# 202 "a mail to Ada"
+# 202 a mail to Ada

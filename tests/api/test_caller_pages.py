@@ -5,6 +5,7 @@ import json
 import pytest
 
 from daybell.api.caller import answer_page
+from daybell.client import wire
 from daybell.core.access import Role
 from daybell.core.limits import NEXT_SCHEDULES_MAX
 from daybell.core.views import Page
@@ -161,7 +162,9 @@ async def test_no_answer_of_a_list_has_more_than_8_mb(http, client):
 
 async def test_an_answer_is_cut_by_its_own_bytes():
     page = Page(items=tuple("abc"), next_cursor=None)
-    answer = answer_page(page, [{"x": "a" * 3_000_000}] * 3, cursor=str.upper)
+    answer = answer_page(
+        page, [wire.DeletedName(name="a" * 3_000_000, status="deleted")] * 3, cursor=str.upper
+    )
 
     body = json.loads(bytes(answer.body))
     assert (len(body["items"]), body["next_cursor"]) == (2, "B")

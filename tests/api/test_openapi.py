@@ -248,6 +248,25 @@ def test_no_default_is_null(document):
     assert places == []
 
 
+def test_every_array_names_its_items(document):
+    arrays = [(path, found) for path, found in inside(document) if found.get("type") == "array"]
+
+    assert len(arrays) > 50
+    assert [path for path, found in arrays if not {"items", "prefixItems"} & found.keys()] == []
+
+
+def test_every_object_names_its_fields_or_takes_any(document):
+    names = {"properties", "additionalProperties", "patternProperties"}
+    plain = [
+        path
+        for path, found in inside(document)
+        if found.get("type") == "object"
+        if not names & found.keys()
+    ]
+
+    assert plain == []
+
+
 def parts(schema):
     """What a schema allows but null: the members of a choice, the items of a list."""
     for one in schema.get("anyOf", [schema]):

@@ -135,4 +135,4 @@ async def test_an_event_is_sent_until_that_is_answered_and_is_the_same_each_time
         (event,) = (await client.events()).items
 
         assert one.answered_at is not None
-        assert json.loads(event.data) == {"number": 1, "note": "1-0"}
+        assert event.data == {"number": 1, "note": "1-0"}

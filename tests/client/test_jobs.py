@@ -16,6 +16,7 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
+from tests.refusals import refuses
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ async def test_dependencies_do_not_lead_in_a_circle(client):
     await client.define("b", dependencies=["a"])
     await client.define("c", dependencies=["b"])
 
-    with pytest.raises(UsageError, match="circle: 'a' -> 'c' -> 'b' -> 'a'"):
+    with refuses(UsageError, field="dependencies"):
         await client.update("a", dependencies=["c"])
     await client.define("d", dependencies=["b", "c"])  # two ways to the same are fine
     await client.delete_job("a")
@@ -137,7 +138,7 @@ async def test_a_version_comes_back_only_if_nobody_was_faster(client):
         await client.rollback("report", 1, expect=1)
     with pytest.raises(VersionConflict, match="is at version 2, not 1"):
         await client.update("report", timeout="7s", expect=1)
-    with pytest.raises(JobNotFound, match="version 7"):
+    with refuses(JobNotFound):
         await client.rollback("report", 7)
     await client.delete_job("report")
     with pytest.raises(JobNotFound):
@@ -150,7 +151,7 @@ async def test_a_version_does_not_come_back_into_a_circle(client):
     await client.update("a", dependencies=[])
     await client.update("b", dependencies=["a"])
 
-    with pytest.raises(UsageError, match="circle"):
+    with refuses(UsageError, field="dependencies"):
         await client.rollback("a", 1)
 
 

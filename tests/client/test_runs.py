@@ -20,6 +20,7 @@ from daybell.errors import (
     UnknownJob,
     UsageError,
 )
+from tests.refusals import refuses
 from tests.workflows import ETL, work
 
 
@@ -62,9 +63,9 @@ async def test_a_change_takes_the_place_of_the_whole_graph(client):
 
     assert job.version == 2
     assert job.definition.settings == '{"nodes":[{"name":"one","command":{"run":"df"}}]}'
-    with pytest.raises(InvalidWorkflow, match="has no nodes"):
+    with refuses(InvalidWorkflow, field="workflow.nodes"):
         await client.update("etl", workflow={"nodes": []})
-    with pytest.raises(InvalidWorkflow, match="must be an object with nodes"):
+    with refuses(InvalidWorkflow, field="workflow"):
         await client.update("etl", workflow="extract")
 
 
@@ -92,7 +93,7 @@ async def test_what_a_node_names_has_to_be_there(client, node, error, field, sai
 async def test_a_workflow_takes_no_other_arguments_and_nothing_beside_it(client):
     with pytest.raises(UsageError, match="workflow 'etl' has no parameter 'day'; it takes none"):
         await client.create("etl", workflow=ETL, args={"day": 1})
-    with pytest.raises(UsageError, match="two things to run"):
+    with refuses(UsageError, field="workflow"):
         await client.create("etl", workflow=ETL, command="df")
 
 
@@ -205,7 +206,7 @@ async def test_a_run_begins_again_with_a_node_as_another_execution(client):
     assert answer.id != id and answer.created
     assert done == [["b[0]", "b[1]", "b[2]"], ["load"]]
     assert (await client.execution(answer.id)).status is State.SUCCEEDED
-    with pytest.raises(UsageError, match="no node 'c'"):
+    with refuses(UsageError, field="from"):
         await client.retry(id, from_="c")
 
 
@@ -253,7 +254,7 @@ async def test_a_node_is_retried_with_its_run(client):
     await client.enqueue("resize")
     await work(client.store, rounds=0)
     plain = (await client.executions(job="resize")).items[0]
-    with pytest.raises(UsageError, match="has no nodes to begin with"):
+    with refuses(UsageError, field="from"):
         await client.retry(plain.execution_id, from_="a")
 
 
@@ -317,7 +318,7 @@ async def test_a_changed_workflow_is_called_as_it_is_now(client):
     await other.enqueue("etl", {"day": 1, "limit": 2})
     with pytest.raises(InvalidArguments, match="must be given limit; it takes day, limit"):
         await other.enqueue("etl", {"day": 1})
-    with pytest.raises(InvalidArguments, match=r"executions\[1\]: workflow 'etl' must be given"):
+    with refuses(InvalidArguments, field="[1].args.limit"):
         await other.enqueue_many("etl", [{"day": 1, "limit": 2}, {"day": 1}])
     await client.update("etl", command="df")
     await other.enqueue("etl", {"x": 1})
@@ -371,7 +372,7 @@ async def test_a_job_that_becomes_a_workflow_is_noticed(client, monkeypatch):
 
     monkeypatch.setattr(job_checks, "OTHERS_KEPT_SECONDS", 0.0)
 
-    with pytest.raises(InvalidArguments, match="must be given day"):
+    with refuses(InvalidArguments, field="args.day"):
         await other.enqueue("etl")
 
 
@@ -379,7 +380,7 @@ async def test_very_many_runs_are_looked_at_one_by_one(client):
     await client.create("etl", workflow=PARAMETERISED)
     many = [{"day": n} for n in range(10_000)]
 
-    with pytest.raises(InvalidArguments, match=r"executions\[10000\]: .* has no parameter 'dya'"):
+    with refuses(InvalidArguments, field="[10000].args.dya"):
         await client.enqueue_many("etl", [*many, {"dya": 1}])
 
     assert await client.count() == {}
@@ -457,13 +458,13 @@ async def test_a_node_that_waits_for_the_quota_says_so(client):
 async def test_max_items_is_a_number_within_its_bounds(client, most):
     node = {"name": "each", "task": "resize", "map": [1], "max_items": most}
 
-    with pytest.raises(InvalidWorkflow, match="give a whole number from 1 to 100,000"):
+    with refuses(InvalidWorkflow, field="workflow.nodes[0].max_items"):
         await client.create("etl", workflow=a_workflow(node))
 
 
 async def test_max_items_is_for_a_mapped_node_and_bounds_a_list_that_is_written_out(client):
     node = {"name": "each", "task": "resize", "max_items": 2}
-    with pytest.raises(InvalidWorkflow, match="has max_items, and is mapped over nothing"):
+    with refuses(InvalidWorkflow, field="workflow.nodes[0].max_items"):
         await client.create("etl", workflow=a_workflow(node))
 
     with pytest.raises(InvalidWorkflow, match="3 items; the limit is 2"):

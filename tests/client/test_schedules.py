@@ -23,6 +23,7 @@ from daybell.errors import (
 )
 from daybell.store.protocol import Store
 from tests.builders import apply, claim, success
+from tests.refusals import refuses
 from tests.stores import KINDS, open_place
 
 
@@ -253,7 +254,7 @@ async def test_a_schedule_is_removed_by_its_name(client):
 async def test_one_that_was_declared_is_not_removed_by_hand(client):
     await client.define("report", schedule="@hourly")
 
-    with pytest.raises(UsageError, match="comes with the job's definition"):
+    with refuses(UsageError, field="name"):
         await client.unschedule("report", "")
 
 
@@ -262,11 +263,11 @@ async def test_schedules_that_make_no_sense_are_refused(client):
 
     with pytest.raises(JobNotFound):
         await client.schedule("sned", "@hourly")
-    with pytest.raises(InvalidSchedule, match="in the past"):
+    with refuses(InvalidSchedule, field="at"):
         await client.schedule("report", at("2020-01-01T00:00:00Z"))
     with pytest.raises(InvalidSchedule, match="use unschedule"):
         await client.schedule("report", "manual")
-    with pytest.raises(UsageError, match="not only a number"):
+    with refuses(UsageError, field="name"):
         await client.schedule("report", "@hourly", name="0")
     with pytest.raises(InvalidName):
         await client.schedule("report", "@hourly", name="a/b")
@@ -294,7 +295,7 @@ async def test_a_job_of_another_name_is_new_and_has_a_task(client):
     await client.define("greet")
     await client.define("disk", kind="command", settings={"run": "df"})
 
-    with pytest.raises(DuplicateKey, match="there is a job named 'greet' already"):
+    with refuses(DuplicateKey):
         await client.create("greet", task="greet")
     with pytest.raises(UnknownJob, match="knows no task named 'gret'"):
         await client.create("nightly", task="gret")
@@ -320,7 +321,7 @@ async def test_an_update_of_one_thing_leaves_a_schedule_that_is_over(client):
     changed = await client.update("report", queue="slow")
 
     assert changed.definition.queue == "slow"
-    with pytest.raises(InvalidSchedule, match="in the past"):
+    with refuses(InvalidSchedule, field="schedule.at"):
         await client.update("report", jitter="5s")
 
 
@@ -413,7 +414,7 @@ async def test_overlap_by_can_be_changed_and_is_checked(client):
     again = await client.schedule("report", "@hourly", name="often")
 
     assert (again.id, again.overlap_by) == (made.id, "schedule")
-    with pytest.raises(UsageError, match="overlap_by 'tenant' is not"):
+    with refuses(UsageError, field="overlap_by"):
         await client.schedule("report", "@hourly", overlap_by="tenant")
 
 
@@ -535,7 +536,7 @@ async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(c
         {"job": ["report"], "when": "@hourly"},
     ]
 
-    with pytest.raises(InvalidItems, match="10 of 13 items were refused") as caught:
+    with refuses(InvalidItems, field="items") as caught:
         await client.schedule_many(items)
 
     errors = caught.value.errors
@@ -558,7 +559,7 @@ async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(c
 async def test_one_call_has_a_limit(client):
     await client.define("report")
 
-    with pytest.raises(UsageError, match="10,001 schedules are too many for one call"):
+    with refuses(UsageError, field="items"):
         await client.schedule_many([{"job": "report", "when": "@hourly"}] * 10_001)
     with pytest.raises(InvalidItems) as caught:
         await client.schedule_many([{"job": "report", "when": "@hourly", "name": "/"}] * 30)

@@ -11,6 +11,7 @@ from daybell.core.when import every
 from daybell.core.when.cursor import ticks_between
 from daybell.errors import COMPARED_MAX, ExecutionInTheWay, InvalidName, JobNotFound, UsageError
 from tests.builders import a_job, apply, claim, success
+from tests.refusals import refuses
 from tests.stores import KINDS, open_place
 
 
@@ -68,7 +69,7 @@ async def test_pausing_what_is_not_there_is_refused(client):
 async def test_a_note_has_a_limit(client):
     await client.define("report")
 
-    with pytest.raises(UsageError, match="501 characters"):
+    with refuses(UsageError, field="note"):
         await client.pause("report", "x" * 501)
 
 
@@ -196,9 +197,9 @@ async def test_a_job_is_found_by_its_id_or_its_name(client):
     assert (await client.standing(job.id)).job.name == other.name
     await client.delete_job(other.name)
     assert (await client.standing(other.id)).status == "deleted"
-    with pytest.raises(InvalidName, match="looks like an id"):
+    with refuses(InvalidName, field="name"):
         await client.define(str(job.id))
-    with pytest.raises(JobNotFound, match="no job named 'sned'"):
+    with refuses(JobNotFound):
         await client.job_named("sned")
 
 
@@ -212,7 +213,7 @@ async def test_who_enqueues_a_job_that_is_not_there_is_told_which_may_be_meant(c
         await client.enqueue_many("reprot", [{}, {}])
     with pytest.raises(JobNotFound, match=hint):
         await client.submit_many([read_execution("reprot"), read_execution("reprot")])
-    with pytest.raises(JobNotFound, match="'reprot'") as several:
+    with refuses(JobNotFound) as several:
         await client.submit_many([read_execution("report"), read_execution("reprot")])
     assert "did you mean" not in str(several.value)
 
@@ -233,7 +234,7 @@ async def test_of_a_job_that_is_not_there_is_told_once_which_may_be_meant(client
         await client.job_named("archvie")  # behind more jobs with an a than are compared
     assert looks == [COMPARED_MAX]
     looks.clear()
-    with pytest.raises(JobNotFound, match=r"no job named 'azure-report'$"):
+    with refuses(JobNotFound):
         await client.standing("azure-report")
     assert looks == [COMPARED_MAX] * 2
     looks.clear()
@@ -260,7 +261,7 @@ async def test_jobs_are_listed_by_what_they_do(client, store):
     assert await named(status=["paused", "manual"]) == ["c", "d"]
     assert await named(status="pending", user_id="ada") == ["a"]
     assert await named(user_id="ada", text="C") == ["c"]
-    with pytest.raises(UsageError, match="deleted jobs are not listed"):
+    with refuses(UsageError, field="status"):
         await named(status="deleted")
     with pytest.raises(UsageError, match="'runing' is not a job's status; there are pending"):
         await named(status="runing")

@@ -13,6 +13,7 @@ from daybell.engine.scheduler import Scheduler
 from daybell.errors import InvalidSchedule, UsageError
 from daybell.store.sqlite import SqliteStore
 from tests.builders import apply, claim, death
+from tests.refusals import refuses
 
 TWO = from_iso("2026-06-01T02:00:00+00:00")
 DAILY = cron("0 2 * * *")
@@ -90,18 +91,18 @@ async def test_what_cannot_be_is_refused(client):
         await client.define("load", dependencies=["nobody"])
     with pytest.raises(UsageError, match="cannot depend on itself"):
         await client.define("load", schedule=after("load"))
-    with pytest.raises(UsageError, match="on_dependency_failure 'panic' is not one of wait"):
+    with refuses(UsageError, field="on_dependency_failure"):
         await client.define("load", on_dependency_failure="panic")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InvalidSchedule, match="two ways"):
+    with refuses(InvalidSchedule, field="schedule"):
         await client.define("load", schedule=[DAILY, after("extract")])
-    with pytest.raises(InvalidSchedule, match="belongs to its definition"):
+    with refuses(InvalidSchedule, field="when"):
         await client.schedule("extract", after("clean"))
-    with pytest.raises(UsageError, match="jitter is about a schedule"):
+    with refuses(UsageError, field="jitter"):
         await client.define("load", schedule=after("extract"), jitter="5s")
     await client.define("load", dependencies=["extract"])
     with pytest.raises(UsageError, match="'extract' -> 'load' -> 'extract'"):
         await client.define("extract", dependencies=["load"])
-    with pytest.raises(UsageError, match="no ticks to backfill"):
+    with refuses(UsageError, field="job"):
         await client.backfill("load", TWO - 600, TWO)
 
 
@@ -128,11 +129,11 @@ async def test_after_any_is_checked_as_dependencies_are(client):
     assert refused.value.field == "schedule"
     with pytest.raises(UsageError, match="'load' cannot be fired by itself"):
         await client.define("load", schedule=[DAILY, after_any("load")])
-    with pytest.raises(InvalidSchedule, match="belongs to its definition"):
+    with refuses(InvalidSchedule, field="when"):
         await client.schedule("extract", after_any("clean"))
-    with pytest.raises(UsageError, match="jitter is about a schedule"):
+    with refuses(UsageError, field="jitter"):
         await client.define("load", schedule=any_of_both, jitter="5s")
-    with pytest.raises(UsageError, match="this one has no dependencies"):
+    with refuses(UsageError, field="on_dependency_failure"):
         await client.define("load", schedule=any_of_both, on_dependency_failure="skip")
     await client.define("load", schedule=any_of_both, on_dependency_failure="run")
     with pytest.raises(UsageError, match="'extract' -> 'load' -> 'extract'"):
@@ -229,7 +230,7 @@ async def test_a_circle_of_tasks_is_told_when_the_app_is_opened():
     @app.task(dependencies=[first])
     async def second() -> None: ...
 
-    with pytest.raises(UsageError, match="circle: 'first' -> 'second' -> 'first'"):
+    with refuses(UsageError, field="dependencies"):
         await app.open()
 
 
@@ -248,14 +249,14 @@ async def test_a_task_that_needs_arguments_cannot_run_after_others():
 
 @pytest.mark.parametrize("manual", ["manual", " Manual", {"manual": True}, ["manual"]])
 async def test_what_runs_by_hand_alone_runs_after_nobody(client, manual):
-    with pytest.raises(InvalidSchedule, match=r'say "dependencies": \[\] with it, or ."after"'):
+    with refuses(InvalidSchedule, field="schedule"):
         await client.create("load", command="true", dependencies=["extract"], schedule=manual)
 
 
 async def test_times_that_are_taken_away_are_not_replaced_by_dependencies(client):
     await client.create("load", command="true", dependencies=["extract"], schedule="0 2 * * *")
 
-    with pytest.raises(InvalidSchedule, match=r'"dependencies": \[\] with it'):
+    with refuses(InvalidSchedule, field="schedule"):
         await client.update("load", schedule=None)
     job = await client.update("load", schedule=None, dependencies=[])
     assert job.definition.runs_by_itself is False

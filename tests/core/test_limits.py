@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from daybell.core import limits
 from daybell.core.limits import check_key, check_labels, check_name
 from daybell.errors import InvalidName, UsageError, shown
+from tests.refusals import refuses
 
 RULE = (
     "a name has letters, digits, spaces and any of _ . : @ + -, "
@@ -74,12 +75,12 @@ def test_a_bad_name_is_refused_with_the_reason(name, message):
 def test_a_queue_name_is_shorter_than_other_names():
     check_name("q" * 100, what="queue")
 
-    with pytest.raises(InvalidName, match="the limit is 100"):
+    with refuses(InvalidName, field="queue"):
         check_name("q" * 101, what="queue")
 
 
 def test_a_hundred_thousand_combining_marks_are_refused_at_once():
-    with pytest.raises(InvalidName, match="100,001 characters"):
+    with refuses(InvalidName, field="job"):
         check_name("e" + "\u0301" * 100_000, what="job")
 
 

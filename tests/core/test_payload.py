@@ -20,6 +20,7 @@ from daybell.core.limits import ARGS_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.payload import decode, encode
 from daybell.errors import PayloadError, PayloadTooLarge
 from tests.core.labels import label
+from tests.refusals import refuses
 
 NAN = float("nan")
 
@@ -186,7 +187,7 @@ def test_what_json_cannot_hold_is_refused_by_its_path(value, message):
 
 
 def test_the_path_begins_with_what_it_is():
-    with pytest.raises(PayloadError, match=r"^result\.x: "):
+    with refuses(PayloadError, field="result"):
         encode({"x": object()}, what="result")
 
 
@@ -224,7 +225,7 @@ def test_a_payload_may_be_as_deep_as_the_limit_and_no_deeper():
         assert decode(encode(fits)) == fits
 
     for too_deep in (nested(65), nested(65, "\ud800"), {"a": nested(500)}, nested(5000)):
-        with pytest.raises(PayloadError, match="nested deeper than 64 levels"):
+        with refuses(PayloadError, field="args"):
             encode(too_deep)
 
 
@@ -232,7 +233,7 @@ def test_a_value_that_contains_itself_is_refused():
     endless: list[Any] = []
     endless.append(endless)
 
-    with pytest.raises(PayloadError, match="nested deeper than 64 levels"):
+    with refuses(PayloadError, field="args"):
         encode(endless)
 
 
@@ -246,9 +247,9 @@ def test_many_brackets_side_by_side_or_in_text_are_not_depth(wide):
 def test_brackets_in_text_do_not_hide_depth():
     hidden = functools.reduce(lambda inner, _: ["]]]\\", inner], range(70), "]")
 
-    with pytest.raises(PayloadError, match="nested deeper"):
+    with refuses(PayloadError, field="args"):
         encode(hidden)
-    with pytest.raises(PayloadError, match="nested deeper"):
+    with refuses(PayloadError, field="payload"):
         decode(json.dumps(hidden))
 
 

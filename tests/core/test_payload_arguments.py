@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from daybell.core.payload import bind, convert, decode, encode, spread
 from daybell.errors import InvalidArguments
 from tests.core.labels import label
+from tests.refusals import refuses
 
 CTX = frozenset({"ctx"})
 
@@ -299,7 +300,7 @@ def test_pydantic_models_come_back_by_annotation():
     value = [model(When=date(2026, 11, 15))]
 
     assert convert(function, decode(encode(bind(function, (value,), {})))) == {"it": value}
-    with pytest.raises(InvalidArguments, match=r"(?s)argument 'it': .*When"):
+    with refuses(InvalidArguments, field="it"):
         convert(function, {"it": [{"When": "soon"}]})
 
 

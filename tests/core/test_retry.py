@@ -19,6 +19,7 @@ from daybell.errors import (
     UsageError,
     shown,
 )
+from tests.refusals import refuses
 
 rolls = st.floats(0, 1, exclude_max=True)
 counts = st.integers(0, RETRIES_MAX)
@@ -323,7 +324,7 @@ def test_what_is_no_policy_is_refused_with_the_reason(value, message):
 def test_a_policy_may_list_as_many_and_as_long_names_as_the_limits_say():
     assert len(Retry.fixed(1, retry_on=["x" * 200] * 100).retry_on) == 100
 
-    with pytest.raises(InvalidRetry, match="neither an exception class nor its name"):
+    with refuses(InvalidRetry, field="retry_on"):
         Retry.fixed(1, retry_on=["x" * 201])
 
 
@@ -333,7 +334,7 @@ def test_a_policy_cannot_be_changed():
 
 
 def test_a_wrong_duration_in_a_policy_is_named():
-    with pytest.raises(InvalidDuration, match=r"^cap 'soon' cannot be read"):
+    with refuses(InvalidDuration, field="cap"):
         Retry.parse({"cap": "soon"})
 
 

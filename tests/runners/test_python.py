@@ -19,6 +19,7 @@ from daybell.core import payload
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, PayloadError, UsageError
 from daybell.runners.python import PythonHandler, Threads, check_function
+from tests.refusals import refuses
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
@@ -157,7 +158,7 @@ async def test_a_result_is_kept_as_json(value, stored):
 
 
 async def test_a_result_that_json_cannot_hold_is_refused():
-    with pytest.raises(PayloadError, match="result: cannot be stored as JSON: object"):
+    with refuses(PayloadError, field="result"):
         await ran(lambda: object())
     assert await ran(lambda: object(), store_result=False) is None
     with pytest.raises(PayloadError, match=r"result is .* bytes of JSON"):
@@ -169,9 +170,9 @@ async def test_arguments_that_do_not_fit_are_refused_by_name():
 
     with pytest.raises(InvalidArguments, match=r"task\(\), argument 'number': Expected `int`"):
         await ran(task, {"number": "x"})
-    with pytest.raises(InvalidArguments, match="has no argument 'nummer'"):
+    with refuses(InvalidArguments, field="nummer"):
         await ran(task, {"nummer": 1})
-    with pytest.raises(InvalidArguments, match="is missing 'number'"):
+    with refuses(InvalidArguments, field="number"):
         await ran(task)
 
 

@@ -1,7 +1,6 @@
 """Enqueueing in transactions of the caller's, through the drivers that people use."""
 
 import asyncio
-import json
 import sqlite3
 from contextlib import AsyncExitStack
 
@@ -17,6 +16,7 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.errors import InvalidArguments, JobNotFound, SchemaError, UsageError
 from daybell.sdk.task import Handle
+from tests.refusals import refuses
 from tests.sdk.drivers import ASYNC, SYNC, dialect
 from tests.stores import POSTGRES
 
@@ -81,10 +81,8 @@ async def test_an_enqueue_lives_and_dies_with_the_transaction(app: App, add, url
         await given.commit()
 
     found = await handle.execution()
-    assert (json.loads(found.args), found.unique_key) == ({"left": 40, "right": 2}, "one")
-    assert [json.loads((await one.execution()).args) for one in many] == [
-        {"left": n} for n in range(3)
-    ]
+    assert (found.args, found.unique_key) == ({"left": 40, "right": 2}, "one")
+    assert [(await one.execution()).args for one in many] == [{"left": n} for n in range(3)]
     assert await count(app) == 4
 
 
@@ -136,14 +134,14 @@ async def test_every_option_arrives(app: App, add, url):
     handle = await task.enqueue(1)
 
     found = await handle.execution()
-    assert (found.queue, found.priority.label, found.unique_key) == (
+    assert (found.queue, found.priority, found.unique_key) == (
         "größe",
         "high",
         "schlüssel 🔑",
     )
     assert (found.retries, found.timeout) == (7, 60.0)
-    assert found.run_at - found.created_at == 90
-    assert found.expires_at == found.run_at + 300
+    assert (found.run_at - found.created_at).total_seconds() == 90
+    assert (found.expires_at - found.run_at).total_seconds() == 300
     await connection.close()
 
 
@@ -157,7 +155,7 @@ async def test_arguments_are_checked_before_the_transaction_is_touched(add, url)
                 await add.options(connection=connection).enqueue_many([{"left": 1}, wrong])
         with pytest.raises(UsageError, match="unique_key"):
             await add.options(connection=connection, unique_key="k").enqueue_many([])
-        with pytest.raises(UsageError, match="10,000"):
+        with refuses(UsageError, field="items"):
             await add.options(connection=connection).enqueue_many([{"left": 1}] * 10_001)
 
         assert await connection.fetchval("SELECT 1") == 1  # it is not aborted
@@ -172,7 +170,7 @@ async def test_what_json_text_can_hold_arrives_as_it_is(app: App, url):
     connection = await asyncpg.connect(url)
     handle = await say.options(connection=connection).enqueue("\0 and \ud800")
 
-    assert json.loads((await handle.execution()).args) == {"what": "\0 and \ud800"}
+    assert (await handle.execution()).args == {"what": "\0 and \ud800"}
     await connection.close()
 
 
@@ -189,7 +187,7 @@ async def test_what_a_task_enqueues_in_a_transaction_is_its_child(app: App, url)
         handle = await parent.enqueue()
         child = await handle.result(timeout=30)
 
-    assert (await (await app.open()).execution(child)).execution.parent == handle.id
+    assert (await (await app.open()).execution(child)).parent_id == handle.id
 
 
 async def test_a_unique_key_whose_holder_is_rolled_back_goes_to_who_waits_for_it(
@@ -266,7 +264,7 @@ async def test_what_cannot_be_enqueued_through_is_refused(app: App, add, url, tm
 async def test_a_connection_to_another_kind_of_database_is_refused(add):
     engine = sqlalchemy.create_engine("sqlite://")
     for given in (engine.connect(), Session(engine)):
-        with pytest.raises(UsageError, match="talks to sqlite, not to PostgreSQL"):
+        with refuses(UsageError, field="connection"):
             await asyncio.to_thread(add.options(connection=given).sync.enqueue, 1)
         given.close()
     engine.dispose()
@@ -330,7 +328,7 @@ async def test_other_stores_have_no_transaction_to_join(kind, servers, tmp_path,
             @app.task
             async def nothing() -> None: ...
 
-            with pytest.raises(UsageError, match="needs the PostgreSQL store"):
+            with refuses(UsageError, field="connection"):
                 await nothing.options(connection=connection).enqueue()
         await connection.close()
 
@@ -390,7 +388,7 @@ async def test_a_workflow_is_given_parameters_in_a_transaction_and_in_sql(live_u
         stack.push_async_callback(connection.close)
         through = etl.options(connection=connection)
         handle = await through.enqueue(day="monday")
-        with pytest.raises(InvalidArguments, match="must be given day"):
+        with refuses(InvalidArguments, field="day"):
             await through.enqueue()
         # Nobody looks at these here.
         sql = "SELECT daybell.enqueue('etl', $1)"
@@ -404,4 +402,4 @@ async def test_a_workflow_is_given_parameters_in_a_transaction_and_in_sql(live_u
             await wrong.result(20)
         assert (await wrong.execution()).attempt == 1
         again = await app.client().retry(handle.id, from_="load")
-        assert (await app.client().execution(again.id)).execution.args == '{"day":"monday"}'
+        assert (await app.client().execution(again.id)).args == {"day": "monday"}

@@ -126,7 +126,7 @@ async def run_through(*, at: int | None, is_heard: bool) -> tuple[Mortal, list[s
     done: list[str] = []
     deaths = [] if at is None else [(at, is_heard)]
     views, result = await run_app(an_app(done), deaths)
-    assert result == '["one","two","a","b","flaky","gone"]'
+    assert result == ["one", "two", "a", "b", "flaky", "gone"]
     return views[0], done
 
 

@@ -50,7 +50,7 @@ def test_plain_code_enqueues_and_waits(app: App, double):
     assert first.id != second.id
     run_all(app, 3)
     assert handle.result(timeout=WAIT) == 42
-    assert handle.execution().id == handle.id
+    assert handle.execution().execution_id == handle.id
 
 
 def test_they_show_what_they_are(app: App, double):

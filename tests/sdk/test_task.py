@@ -7,6 +7,7 @@ import pytest
 from daybell import App, Context, Retry, UsageError
 from daybell.core.execution import Priority, State
 from daybell.errors import InvalidArguments, InvalidDuration, PayloadError
+from tests.refusals import refuses
 from tests.sdk.waiting import WAIT
 
 
@@ -66,7 +67,7 @@ async def test_what_json_cannot_hold_is_refused_by_its_path(app: App):
     def keep(things):
         return things
 
-    with pytest.raises(PayloadError, match=r"args\.things\[1\]: cannot be stored as JSON: object"):
+    with refuses(PayloadError, field="args"):
         await keep.enqueue([1, object()])
 
 
@@ -125,7 +126,7 @@ async def test_an_option_that_makes_no_sense_is_refused(app: App):
         a_mail_task(app, retires=5)
     with pytest.raises(InvalidDuration):
         await send.options(delay="soon").enqueue("a")
-    with pytest.raises(UsageError, match="delay and at"):
+    with refuses(UsageError, field="at"):
         await send.options(delay=1, at=datetime.now(UTC)).enqueue("a")
 
 

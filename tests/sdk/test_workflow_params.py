@@ -15,6 +15,7 @@ from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError
 from daybell.sdk.task import Handle
 from daybell.sdk.workflow import Workflow
 from daybell.testing import Bench
+from tests.refusals import refuses
 from tests.sdk.test_handlers import ended, output, working
 
 LONG = 20.0  # seconds; nothing here takes so long
@@ -93,9 +94,9 @@ def test_what_is_wrong_is_refused_in_the_block(plain: App):
     assert "a parameter of the workflow, or say load.bind(day=…)" in said
     said = refused(plain, lambda etl: extract.bind(etl.params["day"][""]))
     assert "cannot name a part of a parameter" in said
-    with pytest.raises(InvalidWorkflow, match="'a b' cannot name a parameter"):
+    with refuses(InvalidWorkflow, field="params[0].name"):
         plain.workflow("etl", params={"a b": 1})
-    with pytest.raises(InvalidWorkflow, match="must be a dict of defaults"):
+    with refuses(InvalidWorkflow, field="params"):
         plain.workflow("etl", params=["day"])  # pyright: ignore[reportArgumentType]
 
 
@@ -162,9 +163,9 @@ async def test_a_call_is_checked_where_it_is_made(app: App):
         await etl.enqueue(day=1, dya=2)
     with pytest.raises(InvalidArguments, match="by name: enqueue\\(day=…, limit=…\\)"):
         await etl.enqueue("monday")
-    with pytest.raises(InvalidArguments, match="items\\[1\\]: workflow 'etl' must be given day"):
+    with refuses(InvalidArguments, field="day"):
         await etl.enqueue_many([{"day": 1}, {"limit": 2}])
-    with pytest.raises(InvalidArguments, match="this schedule would call it in vain"):
+    with refuses(InvalidArguments, field="args"):
         await app.schedule(etl, "0 2 * * *")
     assert (await app.schedule(etl, "0 2 * * *", args={"day": 1})).args == '{"day":1}'
     assert await app.client().count() == {}
@@ -198,7 +199,7 @@ async def test_runs_are_given_what_they_are_called_with(app: App):
         )
         assert await usual.result(LONG) == [["monday", 2], ["aa"], None]
         assert await other.result(LONG) == [[2, 3], ["bbb", "ccc"], "t"]
-        assert json.loads((await usual.execution()).args) == {"day": "monday"}
+        assert (await usual.execution()).args == {"day": "monday"}
 
 
 async def test_whatever_looks_like_a_reference_is_data_all_the_way(app: App):
@@ -253,7 +254,7 @@ async def test_a_run_that_nobody_looked_at_is_dead_at_once_and_says_why(app: App
         with pytest.raises(ExecutionFailed, match="has no parameter 'dya'; did you mean 'day'"):
             await (await etl.enqueue()).result(LONG)
         (run,) = (await app.client().executions(job="inner", nodes=True)).items
-    assert (run.state, run.attempt) == (State.DEAD, 1)
+    assert (run.status, run.attempt) == (State.DEAD, 1)
     assert inner.definition.retry.retries > 0
 
 
@@ -295,7 +296,7 @@ def test_a_bench_and_code_without_a_loop_call_it_by_name():
 
     with Bench(app) as bench:
         assert bench.sync.run(etl, day=1) == [1, 10]
-        with pytest.raises(InvalidArguments, match="must be given day"):
+        with refuses(InvalidArguments, field="day"):
             bench.sync.run(etl)
         etl.sync.enqueue(day=2)
         etl.sync.enqueue_many([{"day": 3, "limit": 4}])
@@ -319,7 +320,7 @@ async def test_what_does_not_fit_a_task_is_refused_where_the_run_is_asked_for(ca
             await etl.enqueue(rows="abc")
         with pytest.raises(InvalidArguments) as deep:
             await etl.enqueue(rows=1, count="many")
-        with pytest.raises(InvalidArguments, match=r"items\[1\]: workflow 'etl': parameter 'rows'"):
+        with refuses(InvalidArguments, field="rows"):
             await etl.enqueue_many([{"rows": 1}, {"rows": "abc"}])
 
     assert str(outer.value).startswith(

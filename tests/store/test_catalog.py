@@ -16,6 +16,7 @@ from daybell.errors import (
     VersionConflict,
 )
 from tests.builders import TENANT, a_job, a_schedule, an_execution, claim, defined, enqueued, look
+from tests.refusals import refuses
 
 
 async def test_the_default_tenant_always_exists(store):
@@ -152,7 +153,7 @@ async def test_promoting_what_is_current_changes_nothing(store):
 async def test_expecting_no_job_holds_only_for_a_new_name(store):
     await defined(store, "resize", expect=0)
 
-    with pytest.raises(VersionConflict, match="resize"):
+    with refuses(VersionConflict):
         await defined(store, "resize", expect=0, timeout=9.0)
 
     assert (await store.get_job(TENANT, "resize")).version == 1
@@ -162,7 +163,7 @@ async def test_expecting_a_version_holds_only_while_it_is_current(store):
     await defined(store, timeout=1.0)
     await defined(store, timeout=2.0, expect=1)
 
-    with pytest.raises(VersionConflict, match="resize"):
+    with refuses(VersionConflict):
         await defined(store, timeout=3.0, expect=1)
 
     assert (await store.get_job(TENANT, "resize")).definition.timeout == 2.0
@@ -358,7 +359,7 @@ async def test_a_job_is_found_by_its_id_while_it_is_there(store):
     assert deleted == second
     with pytest.raises(JobNotFound, match=str(first.id)):
         await store.find_job(TENANT, first.id)
-    with pytest.raises(JobNotFound, match="no job"):
+    with refuses(JobNotFound):
         await store.find_job(TENANT, mint(), or_deleted=True)
 
 
@@ -387,7 +388,7 @@ async def test_a_job_at_another_version_is_not_deleted(store):
     await defined(store, timeout=1.0)
     await defined(store, timeout=2.0)
 
-    with pytest.raises(VersionConflict, match="version 2, not 1"):
+    with refuses(VersionConflict):
         await store.delete_job(TENANT, "resize", expect=1)
     assert (await store.get_job(TENANT, "resize")).version == 2
     await store.delete_job(TENANT, "resize", expect=2)

@@ -208,7 +208,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     for route in shown:
         made["paths"].setdefault(route.path, {})[route.method.lower()] = _describe(route)
     _add_links(made)
-    _drop_null_defaults(made)
+    _finish_schemas(made)
     return made
 
 
@@ -350,18 +350,25 @@ def _links_of(given: Mapping[str, Any], own: str, made: Mapping[str, Any]) -> di
     }
 
 
-def _drop_null_defaults(schema: Any) -> None:
-    """Leave out defaults that are null: generators of clients would demand such fields."""
+def _finish_schemas(schema: Any) -> None:
+    """Leave out defaults that are null: generators of clients would demand such fields. Say
+    that arrays and objects of any values have such, which they need, too.
+    """
     if isinstance(schema, list):
         for one in cast("list[Any]", schema):
-            _drop_null_defaults(one)
+            _finish_schemas(one)
     elif isinstance(schema, dict):
         given = cast("dict[str, Any]", schema)
         if given.get("default", ...) is None:
             del given["default"]
+        if given.get("type") == "array" and not {"items", "prefixItems"} & given.keys():
+            given["items"] = {}
+        fields = {"properties", "additionalProperties", "patternProperties"}
+        if given.get("type") == "object" and not fields & given.keys():
+            given["additionalProperties"] = True
         for name, one in given.items():
             if name not in ("example", "examples"):
-                _drop_null_defaults(one)
+                _finish_schemas(one)
 
 
 @router.get(

@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import msgspec
 import typer
 
-from daybell.client.wire import encode
 from daybell.core.units import Instant, Seconds, to_iso
 
 if TYPE_CHECKING:
@@ -83,6 +81,10 @@ def printable(text: str, *, keep: str = "") -> str:
 
 def echo_json(value: object) -> None:
     """Print a value as JSON that any terminal can bear."""
+    import msgspec
+
+    from daybell.client.wire import encode
+
     text = msgspec.json.format(encode(value), indent=2).decode()
     typer.echo(printable(text, keep="\n"))
 

@@ -258,7 +258,13 @@ class Client(ClientContext):
     send = event_room.send
     keep = event_room.keep
     addressed = event_room.addressed
-    events = event_room.events
+
+    async def events(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[wire.Event]:
+        """Events on record, newest first."""
+        page = await event_room.events(self, limit=limit, cursor=cursor)
+        return answers.page(page, answers.event)
 
     # Queues and workers.
 
@@ -268,7 +274,11 @@ class Client(ClientContext):
     purge_queue = worker_room.purge_queue
     workers = worker_room.workers
     drain_worker = worker_room.drain_worker
-    leaders = worker_room.leaders
+
+    async def leaders(self) -> list[wire.Leader]:
+        """The leaders of the roles that one process has for all tenants, by name."""
+        return [answers.leader(one) for one in await worker_room.leaders(self)]
+
     overview = worker_room.overview
 
     # Keys, tenants, the audit log, requests and secrets.

@@ -289,7 +289,7 @@ async def test_a_terminal_shows_that_something_goes_on(store, command, tmp_path)
     late = f"error: execution {pending} is still queued after 0.3 s; it goes on"
     nobody = (
         "no live worker takes queue 'default'; start one with their app: `daybell worker APP`"
-        f" (sqlite:///daybell.db in {tmp_path})"
+        f", in sqlite:///daybell.db in {tmp_path}"
     )
     assert as_json.err.splitlines() == [nobody, late]
     assert piped.err.splitlines() == [f"{pending} is queued; waiting", nobody, late]

@@ -229,7 +229,7 @@ async def test_who_waits_is_told_once_what_is_missing(capsys):
 
     assert capsys.readouterr().err == (
         "node disk: no live worker takes queue 'default'; start one with"
-        " `daybell worker --allow-command` (memory://)\n"
+        " `daybell worker --allow-command`, in memory://\n"
     )
 
 
@@ -244,7 +244,7 @@ async def test_who_waits_for_a_short_time_is_told_what_is_missing_when_it_is_up(
 
     assert capsys.readouterr().err == (
         "node disk: no live worker takes queue 'default'; start one with"
-        " `daybell worker --allow-command` (memory://)\n"
+        " `daybell worker --allow-command`, in memory://\n"
     )
 
 

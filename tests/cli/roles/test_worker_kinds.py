@@ -55,5 +55,5 @@ async def test_a_worker_runs_what_it_may_and_never_takes_what_it_may_not(tmp_pat
                 )
                 for one in done:
                     assert (one.status, one.attempt) == (State.SUCCEEDED, 1), one.error
-                    (attempt,) = (await client.execution(one.id)).attempts
+                    (attempt,) = (await client.execution(one.execution_id)).attempts
                     assert attempt.worker_id == workers["able"].id

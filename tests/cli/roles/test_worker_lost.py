@@ -90,7 +90,7 @@ async def run_among_neighbours(folder) -> tuple[Execution, set[State]]:
         good = await some()
         bad = (await client.enqueue("bad", {})).id
         good += await some()
-        return await ended(client, bad), {(await ended(client, id)).state for id in good}
+        return await ended(client, bad), {(await ended(client, id)).status for id in good}
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ async def test_what_kills_its_worker_three_times_is_dead_and_its_neighbours_are_
 
     bad, others = await run_among_neighbours(tmp_path)
 
-    assert (bad.state, bad.reason, bad.crashes) == (State.DEAD, "worker_lost", 3)
+    assert (bad.status, bad.reason, bad.crashes) == (State.DEAD, "worker_lost", 3)
     assert bad.failures == 0
     assert others == {State.SUCCEEDED}
     deaths = await asyncio.to_thread(supervisor.wait_for, "ended with .* is started again", times=3)
@@ -116,7 +116,7 @@ async def test_what_stops_the_loop_for_good_has_its_worker_start_afresh(start, t
 
     bad, others = await run_among_neighbours(tmp_path)
 
-    assert (bad.state, bad.reason, bad.crashes) == (State.DEAD, "worker_lost", 1)
+    assert (bad.status, bad.reason, bad.crashes) == (State.DEAD, "worker_lost", 1)
     assert others == {State.SUCCEEDED}
     await asyncio.to_thread(supervisor.wait_for, "the event loop has stood still")
     await asyncio.to_thread(supervisor.wait_for, " runs .* at a time", times=3)

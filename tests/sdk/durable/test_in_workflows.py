@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from daybell import App, Context
+from daybell.client import runs
 from daybell.client.runs import describe_node
 from daybell.core.execution import State
 from daybell.errors import Conflict
@@ -42,7 +43,7 @@ def flows(app: App) -> dict[str, Any]:
 
 
 async def nodes_of(app: App, id: Any) -> dict[str, Any]:
-    run = await (await app.open()).run(id)
+    run = await runs.run(await app.open(), id)
     assert run is not None
     return {one.name: one for one in run.nodes}
 
@@ -61,7 +62,7 @@ async def test_a_run_says_what_its_nodes_wait_for_and_what_to_type(app, bench: B
     assert describe_node(nodes["rest"]) == "" and nodes["rest"].started_at is None
     assert f"decide with `daybell executions approve {ask.execution} --name first`" in why.detail
     assert f". nap {describe_node(nap)}" in why.detail
-    assert why.next_at == nap.run_at
+    assert why.next_at is not None and why.next_at.timestamp() == nap.run_at
 
 
 async def test_what_is_said_to_a_run_is_passed_on_to_the_node_that_waits(app, bench: Bench, flows):
@@ -79,7 +80,7 @@ async def test_what_is_said_to_a_run_is_passed_on_to_the_node_that_waits(app, be
     assert (told.resumed, told.node, told.execution) == (1, "ask", ask.execution)
     assert (await nodes_of(app, run.id))["ask"].status is State.SUCCEEDED
     events = (await (await app.open()).events()).items
-    assert [one.execution for one in events] == [ask.execution]  # and none that nobody reads
+    assert [one.execution_id for one in events] == [ask.execution]  # and none that nobody reads
 
 
 async def test_an_event_is_for_the_item_that_it_fits(app, bench: Bench, flows):
@@ -148,6 +149,6 @@ async def test_looking_at_a_run_asks_for_all_waits_at_once(app, bench: Bench, fl
 
         monkeypatch.setattr(client.store, name, counting)
 
-    await client.run(run.id)
+    await runs.run(client, run.id)
 
     assert asked == ["node_waits"]

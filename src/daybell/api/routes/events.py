@@ -24,7 +24,7 @@ from daybell.client import answers, wire
 from daybell.client.events import read_decision, read_event
 from daybell.client.requests import read_id
 from daybell.core.access import Action, Role
-from daybell.core.event import Event, NewEvent
+from daybell.core.event import NewEvent
 from daybell.core.event import Published as Sent
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.views import Page
@@ -186,7 +186,7 @@ async def _send(
     is_ours = this.is_repeated and event.id == str(this.made("event"))
     known = await _find_recorded(caller, event) if is_ours and event.execution else None
     if known is not None:
-        found = Sent(created=True, execution=known.execution)
+        found = Sent(created=True, execution=known.execution_id)
     else:
         event, node = await caller.client.addressed(event)
         after = {"id": event.id, "source": event.source, "type": event.name}
@@ -197,7 +197,7 @@ async def _send(
     return answer_json(answers.published(found, event.id), status=202)
 
 
-async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
+async def _find_recorded(caller: Caller, event: NewEvent) -> wire.Event | None:
     """What a try before this one has sent: who it was for may not wait any more. That was a moment
     ago, so it is among the last.
     """
@@ -205,7 +205,7 @@ async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
     while seen < PAGE_ITEMS_MAX:
         page = await caller.client.events(limit=PAGE_ITEMS_MAX, cursor=cursor)
         for one in page.items:
-            if (one.source, one.id) == (event.source, event.id):
+            if (one.source, one.event_id) == (event.source, event.id):
                 return one
         seen, cursor = seen + len(page.items), page.next_cursor
         if cursor is None:
@@ -224,7 +224,7 @@ async def _find_recorded(caller: Caller, event: NewEvent) -> Event | None:
 async def list_events(caller: Caller, query: Paged) -> Response:
     """List the events that are on record."""
     page = await caller.client.events(limit=query.limit, cursor=query.cursor)
-    return answer_json(answers.page(page, answers.event))
+    return answer_json(page)
 
 
 @router.post(

@@ -274,8 +274,7 @@ async def get_status(caller: Caller) -> Response:
     """Say what time it is by the store's clock, and which process does the upkeep."""
     health = await caller.client.health()
     leaders = await caller.client.leaders()
-    told = [answers.leader(one) for one in leaders]
-    return answer_json(wire.Status(now=to_datetime(health.now), leaders=told))
+    return answer_json(wire.Status(now=to_datetime(health.now), leaders=leaders))
 
 
 # `/healthz` and `/readyz`: whether this process and its store are well. Open to all.

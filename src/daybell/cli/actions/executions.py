@@ -26,7 +26,6 @@ from daybell.cli.views.executions import (
     echo_timeline,
 )
 from daybell.cli.views.transcripts import print_log, wait_for_end
-from daybell.client import answers
 from daybell.client.executions import fix_bounds
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters, read_id
@@ -199,16 +198,16 @@ async def list_events(
     async with client_for(settings, tenant=tenant) as client:
         page = await client.events(limit=limit, cursor=cursor)
     if as_json:
-        output.echo_json(answers.page(page, answers.event))
+        output.echo_json(page)
         return DONE
     rows = [
         (
             output.format_moment(one.received_at),
-            one.name,
-            one.data,
-            one.execution,
+            one.type,
+            payload.encode(one.data),
+            one.execution_id,
             one.source,
-            one.id,
+            one.event_id,
         )
         for one in page.items
     ]

@@ -12,6 +12,7 @@ from daybell.cli.terminal import confirm
 from daybell.client import answers
 from daybell.client.remote.client import AnyClient
 from daybell.core.limits import PAGE_ITEMS_MAX, check_name
+from daybell.core.views import Page
 from daybell.core.worker import SCHEDULER
 from daybell.settings import Settings
 
@@ -53,9 +54,9 @@ async def list_workers(
     )
     output.echo_table(columns, rows, empty="no workers; start one: daybell worker module:app")
     for one in leaders:
-        if one.name == SCHEDULER:
-            typer.echo(f"scheduler {one.holder} leads")
-    if not any(one.name == SCHEDULER for one in leaders):
+        if one.role == SCHEDULER:
+            typer.echo(f"scheduler {one.holder_id} leads")
+    if not any(one.role == SCHEDULER for one in leaders):
         typer.echo("no scheduler: schedules do not fire; run daybell scheduler")
     return DONE
 
@@ -65,10 +66,10 @@ async def list_leaders(settings: Settings, *, as_json: bool) -> int:
         leaders = await client.leaders()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(answers.whole(leaders, answers.leader))
+        output.echo_json(Page(items=tuple(leaders)))
         return DONE
     rows = [
-        (one.name, one.holder, one.epoch, output.format_relative(one.until, now=now))
+        (one.role, one.holder_id, one.epoch, output.format_relative(one.until, now=now))
         for one in leaders
     ]
     output.echo_table(("role", "holder", "epoch", "until"), rows, empty="nobody leads")

@@ -188,7 +188,7 @@ class WaitObserver:
             lack = (await self._client.why(execution.execution_id)).lack
             if lack is not None and lack not in self._told:
                 self._told.add(lack)
-                print_stderr(f"{lack} ({self._client.place})")
+                print_stderr(f"{lack}, in {self._client.place}")
 
 
 async def poll_until_end(

@@ -28,7 +28,7 @@ from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
 from daybell.client.retries import RetryOutcome, split_retryable
 from daybell.client.workers import Overview, Rates
-from daybell.core.event import Event, Published
+from daybell.core.event import Published
 from daybell.core.execution import (
     LAST,
     Cancellation,
@@ -53,7 +53,7 @@ from daybell.core.views import (
     read_pages,
     total_of,
 )
-from daybell.core.worker import Leadership, Worker
+from daybell.core.worker import Worker
 from daybell.errors import Conflict, ExecutionNotFound, UsageError
 
 
@@ -394,12 +394,10 @@ async def approve(
 
 async def events(
     client: RemoteContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-) -> Page[Event]:
-    """Events that are on record, those that came last first."""
+) -> Page[wire.Event]:
+    """Events on record, newest first."""
     asked = {"limit": limit, "cursor": cursor}
-    return await client.transport.get(
-        "/events", asked, read=messages.page_of(messages.decode_event)
-    )
+    return await client.transport.get("/events", asked, read=messages.answer(Page[wire.Event]))
 
 
 def _published(of: messages.Wire) -> Published:
@@ -453,10 +451,9 @@ def _line(of: dict[str, Any]) -> str:
 # Queues, workers and the whole at a glance, over HTTP.
 
 
-async def leaders(client: RemoteContext) -> list[Leadership]:
-    """Who does what one node should do for all, by name."""
-    read = messages.items_of(messages.leader, "leaders")
-    return await client.transport.get("/status", read=read)
+async def leaders(client: RemoteContext) -> list[wire.Leader]:
+    """The leaders of the roles that one process has for all tenants, by name."""
+    return (await client.transport.get("/status", read=messages.answer(wire.Status))).leaders
 
 
 async def queues(client: RemoteContext) -> list[Queue]:

@@ -44,7 +44,6 @@ from daybell.core.access import (
     Scope,
     Tenant,
 )
-from daybell.core.event import Event
 from daybell.core.execution import (
     Enqueued,
     Execution,
@@ -59,7 +58,7 @@ from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, format_duration, from_iso, to_iso
 from daybell.core.views import ExecutionFilter, Page, Queue
-from daybell.core.worker import Leadership, Worker, WorkerState
+from daybell.core.worker import Worker, WorkerState
 from daybell.errors import NotFound
 
 T = TypeVar("T")
@@ -234,16 +233,6 @@ def backfill(of: Wire, *, none: UUID) -> Backfill:
         ),
         looked_at=of["ticks"],
         is_dry_run=of["dry_run"],
-    )
-
-
-def leader(of: Wire) -> Leadership:
-    """Who does what one node should do."""
-    return Leadership(
-        name=of["role"],
-        holder=UUID(of["holder_id"]),
-        epoch=of["epoch"],
-        until=from_iso(of["until"]),
     )
 
 
@@ -506,17 +495,3 @@ def _bound(value: Time | None, what: str) -> str | None:
 def encode_time(value: datetime | str | Instant) -> str:
     """A moment, or where a range begins or ends."""
     return value if isinstance(value, str) else to_iso(read_time(value, "time"))
-
-
-def decode_event(of: Mapping[str, Any]) -> Event:
-    """An event as a server has told it."""
-    time, execution = of["time"], of["execution_id"]
-    return Event(
-        id=str(of["event_id"]),
-        source=str(of["source"]),
-        name=str(of["type"]),
-        data=payload.encode(of["data"]),
-        time=None if time is None else from_iso(time),
-        received_at=from_iso(of["received_at"]),
-        execution=None if execution is None else UUID(execution),
-    )
