@@ -105,7 +105,7 @@ def test_a_task_in_a_thread_can_enqueue_its_children(app: App, double):
     run_all(app, 2)
 
     child = sync.run(app.client_for())
-    assert sync.run(child.execution(ids["child"])).execution.parent == parent.id
+    assert sync.run(child.execution(ids["child"])).parent_id == parent.id
 
 
 def test_memory_is_not_shared_between_loops():
@@ -140,5 +140,5 @@ def test_a_child_process_opens_its_own_connection(app: App, double):
     os.waitpid(child, 0)
 
     client = sync.run(app.client_for())
-    assert sync.run(client.execution(id)).execution.args == '{"number":2}'
+    assert sync.run(client.execution(id)).args == {"number": 2}
     assert double.sync.enqueue(3).created
