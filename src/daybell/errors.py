@@ -2,7 +2,6 @@
 
     DaybellError
       ├─ UsageError       the caller's input is wrong
-      │    ├─ ExtraMissing       a package of an extra is not installed
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
       │    ├─ InvalidFields      several fields; the error of each
@@ -123,16 +122,6 @@ class UsageError(DaybellError):
         return {"errors": [describe_field(self.field, str(self))]}
 
 
-class ExtraMissing(UsageError):
-    """A package is not installed. It comes with an extra of Daybell."""
-
-    code = "extra-missing"
-    remedy = "Run the command that the message names, such as `pip install 'daybell[postgres]'`."
-
-    def __init__(self, what: str, extra: str, *, field: str | None = None) -> None:
-        super().__init__(f"{what}: {install_advice(extra)}", field=field)
-
-
 def install_advice(extra: str) -> str:
     """Return the command that installs an extra, as the end of a message."""
     return f"this needs daybell[{extra}]; run: pip install 'daybell[{extra}]'"
@@ -242,7 +231,7 @@ class PayloadTooLarge(PayloadError):
 class UnknownJob(UsageError):
     """This program has no definition of the job or task."""
 
-    code = "unknown-job"
+    code = "undefined-job"
     remedy = "Import the module that declares the task, or correct the name."
 
 
@@ -330,42 +319,42 @@ class NotFound(DaybellError):
 class JobNotFound(NotFound):
     """The tenant has no such job."""
 
-    code = "job-not-found"
+    code = "unknown-job"
     remedy = "Check the name; `daybell jobs list` shows all jobs."
 
 
 class ExecutionNotFound(NotFound):
     """The tenant has no such execution."""
 
-    code = "execution-not-found"
+    code = "unknown-execution"
     remedy = "Check the id; retention may have removed the execution."
 
 
 class ScheduleNotFound(NotFound):
     """The job has no such schedule."""
 
-    code = "schedule-not-found"
+    code = "unknown-schedule"
     remedy = "Check the name; `daybell jobs schedules` lists those of a job."
 
 
 class SecretNotFound(NotFound):
     """The tenant has no such secret."""
 
-    code = "secret-not-found"
+    code = "unknown-secret"
     remedy = "Set the secret with `daybell secrets set`."
 
 
 class TemplateNotFound(NotFound):
     """The tenant has no such template."""
 
-    code = "template-not-found"
+    code = "unknown-template"
     remedy = "Check the name of the template."
 
 
 class TenantNotFound(NotFound):
     """There is no such tenant."""
 
-    code = "tenant-not-found"
+    code = "unknown-tenant"
     remedy = "Create the tenant with `daybell tenants create`."
 
 

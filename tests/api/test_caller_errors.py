@@ -47,7 +47,7 @@ async def test_every_operation_says_when_to_come_back():
 async def test_an_error_is_the_same_object_in_python_and_over_http(http, client):
     await client.define("alone", schedule="@yearly")
     await client.trigger("alone")
-    codes = {"/jobs/alone/trigger": "execution-in-the-way", "/jobs/nosuch/trigger": "job-not-found"}
+    codes = {"/jobs/alone/trigger": "execution-in-the-way", "/jobs/nosuch/trigger": "unknown-job"}
 
     for path, code in codes.items():
         with pytest.raises(DaybellError) as caught:

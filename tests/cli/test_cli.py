@@ -58,8 +58,8 @@ def test_with_json_an_error_is_the_object_of_the_api(tmp_path):
     problem = json.loads(ended.err)
     assert (ended.code, ended.out) == (1, "")
     assert plain.err == f"error: {problem['detail']}\n"
-    assert (problem["code"], problem["status"]) == ("job-not-found", 404)
-    assert problem["type"] == "urn:daybell:problem:job-not-found"
+    assert (problem["code"], problem["status"]) == ("unknown-job", 404)
+    assert problem["type"] == "urn:daybell:problem:unknown-job"
     assert misused.code == 2
     assert json.loads(misused.err)["errors"][0]["field"] == "status"
 

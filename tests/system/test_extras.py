@@ -1,4 +1,4 @@
-"""A plain installation runs on SQLite, and names the command for each extra that is missing."""
+"""A plain installation names the command for each extra that is missing."""
 
 import os
 import shlex
@@ -30,11 +30,7 @@ async def main():
 
 asyncio.run(main())
 """
-PG = "postgresql://nobody@127.0.0.1:1/none"
 CASES = {
-    "the store in PostgreSQL": (f"jobs list --database-url {PG}", "postgres"),
-    "its migration": (f"migrate --database-url {PG}", "postgres"),
-    "doctor of PostgreSQL": (f"doctor --database-url {PG}", "postgres"),
     "secrets": ("secrets set TOKEN", "secrets"),
     "public holidays": (
         'jobs create daily --command true --cron "0 9 * * *" --calendar DE',

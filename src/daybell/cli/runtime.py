@@ -176,6 +176,7 @@ def guard(program: Callable[[], object]) -> NoReturn:
     """Run a program and end the process as a command should: no traceback, no secrets, and quiet
     about a closed pipe or Ctrl-C.
     """
+    report_as_json(False)  # a command in the same process may have asked for it
     try:
         program()
         code: object = DONE

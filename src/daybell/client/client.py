@@ -309,7 +309,7 @@ class BorrowedConnection:
     """A connection of the caller, and enqueueing inside its transaction."""
 
     def __init__(self, connection: Any, *, is_async: bool) -> None:
-        postgres = load_postgres("connection")
+        postgres = load_postgres()
         postgres.transactions.check_connection(connection, is_async=is_async)
         self._connection = connection
         self._transactions = postgres.transactions

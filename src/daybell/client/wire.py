@@ -886,10 +886,10 @@ class FieldError(msgspec.Struct, frozen=True, kw_only=True):
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong (RFC 9457)."""
 
-    type: Annotated[str, Meta(examples=["urn:daybell:problem:job-not-found"])]
+    type: Annotated[str, Meta(examples=["urn:daybell:problem:unknown-job"])]
     code: Annotated[
         str,
-        Meta(examples=["job-not-found"], description="Stable, for programs; `type` ends with it."),
+        Meta(examples=["unknown-job"], description="Stable, for programs; `type` ends with it."),
     ]
     title: str
     status: int

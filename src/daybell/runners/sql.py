@@ -18,7 +18,7 @@ from daybell.core.job import JobDefinition
 from daybell.core.kinds.settings import SqlSettings, check_connection_name
 from daybell.core.postgres_url import check_options, is_same_login, read_hosts
 from daybell.core.references import names_in_args
-from daybell.errors import ExtraMissing, UsageError, shown
+from daybell.errors import UsageError, shown
 from daybell.runners import sql_statement
 from daybell.runners.kind import KindHandler, Reveal
 from daybell.runners.python import MaskedAttempt
@@ -69,10 +69,8 @@ class Connections:
     def _open(self, name: str) -> Database:
         url = self._urls[name]
         if self._dialects[name] == "postgresql":
-            try:
-                from daybell.runners.sql_postgres import PostgresDatabase
-            except ModuleNotFoundError:
-                raise ExtraMissing("asyncpg is not installed", "postgres") from None
+            from daybell.runners.sql_postgres import PostgresDatabase  # loads asyncpg
+
             return PostgresDatabase(name, url)
         return SqliteDatabase(name, _file_path(url))
 

@@ -17,7 +17,7 @@ from daybell.core.postgres_url import check_options
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Check
 from daybell.core.worker import LEASE_SECONDS
-from daybell.errors import ExtraMissing, UsageError, shown
+from daybell.errors import UsageError, shown
 from daybell.settings import MASK, masked_url
 from daybell.store.protocol import Store
 
@@ -73,19 +73,14 @@ def store_for(
     _check_options(url.strip())
     if listen_url is not None:
         _check_options(listen_url, field="listen_url")
-    return load_postgres("database_url").PostgresStore(
+    return load_postgres().PostgresStore(
         url.strip(), listen_url=listen_url, lease=lease, pool_size=pool_size
     )
 
 
-def load_postgres(field: str | None = None) -> ModuleType:
-    """Import the store of PostgreSQL. Raises ExtraMissing without its driver."""
-    try:
-        return import_module("daybell.store.postgres")
-    except ModuleNotFoundError as error:
-        if error.name != "asyncpg":
-            raise
-        raise ExtraMissing("asyncpg is not installed", "postgres", field=field) from None
+def load_postgres() -> ModuleType:
+    """Import the store of PostgreSQL, with its driver: commands on SQLite start without."""
+    return import_module("daybell.store.postgres")
 
 
 def as_postgres(store: Store) -> PostgresStore | None:

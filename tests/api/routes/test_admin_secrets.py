@@ -40,7 +40,7 @@ async def test_a_secret_is_set_listed_replaced_and_deleted(http, client):
     assert listed.json()["items"][0] == again.json()
     assert gone.json() == {"name": "TOKEN", "status": "deleted"}
     assert missing.status_code == 404
-    assert missing.json()["type"].endswith("secret-not-found")
+    assert missing.json()["type"].endswith("unknown-secret")
     assert not await client.secrets()
     for answer in (made, again, listed, gone, missing):
         assert "canary" not in answer.text

@@ -172,7 +172,7 @@ async def test_an_execution_that_is_not_there_is_not_found(http, method, path):
     wrong = await http.request(method, f"/executions/..%2f..%2fetc{path}")
 
     assert unknown.status_code == 404
-    assert unknown.json()["type"] == "urn:daybell:problem:execution-not-found"
+    assert unknown.json()["type"] == "urn:daybell:problem:unknown-execution"
     assert wrong.status_code in (404, 422)
 
 

@@ -268,7 +268,7 @@ async def test_a_job_that_is_not_there_is_not_found(http, method, path):
     answer = await http.request(method, f"/jobs/nobody{path}", json=body)
 
     assert answer.status_code == 404
-    assert answer.json()["type"] == "urn:daybell:problem:job-not-found"
+    assert answer.json()["type"] == "urn:daybell:problem:unknown-job"
 
 
 async def test_a_change_makes_a_version_and_leaves_the_rest(http):

@@ -88,7 +88,8 @@ async def test_a_job_is_deleted_only_by_who_says_so(client, command):
 
     assert asked.code == told.code == 2
     assert "add --yes" in asked.err
-    assert (told.err, told.out) == (asked.err, "")
+    problem = json.loads(told.err.splitlines()[-1])
+    assert (f"error: {problem['detail']}", told.out) == (asked.err.splitlines()[-1], "")
     assert (done.code, done.out) == (0, "greet is deleted; executions cancelled: 1\n")
     assert (asked.err + done.err).count("warning: job after depends on greet, and waits") == 2
     assert (again.code, "no job named 'greet'; it was deleted" in again.err) == (1, True)

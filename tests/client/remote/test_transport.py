@@ -125,7 +125,7 @@ async def test_what_only_looks_is_asked_again(ask):
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        (a_problem(404, "job-not-found", "no job x"), errors.JobNotFound, "^no job x$"),
+        (a_problem(404, "unknown-job", "no job x"), errors.JobNotFound, "^no job x$"),
         (a_problem(409, "duplicate-key"), errors.DuplicateKey, "it is so"),
         (a_problem(409, "conflict"), errors.Conflict, "it is so"),
         (a_problem(412, "precondition-failed"), errors.VersionConflict, "it is so"),
