@@ -117,7 +117,7 @@ async def test_what_another_tenant_has_looks_like_what_does_not_exist():
             answers = []
             by_id = here.ids | {"job": str((await here.client.job("resize")).id)}
             unknown = {name: UNKNOWN for name in here.ids}
-            for ids in (here.ids, unknown | {"job": "unknown"}, by_id, unknown):
+            for ids in (here.ids, unknown | {"job": "nosuch"}, by_id, unknown):
                 where = address(path, Everything(ids))
                 answer = await here.ask(method, where, here.foreign, json=body)
                 text = answer.text.replace(where, "…")

@@ -117,8 +117,8 @@ def test_the_result_of_a_wait_tells_all_of_the_event():
         "source": "shop",
         "name": "paid",
         "data": {"a": [1]},
-        "time": "1970-01-01T00:00:00+00:00",
-        "received_at": "1970-01-01T00:01:00+00:00",
+        "time": "1970-01-01T00:00:00Z",
+        "received_at": "1970-01-01T00:01:00Z",
     }
 
 

@@ -321,7 +321,7 @@ async def test_a_command_gets_little_of_the_workers_environment(commands, monkey
         "DAYBELL_ATTEMPT": "3",
         "DAYBELL_JOB": "backup",
         "DAYBELL_TENANT": "acme",
-        "DAYBELL_SCHEDULED_FOR": "1970-01-01T00:00:00+00:00",
+        "DAYBELL_SCHEDULED_FOR": "1970-01-01T00:00:00Z",
         "DAYBELL_ARGS": '{"a":[1,"ä"]}',
         "MINE": "not for everybody",
     }

@@ -237,7 +237,7 @@ async def test_commands_have_parameters_in_their_words(app: App):
         id = (await client.enqueue("etl", {"day": {"secret": "NO"}})).id
         done = await ended(client, id)
 
-    assert done.state is State.SUCCEEDED, done.error
+    assert done.status is State.SUCCEEDED, done.error
     assert output(done) == ['{"secret":"NO"} n=1']
 
 
@@ -279,7 +279,7 @@ async def test_what_runs_again_has_what_it_was_given(app: App):
         await handle.result(LONG)
         again = Handle(app.client_for, (await client.retry(handle.id, from_="load")).id)
         await again.result(LONG)
-        assert (await again.execution()).args == '{"day":"monday"}'
+        assert (await again.execution()).args == {"day": "monday"}
 
     assert seen == [("monday", [1])] * 3
 

@@ -291,7 +291,8 @@ async def test_a_terminal_shows_that_something_goes_on(store, command, tmp_path)
         "no live worker takes queue 'default'; start one with their app: `daybell worker APP`"
         f", in sqlite:///daybell.db in {tmp_path}"
     )
-    assert as_json.err.splitlines() == [nobody, late]
+    hint, problem = as_json.err.splitlines()
+    assert (hint, f"error: {json.loads(problem)['detail']}") == (nobody, late)
     assert piped.err.splitlines() == [f"{pending} is queued; waiting", nobody, late]
     assert "1/1" in purged.err
     assert purged.out == "1 execution cancelled\n"

@@ -283,7 +283,7 @@ def test_doctor_speaks_json_of_settings_that_cannot_be_used(url, variables, name
 
     (check,) = json.loads(ended.out)["checks"]
     assert ended.code == 2
-    assert ended.err == f"error: {check['found']}\n"
+    assert json.loads(ended.err)["detail"] == check["found"]
     assert (check["name"], check["is_ok"], bool(check["advice"])) == (name, False, True)
     assert SECRET not in ended.out
 
