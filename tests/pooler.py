@@ -141,17 +141,17 @@ class Pooler:
             raise
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        session = asyncio.create_task(self._attend(Wire(reader, writer)))
+        client = Wire(reader, writer)
+        session = asyncio.create_task(self._attend(client))
         self._sessions.add(session)
         session.add_done_callback(self._sessions.discard)
+        # Also of a session that was cancelled before it began.
+        session.add_done_callback(lambda _: client.close())
 
     async def _attend(self, client: Wire) -> None:
-        try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError):
-                if await self._start(client):
-                    await (self._marry if self._keeps_servers else self._serve)(client)
-        finally:
-            client.close()
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            if await self._start(client):
+                await (self._marry if self._keeps_servers else self._serve)(client)
 
     async def _start(self, client: Wire) -> bool:
         code, body = await client.read_start()
