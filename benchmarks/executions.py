@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from daybell.core.execution import NewExecution
 from daybell.core.ids import mint
-from daybell.core.job import DEFAULT_QUEUE, DEFAULT_TENANT, JobDefinition, NewJob
+from daybell.core.job import DEFAULT_TENANT, NewJob
+from daybell.core.options import DEFAULT_QUEUE, JobDefinition
 
 TENANT: Final = DEFAULT_TENANT
 QUEUE: Final = DEFAULT_QUEUE

@@ -137,11 +137,11 @@ async def once(app: App, name: str) -> float:
     """Run a workflow; return the time that it took, by the store's clock."""
     handle = await app.workflows[name].enqueue()
     deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while (execution := await handle.execution()).state not in TERMINAL:
-        assert time.monotonic() < deadline, f"{name} is still {execution.state}"
+    while (execution := await handle.execution()).status not in TERMINAL:
+        assert time.monotonic() < deadline, f"{name} is still {execution.status}"
         await asyncio.sleep(LOOK_SECONDS)
-    assert execution.state is State.SUCCEEDED and execution.finished_at is not None, execution
-    return execution.finished_at - execution.created_at
+    assert execution.status is State.SUCCEEDED and execution.finished_at is not None, execution
+    return (execution.finished_at - execution.created_at).total_seconds()
 
 
 async def plain(place: Place, app: App, task: str, jobs: int) -> float:

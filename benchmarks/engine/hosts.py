@@ -207,7 +207,7 @@ class Watch:
     async def run(self) -> None:
         seen = (0, 0)
         while True:
-            in_hand = sum(len(one.executor) + len(one.completer) for one in self._workers)
+            in_hand = sum(len(one.executor) + len(one.current.completer) for one in self._workers)
             now = self._effects.ran, in_hand
             if now != seen:
                 seen = now
