@@ -1,6 +1,7 @@
 """`daybell dev --reload`: an app that is changed while it runs."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -57,6 +58,18 @@ def test_changed_code_runs_without_a_restart_by_hand(running, tmp_path):
 
     assert said(tmp_path) == "two"
     assert running.wait_for("reloading: ") == ["reloading: app.py changed"]
+
+
+def test_an_edit_within_a_second_that_keeps_the_size_is_run(running, tmp_path):
+    written = (tmp_path / "app.py").stat()
+
+    replacement = tmp_path / "app.new"
+    replacement.write_text(APP.format(word="two"))
+    os.utime(replacement, ns=(written.st_atime_ns, written.st_mtime_ns))
+    replacement.rename(tmp_path / "app.py")
+    running.wait_for(UP, times=2)
+
+    assert said(tmp_path) == "two"
 
 
 def test_a_mistake_is_shown_and_the_next_change_tried(running, tmp_path):

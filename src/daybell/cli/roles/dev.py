@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -98,13 +98,29 @@ async def dev(
         flag = flag or DemoSettings.load().database_url
         options = msgspec.structs.replace(options, is_demo=True)
     options = msgspec.structs.replace(options, has_app=demo or bool(spec or settings.app))
-    app = find_app("daybell.demo:app" if demo else spec, settings, flag=flag)
+    with _uncached_code(is_reloaded=options.parent is not None):
+        app = find_app("daybell.demo:app" if demo else spec, settings, flag=flag)
     if settings.api_url is not None:
         place = masked_url(settings.api_url)
         print_stderr(
             f"note: DAYBELL_API_URL is set, so other commands ask {place} and not this store"
         )
     return await run_all(settings, app=app, options=options)
+
+
+@contextlib.contextmanager
+def _uncached_code(*, is_reloaded: bool) -> Iterator[None]:
+    """Import code without writing bytecode if it may be edited within a second.
+
+    Python compares bytecode with its source by size and whole seconds: an edit right after a start
+    that keeps the size would run the old code.
+    """
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = before or is_reloaded
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def run_app(app: App) -> None:
