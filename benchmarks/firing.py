@@ -280,7 +280,7 @@ async def scheduled(
         for start in range(0, count, DEFINE):
             numbers = range(start, min(count, start + DEFINE))
             jobs = [_new_job(n, due_at(n), every_second=every_second) for n in numbers]
-            await store.define_jobs(TENANT, jobs)
+            await store.catalog.define_jobs(TENANT, jobs)
     finally:
         await store.close()
 

@@ -179,7 +179,7 @@ async def fill(place: Place, count: int, **options: float) -> float:
     store = place.store()
     await store.open()
     started_at = time.perf_counter()
-    await store.load(TENANT, stream(count, **options))
+    await store.queue.load(TENANT, stream(count, **options))
     seconds = time.perf_counter() - started_at
     await store.close()
     return seconds

@@ -54,8 +54,8 @@ class Place:
         await store.migrate()
         await store.open()
         try:
-            await store.define_jobs(TENANT, [new_job()])
-            await store.enqueue(TENANT, prepared(1))
+            await store.catalog.define_jobs(TENANT, [new_job()])
+            await store.queue.enqueue(TENANT, prepared(1))
         finally:
             await store.close()
         await self.clear()

@@ -44,7 +44,7 @@ class StoreSide:
     async def open(self) -> None:
         await self.store.open()
         worker = NewWorker(id=self._worker, name="bench")
-        await self.store.register(TENANT, worker, lease=WORKER_SECONDS)
+        await self.store.queue.register(TENANT, worker, lease=WORKER_SECONDS)
 
     async def close(self) -> None:
         await self.store.close()
@@ -55,30 +55,30 @@ class StoreSide:
     prepare_load = prepare
 
     async def enqueue(self, batch: Any) -> None:
-        await self.store.enqueue(TENANT, batch)
+        await self.store.queue.enqueue(TENANT, batch)
 
     async def enqueue_crowd(self, batches: Sequence[Any], callers: int) -> None:
         rest = iter(batches)
 
         async def call() -> None:
             for batch in rest:
-                await self.store.enqueue(TENANT, batch)
+                await self.store.queue.enqueue(TENANT, batch)
 
         await asyncio.gather(*(call() for _ in range(callers)))
 
     async def load(self, batch: Any) -> None:
-        await self.store.load(TENANT, batch)
+        await self.store.queue.load(TENANT, batch)
 
     async def claim(self, limit: int) -> list[Any]:
         """Claim only, for measurements of claims."""
-        claim = await self.store.claim(
+        claim = await self.store.queue.claim(
             TENANT, worker=self._worker, lease=mint(), queues=[QUEUE], limit=limit
         )
         return claim.executions
 
     async def finish(self, claimed: Sequence[Any]) -> None:
         moves = [after_success(one, result=self._result, ran=RAN) for one in claimed]
-        verdicts = await self.store.apply(TENANT, worker=self._worker, transitions=moves)
+        verdicts = await self.store.queue.apply(TENANT, worker=self._worker, transitions=moves)
         assert not verdicts, f"not simply made: {verdicts[0]}"
 
     async def cycle(self, limit: int) -> int:

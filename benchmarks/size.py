@@ -199,7 +199,7 @@ async def loaded(kind: Kind, url: str, count: int) -> tuple[float, float, float]
     await store.open()
     before = resident_mb("VmRSS")
     started_at = time.perf_counter()
-    assert await store.load(TENANT, stream(count)) == count
+    assert await store.queue.load(TENANT, stream(count)) == count
     seconds = time.perf_counter() - started_at
     peak = resident_mb("VmHWM")
     await store.close()

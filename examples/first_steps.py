@@ -29,11 +29,11 @@ async def main(url: str) -> None:
     print(f"2. enqueued once; the same key again is new: {twice.created}")
 
     worker = NewWorker(id=mint(), name="by hand")
-    await store.register("default", worker, lease=15)
+    await store.queue.register("default", worker, lease=15)
 
     async def claim():
         # The lease id is ours: if the answer got lost, asking again with it would repeat it.
-        answer = await store.claim(
+        answer = await store.queue.claim(
             "default", worker=worker.id, lease=mint(), queues=["default"], limit=1
         )
         return answer.executions[0]
@@ -45,16 +45,16 @@ async def main(url: str) -> None:
     move = after_failure(
         first, job.definition.retry, error=error, kinds=["builtins.OSError"], ran=0.1, jitter=0
     )
-    await store.apply("default", worker=worker.id, transitions=[move])
+    await store.queue.apply("default", worker=worker.id, transitions=[move])
     print(f"4. it failed, so it is {move.target} and may be claimed again")
 
     second = await claim()
     late = after_success(first, result='"hello from the past"', ran=9.0)
-    (verdict,) = await store.apply("default", worker=worker.id, transitions=[late])
+    (verdict,) = await store.queue.apply("default", worker=worker.id, transitions=[late])
     print(f"5. claimed attempt {second.attempt}; a late report of attempt 1 is {verdict.ruling}")
 
     done = after_success(second, result='"Hello, Ada"', ran=0.1)
-    await store.apply("default", worker=worker.id, transitions=[done])
+    await store.queue.apply("default", worker=worker.id, transitions=[done])
     detail = await client.execution(asked.id)
     print(f"6. {detail.status} with {detail.result!r}")
     for attempt in detail.attempts:

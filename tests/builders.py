@@ -201,7 +201,7 @@ async def no_transaction() -> NoReturn:
 async def defined(store: Store, *names: str, tenant: str = TENANT, **definition: Any) -> list[Job]:
     """Define jobs of these names, or one; the rest says what they have in common."""
     jobs = [a_job(name, **definition) for name in names or ("resize",)]
-    return await store.define_jobs(tenant, jobs)
+    return await store.catalog.define_jobs(tenant, jobs)
 
 
 async def put(
@@ -209,12 +209,12 @@ async def put(
 ) -> None:
     """Keep these schedules, of jobs that are defined like this."""
     await defined(store, *{one.job for one in schedules}, tenant=tenant, **definition)
-    await store.put_schedules(tenant, schedules)
+    await store.schedules.put_schedules(tenant, schedules)
 
 
 async def shown(store: Store, schedule: NewSchedule, *, tenant: str = TENANT) -> Schedule:
     """A schedule as people see it."""
-    found = await store.list_schedules(tenant, job=schedule.job)
+    found = await store.schedules.list_schedules(tenant, job=schedule.job)
     return next(one for one in found if one.id == schedule.id)
 
 
@@ -224,7 +224,7 @@ async def fired(
     """Fire a schedule from where it stands; answers the executions of its ticks."""
     current = await shown(store, schedule, tenant=tenant)
     firing = a_firing(current, *ticks, tenant=tenant, **options)
-    assert await store.fire([firing]) == [True]
+    assert await store.schedules.fire([firing]) == [True]
     return [tick.execution.id for tick in firing.ticks if tick.execution is not None]
 
 
@@ -232,22 +232,22 @@ async def enqueued(
     store: Store, count: int = 1, *, job: str = "resize", tenant: str = TENANT, **options: Any
 ) -> list[UUID]:
     """Enqueue so many alike; the job is defined if nobody has done so."""
-    page = await store.list_jobs(tenant, JobFilter(prefix=job))
+    page = await store.catalog.list_jobs(tenant, JobFilter(prefix=job))
     if not any(known.name == job for known in page.items):
         await defined(store, job, tenant=tenant)
     new = [an_execution(job, **options) for _ in range(count)]
-    return [answer.id for answer in await store.enqueue(tenant, new)]
+    return [answer.id for answer in await store.queue.enqueue(tenant, new)]
 
 
 async def limit(store: Store, tenant: str = TENANT, **quotas: int) -> Tenant:
     """Give a tenant these quotas and no others."""
-    return await store.set_quotas(tenant, **{**asdict(NO_QUOTAS), **quotas})
+    return await store.admin.set_quotas(tenant, **{**asdict(NO_QUOTAS), **quotas})
 
 
 async def registered(store: Store, *, tenant: str = TENANT, lease: float = LEASE) -> UUID:
     """A live worker's id."""
     worker = a_worker()
-    await store.register(tenant, worker, lease=lease)
+    await store.queue.register(tenant, worker, lease=lease)
     return worker.id
 
 
@@ -264,7 +264,7 @@ async def claim(
     """Claim what there is, by a new worker and under a new lease unless they are given."""
     worker = worker or await registered(store, tenant=tenant)
     lease = lease or mint()
-    answer = await store.claim(
+    answer = await store.queue.claim(
         tenant, worker=worker, lease=lease, queues=queues, limit=limit, **options
     )
     return Hands(worker, answer.executions, lease, answer.next_due)
@@ -283,7 +283,7 @@ async def claimed(store: Store, count: int = 1, *, tenant: str = TENANT, **optio
 async def apply(
     store: Store, hands: Hands, *moves: Transition, tenant: str = TENANT
 ) -> list[Verdict]:
-    return await store.apply(tenant, worker=hands.worker, transitions=moves)
+    return await store.queue.apply(tenant, worker=hands.worker, transitions=moves)
 
 
 async def finished(store: Store, count: int = 1, **options: Any) -> list[UUID]:
@@ -314,7 +314,7 @@ async def dead(store: Store, count: int = 1, **options: Any) -> list[UUID]:
 
 async def look(store: Store, id: UUID, *, tenant: str = TENANT) -> Execution:
     """An execution as people see it."""
-    return (await store.get_execution(tenant, id)).execution
+    return (await store.catalog.get_execution(tenant, id)).execution
 
 
 async def states(store: Store, ids: Sequence[UUID], *, tenant: str = TENANT) -> list[State]:
@@ -323,7 +323,7 @@ async def states(store: Store, ids: Sequence[UUID], *, tenant: str = TENANT) -> 
 
 async def count(store: Store, *, tenant: str = TENANT) -> int:
     """How many executions there are, however they stand."""
-    return sum((await store.count_executions(tenant, ExecutionFilter())).values())
+    return sum((await store.catalog.count_executions(tenant, ExecutionFilter())).values())
 
 
 def brings(package: str, *sql: str) -> Callable[[str], list[Migration]]:

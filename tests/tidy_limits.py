@@ -11,7 +11,6 @@ LONG_FILES: dict[str, str] = {
     "store/postgres/queue.py": "claim and apply, with the SQL of the hot path",
     "store/postgres/schedules.py": "the schedules room, with the SQL of firing",
     "store/postgres/views.py": "the reading views, with their SQL",
-    "store/sqlite/store.py": "one thin method for each operation",
     "store/protocol.py": "the contract of all operations, most of it docstrings",
 }
 
@@ -57,7 +56,6 @@ NAMED_TWICE: dict[str, str] = {
     "Streams": "of server-sent events, and of a child",
     "TaskTransaction": "the protocol, and its implementation in postgres",
     "Transaction": "of a task, a public name, and of sqlite",
-    "Upkeep": "the engine's loop, and the operations of the store that it calls",
     "Worker": "that runs, and its record in the store",
 }
 
@@ -115,6 +113,7 @@ TESTED_IN: dict[str, str] = {
     "sdk/child.py": "runners/test_processes.py",
     "sdk/nodes.py": "sdk/test_workflow.py",
     "sdk/worker.py": "sdk/test_isolation.py",
+    "store/sqlite/ports.py": "store/test_queue_claim.py",
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",

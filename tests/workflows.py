@@ -39,9 +39,9 @@ async def work(
             break
         runs = [one for one in hands.executions if one.kind == "workflow"]
         for one in runs:
-            job = await store.get_job(TENANT, one.job, version=one.version)
+            job = await store.catalog.get_job(TENANT, one.job, version=one.version)
             plan = Graph.from_settings(job.definition.settings).plan()
-            assert await store.expand(TENANT, worker=worker, claimed=one, plan=plan)
+            assert await store.runs.expand(TENANT, worker=worker, claimed=one, plan=plan)
         nodes = Hands(worker, [one for one in hands.executions if one not in runs], hands.lease)
         if nodes.executions:
             done.append(labels(nodes))

@@ -84,7 +84,7 @@ async def crowd(place: Place, hosts: Hosts, seconds: float) -> list[Finding]:
 async def load(place: Place, count: int, seconds: float) -> None:
     store = place.store()
     await store.open()
-    await store.load(TENANT, stream(count, args=f'{{"seconds":{seconds:g}}}'))
+    await store.queue.load(TENANT, stream(count, args=f'{{"seconds":{seconds:g}}}'))
     await store.close()
 
 

@@ -35,7 +35,7 @@ async def client(request, tmp_path, servers):
 
 
 async def test_a_job_that_a_live_worker_declares_is_deleted_by_force_only(http, client):
-    await client.store.register("default", a_worker(tasks={"resize": "images"}), lease=60.0)
+    await client.store.queue.register("default", a_worker(tasks={"resize": "images"}), lease=60.0)
 
     refused = await http.delete("/jobs/resize")
     forced = await http.delete("/jobs/resize?force=true")

@@ -310,7 +310,7 @@ async def test_what_fails_further_in_is_answered_as_such(world, monkeypatch, nam
     async def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(world.client.store, "enqueue", fail)
+    monkeypatch.setattr(world.client.store.queue, "enqueue", fail)
     status, headers, _ = await send(world, SHORT[name])
 
     assert status == expected

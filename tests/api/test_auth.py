@@ -25,12 +25,13 @@ from daybell.core.access import Action, Role
 from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable
 from daybell.store.sqlite import SqliteStore
+from daybell.store.sqlite.ports import SqliteAdmin
 
 WRONG = "dbk_" + "x" * 43
 
 
-class Counting(SqliteStore):
-    """A store that counts how often it is asked for a key."""
+class Counting(SqliteAdmin):
+    """A port that counts how often it is asked for a key."""
 
     lookups = 0
     is_away = False
@@ -58,8 +59,9 @@ class Counting(SqliteStore):
 class Place:
     """An API of one route, with a guard and a gatekeeper, and a clock to move by hand."""
 
-    def __init__(self, store: Counting, clock: ManualClock, options: ApiOptions) -> None:
-        self.store, self.clock = store, clock
+    def __init__(self, store: SqliteStore, clock: ManualClock, options: ApiOptions) -> None:
+        store.admin = self.keys = Counting(store.db, store.wakeups)
+        self.clock = clock
         self.client = Client(store)
         self.keeper = Authenticator(self.client, options, monotonic=clock.monotonic)
         whole = create_api(self.client, options=options, authenticated_by=self.keeper.authenticate)
@@ -97,7 +99,7 @@ async def open_place():
 
 async def opened(options):
     clock = ManualClock()
-    store = Counting.in_memory(clock=clock.now)
+    store = SqliteStore.in_memory(clock=clock.now)
     await store.open()
     yield Place(store, clock, options)
     await store.close()
@@ -184,7 +186,7 @@ async def test_a_request_without_a_key_costs_the_store_nothing(place):
     for _ in range(100):
         assert (await place.get()).status_code == 401
 
-    assert place.store.lookups == 0
+    assert place.keys.lookups == 0
 
 
 async def test_a_key_in_use_is_looked_up_once_in_a_while(place):
@@ -192,11 +194,11 @@ async def test_a_key_in_use_is_looked_up_once_in_a_while(place):
 
     answers = await asyncio.gather(*(place.get(token) for _ in range(20)))
     assert {one.status_code for one in answers} == {200}
-    assert place.store.lookups == 1
+    assert place.keys.lookups == 1
 
     place.clock.advance(FRESH_SECONDS)
     await place.get(token)
-    assert place.store.lookups == 2
+    assert place.keys.lookups == 2
 
 
 async def test_a_revoked_key_opens_nothing_within_seconds(place):
@@ -244,17 +246,17 @@ async def test_a_flood_of_wrong_keys_is_bounded(place, monkeypatch):
     monkeypatch.setattr("daybell.api.auth.LANE_WAITS_MAX", 10)
     for _ in range(WRONG_KEYS_MAX):
         await place.get(WRONG)
-    before = place.store.lookups
+    before = place.keys.lookups
 
     flood = await asyncio.gather(*(place.get(f"dbk_{number:043}") for number in range(200)))
 
     assert {one.status_code for one in flood} == {429}
-    assert place.store.lookups - before < 100
+    assert place.keys.lookups - before < 100
 
 
 async def test_a_store_that_is_away_is_not_a_wrong_key(place):
     _, token = await place.client.create_key("me", role="viewer")
-    place.store.is_away = True
+    place.keys.is_away = True
 
     for _ in range(WRONG_KEYS_MAX + 5):
         answer = await place.get(token)
@@ -262,7 +264,7 @@ async def test_a_store_that_is_away_is_not_a_wrong_key(place):
         assert answer.headers["retry-after"]
         assert "db.internal" not in answer.text
 
-    place.store.is_away = False
+    place.keys.is_away = False
     assert (await place.get(token)).status_code == 200
 
 
@@ -323,14 +325,14 @@ async def test_what_could_not_be_told_is_told_later(place):
         entries = [(await one.audit(action="access.deny")).items for one in (place.client, other)]
         return [[entry.after for entry in some] for some in entries]
 
-    place.store.is_mute = True
+    place.keys.is_mute = True
     with pytest.raises(Unavailable):
         await place.keeper.tick()
     with pytest.raises(Unavailable):
         await place.keeper.note_use()
     assert (await place.get(keys[1][1])).status_code == 403
     assert await told() == [[], []]
-    place.store.is_mute = False
+    place.keys.is_mute = False
     await place.keeper.tick()
     await place.keeper.note_use()
 
@@ -347,10 +349,10 @@ async def test_what_was_told_is_not_told_again_when_others_could_not_be(place):
     tokens.append((await place.client.for_tenant("other").create_key("me", role=Role.WORKER))[1])
     for token in tokens:
         await place.get(token)
-    place.store.mute_tenant = "other"
+    place.keys.mute_tenant = "other"
     with pytest.raises(Unavailable):
         await place.keeper.tick()
-    place.store.mute_tenant = ""
+    place.keys.mute_tenant = ""
     await place.keeper.tick()
 
     for tenant in ("default", "other"):

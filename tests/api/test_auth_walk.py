@@ -184,8 +184,8 @@ async def test_another_tenant_cannot_be_named_by_who_is_not_a_superadmin(tenant)
 async def test_a_list_shows_nothing_of_another_tenant():
     lists = ("jobs", "executions", "counts", "dead-letters", "queues", "workers")
     async with world() as here:
-        await here.client.store.lead("backfill default", holder=UUID(int=2), lease=60)
-        await here.client.store.lead("scheduler", holder=UUID(int=3), lease=60)
+        await here.client.store.admin.lead("backfill default", holder=UUID(int=2), lease=60)
+        await here.client.store.admin.lead("scheduler", holder=UUID(int=3), lease=60)
         for path in (*lists, "stats", "status", "audit"):
             answer = await here.ask("GET", f"/api/v1/{path}", here.foreign)
             assert answer.status_code == 200, path

@@ -20,7 +20,7 @@ async def queues(client):
 
 async def workers(client):
     for _ in range(5):
-        await client.store.register(client.tenant, a_worker(), lease=60.0)
+        await client.store.queue.register(client.tenant, a_worker(), lease=60.0)
 
 
 async def tenants(client):

@@ -66,7 +66,7 @@ class Scoped:
             self.ids[name] = (await self.client.enqueue(name, {"of": name})).id
         await self.client.define("canary-after", dependencies=[OURS], queue="canary-queue")
         worker = NewWorker(id=UUID(int=2), name="canary-worker", queues=("mail", "canary-queue"))
-        await self.client.store.register("default", worker, lease=600)
+        await self.client.store.queue.register("default", worker, lease=600)
         await self.client.set_secret("CANARY_SECRET", "some value")
         await self.client.set_template({"name": "canary-template", "job": {"command": "true"}})
         await self.client.publish("canary.event")

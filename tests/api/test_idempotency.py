@@ -97,7 +97,7 @@ async def test_a_backfill_whose_answer_was_never_kept_is_answered_as_it_was_done
 ):
     await http.post("/jobs", json={"name": "daily", "task": "resize", "schedule": "0 0 * * *"})
     body = {"since": "2026-01-01", "until": "2026-01-04"}
-    monkeypatch.setattr(type(client.store), "write_audit", dying)
+    monkeypatch.setattr(type(client.store.admin), "write_audit", dying)
 
     with monkeypatch.context() as patched:
         patched.setattr(type(client), "answer_request", dying)

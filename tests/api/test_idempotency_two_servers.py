@@ -54,7 +54,7 @@ async def servers_of_it(stores):
 
 def freeze(store):
     """Have the server stop as soon as it has begun a request: two events, begun and may go on."""
-    begin, begun, may_go_on = store.begin_request, asyncio.Event(), asyncio.Event()
+    begin, begun, may_go_on = store.admin.begin_request, asyncio.Event(), asyncio.Event()
 
     async def begin_request(*args):
         answer = await begin(*args)
@@ -62,7 +62,7 @@ def freeze(store):
         await may_go_on.wait()
         return answer
 
-    store.begin_request = begin_request
+    store.admin.begin_request = begin_request
     return begun, may_go_on
 
 
@@ -94,7 +94,7 @@ async def test_a_first_try_that_was_overtaken_creates_nothing_and_is_answered_al
     counts = await Client(stores[2]).count()
     assert counts[State.SUCCEEDED] == 1
     assert counts.get(State.QUEUED, 0) == (path == "/jobs/alone/trigger")
-    entries = await stores[2].list_audit(TENANT)
+    entries = await stores[2].admin.list_audit(TENANT)
     assert len(entries.items) == 1 + (path == "/jobs/alone/trigger")
 
 

@@ -11,11 +11,12 @@ from daybell.api.server import ApiService, ServerOptions, read_hosts
 from daybell.client import Client
 from daybell.errors import Unavailable, UsageError
 from daybell.store.sqlite import SqliteStore
+from daybell.store.sqlite.ports import SqliteAdmin
 from tests.api.sockets import PATIENCE, Reader, get, status_of, talk
 
 
-class Moody(SqliteStore):
-    """A store that can be away."""
+class Moody(SqliteAdmin):
+    """A port that can be away."""
 
     is_away = False
 
@@ -31,7 +32,8 @@ class Place:
     def __init__(self) -> None:
         self.ahead = 0.0
         self.is_there = True
-        self.store = Moody.in_memory()
+        self.store = SqliteStore.in_memory()
+        self.store.admin = self.keys = Moody(self.store.db, self.store.wakeups)
         self.client = Client(self.store)
         self.front = ApiService(
             self.client,
@@ -101,7 +103,7 @@ async def test_a_store_that_is_not_open_yet_is_nobodys_fault():
 async def test_a_store_that_is_away_says_nothing_of_where_it_is():
     async with serving() as place:
         _, token = await place.client.create_key("me", role="viewer")
-        place.store.is_away = True
+        place.keys.is_away = True
         answer = await talk(place.port, get("/api/v1/jobs", place.key(token)))
 
         assert answer.startswith(b"HTTP/1.1 503")

@@ -25,14 +25,15 @@ from daybell.core.lifecycle import after_success
 from daybell.errors import Unavailable
 from daybell.store.shares import current_holder
 from daybell.store.sqlite import SqliteStore
+from daybell.store.sqlite.ports import SqliteCatalog
 from tests.api.sockets import PATIENCE, Reader, come, guarded
 from tests.builders import a_worker
 
 QUICK = Pace(look=0.02, check=0.05, heartbeat=0.1)
 
 
-class Moody(SqliteStore):
-    """A store that can be away, and counts how often it was looked at."""
+class Moody(SqliteCatalog):
+    """A port that can be away, and counts how often it was looked at."""
 
     is_away = False
     looks = 0
@@ -46,10 +47,11 @@ class Moody(SqliteStore):
 
 @pytest.fixture
 async def store():
-    moody = Moody.in_memory()
-    await moody.open()
-    yield moody
-    await moody.close()
+    store = SqliteStore.in_memory()
+    store.catalog = Moody(store.db, store.wakeups)
+    await store.open()
+    yield store
+    await store.close()
 
 
 def an_app(store, *, is_welcome=None, streams_max=9, pace=QUICK) -> Application:
@@ -69,7 +71,7 @@ async def test_what_all_listeners_share_is_charged_to_the_tenant_alone(store, mo
         asked.append(current_holder())
         return []
 
-    monkeypatch.setattr(store, "list_queues", list_queues)
+    monkeypatch.setattr(store.catalog, "list_queues", list_queues)
     async with guarded(an_app(store)) as (_, port), Reader(port) as reader:
         await reader.ask("/api/v1/stream")
         await come(lambda: asked)
@@ -100,7 +102,7 @@ async def test_all_who_look_share_one_look(store):
             for reader in (one, other, third):
                 await reader.ask("/api/v1/stream")
                 await reader.next("stats")
-            assert store.looks == 1
+            assert store.catalog.looks == 1
             assert (len(app.state.streams), len(app.state.channels)) == (3, 1)
         await come(lambda: len(app.state.streams) == 0)
         assert len(app.state.channels) == 0
@@ -114,21 +116,21 @@ async def test_nobody_looks_when_nobody_listens(store):
             await reader.next("stats")
         await come(lambda: len(app.state.channels) == 0)
         await come(lambda: not [one for one in asyncio.all_tasks() if "stats" in one.get_name()])
-        looks = store.looks
+        looks = store.catalog.looks
         async with Reader(port) as reader:  # and it begins again
             await reader.ask("/api/v1/stream")
             await reader.next("stats")
 
-    assert store.looks > looks
+    assert store.catalog.looks > looks
 
 
 async def test_a_store_that_is_away_is_told_and_comes_back(store, caplog):
     async with guarded(an_app(store)) as (_, port), Reader(port) as reader:
         await reader.ask("/api/v1/stream")
         await reader.next("stats")
-        store.is_away = True
+        store.catalog.is_away = True
         told = await reader.next("unavailable")
-        store.is_away = False
+        store.catalog.is_away = False
         await reader.next("stats")
 
     assert "db.internal" not in json.dumps(told)
@@ -259,15 +261,17 @@ async def test_a_log_is_followed_to_the_end(store):
     await client.define("greet")
     made = await client.enqueue("greet")
     worker = a_worker(queues=("default",))
-    await store.register("default", worker, lease=60.0)
+    await store.queue.register("default", worker, lease=60.0)
     lease = mint()
-    claim = await store.claim("default", worker=worker.id, lease=lease, queues=["default"], limit=1)
+    claim = await store.queue.claim(
+        "default", worker=worker.id, lease=lease, queues=["default"], limit=1
+    )
     (one,) = claim.executions
 
     async def say(number: int, message: str) -> None:
         text = line_text(1.0, "info", "app", message)
         part = NewLogPart(id=made.id, attempt=1, lease=lease, number=number, text=text)
-        await store.write_log("default", worker=worker.id, parts=[part])
+        await store.queue.write_log("default", worker=worker.id, parts=[part])
 
     path = f"/api/v1/executions/{made.id}/logs"
     async with guarded(an_app(store)) as (_, port), Reader(port) as reader:
@@ -279,7 +283,7 @@ async def test_a_log_is_followed_to_the_end(store):
         async with Reader(port) as later:
             await later.ask(path, Accept="text/event-stream", Last_Event_ID="1.1")
             resumed = await later.next("lines")
-        await store.apply(
+        await store.queue.apply(
             "default", worker=worker.id, transitions=[after_success(one, result="1", ran=0.0)]
         )
         ended = await reader.next("end")

@@ -42,7 +42,7 @@ class World:
         execution = await self.client.enqueue("resize", {"width": 1})
         await self.client.add_tenant("other")
         worker = NewWorker(id=UUID(int=1), name="one", queues=("images",))
-        await self.client.store.register(self.client.tenant, worker, lease=60)
+        await self.client.store.queue.register(self.client.tenant, worker, lease=60)
         for role in Role:
             _, self.keys[role] = await self.client.create_key(f"a {role}", role=role)
         _, self.foreign = await self.other.create_key("an admin", role=Role.ADMIN)

@@ -25,7 +25,7 @@ async def letter(tmp_path):
     await store.migrate()
     await store.open()
     worker = a_worker(id=mint(), name="worker-of-the-accounts-department", queues=("a", "b") * 20)
-    await store.register(TENANT, worker, lease=30)
+    await store.queue.register(TENANT, worker, lease=30)
     async with Client(store) as client:
         await client.define(JOB, queue="accounts-receivable", description="word " * 30)
     (letter,) = await dead(store, job=JOB, queue="accounts-receivable")

@@ -51,7 +51,7 @@ async def test_a_store_that_was_passed_in_stays_open(store):
     async with Client(store) as client:
         await client.define("resize")
 
-    assert (await store.get_job("default", "resize")).version == 1
+    assert (await store.catalog.get_job("default", "resize")).version == 1
 
 
 async def test_define_reads_what_people_write(client):

@@ -21,6 +21,7 @@ class SendingStore:
 
     def __init__(self, send):
         self.send = send
+        self.queue = self
 
     async def enqueue(self, tenant, executions, *, repeat, entries):
         return await self.send(executions, entries, repeat=repeat)

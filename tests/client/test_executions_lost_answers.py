@@ -11,25 +11,27 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.views import ExecutionFilter
 from daybell.errors import Unavailable
 from tests.builders import an_entry, apply, claim, look, success
+from tests.ports import WrappedStore, operation_of
 
 
-class Faulty:
+class Faulty(WrappedStore):
     """A store whose next call of one operation fails, before or after it has been done."""
 
     def __init__(self, store, operation, *, after, times=1):
-        self._store, self._operation = store, operation
+        super().__init__(store)
+        self._operation = operation
         self._is_after, self._times = after, times
         self.calls = []
 
-    def __getattr__(self, name):
-        return self._fail if name == self._operation else getattr(self._store, name)
+    def wrap(self, name, operation):
+        return self._fail if name == self._operation else operation
 
     async def _fail(self, *args, **options):
         self.calls.append(options)
         if len(self.calls) > self._times:
-            return await getattr(self._store, self._operation)(*args, **options)
+            return await operation_of(self.store, self._operation)(*args, **options)
         if self._is_after:
-            await getattr(self._store, self._operation)(*args, **options)
+            await operation_of(self.store, self._operation)(*args, **options)
         raise Unavailable("the connection broke")
 
 

@@ -26,13 +26,13 @@ async def reason(client, enqueued):
 
 
 async def kept(client, enqueued):
-    return (await client.store.get_execution(client.tenant, enqueued.id)).execution
+    return (await client.store.catalog.get_execution(client.tenant, enqueued.id)).execution
 
 
 async def a_live_worker(client, **options):
     options = {"queues": ("images",), "capacity": 2, **options}
     worker = a_worker(**options)
-    await client.store.register(client.tenant, worker, lease=60.0)
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
     return worker
 
 
@@ -237,7 +237,7 @@ async def test_it_waits_for_an_event_until_somebody_notices_that_its_time_is_ove
     made = await client.enqueue("resize")
     hands = await claim(client.store, queues=("images",))
     wait = a_step(hands.one, event="paid", timeout=1e-6)
-    await client.store.record(client.tenant, worker=hands.worker, steps=[wait])
+    await client.store.runs.record(client.tenant, worker=hands.worker, steps=[wait])
     await apply(client.store, hands, after_wait(hands.one, ran=1.0))
 
     assert await reason(client, made) == "event"
@@ -287,13 +287,13 @@ async def test_of_nodes_that_wait_for_the_same_one_is_looked_at(client, monkeypa
     run = await begun_run(client, {"nodes": nodes})
     await a_live_worker(client, queues=("default",), kinds=("task", "workflow"))
     asked: list[str] = []
-    get_execution = client.store.get_execution
+    get_execution = client.store.catalog.get_execution
 
     async def counting(tenant, id):
         asked.append(id)
         return await get_execution(tenant, id)
 
-    monkeypatch.setattr(client.store, "get_execution", counting)
+    monkeypatch.setattr(client.store.catalog, "get_execution", counting)
 
     assert await find_lack(client, run) is None
     assert len(asked) == 1

@@ -200,7 +200,9 @@ def test_what_a_job_runs_is_said_as_it_would_be_asked_for(beside):
 
 async def test_what_looks_wrong_is_told(client):
     secrets = {"A": {"secret": "ONE"}, "B": {"join": ["x", {"secret": "TWO"}]}}
-    await client.store.set_secret("default", NewSecret(name="TWO", key_id="k", sealed=b"sealed"))
+    await client.store.admin.set_secret(
+        "default", NewSecret(name="TWO", key_id="k", sealed=b"sealed")
+    )
     await client.create(
         "disk", command="df | wc", env=secrets, dependencies=["resize"], args={"a": {"secret": "X"}}
     )
@@ -216,7 +218,7 @@ async def test_what_looks_wrong_is_told(client):
     assert await client.warnings("thumbs") == []
 
     offers = NewWorker(id=mint(), name="w", queues=("default",), kinds=("task", "command"))
-    await client.store.register("default", offers, lease=15.0)
+    await client.store.queue.register("default", offers, lease=15.0)
     assert len(await client.warnings("disk")) == 3
 
 
@@ -237,7 +239,7 @@ async def test_a_request_to_a_private_address_is_warned_of_where_nobody_sends_it
 
     async def there(*kinds: str):
         offers = NewWorker(id=mint(), name="w", queues=("default",), kinds=kinds)
-        await client.store.register("default", offers, lease=15.0)
+        await client.store.queue.register("default", offers, lease=15.0)
 
     await client.create("ping", http={"url": url})
     await there("task", "http")

@@ -328,14 +328,14 @@ async def test_a_changed_workflow_is_called_as_it_is_now(client):
 async def test_what_a_job_takes_is_asked_for_once(client, monkeypatch):
     await client.create("etl", workflow=PARAMETERISED)
     other, asked = Client(client.store), []
-    get_job = client.store.get_job
+    get_job = client.store.catalog.get_job
 
     async def counting(tenant, name, **more):
         asked.append(name)
         await asyncio.sleep(0)
         return await get_job(tenant, name, **more)
 
-    monkeypatch.setattr(client.store, "get_job", counting)
+    monkeypatch.setattr(client.store.catalog, "get_job", counting)
     calls = [other.enqueue("etl", {"day": 1}) for _ in range(5)]
     await asyncio.gather(*calls, *(other.enqueue("resize") for _ in range(5)))
 
@@ -358,7 +358,7 @@ async def test_jobs_are_asked_for_at_once_and_an_outage_is_waited_for_once(clien
         await is_over.wait()
         raise Unavailable("the store does not answer")
 
-    monkeypatch.setattr(client.store, "get_job", down)
+    monkeypatch.setattr(client.store.catalog, "get_job", down)
     async with asyncio.timeout(60):
         await asyncio.gather(*(other.enqueue(name) for name in (*names, *names)))
 
@@ -422,7 +422,9 @@ async def test_a_schedule_that_no_longer_fits_the_parameters_is_told(client, mon
     assert told.startswith(vain) and "'day'" in told and told.endswith("or unschedule it")
     await client.create("plain", command="ls")
     await client.schedule("plain", "0 2 * * *", args=None, name="nightly")
-    monkeypatch.setattr(client.store, "get_job", None)  # nor is each job asked for by itself
+    monkeypatch.setattr(
+        client.store.catalog, "get_job", None
+    )  # nor is each job asked for by itself
     (check,) = [one for one in await check_schedules(client.store) if "in vain" in one.name]
     monkeypatch.undo()
     assert not check.is_ok and check.found.startswith(f"etl: {vain}")

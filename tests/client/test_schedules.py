@@ -23,6 +23,7 @@ from daybell.errors import (
 )
 from daybell.store.protocol import Store
 from tests.builders import apply, claim, success
+from tests.ports import port_of
 from tests.refusals import refuses
 from tests.stores import KINDS, open_place
 
@@ -426,28 +427,29 @@ class Counted:
 
     def __init__(self, store):
         self._store = store
+        self.schedules = self
         self.read = self.puts = self.looks = 0
 
     def __getattr__(self, name):
-        return getattr(self._store, name)
+        return getattr(port_of(self._store, name), name)
 
     async def list_schedules(self, *args, **options):
-        found = await self._store.list_schedules(*args, **options)
+        found = await self._store.schedules.list_schedules(*args, **options)
         self.read += len(found)
         return found
 
     async def list_job_schedules(self, *args, **options):
-        page = await self._store.list_job_schedules(*args, **options)
+        page = await self._store.schedules.list_job_schedules(*args, **options)
         self.read += len(page.items)
         return page
 
     async def list_ticks(self, *args, **options):
         self.looks += 1
-        return await self._store.list_ticks(*args, **options)
+        return await self._store.schedules.list_ticks(*args, **options)
 
     async def put_schedules(self, *args):
         self.puts += 1
-        await self._store.put_schedules(*args)
+        await self._store.schedules.put_schedules(*args)
 
 
 async def test_schedules_are_read_page_by_page(client):

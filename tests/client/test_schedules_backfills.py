@@ -133,7 +133,9 @@ async def test_a_tick_that_ends_while_another_backfill_is_made_is_not_doubled(cl
     (tick,) = hours(place, 1)
     other, busy = mint(), faulty(store)
     (schedule,) = await client.schedules("report")
-    await store.lead("backfill default", holder=other, lease=60.0)  # one that has looked already
+    await store.admin.lead(
+        "backfill default", holder=other, lease=60.0
+    )  # one that has looked already
 
     second = asyncio.create_task(Client(busy).backfill("report", tick, tick + 1))
     while True:
@@ -142,10 +144,10 @@ async def test_a_tick_that_ends_while_another_backfill_is_made_is_not_doubled(cl
             break
     gate = backfill_gate(other)
     new = an_execution("report", gate=gate, schedule=schedule.id, scheduled_for=tick)
-    await store.enqueue("default", [new])
+    await store.queue.enqueue("default", [new])
     hands = await claim(store, 1)
     await apply(store, hands, success(hands.one))
-    await store.resign("backfill default", holder=other)
+    await store.admin.resign("backfill default", holder=other)
 
     assert (await second).ticks == ()
     assert len((await client.executions()).items) == 1
@@ -153,13 +155,13 @@ async def test_a_tick_that_ends_while_another_backfill_is_made_is_not_doubled(cl
 
 async def test_who_dies_while_he_makes_a_backfill_does_not_stop_the_next(client, store, place):
     (tick,) = hours(place, 1)
-    await store.lead("backfill default", holder=mint(), lease=60.0)
+    await store.admin.lead("backfill default", holder=mint(), lease=60.0)
     await place.clock.advance(61)
 
     answer = await client.backfill("report", tick, tick + 1)
 
     assert answer.created == 1
-    assert await store.list_leaders() == []
+    assert await store.admin.list_leaders() == []
 
 
 async def test_what_is_still_to_be_fired_is_left_to_the_schedulers(client, store, place):

@@ -52,7 +52,7 @@ async def test_a_paused_job_does_not_fire_and_goes_on_from_now(client, place, fi
     assert await states(client) == []
     assert schedule.next_at > place.clock.now()
     assert (schedule.missed, schedule.is_paused) == (len(passed), False)
-    (tick,) = await client.store.list_ticks("default", schedule.id)
+    (tick,) = await client.store.schedules.list_ticks("default", schedule.id)
     assert (tick.decision, tick.reason) == (Decision.MISSED, "paused")
     await place.clock.advance(60)
     await fire()
@@ -168,13 +168,13 @@ async def test_who_has_left_the_code_is_found_without_a_look_at_every_job(client
         await client.define_jobs(jobs, author="ada")
     await client.define_jobs([read_definition("old", schedule="@daily")], author="code:shop:app")
     looked = []
-    list_versions = client.store.list_versions
+    list_versions = client.store.catalog.list_versions
 
     async def versions(tenant, name, **options):
         looked.append(name)
         return await list_versions(tenant, name, **options)
 
-    monkeypatch.setattr(client.store, "list_versions", versions)
+    monkeypatch.setattr(client.store.catalog, "list_versions", versions)
     monkeypatch.setattr(schedules, "ROLLBACKS_MAX", 2)
 
     assert await client.abandoned("code:shop:app", []) == ["old"]
@@ -187,7 +187,7 @@ async def test_who_has_left_the_code_is_found_without_a_look_at_every_job(client
 async def test_a_job_is_found_by_its_id_or_its_name(client):
     job = await client.define("report")
     named = a_job(str(job.id))  # as names could be once, and may be on record
-    [other] = await client.store.define_jobs(client.tenant, [named])
+    [other] = await client.store.catalog.define_jobs(client.tenant, [named])
 
     assert await client.job_named("report") == job
     assert await client.job_named(job.id) == await client.job_named(str(job.id).upper()) == job
@@ -222,13 +222,13 @@ async def test_of_a_job_that_is_not_there_is_told_once_which_may_be_meant(client
     many = [read_definition(f"a{number:03}") for number in range(COMPARED_MAX)]
     await client.define_jobs([*many, read_definition("archive")])
     looks = []
-    list_jobs = client.store.list_jobs
+    list_jobs = client.store.catalog.list_jobs
 
     async def listed(*args, limit, **options):
         looks.append(limit)
         return await list_jobs(*args, limit=limit, **options)
 
-    monkeypatch.setattr(client.store, "list_jobs", listed)
+    monkeypatch.setattr(client.store.catalog, "list_jobs", listed)
 
     with pytest.raises(JobNotFound, match="no job named 'archvie'; did you mean 'archive'"):
         await client.job_named("archvie")  # behind more jobs with an a than are compared
@@ -289,13 +289,13 @@ async def test_a_page_of_standings_costs_as_much_as_that_of_one_job(client, stor
     for number in range(5):
         await client.define(f"job-{number}", schedule="@hourly")
     asked = []
-    look = store.job_activity
+    look = store.catalog.job_activity
 
     async def counted(tenant, names):
         asked.append(list(names))
         return await look(tenant, names)
 
-    store.job_activity = counted
+    store.catalog.job_activity = counted
     page = await client.standings_page()
 
     assert asked == [[one.job.name for one in page.items]]

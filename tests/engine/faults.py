@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from daybell.errors import Unavailable
+from tests.ports import WrappedStore
 
 
-class FaultyStore:
+class FaultyStore(WrappedStore):
     """Passes everything on to another store, except for what it was told to do.
 
     Operations are named as in the protocol; "*" stands for all of them. `calls` has every one that
@@ -17,7 +18,7 @@ class FaultyStore:
     """
 
     def __init__(self, store: Any) -> None:
-        self.store = store
+        super().__init__(store)
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self._before: dict[str, list[BaseException]] = {}
         self._after: dict[str, list[BaseException]] = {}
@@ -47,9 +48,7 @@ class FaultyStore:
         """The keyword arguments of all calls of an operation."""
         return [kwargs for name, kwargs in self.calls if name == operation]
 
-    def __getattr__(self, name: str) -> Any:
-        operation = getattr(self.store, name)
-
+    def wrap(self, name: str, operation: Any) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls.append((name, kwargs))
             if name in self._hooks:

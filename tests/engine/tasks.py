@@ -131,7 +131,7 @@ async def a_store(clock: Any = None) -> SqliteStore:
 
 async def counts(store: Any) -> dict[State, int]:
     """How many executions there are in each state."""
-    return await store.count_executions(TENANT, ExecutionFilter())
+    return await store.catalog.count_executions(TENANT, ExecutionFilter())
 
 
 @dataclass
@@ -188,7 +188,7 @@ async def a_bench(
     executor = Executor(
         tasks,
         worker=worker,
-        host=AttemptHost(clock, mask=tasks.mask, begin=store.begin),
+        host=AttemptHost(clock, mask=tasks.mask, begin=store.queue.begin),
         clock=clock,
         finish=lambda *end: ends.append(end[:2]),
         freed=freed,

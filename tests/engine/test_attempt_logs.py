@@ -29,7 +29,7 @@ def said(run: Attempt) -> list[tuple[str, str]]:
 
 
 async def kept(store: Any, id: Any) -> list[str]:
-    parts = await store.read_log(TENANT, id)
+    parts = await store.catalog.read_log(TENANT, id)
     return [line.message for part in parts for line in part.lines]
 
 
@@ -260,6 +260,6 @@ async def test_every_attempt_has_its_own_log(count):
     await worker.start()
     await asyncio.sleep(600)
 
-    parts = await store.read_log(TENANT, id)
+    parts = await store.catalog.read_log(TENANT, id)
     assert [(part.attempt, part.number) for part in parts] == [(n + 1, LAST) for n in range(count)]
     await worker.stop()

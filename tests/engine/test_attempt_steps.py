@@ -121,7 +121,7 @@ async def test_a_run_whose_steps_are_refused_is_stopped_and_reports_nothing():
     await worker.stop()
 
     assert went_on == []
-    assert await store.steps(TENANT, made) == []
+    assert await store.runs.steps(TENANT, made) == []
 
 
 @in_virtual_time
@@ -139,7 +139,7 @@ async def test_a_suspension_is_no_failure_and_keeps_the_checkpoint():
     await until(lambda: store.count("apply") == 2)
     await worker.stop()
 
-    execution = (await store.get_execution(TENANT, made)).execution
+    execution = (await store.catalog.get_execution(TENANT, made)).execution
     assert (execution.state, execution.failures) == (State.SCHEDULED, 0)
     assert execution.crashes == 0  # what it had before is over: it has got so far
     assert execution.checkpoint == '{"page":1}'
@@ -169,8 +169,8 @@ async def test_a_step_that_was_done_is_on_record_before_a_drain_gives_it_back(is
     gate.set()
     await stopping
 
-    assert [step.n for step in await store.steps(TENANT, made)] == [0]
-    execution = (await store.get_execution(TENANT, made)).execution
+    assert [step.n for step in await store.runs.steps(TENANT, made)] == [0]
+    execution = (await store.catalog.get_execution(TENANT, made)).execution
     assert (execution.state, execution.attempt) == (State.QUEUED, 2)
 
 
@@ -207,4 +207,4 @@ async def lost(store: Any) -> None:
     """Have an execution lose a worker."""
     hands = await claim(store)
     moves = [after_loss(one, max_crashes=3) for one in hands.executions]
-    await store.apply(TENANT, worker=hands.worker, transitions=moves)
+    await store.queue.apply(TENANT, worker=hands.worker, transitions=moves)

@@ -102,7 +102,7 @@ async def test_a_tenant_at_its_quota_is_asked_again_as_soon_as_something_ends(st
         await release.wait()
 
     await enqueued(store, 5)
-    await store.set_quotas(TENANT, running=2)
+    await store.admin.set_quotas(TENANT, running=2)
     bench = await a_bench(store, Tasks(resize=slow), concurrency=10, clock=clock)
     woken = asyncio.Event()
     bench.heard.woken = woken.set
@@ -114,7 +114,7 @@ async def test_a_tenant_at_its_quota_is_asked_again_as_soon_as_something_ends(st
     await turns()
     assert woken.is_set()
 
-    await store.set_quotas(TENANT, running=None)
+    await store.admin.set_quotas(TENANT, running=None)
     assert await bench.dispatcher.tick() == POLL_SECONDS  # the other three, and that is all
 
 
@@ -127,14 +127,14 @@ async def test_a_tenant_at_its_quota_is_asked_ever_less_often_until_something_en
         await release.wait()
 
     await enqueued(store, 5)
-    await store.set_quotas(TENANT, running=1)
+    await store.admin.set_quotas(TENANT, running=1)
     bench = await a_bench(store, Tasks(resize=slow), concurrency=10, clock=clock)
     waits = [await bench.dispatcher.tick() for _ in range(6)]
 
     assert waits == [LIMITED_SECONDS, 0.2, 0.4, 0.8, LIMITED_SECONDS_MAX, LIMITED_SECONDS_MAX]
     release.set()
     await turns()
-    await store.set_quotas(TENANT, running=0)
+    await store.admin.set_quotas(TENANT, running=0)
     assert await bench.dispatcher.tick() == LIMITED_SECONDS
 
 
@@ -220,11 +220,11 @@ async def test_delayed_executions_start_on_time(store, clock):
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(store, clock):
     [id] = await enqueued(store, queue="mail")
     bench = await a_bench(store, Tasks(resize=quick), queues="mail,default", clock=clock)
-    await store.pause_queue(TENANT, "mail", paused=True)
+    await store.catalog.pause_queue(TENANT, "mail", paused=True)
 
     assert await bench.dispatcher.tick() == POLL_SECONDS
     assert len(bench.executor) == 0
-    await store.pause_queue(TENANT, "mail", paused=False)
+    await store.catalog.pause_queue(TENANT, "mail", paused=False)
     await bench.dispatcher.tick()
     await bench.executor.wait()
 

@@ -136,16 +136,20 @@ async def test_a_backlog_of_others_is_not_taken_away_from_them():
 @in_virtual_time
 async def test_what_was_claimed_together_is_looked_for_once():
     store = await a_store()
-    await store.register(
+    await store.queue.register(
         TENANT, a_new_worker(queues=("default",), tasks={"resize": "default"}), lease=60
     )
     asked = []
 
     class Counting:
+        @property
+        def catalog(self):
+            return self
+
         async def offers(self, tenant):
             asked.append(tenant)
             await asyncio.sleep(0.01)
-            return await store.offers(tenant)
+            return await store.catalog.offers(tenant)
 
     elsewhere = TaskRouting(cast("Store", Counting()), tenant=TENANT, clock=VirtualClock())
     delays = await asyncio.gather(
@@ -162,7 +166,7 @@ async def test_what_was_claimed_together_is_looked_for_once():
 async def test_others_come_first_and_much_earlier_to_what_went_back_here():
     store, clock = await a_store(), VirtualClock()
     able = a_new_worker(queues=("default",), tasks={"resize": "default"})
-    await store.register(TENANT, able, lease=60)
+    await store.queue.register(TENANT, able, lease=60)
     elsewhere = TaskRouting(store, tenant=TENANT, clock=clock)
     assert elsewhere.patience(clock.now()) == 0
 
@@ -178,6 +182,10 @@ async def test_others_come_first_and_much_earlier_to_what_went_back_here():
 
 class Silent:
     """Does not answer; when it does, it is to say that it could not."""
+
+    @property
+    def catalog(self):
+        return self
 
     async def offers(self, tenant):
         await asyncio.sleep(30)
@@ -199,6 +207,10 @@ async def test_all_who_ask_a_store_that_does_not_answer_wait_once_and_not_for_lo
 @in_virtual_time
 async def test_a_store_that_is_away_knows_nobody():
     class Away:
+        @property
+        def catalog(self):
+            return self
+
         async def offers(self, tenant):
             raise Unavailable("away")
 
@@ -217,13 +229,13 @@ async def test_what_turns_out_to_need_another_worker_goes_there_if_there_is_one(
     store = await a_store()
     if is_there:
         able = a_new_worker(queues=("default",), kinds=("http", "http:private"))
-        await store.register(TENANT, able, lease=60)
+        await store.queue.register(TENANT, able, lease=60)
     worker = a_worker(store, Tasks(resize=refuse))
     await worker.start()
     (id,) = await enqueued(store, 1)
     await asyncio.sleep(0.5)
 
-    detail = await store.get_execution(TENANT, id)
+    detail = await store.catalog.get_execution(TENANT, id)
     expected = (State.SCHEDULED, Outcome.RELEASED) if is_there else (State.DEAD, Outcome.FAILED)
     assert (detail.execution.state, detail.attempts[0].outcome) == expected
     assert detail.execution.failures == (not is_there)

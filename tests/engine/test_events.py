@@ -159,7 +159,7 @@ async def test_a_run_that_is_a_node_ends_the_one_around_it():
     hands = await take(world.store)
     inner = replace(hands.one, kind="workflow")
     plan = a_plan({"a": []})
-    assert await world.store.expand(TENANT, worker=hands.worker, claimed=inner, plan=plan)
+    assert await world.store.runs.expand(TENANT, worker=hands.worker, claimed=inner, plan=plan)
 
     await world.end()
 
@@ -171,7 +171,7 @@ async def test_a_run_that_ends_as_it_begins_is_told_by_who_began_it():
     world = await a_world()
     hands = await taken_run(world.store)
     plan = a_plan({"each": []}, specs={"each": Spec(needs="task", map="[]")})
-    assert await world.store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
+    assert await world.store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
 
     world.ends(RunBegun(hands.one))
 
@@ -183,7 +183,7 @@ async def test_who_has_only_begun_a_run_does_not_tell_its_end():
     other = World(world.store, world.clock)
     hands = await taken_run(world.store)
     plan = a_plan({"a": []})
-    assert await world.store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
+    assert await world.store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
 
     world.ends(RunBegun(hands.one))
     world.clock.advance(QUIET_SECONDS / 2)

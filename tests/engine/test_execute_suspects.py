@@ -27,12 +27,12 @@ async def suspects(store, count, crashes=CRASHES):
     for _ in range(crashes):
         hands = await claim(store, limit=count)
         assert len(hands.executions) == count
-        await store.retire(TENANT, hands.worker)
+        await store.queue.retire(TENANT, hands.worker)
         moves = [
             after_loss(lost.claimed, max_crashes=3, is_sole=False)
-            for lost in (await store.lost()).executions
+            for lost in (await store.queue.lost()).executions
         ]
-        await store.apply(TENANT, worker=hands.worker, transitions=moves)
+        await store.queue.apply(TENANT, worker=hands.worker, transitions=moves)
     return ids
 
 
@@ -117,11 +117,11 @@ async def test_the_probation_is_longer_than_what_it_ran_when_its_workers_were_lo
         hands = await claim(store)
         await asyncio.sleep(100)
         reports = [a_report(one, ran=100.0) for one in hands.executions]
-        await store.report(TENANT, worker=hands.worker, reports=reports)
-        await store.retire(TENANT, hands.worker)
-        for lost in (await store.lost()).executions:
+        await store.queue.report(TENANT, worker=hands.worker, reports=reports)
+        await store.queue.retire(TENANT, hands.worker)
+        for lost in (await store.queue.lost()).executions:
             move = after_loss(lost.claimed, max_crashes=3, is_sole=False)
-            await store.apply(TENANT, worker=hands.worker, transitions=[move])
+            await store.queue.apply(TENANT, worker=hands.worker, transitions=[move])
     worker = a_worker(store, Tasks(resize=crowd))
     await worker.start()
     await asyncio.sleep(100)
@@ -171,7 +171,7 @@ async def test_several_workers_share_the_suspects(count, seconds, most):
 async def lost_with(store, worker):
     """Have a worker die, and taken from it what it ran."""
     await worker.current.stop_loops()
-    await store.retire(TENANT, worker.id)
+    await store.queue.retire(TENANT, worker.id)
     await Reaper(store, clock=VirtualClock(), events=Events(), lease=LEASE).tick()
 
 
@@ -228,10 +228,10 @@ async def others_of(store):
     ids = await enqueued(store, 1)
     for _ in range(CRASHES):
         hands = await claim(store)
-        await store.retire(TENANT, hands.worker)
-        for lost in (await store.lost()).executions:
+        await store.queue.retire(TENANT, hands.worker)
+        for lost in (await store.queue.lost()).executions:
             move = after_loss(lost.claimed, max_crashes=3)
-            await store.apply(TENANT, worker=hands.worker, transitions=[move])
+            await store.queue.apply(TENANT, worker=hands.worker, transitions=[move])
     return ids
 
 

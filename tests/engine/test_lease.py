@@ -84,7 +84,7 @@ async def test_the_lease_is_renewed_three_times_in_its_length():
     await asyncio.sleep(60)
 
     assert 12 <= store.count("renew") <= 13
-    assert [each.id for each in await store.list_workers(TENANT)] == [worker.id]
+    assert [each.id for each in await store.catalog.list_workers(TENANT)] == [worker.id]
     await worker.stop()
 
 
@@ -92,7 +92,7 @@ async def test_the_lease_is_renewed_three_times_in_its_length():
 async def test_a_request_to_cancel_stops_the_run_at_the_next_renewal():
     store, worker, ids = await a_busy_worker()
 
-    await store.cancel(TENANT, ids[:1])
+    await store.queue.cancel(TENANT, ids[:1])
     await until(lambda: len(worker.executor) == 2, within=LEASE / 3 + 0.1)
     await turns()
 
@@ -104,7 +104,7 @@ async def test_a_request_to_cancel_stops_the_run_at_the_next_renewal():
 async def test_a_worker_that_is_to_drain_learns_it():
     store, worker, _ = await a_busy_worker()
 
-    await store.drain(TENANT, worker.id)
+    await store.queue.drain(TENANT, worker.id)
     await asyncio.wait_for(worker.is_draining.wait(), LEASE / 3 + 0.1)
 
     await worker.stop()
@@ -115,7 +115,7 @@ async def test_a_worker_that_was_declared_dead_drops_everything_and_begins_anew(
     store, worker, ids = await a_busy_worker()
     first = worker.id
 
-    await store.retire(TENANT, first)
+    await store.queue.retire(TENANT, first)
     await until(lambda: worker.id != first and worker.current.is_registered)
 
     assert len(worker.executor) == 0
@@ -123,7 +123,7 @@ async def test_a_worker_that_was_declared_dead_drops_everything_and_begins_anew(
     # Nothing was reported: they still are in the dead one's hands, for the reaper to take.
     assert [(await look(store, id)).worker for id in ids] == [first] * 3
     assert store.count("apply") == 0
-    [alive] = await store.list_workers(TENANT)
+    [alive] = await store.catalog.list_workers(TENANT)
     assert (alive.id, alive.state) == (worker.id, WorkerState.LIVE)
     await worker.stop()
 
@@ -133,7 +133,7 @@ async def test_a_claim_tells_a_dead_worker_too(caplog):
     store, worker, _ = await a_busy_worker()
     first = worker.id
 
-    await store.retire(TENANT, first)
+    await store.queue.retire(TENANT, first)
     worker.wake()
     await until(lambda: worker.id != first, within=1.0)
 
@@ -146,7 +146,7 @@ async def test_it_goes_on_working_under_its_new_id():
     log = Log()
     store, worker, _ = await a_busy_worker(resize=endless, other=log)
     first = worker.id
-    await store.retire(TENANT, first)
+    await store.queue.retire(TENANT, first)
     await until(lambda: worker.id != first)
 
     ids = await enqueued(store, 5, job="other")
@@ -158,7 +158,7 @@ async def test_it_goes_on_working_under_its_new_id():
 
 async def stopped_in_time(store, worker, ids):
     """When the worker stopped its runs, which must be before anybody could take them away."""
-    ends = {each.id: each.lease_until for each in await store.store.list_workers(TENANT)}
+    ends = {each.id: each.lease_until for each in await store.store.catalog.list_workers(TENANT)}
     lease_until = ends[worker.id]
     await until(lambda: worker.current.is_lost or len(worker.executor) == 0, within=2 * LEASE)
     assert VirtualClock().now() < lease_until
@@ -185,7 +185,7 @@ async def test_a_renewal_without_an_answer_does_not_keep_it_from_stopping_in_tim
     gate = store.hold("renew")
 
     first = worker.id
-    [lease_until] = [each.lease_until for each in await store.store.list_workers(TENANT)]
+    [lease_until] = [each.lease_until for each in await store.store.catalog.list_workers(TENANT)]
     await until(lambda: worker.id != first, within=2 * LEASE)
 
     assert VirtualClock().now() < lease_until
@@ -223,7 +223,7 @@ async def test_after_an_outage_it_comes_back_and_everything_is_done_once_more():
     assert await states(store, ids) == [State.SUCCEEDED] * 4
     assert [(await look(store, id)).attempt for id in ids] == [2] * 4
     # It has not given up its new lease because it was without one for so long.
-    assert len(await store.list_workers(TENANT, include_dead=True)) == 2
+    assert len(await store.catalog.list_workers(TENANT, include_dead=True)) == 2
 
 
 @in_virtual_time
@@ -245,7 +245,7 @@ async def test_a_lease_lost_during_a_drain_ends_it_and_begins_nothing_anew():
     stopping = asyncio.ensure_future(worker.stop())
     await turns()
 
-    await store.retire(TENANT, first)
+    await store.queue.retire(TENANT, first)
     await stopping
 
     assert worker.id == first and store.count("apply") == 0 and store.count("register") == 1
@@ -260,7 +260,7 @@ async def test_a_task_that_does_not_stop_does_not_keep_it_from_beginning_anew(ca
     store, worker, _ = await a_busy_worker(resize=deaf, other=quick)
     first = worker.id
 
-    await store.retire(TENANT, first)
+    await store.queue.retire(TENANT, first)
     await until(lambda: worker.id != first and worker.current.is_registered, within=60)
     [id] = await enqueued(store, job="other")
     await until(lambda: len(worker.executor) == 0, within=60)
@@ -278,7 +278,7 @@ async def test_registering_anew_is_tried_until_the_store_is_there():
     store, worker, _ = await a_busy_worker()
     first = worker.id
     store.fail("register", after=True)
-    await store.retire(TENANT, first)
+    await store.queue.retire(TENANT, first)
 
     await until(lambda: worker.id != first and worker.current.is_registered)
 
@@ -291,15 +291,15 @@ async def test_a_registration_that_was_buried_before_it_was_heard_of_is_made_ane
     store, worker, _ = await a_busy_worker()
     first = worker.id
     store.fail("register", after=True)
-    await store.retire(TENANT, first)
+    await store.queue.retire(TENANT, first)
     await until(lambda: store.count("register") == 2)
 
     second = worker.id
-    await store.retire(TENANT, second)
+    await store.queue.retire(TENANT, second)
     await until(lambda: worker.current.is_registered)
 
     assert worker.id not in (first, second)
-    [alive] = await store.list_workers(TENANT)
+    [alive] = await store.catalog.list_workers(TENANT)
     assert alive.id == worker.id
     await worker.stop()
 
@@ -310,7 +310,7 @@ async def test_a_request_to_cancel_is_heard_at_once_where_the_store_tells():
     await asyncio.sleep(0.5)  # between two renewals
     before = asyncio.get_running_loop().time()
 
-    await store.cancel(TENANT, ids[:1])
+    await store.queue.cancel(TENANT, ids[:1])
     await until(lambda: len(worker.executor) == 2)
 
     assert asyncio.get_running_loop().time() - before < 0.2
@@ -330,8 +330,10 @@ async def test_work_that_may_go_on_without_a_lease_does_and_is_still_fenced():
     store.is_away = True
     await asyncio.sleep(LEASE)
     store.is_away = False
-    [lost] = [one for one in (await store.lost()).executions if one.claimed.id == taken]
-    await store.apply(TENANT, worker=first, transitions=[after_loss(lost.claimed, max_crashes=3)])
+    [lost] = [one for one in (await store.queue.lost()).executions if one.claimed.id == taken]
+    await store.queue.apply(
+        TENANT, worker=first, transitions=[after_loss(lost.claimed, max_crashes=3)]
+    )
     await until(lambda: len(ends) == 3)
     await asyncio.sleep(1)
 
@@ -449,7 +451,7 @@ async def test_a_slow_store_costs_no_lease_however_long_it_takes_to_open():
     await worker.stop()
     await upkeep.stop()
 
-    assert len(await store.store.list_workers(TENANT, include_dead=True)) == 1
+    assert len(await store.store.catalog.list_workers(TENANT, include_dead=True)) == 1
     assert set(await states(store.store, ids)) == {State.SUCCEEDED}
     assert {(await look(store.store, id)).attempt for id in ids} == {1}
 

@@ -88,7 +88,7 @@ async def test_a_task_that_blocks_the_loop_for_longer_than_the_lease_keeps_it(pa
         ids = await enqueued(crew.store)
         await crew.worker.start()
         await became(State.SUCCEEDED, crew.store, ids)
-        workers = await crew.store.list_workers(TENANT, include_dead=True)
+        workers = await crew.store.catalog.list_workers(TENANT, include_dead=True)
 
     assert starts == [1]
     assert [worker.id for worker in workers] == [crew.worker.id]
@@ -109,8 +109,8 @@ async def test_it_hears_of_cancels_and_drains_in_the_loop(path):
         [id] = await enqueued(crew.store)
         await crew.worker.start()
         await asyncio.wait_for(started.wait(), WAIT)
-        await crew.store.cancel(TENANT, [id])
-        await crew.store.drain(TENANT, crew.worker.id)
+        await crew.store.queue.cancel(TENANT, [id])
+        await crew.store.queue.drain(TENANT, crew.worker.id)
         await asyncio.wait_for(crew.worker.is_draining.wait(), WAIT)
         await became(State.CANCELLED, crew.store, [id])
 
@@ -162,7 +162,7 @@ async def test_its_store_is_opened_before_there_is_a_lease_to_renew(path):
         with pytest.raises(Unavailable):
             await crew.worker.start()
 
-        assert await crew.store.list_workers(TENANT, include_dead=True) == []
+        assert await crew.store.catalog.list_workers(TENANT, include_dead=True) == []
 
 
 async def test_its_store_stays_open_when_the_worker_begins_anew(path):
@@ -174,7 +174,7 @@ async def test_its_store_stays_open_when_the_worker_begins_anew(path):
         first = crew.worker.id
         for lives in range(1, 4):
             await eventually(renewed_by, lambda ids, lives=lives: len(ids) == lives)
-            await crew.store.retire(TENANT, crew.worker.id)
+            await crew.store.queue.retire(TENANT, crew.worker.id)
 
         assert crew.worker.id != first
         assert (crew.beating.count("open"), crew.beating.count("close")) == (1, 0)

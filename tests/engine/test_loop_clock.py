@@ -83,7 +83,7 @@ async def test_nobody_is_taken_for_dead_because_the_stores_clock_has_jumped(cloc
     assert await sweep() is State.RUNNING  # before anybody has noticed
     assert await sweep() is State.RUNNING
     seconds.value += LEASE - 1
-    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
     seconds.value += 2
     assert await sweep() is State.RUNNING, "whoever lives has renewed meanwhile"
 
@@ -102,7 +102,7 @@ async def test_a_node_that_has_just_started_buries_nobody_for_a_lease(seconds):
     for _ in range(3):
         await reaper.tick()
         seconds.value += LEASE / 3 - 1
-    await store.renew(TENANT, worker=living.worker, lease=LEASE, leases=[living.lease])
+    await store.queue.renew(TENANT, worker=living.worker, lease=LEASE, leases=[living.lease])
     assert await states(store, [living.one.id, dead.one.id]) == [State.RUNNING] * 2
 
     seconds.value += 4
@@ -118,11 +118,11 @@ async def test_a_node_without_workers_sees_the_clock_go_back_and_forth(seconds):
     reaper = Reaper(store, clock=SystemClock(seconds), events=Events(), lease=LEASE)
     await reaper.tick()
     seconds.value += 2 * LEASE
-    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
     await reaper.tick()
 
     jumped = -3600.0
-    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
     await reaper.tick()
     jumped = 0.0  # all that was seen before seems to be true again
     for _ in range(2):
@@ -140,7 +140,7 @@ async def test_an_answer_that_took_long_does_not_hide_what_the_clock_did_meanwhi
     reaper = Reaper(store, clock=SystemClock(seconds), events=Events(), lease=LEASE)
     await reaper.tick()
     seconds.value += 4 * LEASE
-    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
     await reaper.tick()
 
     def take_long() -> None:  # and the clock goes back and forth, nearly to where it was
@@ -150,7 +150,7 @@ async def test_an_answer_that_took_long_does_not_hide_what_the_clock_did_meanwhi
 
     jumped = -2 * LEASE
     seconds.value += 1
-    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
     store.hook("lost", take_long)
     await reaper.tick()
     store.hook("lost", lambda: None)
@@ -204,7 +204,7 @@ async def test_a_jump_between_two_short_lives_takes_nobody_for_dead(seconds, nod
         jump[0] += 3600
         await live(node(store), seconds, LEASE / 5)
         jump[0] -= 1800
-        await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+        await store.queue.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
 
     assert await states(store, [hands.one.id]) == [State.RUNNING]
 

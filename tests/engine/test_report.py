@@ -196,7 +196,7 @@ async def test_an_end_that_is_refused_twice_is_left_to_the_lease():
     bench = await a_bench(1)
     [bad] = bench.hands.executions
     refusals = 0
-    apply = bench.store.store.apply
+    apply = bench.store.store.queue.apply
 
     async def refuse(tenant, *, worker, transitions, wait=True):
         nonlocal refusals
@@ -204,7 +204,7 @@ async def test_an_end_that_is_refused_twice_is_left_to_the_lease():
         verdicts = await apply(tenant, worker=worker, transitions=[])
         return verdicts + [Verdict(m.id, m.attempt, Ruling.REFUSED, "no") for m in transitions]
 
-    bench.store.store.apply = refuse
+    bench.store.store.queue.apply = refuse
     bench.completer.add(bad, success(bad))
 
     for _ in range(5):
@@ -216,7 +216,7 @@ async def test_an_end_that_is_refused_twice_is_left_to_the_lease():
 async def test_a_report_that_comes_too_late_is_counted_and_logged(caplog):
     bench = await a_bench(2)
     late, good = bench.hands.executions
-    await bench.store.release(TENANT, worker=bench.hands.worker, leases=[bench.hands.lease])
+    await bench.store.queue.release(TENANT, worker=bench.hands.worker, leases=[bench.hands.lease])
     again = await claim(bench.store, 1)
     bench.add_all()
 
@@ -233,7 +233,7 @@ async def test_a_report_that_comes_too_late_is_counted_and_logged(caplog):
 
 async def test_what_was_cancelled_meanwhile_is_told_so():
     bench = await a_bench(1)
-    await bench.store.cancel(TENANT, bench.ids)
+    await bench.store.queue.cancel(TENANT, bench.ids)
     bench.add_all()
 
     await bench.completer.tick()
@@ -289,10 +289,10 @@ class Choking:
     """Has the store of a bench raise what no store should, for the moves that break it."""
 
     def __init__(self, bench: Bench, breaks):
-        self._apply = bench.store.store.apply
+        self._apply = bench.store.store.queue.apply
         self.breaks = breaks
         self.count = 0
-        bench.store.store.apply = self.apply
+        bench.store.store.queue.apply = self.apply
 
     async def apply(self, tenant, *, worker, transitions, wait=True):
         self.count += 1

@@ -44,14 +44,15 @@ def a_scheduler(store, clock, *, events=None):
 
 async def ticks(store, schedule):
     return sorted(
-        (tick.at - NOON, tick.decision) for tick in await store.list_ticks(TENANT, schedule.id)
+        (tick.at - NOON, tick.decision)
+        for tick in await store.schedules.list_ticks(TENANT, schedule.id)
     )
 
 
 async def executions(store, job="resize"):
     from daybell.core.views import ExecutionFilter
 
-    page = await store.list_executions(TENANT, ExecutionFilter(job=job), limit=100)
+    page = await store.catalog.list_executions(TENANT, ExecutionFilter(job=job), limit=100)
     return list(page.items)
 
 
@@ -78,7 +79,7 @@ async def test_it_sleeps_until_the_next_tick_but_no_longer_than_a_poll(store, cl
 
     assert await a_scheduler(store, clock).tick() == pytest.approx(1.5)
 
-    await store.delete_schedules(TENANT, [soon.id])
+    await store.schedules.delete_schedules(TENANT, [soon.id])
     await put(store, a_schedule(rule=MINUTELY, next_at=NOON + 60))
     assert await a_scheduler(store, clock).tick() == POLL_SECONDS
 
@@ -87,12 +88,12 @@ async def test_two_schedulers_fire_each_tick_once(store, clock):
     schedules = [a_schedule(f"job-{n}", rule=MINUTELY, next_at=NOON) for n in range(5)]
     await put(store, *schedules, overlap="allow")
     one, other = a_scheduler(store, clock), a_scheduler(store, clock)
-    due = await store.due_schedules()
+    due = await store.schedules.due_schedules()
     late = other.plan(due)  # as they were, before the first has fired them
 
     await one.tick()
 
-    assert await store.fire(late) == [False] * 5
+    assert await store.schedules.fire(late) == [False] * 5
     assert [await ticks(store, one) for one in schedules] == [[(0.0, Decision.FIRED)]] * 5
 
 
@@ -100,15 +101,15 @@ async def test_what_another_scheduler_has_in_its_hands_is_looked_at_again_soon(s
     schedule = a_schedule(rule=MINUTELY, next_at=NOON)
     await put(store, schedule)
     other = a_scheduler(store, clock)
-    due = await store.due_schedules()
+    due = await store.schedules.due_schedules()
     store.hook("fire", lambda: None)
-    fire = store.store.fire
+    fire = store.store.schedules.fire
 
     async def outrun(firings):
         await fire(other.plan(due))
         return await fire(firings)
 
-    store.store.fire = outrun
+    store.store.schedules.fire = outrun
 
     assert await a_scheduler(store, clock).tick() == COLLISION_SECONDS
 
@@ -122,14 +123,14 @@ async def test_more_than_a_batch_is_fired_without_a_pause(store, clock):
 
     assert await scheduler.tick() == AGAIN
     assert await scheduler.tick() != AGAIN
-    assert (await store.due_schedules()).schedules == ()
+    assert (await store.schedules.due_schedules()).schedules == ()
 
 
 async def two_batches(store, clock):
     """A scheduler with more than a batch before it; what it asks of the store is written down."""
     schedules = [a_schedule(rule=MINUTELY, next_at=NOON) for _ in range(BATCH_MAX + 1)]
     await put(store, *schedules, overlap="allow")
-    asked, look, fire = [], store.store.due_schedules, store.store.fire
+    asked, look, fire = [], store.store.schedules.due_schedules, store.store.schedules.fire
 
     async def seen_look(**options):
         asked.append("look" if options.get("after") is None else "look ahead")
@@ -140,7 +141,7 @@ async def two_batches(store, clock):
         asked.append(f"fire {len(firings)}")
         return await fire(firings)
 
-    store.store.due_schedules, store.store.fire = seen_look, seen_fire
+    store.store.schedules.due_schedules, store.store.schedules.fire = seen_look, seen_fire
     return a_scheduler(store, clock), asked
 
 
@@ -156,12 +157,12 @@ async def test_the_next_batch_is_read_while_one_is_fired(store, clock):
 
 async def test_after_a_batch_that_is_not_all_fired_it_begins_with_the_earliest(store, clock):
     scheduler, asked = await two_batches(store, clock)
-    fire = store.store.fire
+    fire = store.store.schedules.fire
 
     async def outrun(firings):
         return [False, *(await fire(firings[1:]))]
 
-    store.store.fire = outrun
+    store.store.schedules.fire = outrun
     assert await scheduler.tick() == AGAIN
     assert await scheduler.tick() == COLLISION_SECONDS
 
@@ -170,21 +171,21 @@ async def test_after_a_batch_that_is_not_all_fired_it_begins_with_the_earliest(s
 
 async def test_what_was_read_ahead_is_forgotten_when_firing_fails(store, clock):
     scheduler, asked = await two_batches(store, clock)
-    fire = store.store.fire
+    fire = store.store.schedules.fire
 
     async def away(firings):
         await asyncio.sleep(0.01)
         raise Unavailable("away")
 
-    store.store.fire = away
+    store.store.schedules.fire = away
     with pytest.raises(Unavailable):
         await scheduler.tick()
-    store.store.fire = fire
+    store.store.schedules.fire = fire
     asked.clear()
 
     assert [await scheduler.tick(), await scheduler.tick()] == [AGAIN, POLL_SECONDS]
     assert asked[0] == "look"
-    assert (await store.due_schedules()).schedules == ()
+    assert (await store.schedules.due_schedules()).schedules == ()
 
 
 async def test_schedules_that_catch_up_are_fired_in_bounded_batches(store, clock):
@@ -193,13 +194,13 @@ async def test_schedules_that_catch_up_are_fired_in_bounded_batches(store, clock
     ]
     await put(store, *schedules, overlap="allow")
     clock.advance(3600)
-    fire, counts = store.store.fire, []
+    fire, counts = store.store.schedules.fire, []
 
     async def counted(firings):
         counts.append(sum(len(firing.ticks) for firing in firings))
         return await fire(firings)
 
-    store.store.fire = counted
+    store.store.schedules.fire = counted
     await a_scheduler(store, clock).tick()
 
     assert (sum(counts), max(counts) <= EXECUTIONS_MAX) == (6100, True)
@@ -403,13 +404,15 @@ async def test_a_schedule_set_back_to_what_is_on_record_loses_nothing_that_was_m
     for _ in range(2):
         await scheduler.tick()
         clock.advance(60)
-    await store.put_schedules(TENANT, [schedule])  # computed before noon, and late to come
+    await store.schedules.put_schedules(
+        TENANT, [schedule]
+    )  # computed before noon, and late to come
     clock.advance(600)
 
     assert await scheduler.tick() == COLLISION_SECONDS
     await scheduler.tick()
 
-    records = await store.list_ticks(TENANT, schedule.id)
+    records = await store.schedules.list_ticks(TENANT, schedule.id)
     assert [((one.at - NOON) / 60, one.decision, one.count) for one in records] == [
         (12, Decision.FIRED, 1),
         (2, Decision.MISSED, 10),
@@ -444,10 +447,10 @@ async def test_a_deleted_job_is_not_fired(store, clock):
     schedule = a_schedule(rule=MINUTELY, next_at=NOON)
     await put(store, schedule)
     scheduler = a_scheduler(store, clock)
-    due = await store.due_schedules()
+    due = await store.schedules.due_schedules()
 
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
 
-    assert await store.fire(scheduler.plan(due)) == [False]
+    assert await store.schedules.fire(scheduler.plan(due)) == [False]
     await defined(store)
     assert await executions(store) == []

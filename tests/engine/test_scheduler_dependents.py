@@ -72,7 +72,7 @@ async def of(client, job):
 
 async def ticks(client, job):
     [schedule] = await client.schedules(job)
-    found = await client.store.list_ticks(TENANT, schedule.id)
+    found = await client.store.schedules.list_ticks(TENANT, schedule.id)
     return [(one.decision, one.reason) for one in found]
 
 
@@ -261,7 +261,7 @@ async def test_a_retried_dead_letter_fires_who_waits(client, clock, scheduler):
     [letter] = (await client.executions(job="extract")).items
     await turn(scheduler)
 
-    await client.store.revive(TENANT, [letter.execution_id])
+    await client.store.queue.revive(TENANT, [letter.execution_id])
     await end(client, "extract")
     await turn(scheduler)
 
@@ -294,10 +294,10 @@ async def test_a_tick_is_not_let_go_before_that_of_its_dependency_has_fired(clie
     await run(client, "extract")
     clock.advance(60)
     scheduler = Scheduler(client.store, clock=clock, mint=mint, events=Events())
-    due = await client.store.due_schedules()
+    due = await client.store.schedules.due_schedules()
     [id] = [one.id for one in due.schedules if one.job == "load"]
     [load] = [one for one in scheduler.plan(due) if one.schedule == id]
-    await client.store.fire([load])  # another scheduler has the other one in its hands
+    await client.store.schedules.fire([load])  # another scheduler has the other one in its hands
 
     await scheduler.dependents.tick()
 
@@ -423,13 +423,13 @@ async def test_who_has_nothing_to_look_after_asks_rarely(client, clock, schedule
 async def test_now_and_then_no_success_is_overlooked(client, clock, scheduler, monkeypatch):
     await client.define("extract")
     await client.define("load", dependencies=["extract"])
-    asked, ended_since = [], client.store.ended_since
+    asked, ended_since = [], client.store.schedules.ended_since
 
     async def spy(tenant, jobs, *, thoroughly):
         asked.append(thoroughly)
         return await ended_since(tenant, jobs, thoroughly=thoroughly)
 
-    monkeypatch.setattr(client.store, "ended_since", spy)
+    monkeypatch.setattr(client.store.schedules, "ended_since", spy)
     for _ in range(3):
         await scheduler.dependents.tick()
         clock.advance(THOROUGH_SECONDS / 2)
@@ -442,7 +442,7 @@ async def test_a_look_that_stood_still_is_followed_by_a_short_rest(
 ):
     await client.define("extract")
     await client.define("load", dependencies=["extract"])
-    asked, ended_since = [], client.store.ended_since
+    asked, ended_since = [], client.store.schedules.ended_since
     took = [3600, 2, 0, 0]
 
     async def slow(tenant, jobs, *, thoroughly):
@@ -450,7 +450,7 @@ async def test_a_look_that_stood_still_is_followed_by_a_short_rest(
         asked.append(thoroughly)
         return await ended_since(tenant, jobs, thoroughly=thoroughly)
 
-    monkeypatch.setattr(client.store, "ended_since", slow)
+    monkeypatch.setattr(client.store.schedules, "ended_since", slow)
     waits = [await scheduler.dependents.tick() for _ in range(3)]
     clock.advance(THOROUGH_SECONDS_MAX)
     await scheduler.dependents.tick()

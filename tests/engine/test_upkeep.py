@@ -85,7 +85,7 @@ async def test_what_has_waited_long_enough_for_an_event_goes_on_soon():
     await asyncio.sleep(1)
     hands = await claimed(store)
     wait = a_step(hands.one, event="paid", timeout=2 * SWEEP_SECONDS)
-    await store.record(TENANT, worker=hands.worker, steps=[wait])
+    await store.runs.record(TENANT, worker=hands.worker, steps=[wait])
     await apply(store, hands, after_wait(hands.one, ran=0.0))
 
     await asyncio.sleep(2 * SWEEP_SECONDS - 0.1)
@@ -149,7 +149,7 @@ async def test_what_keeps_killing_its_workers_ends_dead(store, clock):
     clock.advance(LEASE + 1)
     await reaper.tick()
     worker = await registered(store)
-    await store.claim(TENANT, worker=worker, lease=worker, queues=["default"], limit=1)
+    await store.queue.claim(TENANT, worker=worker, lease=worker, queues=["default"], limit=1)
 
     clock.advance(LEASE + 1)
     await reaper.tick()
@@ -169,7 +169,7 @@ async def test_a_job_that_must_not_start_twice_ends_dead_at_once(store, clock):
 
 
 async def test_several_workers_of_several_tenants_are_reaped_in_one_tick(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     hands = [await claimed(store, 2), await claimed(store, 1), await claimed(store, 2)]
     theirs = await claimed(store, 2, tenant="acme")
     clock.advance(LEASE + 1)
@@ -203,21 +203,21 @@ async def test_rows_that_others_have_locked_are_left_for_the_next_time(store, cl
     seen = []
     hands = await claimed(store, 2)
     busy, free = hands.executions
-    moved = store.store.apply
+    moved = store.store.queue.apply
 
     async def half(tenant, *, worker, transitions, wait=True):
         others = [move for move in transitions if move.id != busy.id]
         verdicts = await moved(tenant, worker=worker, transitions=others, wait=wait)
         return [*verdicts, Verdict(busy.id, busy.attempt, Ruling.BUSY)]
 
-    store.store.apply = half
+    store.store.queue.apply = half
     reaper = a_reaper(store, clock, seen.append)
     clock.advance(LEASE + 1)
 
     assert await reaper.tick() is None
     assert await states(store, [busy.id, free.id]) == [State.RUNNING, State.QUEUED]
     assert "1 executions were taken" in caplog.text
-    store.store.apply = moved
+    store.store.queue.apply = moved
     await reaper.tick()
 
     assert (await look(store, busy.id)).state is State.QUEUED
@@ -227,7 +227,7 @@ async def test_rows_that_others_have_locked_are_left_for_the_next_time(store, cl
 async def test_what_was_to_be_cancelled_is_over_then(store, clock):
     seen = []
     hands = await claimed(store)
-    await store.cancel(TENANT, [hands.one.id])
+    await store.queue.cancel(TENANT, [hands.one.id])
     clock.advance(LEASE + 1)
 
     await a_reaper(store, clock, seen.append).tick()
@@ -264,7 +264,7 @@ async def test_after_an_outage_the_living_have_time_to_be_heard_of(store, clock)
     assert await reaper.tick() is None
     clock.advance(LEASE - 1)
     await reaper.tick()
-    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
     clock.advance(2)
     await reaper.tick()
     assert (await look(store, hands.one.id)).state is State.RUNNING
@@ -291,7 +291,7 @@ async def test_one_answer_that_does_not_come_is_no_outage(store, clock):
 
 async def test_the_living_have_the_time_of_their_own_lease(store, clock):
     worker = await registered(store)
-    await store.renew(TENANT, worker=worker, lease=300.0, leases=[])
+    await store.queue.renew(TENANT, worker=worker, lease=300.0, leases=[])
     upkeep = Upkeep(store, clock=clock, mint=mint, events=Events(), lease=LEASE)
     store.fail("lost")
     with pytest.raises(Unavailable):
@@ -301,11 +301,11 @@ async def test_the_living_have_the_time_of_their_own_lease(store, clock):
 
     clock.advance(299)
     await upkeep.reaper.tick()
-    assert [one.state for one in await store.list_workers(TENANT)] == [WorkerState.LIVE]
+    assert [one.state for one in await store.catalog.list_workers(TENANT)] == [WorkerState.LIVE]
     clock.advance(2)
     await upkeep.reaper.tick()
 
-    assert await store.list_workers(TENANT) == []
+    assert await store.catalog.list_workers(TENANT) == []
 
 
 # The small lease for upkeep.

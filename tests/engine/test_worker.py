@@ -154,7 +154,7 @@ async def test_the_better_priority_is_run_first():
     store = await a_store()
     await defined(store)
     for priority in (Priority.LOW, Priority.NORMAL, Priority.CRITICAL, Priority.HIGH) * 5:
-        await store.enqueue(TENANT, [an_execution(priority=priority)])
+        await store.queue.enqueue(TENANT, [an_execution(priority=priority)])
     worker = a_worker(store, Tasks(resize=task), concurrency=1)
 
     await worker.start()

@@ -21,7 +21,9 @@ async def test_what_has_not_started_is_given_back_at_once_when_it_stops():
     await worker.start()
     await until(lambda: len(worker.executor) == 2)
     # As if the tasks before these had been quick: what was claimed ahead is in the buffer.
-    claim = await store.claim(TENANT, worker=worker.id, lease=mint(), queues=["default"], limit=4)
+    claim = await store.queue.claim(
+        TENANT, worker=worker.id, lease=mint(), queues=["default"], limit=4
+    )
     worker.current.leases.answer(claim.lease, 4)
     worker.current.dispatcher._buffer.extend(claim.executions)
 
@@ -72,7 +74,7 @@ async def test_a_stopping_worker_lets_what_runs_end():
 
     assert await states(store, ids) == [State.SUCCEEDED] * 3
     assert seconds() == pytest.approx(20, abs=0.1)
-    assert await store.list_workers(TENANT) == []  # it said goodbye
+    assert await store.catalog.list_workers(TENANT) == []  # it said goodbye
     assert store.count("renew") >= 3  # it held its lease to the end
 
 
@@ -112,7 +114,7 @@ async def test_what_does_not_stop_even_then_does_not_keep_the_worker(caplog):
 
 
 async def detail(store, id):
-    return await store.get_execution(TENANT, id)
+    return await store.catalog.get_execution(TENANT, id)
 
 
 @in_virtual_time

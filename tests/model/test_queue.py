@@ -76,7 +76,7 @@ class Twins:
         }
         (action,) = self.chance.choices([*actions], [*actions.values()])
         await action()
-        page = await self.store.list_executions(TENANT, ExecutionFilter(), limit=1000)
+        page = await self.store.catalog.list_executions(TENANT, ExecutionFilter(), limit=1000)
         found = {one.id: one for one in page.items}
         assert found.keys() == self.model.rows.keys()
         for id, row in self.model.rows.items():
@@ -117,17 +117,17 @@ class Twins:
             )
             for _ in range(self.draw(1, 2, 4))
         ]
-        await self.same(lambda: self.model.enqueue(batch), self.store.enqueue(TENANT, batch))
+        await self.same(lambda: self.model.enqueue(batch), self.store.queue.enqueue(TENANT, batch))
         self.sent = batch
 
     async def enqueue_again(self) -> None:
         if batch := [new for new in getattr(self, "sent", []) if new.id in self.model.rows]:
-            answer = self.store.enqueue(TENANT, batch, repeat=True)
+            answer = self.store.queue.enqueue(TENANT, batch, repeat=True)
             await self.same(lambda: self.model.enqueue(batch), answer)
 
     async def register(self) -> None:
         worker = a_worker()
-        await self.store.register(TENANT, worker, lease=LEASE)
+        await self.store.queue.register(TENANT, worker, lease=LEASE)
         self.model.register(worker.id, LEASE)
         self.workers.append(worker.id)
 
@@ -146,7 +146,7 @@ class Twins:
         limit = 100 if queues == GATED else limit
         claim = await self.same(
             lambda: order(names(self.model.claim(worker, lease, queues, limit))),
-            self.store.claim(TENANT, worker=worker, lease=lease, queues=queues, limit=limit),
+            self.store.queue.claim(TENANT, worker=worker, lease=lease, queues=queues, limit=limit),
             lambda claim: order(names(claim.executions)),
         )
         if claim is not None:
@@ -163,20 +163,20 @@ class Twins:
     async def make(self, worker: UUID, moves: list[Transition]) -> None:
         await self.same(
             lambda: self.model.apply(worker, moves),
-            self.store.apply(TENANT, worker=worker, transitions=moves),
+            self.store.queue.apply(TENANT, worker=worker, transitions=moves),
             lambda verdicts: [(each.id, each.attempt, each.ruling) for each in verdicts],
         )
 
     async def cancel(self) -> None:
         ids = [self.draw(mint(), *list(self.model.rows)[-8:])]
-        await self.same(lambda: self.model.cancel(ids), self.store.cancel(TENANT, ids))
+        await self.same(lambda: self.model.cancel(ids), self.store.queue.cancel(TENANT, ids))
 
     async def wait(self) -> None:
         await self.clock.advance(self.draw(1.0, 5.0, 30.0, 61.0))
 
     async def drain(self) -> None:
         worker = self.workers[-1]
-        if await self.store.drain(TENANT, worker):
+        if await self.store.queue.drain(TENANT, worker):
             self.model.draining.add(worker)
 
     async def renew(self) -> None:
@@ -185,20 +185,20 @@ class Twins:
         known = self.draw(leases, leases, leases[:-1], [])
         await self.same(
             lambda: self.model.renew(worker, LEASE, known),
-            self.store.renew(TENANT, worker=worker, lease=LEASE, leases=known),
+            self.store.queue.renew(TENANT, worker=worker, lease=LEASE, leases=known),
             lambda renewal: sorted(renewal.cancel),
         )
 
     async def release(self) -> None:
         if self.held:
             worker, one = self.held[-1]
-            answer = self.store.release(TENANT, worker=worker, leases=[one.lease])
+            answer = self.store.queue.release(TENANT, worker=worker, leases=[one.lease])
             await self.same(lambda: self.model.release(worker, [one.lease]), answer)
 
     async def lost(self) -> None:
         losses = await self.same(
             self.model.lost,
-            self.store.lost(),
+            self.store.queue.lost(),
             lambda losses: sorted(
                 (one.claimed.id, one.claimed.attempt) for one in losses.executions
             ),

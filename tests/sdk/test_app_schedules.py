@@ -44,7 +44,7 @@ async def fire(app: App, *, at: float) -> None:
             next_at=schedule.next_at + 3600,
             ticks=(Tick(at=at, execution=execution),),
         )
-        assert await client.store.fire([firing]) == [True]
+        assert await client.store.schedules.fire([firing]) == [True]
 
 
 async def test_a_task_brings_its_schedules_to_the_store(app: App):

@@ -130,13 +130,13 @@ async def test_the_versions_of_an_older_job_are_read_once(start, client, monkeyp
     await start(NEW)
     definition = (await client.versions("sweep"))[-1].definition
     reads = []
-    list_versions = client.store.list_versions
+    list_versions = client.store.catalog.list_versions
 
     async def counted(tenant, name, **options):
         reads.append(name)
         return await list_versions(tenant, name, **options)
 
-    monkeypatch.setattr(client.store, "list_versions", counted)
+    monkeypatch.setattr(client.store.catalog, "list_versions", counted)
     found = select_superseded([definition], [await client.job("sweep")])
     known = await add_versions(client.store, found)
 

@@ -30,7 +30,7 @@ def informed():
 
 async def log_of(app: App, handle) -> list[tuple[str, str, str]]:
     client = await app.open()
-    parts = await client.store.read_log("default", handle.id)
+    parts = await client.store.catalog.read_log("default", handle.id)
     return [(line.level, line.source, line.message) for part in parts for line in part.lines]
 
 

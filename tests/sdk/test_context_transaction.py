@@ -184,7 +184,7 @@ async def test_an_error_at_the_commit_fails_the_attempt_and_keeps_its_log(app: A
         with pytest.raises(ExecutionFailed, match="not today"):
             await handle.result(timeout=WAIT)
         ended = await handle.execution()
-        parts = await app.client().store.read_log("default", handle.id)
+        parts = await app.client().store.catalog.read_log("default", handle.id)
 
     assert (ended.failures, ended.attempt) == (1, 1)
     assert [line.message for part in parts for line in part.lines] == ["selling"]
@@ -407,7 +407,9 @@ async def test_a_thousand_writes_while_workers_are_killed_are_a_thousand_rows(ur
         async def reach(count: int) -> None:
             is_there = False
             while not is_there:
-                counts = await store.count_executions("default", ExecutionFilter(job="sell"))
+                counts = await store.catalog.count_executions(
+                    "default", ExecutionFilter(job="sell")
+                )
                 is_there = counts.get(State.SUCCEEDED, 0) >= count
                 await asyncio.sleep(0.01)
 

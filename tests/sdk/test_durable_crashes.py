@@ -20,6 +20,7 @@ from daybell.engine.worker import Worker, WorkerOptions
 from daybell.store.sqlite import SqliteStore
 from daybell.store.sqlite.connection import InlineConnection
 from tests.engine.virtual import VirtualClock, in_virtual_time, until
+from tests.ports import WrappedStore
 from tests.sdk.waiting import WAIT
 from tests.stores import POSTGRES
 
@@ -60,22 +61,20 @@ async def test_a_kill_between_any_two_steps_makes_no_effect_happen_twice(url, tm
         assert execution.result == ["one", "two", "a", "b", "flaky", "gone"]
 
 
-class Mortal:
+class Mortal(WrappedStore):
     """A store as one process sees it, which dies at one of its calls that matter: before it was
     heard, or after it was done. A dead one says and hears nothing more.
     """
 
     def __init__(self, store: SqliteStore, *, at: int | None, is_heard: bool) -> None:
-        self._store = store
+        super().__init__(store)
         self._left = at
         self._is_heard = is_heard
         self.is_dead = False
         self.calls: list[str] = []
         self.last_step: str | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        operation = getattr(self._store, name)
-
+    def wrap(self, name: str, operation: Any) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
             if self.is_dead:
                 await asyncio.Event().wait()
@@ -157,7 +156,7 @@ async def run_app(app: App, deaths: list[tuple[int, bool]]) -> tuple[list[Mortal
             if not view.is_dead:
                 await worker.stop()
                 break
-            await store.retire("default", worker.id)
+            await store.queue.retire("default", worker.id)
             await Reaper(store, clock=clock, events=Events(), lease=LEASE).tick()
         execution = await handle.execution()
     sweeper.cancel()

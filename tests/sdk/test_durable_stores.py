@@ -159,7 +159,7 @@ async def test_a_map_of_many_items_runs_within_the_quota(app: App):
     @app.task
     async def take(number: int) -> int:
         client = app.client()
-        unfinished = await client.store.count_executions(
+        unfinished = await client.store.catalog.count_executions(
             "default", ExecutionFilter(with_nodes=True, states=frozenset(State) - TERMINAL)
         )
         seen.append(sum(unfinished.values()))

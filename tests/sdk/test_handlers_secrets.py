@@ -63,7 +63,7 @@ async def all_of(app: App, handle) -> str:
     """All that is kept of an execution."""
     client = await app.open()
     detail = await client.execution(handle.id)
-    parts = await client.store.read_log("default", handle.id)
+    parts = await client.store.catalog.read_log("default", handle.id)
     return repr(detail) + "".join(part.text for part in parts)
 
 
@@ -174,7 +174,7 @@ async def test_what_cannot_name_a_secret_is_not_there(app, name):
 async def test_a_key_that_this_worker_does_not_have_is_a_failure_like_others(app):
     elsewhere = Sealer(new_key())
     key_id, sealed = elsewhere.seal("default", "FOREIGN", "some value", version=1)
-    await app.client().store.set_secret(
+    await app.client().store.admin.set_secret(
         "default", NewSecret(name="FOREIGN", key_id=key_id, sealed=sealed)
     )
     options = app.tasks["echo"].options(retries=1)  # the second try may be another worker's
@@ -189,9 +189,9 @@ async def test_a_key_that_this_worker_does_not_have_is_a_failure_like_others(app
 
 async def test_a_value_that_was_moved_here_from_another_name_fails_for_good(app):
     store = app.client().store
-    (token,) = (await store.fetch_secrets("default", ["TOKEN"])).values()
+    (token,) = (await store.admin.fetch_secrets("default", ["TOKEN"])).values()
     moved = NewSecret(name="MOVED", key_id=token.key_id, sealed=token.sealed)
-    await store.set_secret("default", moved)
+    await store.admin.set_secret("default", moved)
 
     handle = await app.tasks["echo"].options(retries=5).enqueue([{"secret": "MOVED"}])
 
@@ -227,7 +227,7 @@ async def test_a_worker_without_a_key_says_so(app, monkeypatch):
     monkeypatch.setattr(client, "secrets_key", None)
     monkeypatch.setattr(client, "_sealer", None)
 
-    key_id = (await client.store.fetch_secrets("default", ["TOKEN"]))["TOKEN"].key_id
+    key_id = (await client.store.admin.fetch_secrets("default", ["TOKEN"]))["TOKEN"].key_id
 
     handle = await app.tasks["echo"].options(retries=0).enqueue([TOKEN])
 
@@ -242,8 +242,8 @@ class Fetches:
     def __init__(self, store, monkeypatch):
         self.asked = []
         self.is_away = False
-        self._fetch = store.fetch_secrets
-        monkeypatch.setattr(store, "fetch_secrets", self)
+        self._fetch = store.admin.fetch_secrets
+        monkeypatch.setattr(store.admin, "fetch_secrets", self)
 
     async def __call__(self, tenant, names):
         self.asked.append(sorted(names))
@@ -317,7 +317,7 @@ async def test_a_setting_of_the_worker_is_withheld_with_its_line(idle, monkeypat
         result = await handle.result(timeout=WAIT)
 
     assert result == [WITHHELD, "rest"]
-    parts = await idle.client().store.read_log("default", handle.id)
+    parts = await idle.client().store.catalog.read_log("default", handle.id)
     said = [line.message for part in parts for line in part.lines if line.level == "stdout"]
     assert said == ["first", WITHHELD, "last"]
     (report,) = [text for text in caplog.messages if "wrote a setting of this worker" in text]
@@ -367,7 +367,7 @@ async def test_executions_that_run_at_once_mask_their_own_secrets_only(idle, tas
 
     assert results == [tokens | {"A": MASK}, tokens | {"B": MASK}]
     for handle, result in zip(handles, results, strict=True):
-        parts = await app.client().store.read_log("default", handle.id)
+        parts = await app.client().store.catalog.read_log("default", handle.id)
         said = [line.message for part in parts for line in part.lines]
         assert said == [f"{name} {value}" for name, value in result.items()]
 

@@ -12,7 +12,7 @@ from tests.sdk.waiting import WAIT
 
 
 async def stored(app: App, handle):
-    return (await app.client().store.get_execution("default", handle.id)).execution
+    return (await app.client().store.catalog.get_execution("default", handle.id)).execution
 
 
 def a_mail_task(app: App, **options):

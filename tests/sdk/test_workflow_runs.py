@@ -28,7 +28,7 @@ async def ended(app: App, workflow: Workflow):
         handle = await workflow.enqueue()
         with suppress(ExecutionFailed):
             await handle.result(LONG)
-        run = await app.client().store.get_run("default", handle.id)
+        run = await app.client().store.runs.get_run("default", handle.id)
         assert run is not None
         return await handle.execution(), {one.node.label: one.node for one in run.nodes}
 
@@ -327,7 +327,7 @@ async def test_a_cancelled_run_cancels_its_nodes(app: App, short_lease: None):
             await handle.result(LONG)
         assert stopped.is_set()
         assert not await handle.cancel()
-        run = await app.client().store.get_run("default", handle.id)
+        run = await app.client().store.runs.get_run("default", handle.id)
         assert run is not None
 
     assert [one.node.state for one in run.nodes] == [NodeState.CANCELLED] * 2

@@ -67,7 +67,7 @@ class Customer:
             await self._insist(self._client.pause, job)
 
     async def cancel_all(self, ids: list[UUID]) -> None:
-        await self._insist(self._port.cancel, TENANT, ids)
+        await self._insist(self._port.queue.cancel, TENANT, ids)
 
     async def _insist(self, verb: Any, *args: Any) -> None:
         while True:
@@ -115,7 +115,7 @@ class Customer:
         repeat = False
         while True:
             try:
-                (answer,) = await self._port.enqueue(TENANT, [new], repeat=repeat)
+                (answer,) = await self._port.queue.enqueue(TENANT, [new], repeat=repeat)
                 self._known.append(answer.id)
                 return
             except Unavailable:

@@ -152,7 +152,7 @@ class Cluster:
         asyncio._set_running_loop(self.loop)
         run(store.open())
         jobs = [NewJob(id=mint(), definition=definition) for definition in ALL_JOBS.values()]
-        run(store.define_jobs(TENANT, jobs))
+        run(store.catalog.define_jobs(TENANT, jobs))
         run(store.set_gates(TENANT, dict.fromkeys(GATES, GATE_CAPACITY)))
         client = Client(store)
         for name in self.scheduled:

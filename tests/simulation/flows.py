@@ -191,8 +191,12 @@ class FlowCluster(NarrowCluster):
         asyncio._set_running_loop(self.loop)
         run(store.open())
         definitions = [definition_of(name, story) for name, story in self.stories.items()]
-        run(store.define_jobs(TENANT, [NewJob(id=mint(), definition=one) for one in definitions]))
-        run(store.set_quotas(TENANT, queued=self._quota))
+        run(
+            store.catalog.define_jobs(
+                TENANT, [NewJob(id=mint(), definition=one) for one in definitions]
+            )
+        )
+        run(store.admin.set_quotas(TENANT, queued=self._quota))
         asyncio._set_running_loop(None)
 
     def _tasks(self, client: Client) -> Handlers:
@@ -203,14 +207,14 @@ class FlowCluster(NarrowCluster):
         checker, store = self.world.checker, self.world.place.store
         assert isinstance(checker, FlowChecker)
         asyncio._set_running_loop(self.loop)
-        checker.check_runs(lambda tenant, id: run(store.get_run(tenant, id)))
+        checker.check_runs(lambda tenant, id: run(store.runs.get_run(tenant, id)))
         asyncio._set_running_loop(None)
 
     async def _act(self, client: Client, chance: Random) -> None:
         if self.known and chance.random() < 0.2:
             await client.cancel(chance.choice(self.known[-3:]))
         elif self.known and chance.random() < 0.2:
-            await client.store.revive(TENANT, [chance.choice(self.known)])
+            await client.store.queue.revive(TENANT, [chance.choice(self.known)])
         elif chance.random() < 0.1:
             workers = await client.workers()
             if workers:

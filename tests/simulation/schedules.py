@@ -149,7 +149,7 @@ class Planner:
             overlap_by="job",
         )
         next_at = None if now is None else new.next_at
-        await self._port.put_schedules(TENANT, [replace(new, next_at=next_at)])
+        await self._port.schedules.put_schedules(TENANT, [replace(new, next_at=next_at)])
 
     async def _pause(self) -> None:
         """Pause a job just when it is due: a scheduler may have read that, and not fired yet."""
@@ -169,5 +169,5 @@ class Planner:
     async def _get_to_know(self) -> None:
         """Learn the latest execution of a schedule, to cancel or retry it as any other."""
         for schedule in await self._client.schedules(self._job()):
-            ticks = await self._port.list_ticks(TENANT, schedule.id, limit=1)
+            ticks = await self._port.schedules.list_ticks(TENANT, schedule.id, limit=1)
             self._known += [tick.execution for tick in ticks if tick.execution is not None]

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from daybell.errors import DaybellError, Unavailable
 from tests.engine.virtual import EPOCH
+from tests.ports import PORTS, operation_of
 from tests.simulation.checker import Checker
 from tests.simulation.clocks import StoreClock
 from tests.simulation.loop import Process, SimulatedLoop, forever
@@ -196,7 +197,7 @@ class World:
         if call.operation == "listen_schedules":
             self._clocks[call.process] = call.args[0]
             return _nothing_to_stop
-        return run(getattr(self.place.store, call.operation)(*call.args, **call.kwargs))
+        return run(operation_of(self.place.store, call.operation)(*call.args, **call.kwargs))
 
     def _reply(self, call: Call, answer: Any, error: BaseException | None) -> None:
         chance = self.weather.crash_points.get(f"{call.operation}.committed", 0.0)
@@ -272,13 +273,15 @@ class World:
 
 
 class Port:
-    """The store, as one process sees it."""
+    """The store and its ports, as one process sees them."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
 
     def __getattr__(self, operation: str) -> Any:
+        if operation in PORTS:
+            return self
         ask = functools.partial(self._world.ask, self._process, operation)
         setattr(self, operation, ask)
         return ask

@@ -13,14 +13,14 @@ RULES = [Overlap.SKIP, Overlap.QUEUE, Overlap.QUEUE_ALL, Overlap.REPLACE]
 async def ticked(store, *, schedule=None, job="resize", **options):
     """An execution as a tick enqueues it; the answer, and its id."""
     new = an_execution(job, schedule=schedule or mint(), **options)
-    (answer,) = await store.enqueue(TENANT, [new])
+    (answer,) = await store.queue.enqueue(TENANT, [new])
     assert (answer.id, answer.created) == (new.id, True)
     return answer
 
 
 async def refused(store, *executions):
     with pytest.raises(ExecutionInTheWay) as caught:
-        await store.enqueue(TENANT, executions or [an_execution()])
+        await store.queue.enqueue(TENANT, executions or [an_execution()])
     return caught.value
 
 

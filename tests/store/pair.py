@@ -21,6 +21,7 @@ from daybell.core.views import ExecutionFilter
 from daybell.errors import DaybellError
 from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT
+from tests.ports import operation_of
 from tests.store.levels import as_detailed
 from tests.stores import open_place
 
@@ -76,7 +77,7 @@ class Pair(RuleBasedStateMachine):
         answers: list[Any] = []
         for store in (self.model, self.store):
             try:
-                answers.append(await getattr(store, name)(*args, **options))
+                answers.append(await operation_of(store, name)(*args, **options))
             except DaybellError as error:
                 answers.append(type(error))
         return answers[0], answers[1]
@@ -114,6 +115,6 @@ class Pair(RuleBasedStateMachine):
     def running(self) -> list[tuple[UUID, Claimed]]:
         """What is in a worker's hands now, by the model."""
         where = ExecutionFilter(states=frozenset({State.RUNNING}))
-        page = self.run(self.model.list_executions(TENANT, where, limit=1000))
+        page = self.run(self.model.catalog.list_executions(TENANT, where, limit=1000))
         now = {(one.id, one.attempt) for one in page.items}
         return [(worker, one) for worker, one in self.held if (one.id, one.attempt) in now]

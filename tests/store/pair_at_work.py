@@ -151,7 +151,7 @@ class AtWork(Pair):
     def kind(self, draw: Any, one: Claimed) -> str:
         """How it ends: as cancelled only if that was asked for."""
         kind = draw(*sorted(MOVES))
-        current = self.run(self.model.get_execution(TENANT, one.id)).execution
+        current = self.run(self.model.catalog.get_execution(TENANT, one.id)).execution
         asked = current.cancel_requested_at is not None
         return "success" if kind == "cancel" and not asked else kind
 
@@ -221,7 +221,7 @@ class AtWork(Pair):
         for worker, one in self.running()[: draw(0, 1, 2)]:
             self.make(worker, [death(one)])
         where = draw(ExecutionFilter(dead_letters=True), ExecutionFilter())
-        page = self.run(self.model.list_executions(TENANT, where, limit=3))
+        page = self.run(self.model.catalog.list_executions(TENANT, where, limit=3))
         ids = [one.id for one in page.items] + [STRANGER]
         self.same(draw("revive", "revive", "discard"), TENANT, ids)
         self.details_agree(ids)

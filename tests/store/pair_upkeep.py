@@ -119,7 +119,7 @@ class Upkeep(Pair):
             options = {"since": since, "until": since + 60}
             self.same("list_occurrences", TENANT, draw(*self.schedules), **options)
         elif what == "resume_job":
-            found = self.run(self.model.list_schedules(TENANT, job=job))
+            found = self.run(self.model.schedules.list_schedules(TENANT, job=job))
             firings = [self.firing(draw, one) for one in found if one.next_at is not None]
             self.same(what, TENANT, job, firings[: draw(0, 1)])
 

@@ -38,8 +38,8 @@ async def drain(store: Store) -> list[str]:
         hands = await claim(store, 50, worker=worker)
         taken += [str(one.id) for one in hands.executions]
         moves = [success(one) for one in hands.executions]
-        assert await store.apply(TENANT, worker=worker, transitions=moves) == []
-        if not moves and not await store.count_executions(TENANT, QUEUED):
+        assert await store.queue.apply(TENANT, worker=worker, transitions=moves) == []
+        if not moves and not await store.catalog.count_executions(TENANT, QUEUED):
             return taken
 
 
@@ -48,7 +48,7 @@ async def enqueue(store: Store) -> list[tuple[str, bool]]:
     answers = []
     for start in range(0, len(KEYS), 5):
         new = [an_execution("a", unique_key=key) for key in KEYS[start : start + 5]]
-        answers += await store.enqueue(TENANT, new)
+        answers += await store.queue.enqueue(TENANT, new)
     return [(str(answer.id), answer.created) for answer in answers]
 
 
@@ -60,11 +60,11 @@ async def send_again(store: Store) -> list[str]:
     taken: list[str] = []
     for number in range(REPEATED_BULKS):
         news = [an_execution("a", id=repeated_id(number, n)) for n in range(REPEATED_BULK)]
-        await store.enqueue(TENANT, news, repeat=True)
+        await store.queue.enqueue(TENANT, news, repeat=True)
         hands = await claim(store, REPEATED_BULK // 3, worker=worker)
         taken += [str(one.id) for one in hands.executions]
         moves = [success(one) for one in hands.executions]
-        assert await store.apply(TENANT, worker=worker, transitions=moves) == []
+        assert await store.queue.apply(TENANT, worker=worker, transitions=moves) == []
     return taken + await drain(store)
 
 
@@ -78,7 +78,7 @@ async def define(store: Store) -> list[tuple[str, int]]:
     answers = []
     for timeout in (1.0, 2.0):
         jobs = [a_job(name, timeout=timeout) for name in JOBS]
-        answers += await store.define_jobs(TENANT, jobs)
+        answers += await store.catalog.define_jobs(TENANT, jobs)
     return [(str(job.id), job.version) for job in answers]
 
 
@@ -92,22 +92,22 @@ async def overlap(store: Store) -> list[str]:
         for job in JOBS:
             new = an_execution(job)
             try:
-                await store.enqueue(TENANT, [new])
+                await store.queue.enqueue(TENANT, [new])
             except ExecutionInTheWay:
                 continue
             inside.append(str(new.id))
         hands = await claim(store, 1, worker=worker)
         moves = [success(one) for one in hands.executions]
-        assert await store.apply(TENANT, worker=worker, transitions=moves) == []
+        assert await store.queue.apply(TENANT, worker=worker, transitions=moves) == []
     return inside
 
 
 async def fire(store: Store) -> list[int]:
     """Fire whatever is due until every schedule has come to its end; how many we were first at."""
     won = 0
-    while (due := await store.due_schedules()).schedules or due.next_at is not None:
+    while (due := await store.schedules.due_schedules()).schedules or due.next_at is not None:
         firings = [a_firing(one, next_at=next_of(one)) for one in due.schedules]
-        won += sum(await store.fire(firings))
+        won += sum(await store.schedules.fire(firings))
     return [won]
 
 

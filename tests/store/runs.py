@@ -78,8 +78,8 @@ async def waiting_run(
     """An execution of a workflow that nobody has begun."""
     of_job = {key: options.pop(key) for key in ("overlap", "queue", "priority") if key in options}
     new = a_job(job, kind="workflow", settings=SETTINGS, **of_job)
-    await store.define_jobs(tenant, [new])
-    (answer,) = await store.enqueue(tenant, [an_execution(job, **options)])
+    await store.catalog.define_jobs(tenant, [new])
+    (answer,) = await store.queue.enqueue(tenant, [an_execution(job, **options)])
     return answer.id
 
 
@@ -93,7 +93,7 @@ async def taken_run(store: Store, *, tenant: str = TENANT, **options: Any) -> Ha
 async def begun(store: Store, plan: Plan, *, tenant: str = TENANT, **options: Any) -> UUID:
     """A run that has begun."""
     hands = await taken_run(store, tenant=tenant, **options)
-    assert await store.expand(tenant, worker=hands.worker, claimed=hands.one, plan=plan)
+    assert await store.runs.expand(tenant, worker=hands.worker, claimed=hands.one, plan=plan)
     return hands.one.id
 
 
@@ -155,7 +155,7 @@ async def reasons(store: Store, run: UUID, *, tenant: str = TENANT) -> dict[str,
 
 
 async def detail(store: Store, run: UUID, tenant: str = TENANT) -> RunDetail:
-    found = await store.get_run(tenant, run)
+    found = await store.runs.get_run(tenant, run)
     assert found is not None, "it has not begun"
     return found
 

@@ -25,7 +25,7 @@ DAY = 86400.0
 
 
 async def actions(store, *, tenant=TENANT, **where):
-    page = await store.list_audit(tenant, AuditFilter(**where))
+    page = await store.admin.list_audit(tenant, AuditFilter(**where))
     return [entry.action for entry in page.items]
 
 
@@ -33,25 +33,25 @@ async def test_a_change_is_on_record_with_who_what_and_when(store, clock):
     entry = an_entry("queue.pause", actor="key deploy", before="{}", after='{"a": 1}', source="::1")
 
     audited = store.audited(TENANT, entry)
-    await audited.pause_queue(TENANT, "mail", paused=True)
+    await audited.catalog.pause_queue(TENANT, "mail", paused=True)
 
-    (kept,) = (await store.list_audit(TENANT)).items
+    (kept,) = (await store.admin.list_audit(TENANT)).items
     assert (kept.id, kept.tenant, kept.at) == (entry.id, TENANT, clock.now())
     assert (kept.actor, kept.action, kept.target) == ("key deploy", "queue.pause", "resize")
     assert (kept.before, kept.after, kept.source) == ("{}", '{"a": 1}', "::1")
 
 
 CHANGES = {
-    "define_jobs": lambda s: s.define_jobs(TENANT, [a_job("other")]),
-    "launch": lambda s: s.launch(TENANT, a_job("other"), an_execution("other")),
-    "delete_job": lambda s: s.delete_job(TENANT, "resize"),
-    "pause_job": lambda s: s.pause_job(TENANT, "resize"),
-    "pause_queue": lambda s: s.pause_queue(TENANT, "mail", paused=True),
+    "define_jobs": lambda s: s.catalog.define_jobs(TENANT, [a_job("other")]),
+    "launch": lambda s: s.catalog.launch(TENANT, a_job("other"), an_execution("other")),
+    "delete_job": lambda s: s.catalog.delete_job(TENANT, "resize"),
+    "pause_job": lambda s: s.schedules.pause_job(TENANT, "resize"),
+    "pause_queue": lambda s: s.catalog.pause_queue(TENANT, "mail", paused=True),
     "enqueue": lambda s: enqueued(s),
     "set_gates": lambda s: s.set_gates(TENANT, {"narrow": 1}),
-    "set_quotas": lambda s: s.set_quotas(TENANT, jobs=5),
-    "add_tenants": lambda s: s.add_tenants([OTHER]),
-    "add_tenant": lambda s: s.add_tenant(OTHER, Quotas(jobs=5)),
+    "set_quotas": lambda s: s.admin.set_quotas(TENANT, jobs=5),
+    "add_tenants": lambda s: s.admin.add_tenants([OTHER]),
+    "add_tenant": lambda s: s.admin.add_tenant(OTHER, Quotas(jobs=5)),
 }
 
 
@@ -68,10 +68,10 @@ async def test_every_sort_of_change_brings_its_entry(store, change):
 @pytest.mark.parametrize("overlap", [None, Overlap.QUEUE])
 async def test_an_enqueue_whose_key_is_held_is_not_on_record(store, overlap):
     await defined(store, overlap=overlap)
-    await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
     audited = store.audited(TENANT, an_entry())
-    (held,) = await audited.enqueue(TENANT, [an_execution(unique_key="k")])
+    (held,) = await audited.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert not held.created
     assert await actions(store) == []
@@ -79,22 +79,22 @@ async def test_an_enqueue_whose_key_is_held_is_not_on_record(store, overlap):
 
 async def test_only_the_first_change_of_a_block_brings_it(store):
     audited = store.audited(TENANT, an_entry())
-    await audited.list_queues(TENANT)
-    await audited.pause_queue(TENANT, "mail", paused=True)
-    await audited.pause_queue(TENANT, "images", paused=True)
+    await audited.catalog.list_queues(TENANT)
+    await audited.catalog.pause_queue(TENANT, "mail", paused=True)
+    await audited.catalog.pause_queue(TENANT, "images", paused=True)
 
     assert len(await actions(store)) == 1
 
 
 async def test_what_only_looks_or_changes_nothing_is_not_on_record(store):
     await defined(store)
-    await store.pause_queue(TENANT, "mail", paused=True)
+    await store.catalog.pause_queue(TENANT, "mail", paused=True)
 
     audited = store.audited(TENANT, an_entry())
-    await audited.get_job(TENANT, "resize")
-    await audited.list_queues(TENANT)
-    await audited.pause_queue(TENANT, "mail", paused=True)
-    await audited.pause_queue(TENANT, "images", paused=False)
+    await audited.catalog.get_job(TENANT, "resize")
+    await audited.catalog.list_queues(TENANT)
+    await audited.catalog.pause_queue(TENANT, "mail", paused=True)
+    await audited.catalog.pause_queue(TENANT, "images", paused=False)
 
     assert await actions(store) == []
 
@@ -103,13 +103,13 @@ async def test_a_definition_that_is_there_already_is_not_on_record(store):
     await defined(store)
 
     audited = store.audited(TENANT, an_entry("job.update"))
-    await audited.define_jobs(TENANT, [a_job()])
-    await audited.set_quotas(TENANT, jobs=None)
+    await audited.catalog.define_jobs(TENANT, [a_job()])
+    await audited.admin.set_quotas(TENANT, jobs=None)
     assert await actions(audited) == []
-    await audited.define_jobs(TENANT, [a_job(), a_job("other")])
-    await store.delete_job(TENANT, "resize")
+    await audited.catalog.define_jobs(TENANT, [a_job(), a_job("other")])
+    await store.catalog.delete_job(TENANT, "resize")
     audited = store.audited(TENANT, an_entry("job.create"))
-    await audited.define_jobs(TENANT, [a_job()])
+    await audited.catalog.define_jobs(TENANT, [a_job()])
 
     assert set(await actions(store)) == {"job.update", "job.create"}
 
@@ -120,10 +120,10 @@ async def test_what_can_be_neither_cancelled_nor_revived_is_not_on_record(store)
     await enqueued(store, unique_key="k")
 
     audited = store.audited(TENANT, an_entry("execution.retry"))
-    assert await audited.revive(TENANT, [held]) == [Revival.KEY_HELD]
-    assert await audited.cancel(TENANT, [held]) == [Cancellation.FINISHED]
+    assert await audited.queue.revive(TENANT, [held]) == [Revival.KEY_HELD]
+    assert await audited.queue.cancel(TENANT, [held]) == [Cancellation.FINISHED]
     assert await actions(audited) == []
-    assert await audited.revive(TENANT, [held, free]) == [Revival.KEY_HELD, Revival.REVIVED]
+    assert await audited.queue.revive(TENANT, [held, free]) == [Revival.KEY_HELD, Revival.REVIVED]
 
     assert await actions(store) == ["execution.retry"]
 
@@ -135,7 +135,7 @@ async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(place, store
 
     async def create(store):
         audited = store.audited(TENANT, an_entry("tenant.create"))
-        await audited.add_tenant("new", Quotas(jobs=1))
+        await audited.admin.add_tenant("new", Quotas(jobs=1))
 
     try:
         tries = await asyncio.gather(*(create(o) for o in others * 10), return_exceptions=True)
@@ -153,11 +153,11 @@ async def test_what_is_refused_is_not_on_record_and_what_follows_is(store):
 
     audited = store.audited(TENANT, an_entry("job.update"))
     with pytest.raises(JobNotFound):
-        await audited.delete_job(TENANT, "nothing")
+        await audited.catalog.delete_job(TENANT, "nothing")
     with pytest.raises(VersionConflict):
-        await audited.define_jobs(TENANT, [a_job("new"), a_job(expect=7, timeout=5.0)])
+        await audited.catalog.define_jobs(TENANT, [a_job("new"), a_job(expect=7, timeout=5.0)])
     assert await actions(audited) == []
-    await audited.define_jobs(TENANT, [a_job(timeout=5.0)])
+    await audited.catalog.define_jobs(TENANT, [a_job(timeout=5.0)])
 
     assert await actions(store) == ["job.update"]
 
@@ -165,20 +165,20 @@ async def test_what_is_refused_is_not_on_record_and_what_follows_is(store):
 async def test_a_change_is_not_made_without_its_entry(store):
     audited = store.audited("nobody", an_entry())
     with pytest.raises(TenantNotFound):
-        await audited.define_jobs(TENANT, [a_job()])
+        await audited.catalog.define_jobs(TENANT, [a_job()])
 
-    assert (await store.list_jobs(TENANT)).items == ()
+    assert (await store.catalog.list_jobs(TENANT)).items == ()
 
 
 async def test_blocks_of_several_tasks_do_not_mix_even_if_some_fail(store):
     async def define(n):
         audited = store.audited(TENANT, an_entry(target=f"job {n}"))
-        await audited.define_jobs(TENANT, [a_job(f"job {n}", expect=n % 2)])
+        await audited.catalog.define_jobs(TENANT, [a_job(f"job {n}", expect=n % 2)])
 
     answers = await asyncio.gather(*(define(n) for n in range(20)), return_exceptions=True)
 
     assert [type(answer) for answer in answers[:2]] == [type(None), VersionConflict]
-    page, jobs = await store.list_audit(TENANT), await store.list_jobs(TENANT)
+    page, jobs = await store.admin.list_audit(TENANT), await store.catalog.list_jobs(TENANT)
     assert {entry.target for entry in page.items} == {job.name for job in jobs.items}
     assert len(page.items) == len(jobs.items) == 10
 
@@ -187,10 +187,10 @@ async def test_each_view_has_its_own_entry_and_the_store_none(store):
     outer = store.audited(TENANT, an_entry("outer.change"))
     inner = outer.audited(TENANT, an_entry("inner.change"))
 
-    await store.pause_queue(TENANT, "a", paused=True)
+    await store.catalog.pause_queue(TENANT, "a", paused=True)
     assert await actions(store) == []
-    await inner.pause_queue(TENANT, "b", paused=True)
-    await outer.pause_queue(TENANT, "c", paused=True)
+    await inner.catalog.pause_queue(TENANT, "b", paused=True)
+    await outer.catalog.pause_queue(TENANT, "c", paused=True)
 
     assert set(await actions(store)) == {"inner.change", "outer.change"}
 
@@ -198,7 +198,7 @@ async def test_each_view_has_its_own_entry_and_the_store_none(store):
 async def test_only_the_first_change_brings_the_entry_from_whichever_task(store):
     audited = store.audited(TENANT, an_entry("queue.pause"))
 
-    await asyncio.gather(*(audited.pause_queue(TENANT, one, paused=True) for one in "abcd"))
+    await asyncio.gather(*(audited.catalog.pause_queue(TENANT, one, paused=True) for one in "abcd"))
 
     assert await actions(store) == ["queue.pause"]
 
@@ -206,30 +206,30 @@ async def test_only_the_first_change_brings_the_entry_from_whichever_task(store)
 async def test_an_entry_that_was_written_already_is_not_written_twice(store):
     entry = an_entry()
     audited = store.audited(TENANT, entry)
-    await audited.pause_queue(TENANT, "mail", paused=True)
+    await audited.catalog.pause_queue(TENANT, "mail", paused=True)
 
     audited = store.audited(TENANT, entry)
-    await audited.pause_queue(TENANT, "images", paused=True)
-    await store.write_audit(TENANT, [entry, entry])
+    await audited.catalog.pause_queue(TENANT, "images", paused=True)
+    await store.admin.write_audit(TENANT, [entry, entry])
 
     assert len(await actions(store)) == 1
 
 
 async def test_entries_can_be_written_by_themselves(store):
-    await store.write_audit(TENANT, [an_entry("a.b"), an_entry("c.d")])
-    await store.write_audit(TENANT, [])
+    await store.admin.write_audit(TENANT, [an_entry("a.b"), an_entry("c.d")])
+    await store.admin.write_audit(TENANT, [])
 
     assert set(await actions(store)) == {"a.b", "c.d"}
 
 
 async def test_entries_come_newest_first_in_pages(store, clock):
     for n in range(5):
-        await store.write_audit(TENANT, [an_entry(f"job.{n}")])
+        await store.admin.write_audit(TENANT, [an_entry(f"job.{n}")])
         await clock.advance(n % 2)
 
     seen, cursor = [], None
     while True:
-        page = await store.list_audit(TENANT, limit=2, cursor=cursor)
+        page = await store.admin.list_audit(TENANT, limit=2, cursor=cursor)
         seen += [entry.action for entry in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -239,12 +239,12 @@ async def test_entries_come_newest_first_in_pages(store, clock):
 
 
 async def test_entries_can_be_filtered(store, clock):
-    await store.write_audit(TENANT, [an_entry("job.create", actor="ana", target="a")])
+    await store.admin.write_audit(TENANT, [an_entry("job.create", actor="ana", target="a")])
     await clock.advance(10)
     at = clock.now()
-    await store.write_audit(TENANT, [an_entry("job.pause", actor="bob", target="b")])
+    await store.admin.write_audit(TENANT, [an_entry("job.pause", actor="bob", target="b")])
     await clock.advance(10)
-    await store.write_audit(TENANT, [an_entry("jobs.purge", actor="ana", target="b")])
+    await store.admin.write_audit(TENANT, [an_entry("jobs.purge", actor="ana", target="b")])
 
     assert await actions(store, actor="ana") == ["jobs.purge", "job.create"]
     assert await actions(store, action="job") == ["job.pause", "job.create"]
@@ -257,19 +257,19 @@ async def test_entries_can_be_filtered(store, clock):
 
 
 async def test_an_entry_of_another_tenant_is_neither_seen_nor_in_the_way(store):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     entry = an_entry("theirs.all")
-    await store.write_audit(OTHER, [entry])
+    await store.admin.write_audit(OTHER, [entry])
 
     assert await actions(store) == []
-    assert (await store.list_audit(TENANT, cursor=str(entry.id))).items == ()
-    await store.write_audit(TENANT, [an_entry("mine.all", id=entry.id)])
+    assert (await store.admin.list_audit(TENANT, cursor=str(entry.id))).items == ()
+    await store.admin.write_audit(TENANT, [an_entry("mine.all", id=entry.id)])
     assert await actions(store) == ["mine.all"]
 
 
 async def test_a_cursor_that_is_none_is_refused(store):
     with pytest.raises(UsageError, match="cursor"):
-        await store.list_audit(TENANT, cursor="7")
+        await store.admin.list_audit(TENANT, cursor="7")
 
 
 @pytest.mark.parametrize("wrong", [{"target": "\0"}, {"actor": "x" * 1001}, {"after": "\ud800"}])
@@ -277,13 +277,13 @@ async def test_an_entry_that_cannot_be_kept_is_refused_before_anything_is_done(s
     with pytest.raises(UsageError):
         store.audited(TENANT, an_entry(**wrong))
 
-    assert (await store.list_jobs(TENANT)).items == ()
+    assert (await store.catalog.list_jobs(TENANT)).items == ()
 
 
 async def test_entries_are_removed_after_a_year_and_not_earlier(store, clock):
-    await store.write_audit(TENANT, [an_entry("old.entry")])
+    await store.admin.write_audit(TENANT, [an_entry("old.entry")])
     await clock.advance(1)
-    await store.write_audit(TENANT, [an_entry("new.entry")])
+    await store.admin.write_audit(TENANT, [an_entry("new.entry")])
     await clock.advance(365 * DAY - 1)
 
     assert (await store.retain(Retention(finished=0.0))).others == 0
@@ -295,12 +295,12 @@ async def test_entries_are_removed_after_a_year_and_not_earlier(store, clock):
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET actor = 'eve'", "DELETE FROM {}"])
 async def test_entries_cannot_be_changed_or_removed_past_the_store(place, store, statement):
-    await store.write_audit(TENANT, [an_entry(actor="ana")])
+    await store.admin.write_audit(TENANT, [an_entry(actor="ana")])
 
     with pytest.raises(Exception, match="append-only"):
         await past_the_store(place, statement)
 
-    (entry,) = (await store.list_audit(TENANT)).items
+    (entry,) = (await store.admin.list_audit(TENANT)).items
     assert entry.actor == "ana"
 
 
@@ -331,12 +331,12 @@ GROUPS = {
 async def test_executions_bring_their_entries(store, clock, group, is_limited):
     await defined(store)
     if is_limited:
-        await store.set_quotas(TENANT, queued=5)
+        await store.admin.set_quotas(TENANT, queued=5)
     entries = [an_entry("job.trigger", after='{"a": 1}'), an_entry("job.trigger")]
 
-    await store.enqueue(TENANT, group(), entries=entries)
+    await store.queue.enqueue(TENANT, group(), entries=entries)
 
-    kept = (await store.list_audit(TENANT)).items
+    kept = (await store.admin.list_audit(TENANT)).items
     assert {entry.id for entry in kept} == {entry.id for entry in entries}
     assert {entry.at for entry in kept} == {clock.now()}
     assert {entry.after for entry in kept} == {'{"a": 1}', None}
@@ -346,9 +346,9 @@ async def test_executions_that_are_sent_again_bring_their_entries_once(store):
     await defined(store)
     group, entry = [an_execution()], an_entry()
 
-    await store.enqueue(TENANT, group, entries=[entry])
-    await store.enqueue(TENANT, group, entries=[entry])
-    await store.enqueue(TENANT, group, entries=[entry], repeat=True)
+    await store.queue.enqueue(TENANT, group, entries=[entry])
+    await store.queue.enqueue(TENANT, group, entries=[entry])
+    await store.queue.enqueue(TENANT, group, entries=[entry], repeat=True)
 
     assert len(await actions(store)) == 1
 
@@ -356,10 +356,10 @@ async def test_executions_that_are_sent_again_bring_their_entries_once(store):
 async def test_executions_that_are_refused_bring_no_entry(store):
     await defined(store)
     with pytest.raises(JobNotFound):
-        await store.enqueue(TENANT, [an_execution(job="nobody")], entries=[an_entry()])
-    await store.set_quotas(TENANT, queued=0)
+        await store.queue.enqueue(TENANT, [an_execution(job="nobody")], entries=[an_entry()])
+    await store.admin.set_quotas(TENANT, queued=0)
     with pytest.raises(QuotaExceeded):
-        await store.enqueue(TENANT, [an_execution()], entries=[an_entry()])
+        await store.queue.enqueue(TENANT, [an_execution()], entries=[an_entry()])
 
     assert await actions(store) == []
 
@@ -368,7 +368,7 @@ async def test_an_entry_that_cannot_be_kept_keeps_its_executions_out(store):
     await defined(store)
 
     with pytest.raises(UsageError, match="actor"):
-        await store.enqueue(TENANT, [an_execution()], entries=[an_entry(actor="\0")])
+        await store.queue.enqueue(TENANT, [an_execution()], entries=[an_entry(actor="\0")])
 
     assert await actions(store) == []
-    assert not any((await store.count_executions(TENANT, ExecutionFilter())).values())
+    assert not any((await store.catalog.count_executions(TENANT, ExecutionFilter())).values())

@@ -25,18 +25,20 @@ def broken_at(check):
 
 async def write(store, count, *, tenant=TENANT):
     for n in range(count):
-        await store.write_audit(tenant, [an_entry(target=f"job {n}")])
+        await store.admin.write_audit(tenant, [an_entry(target=f"job {n}")])
 
 
 async def test_entries_of_every_path_are_one_chain(store, clock):
     await defined(store)
     await clock.advance(0.123457)
     odd = an_entry(actor="Ана 🜨", target="1:-", before='{"ü": "\u2028"}', after="", source="::1")
-    await store.write_audit(TENANT, [odd, an_entry(), odd])
-    await store.enqueue(TENANT, [an_execution(), an_execution()], entries=[an_entry(), an_entry()])
-    await store.enqueue(TENANT, [an_execution(unique_key="k")], entries=[an_entry()])
+    await store.admin.write_audit(TENANT, [odd, an_entry(), odd])
+    await store.queue.enqueue(
+        TENANT, [an_execution(), an_execution()], entries=[an_entry(), an_entry()]
+    )
+    await store.queue.enqueue(TENANT, [an_execution(unique_key="k")], entries=[an_entry()])
     audited = store.audited(TENANT, an_entry())
-    await audited.define_jobs(TENANT, [a_job("other")])
+    await audited.catalog.define_jobs(TENANT, [a_job("other")])
 
     check = await verify(store)
 
@@ -45,7 +47,7 @@ async def test_entries_of_every_path_are_one_chain(store, clock):
 
 
 async def test_each_tenant_has_a_chain_of_its_own(store):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     await write(store, 3)
     assert (await verify(store, tenant=OTHER)).head == "0:"
     await write(store, 2, tenant=OTHER)
@@ -61,9 +63,9 @@ async def test_processes_that_write_at_the_same_time_make_one_chain(crowd):
     async def change(n):
         store = crowd[n % len(crowd)]
         audited = store.audited(TENANT, an_entry())
-        await audited.define_jobs(TENANT, [a_job(f"job {n}")])
-        await store.enqueue(TENANT, [an_execution()], entries=[entries[n]])
-        await store.write_audit(TENANT, [entries[n - 1], entries[n]])
+        await audited.catalog.define_jobs(TENANT, [a_job(f"job {n}")])
+        await store.queue.enqueue(TENANT, [an_execution()], entries=[entries[n]])
+        await store.admin.write_audit(TENANT, [entries[n - 1], entries[n]])
 
     await asyncio.gather(*(change(n) for n in range(12)))
 
@@ -95,7 +97,7 @@ async def test_a_head_that_was_kept_elsewhere_finds_a_log_that_was_written_anew(
 
 
 async def test_retention_leaves_a_chain_that_can_be_checked(store, clock):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     await write(store, 3)
     await write(store, 1, tenant=OTHER)
     before = await verify(store, limit=1)

@@ -14,108 +14,110 @@ DAY = 86400.0
 
 
 async def test_a_key_is_found_by_its_digest_with_the_time_of_the_store(store, clock):
-    made = await store.add_key(TENANT, a_key(digest=b"x" * 32, role=Role.ADMIN, created_by="ana"))
+    made = await store.admin.add_key(
+        TENANT, a_key(digest=b"x" * 32, role=Role.ADMIN, created_by="ana")
+    )
 
-    assert await store.find_key(b"x" * 32) == (made, clock.now())
+    assert await store.admin.find_key(b"x" * 32) == (made, clock.now())
     assert (made.tenant, made.role, made.created_by) == (TENANT, Role.ADMIN, "ana")
     assert (made.created_at, made.expires_at, made.used_at) == (clock.now(), None, None)
 
 
 async def test_what_is_no_key_is_not_found(store):
-    await store.add_key(TENANT, a_key(digest=b"x" * 32))
+    await store.admin.add_key(TENANT, a_key(digest=b"x" * 32))
 
-    assert await store.find_key(b"y" * 32) is None
-    assert await store.find_key(b"") is None
+    assert await store.admin.find_key(b"y" * 32) is None
+    assert await store.admin.find_key(b"") is None
 
 
 async def test_a_key_that_is_added_again_is_answered_as_it_is(store, clock):
     new = a_key(name="deploy")
-    made = await store.add_key(TENANT, new)
+    made = await store.admin.add_key(TENANT, new)
     await clock.advance(5)
 
-    assert await store.add_key(TENANT, new) == made
-    assert await store.list_keys(TENANT) == [made]
+    assert await store.admin.add_key(TENANT, new) == made
+    assert await store.admin.list_keys(TENANT) == [made]
 
 
 async def test_two_keys_cannot_have_one_token(store):
-    await store.add_key(TENANT, a_key(digest=b"x" * 32))
+    await store.admin.add_key(TENANT, a_key(digest=b"x" * 32))
 
     with pytest.raises(DuplicateKey):
-        await store.add_key(TENANT, a_key(digest=b"x" * 32))
+        await store.admin.add_key(TENANT, a_key(digest=b"x" * 32))
 
 
 async def test_a_key_opens_nothing_once_its_time_is_over(store, clock):
-    made = await store.add_key(TENANT, a_key(digest=b"x" * 32, expires_in=60.0))
+    made = await store.admin.add_key(TENANT, a_key(digest=b"x" * 32, expires_in=60.0))
 
     assert made.expires_at == clock.now() + 60
     await clock.advance(59)
-    assert made.is_valid((await store.find_key(b"x" * 32))[1])
+    assert made.is_valid((await store.admin.find_key(b"x" * 32))[1])
     await clock.advance(1)
-    assert not made.is_valid((await store.find_key(b"x" * 32))[1])
+    assert not made.is_valid((await store.admin.find_key(b"x" * 32))[1])
 
 
 async def test_a_revoked_key_stays_revoked_since_then(store, clock):
-    made = await store.add_key(TENANT, a_key(digest=b"x" * 32))
+    made = await store.admin.add_key(TENANT, a_key(digest=b"x" * 32))
 
-    revoked = await store.revoke_key(TENANT, made.id)
+    revoked = await store.admin.revoke_key(TENANT, made.id)
     await clock.advance(5)
 
     assert revoked.revoked_at == clock.now() - 5
-    assert await store.revoke_key(TENANT, made.id) == revoked
-    assert (await store.find_key(b"x" * 32))[0] == revoked
+    assert await store.admin.revoke_key(TENANT, made.id) == revoked
+    assert (await store.admin.find_key(b"x" * 32))[0] == revoked
     assert not revoked.is_valid(clock.now())
 
 
 async def test_an_unknown_key_cannot_be_revoked_and_neither_can_another_tenants(store):
-    await store.add_tenants([OTHER])
-    theirs = await store.add_key(OTHER, a_key())
+    await store.admin.add_tenants([OTHER])
+    theirs = await store.admin.add_key(OTHER, a_key())
 
     for id in (mint(), theirs.id):
         with pytest.raises(NotFound, match=f"no key {id}"):
-            await store.revoke_key(TENANT, id)
-    assert await store.list_keys(OTHER) == [theirs]
+            await store.admin.revoke_key(TENANT, id)
+    assert await store.admin.list_keys(OTHER) == [theirs]
 
 
 async def test_an_id_of_another_tenants_key_is_as_good_as_any(store):
-    await store.add_tenants([OTHER])
-    theirs = await store.add_key(OTHER, a_key(name="theirs"))
+    await store.admin.add_tenants([OTHER])
+    theirs = await store.admin.add_key(OTHER, a_key(name="theirs"))
 
-    mine = await store.add_key(TENANT, a_key(id=theirs.id, name="mine"))
+    mine = await store.admin.add_key(TENANT, a_key(id=theirs.id, name="mine"))
 
-    assert await store.list_keys(TENANT) == [mine]
-    assert await store.list_keys(OTHER) == [theirs]
+    assert await store.admin.list_keys(TENANT) == [mine]
+    assert await store.admin.list_keys(OTHER) == [theirs]
 
 
 async def test_keys_are_listed_newest_first_whatever_has_become_of_them(store, clock):
-    first = await store.add_key(TENANT, a_key(expires_in=1.0))
-    second = await store.add_key(TENANT, a_key())
-    revoked = await store.revoke_key(TENANT, (await store.add_key(TENANT, a_key())).id)
+    first = await store.admin.add_key(TENANT, a_key(expires_in=1.0))
+    second = await store.admin.add_key(TENANT, a_key())
+    revoked = await store.admin.revoke_key(TENANT, (await store.admin.add_key(TENANT, a_key())).id)
     await clock.advance(10)
 
-    assert await store.list_keys(TENANT) == [revoked, second, first]
+    assert await store.admin.list_keys(TENANT) == [revoked, second, first]
 
 
 async def test_there_are_keys_while_any_of_any_tenant_is_valid(store, clock):
-    assert not await store.has_keys()
-    await store.add_tenants([OTHER])
-    await store.add_key(OTHER, a_key(expires_in=60.0))
-    assert await store.has_keys()
+    assert not await store.admin.has_keys()
+    await store.admin.add_tenants([OTHER])
+    await store.admin.add_key(OTHER, a_key(expires_in=60.0))
+    assert await store.admin.has_keys()
     await clock.advance(60)
-    assert not await store.has_keys()
-    made = await store.add_key(TENANT, a_key())
-    assert await store.has_keys()
-    await store.revoke_key(TENANT, made.id)
-    assert not await store.has_keys()
+    assert not await store.admin.has_keys()
+    made = await store.admin.add_key(TENANT, a_key())
+    assert await store.admin.has_keys()
+    await store.admin.revoke_key(TENANT, made.id)
+    assert not await store.admin.has_keys()
 
 
 async def test_the_last_use_of_keys_is_noted_and_never_goes_back(store, clock):
-    one, other, idle = [await store.add_key(TENANT, a_key()) for _ in range(3)]
+    one, other, idle = [await store.admin.add_key(TENANT, a_key()) for _ in range(3)]
 
-    await store.touch_keys({one.id: 30.0, other.id: 0.0, mint(): 0.0})
-    await store.touch_keys({other.id: 20.0})
-    await store.touch_keys({})
+    await store.admin.touch_keys({one.id: 30.0, other.id: 0.0, mint(): 0.0})
+    await store.admin.touch_keys({other.id: 20.0})
+    await store.admin.touch_keys({})
 
-    used = {key.id: key.used_at for key in await store.list_keys(TENANT)}
+    used = {key.id: key.used_at for key in await store.admin.list_keys(TENANT)}
     assert used == {one.id: clock.now() - 30, other.id: clock.now(), idle.id: None}
 
 
@@ -134,36 +136,38 @@ async def test_the_last_use_of_keys_is_noted_and_never_goes_back(store, clock):
 )
 async def test_a_key_that_makes_no_sense_is_refused(store, wrong, field):
     with pytest.raises(UsageError) as caught:
-        await store.add_key(TENANT, a_key(**wrong))
+        await store.admin.add_key(TENANT, a_key(**wrong))
 
     assert caught.value.field == field
-    assert await store.list_keys(TENANT) == []
+    assert await store.admin.list_keys(TENANT) == []
 
 
 async def test_keys_that_have_opened_nothing_for_90_days_are_forgotten(store, clock):
-    revoked = await store.add_key(TENANT, a_key())
-    await store.revoke_key(TENANT, revoked.id)
-    await store.add_key(TENANT, a_key(expires_in=10.0))
-    kept = await store.add_key(TENANT, a_key())
-    later = await store.add_key(TENANT, a_key(expires_in=200 * DAY))
+    revoked = await store.admin.add_key(TENANT, a_key())
+    await store.admin.revoke_key(TENANT, revoked.id)
+    await store.admin.add_key(TENANT, a_key(expires_in=10.0))
+    kept = await store.admin.add_key(TENANT, a_key())
+    later = await store.admin.add_key(TENANT, a_key(expires_in=200 * DAY))
 
     await clock.advance(90 * DAY)
     await store.retain(Retention())
-    assert len(await store.list_keys(TENANT)) == 4
+    assert len(await store.admin.list_keys(TENANT)) == 4
     await clock.advance(11)
     removed = await store.retain(Retention())
 
     assert removed.others == 2
-    assert await store.list_keys(TENANT) == [later, kept]
+    assert await store.admin.list_keys(TENANT) == [later, kept]
 
 
 async def test_a_scope_is_kept(store):
     scope = Scope(jobs=("billing-*", "report"), queues=("mail",), actions=(Action.READ,))
-    made = await store.add_key(TENANT, a_key(digest=b"x" * 32, role=Role.OPERATOR, scope=scope))
+    made = await store.admin.add_key(
+        TENANT, a_key(digest=b"x" * 32, role=Role.OPERATOR, scope=scope)
+    )
 
     assert (made.role, made.scope) == (Role.OPERATOR, scope)
-    assert (await store.find_key(b"x" * 32))[0] == made
-    assert await store.list_keys(TENANT) == [made]
+    assert (await store.admin.find_key(b"x" * 32))[0] == made
+    assert await store.admin.list_keys(TENANT) == [made]
 
 
 @pytest.mark.parametrize(
@@ -183,9 +187,9 @@ async def test_a_scope_is_kept(store):
 )
 async def test_a_scope_that_a_key_cannot_have_is_refused(store, role, scope):
     with pytest.raises(UsageError):
-        await store.add_key(TENANT, a_key(role=role, scope=scope))
+        await store.admin.add_key(TENANT, a_key(role=role, scope=scope))
 
-    assert await store.list_keys(TENANT) == []
+    assert await store.admin.list_keys(TENANT) == []
 
 
 def test_a_scope_that_cannot_be_read_is_refused():

@@ -30,7 +30,7 @@ async def test_an_execution_takes_from_its_job_what_it_does_not_say_itself(store
     await defined(store, queue="images", priority=Priority.LOW, expires=90.0)
     new = an_execution(args='{"width": 100}')
 
-    (answer,) = await store.enqueue(TENANT, [new])
+    (answer,) = await store.queue.enqueue(TENANT, [new])
 
     assert (answer.id, answer.created) == (new.id, True)
     stored = await look(store, new.id)
@@ -58,7 +58,7 @@ async def test_what_an_execution_says_itself_wins(store, clock):
         parent=mint(),
     )
 
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
 
     stored = await look(store, new.id)
     assert (stored.queue, stored.priority) == ("fast", Priority.CRITICAL)
@@ -84,13 +84,13 @@ async def test_executions_are_answered_in_the_order_given(store):
     batch = [an_execution(job) for job in "abab"]
     shuffled = [batch[2], batch[0], batch[3], batch[1]]
 
-    answers = await store.enqueue(TENANT, shuffled)
+    answers = await store.queue.enqueue(TENANT, shuffled)
 
     assert [answer.id for answer in answers] == [new.id for new in shuffled]
 
 
 async def test_enqueueing_nothing_is_answered_with_nothing(store):
-    assert await store.enqueue(TENANT, []) == []
+    assert await store.queue.enqueue(TENANT, []) == []
 
 
 async def test_a_delay_makes_it_scheduled_and_due_by_the_stores_time(store, clock):
@@ -124,7 +124,7 @@ async def test_a_time_that_has_come_makes_it_queued_now(store, clock, options):
 async def test_an_id_that_exists_is_not_created_again(store):
     (id,) = await enqueued(store, args='{"first": true}')
 
-    (answer,) = await store.enqueue(TENANT, [an_execution(id=id, args='{"second": true}')])
+    (answer,) = await store.queue.enqueue(TENANT, [an_execution(id=id, args='{"second": true}')])
 
     assert (answer.id, answer.created) == (id, True)
     assert await count(store) == 1
@@ -135,7 +135,7 @@ async def test_an_id_twice_in_a_batch_is_created_once(store):
     await defined(store)
     new = an_execution()
 
-    answers = await store.enqueue(TENANT, [new, an_execution(), new])
+    answers = await store.queue.enqueue(TENANT, [new, an_execution(), new])
 
     assert [answer.created for answer in answers] == [True, True, True]
     assert await count(store) == 2
@@ -146,7 +146,7 @@ async def test_a_repeated_enqueue_recognises_what_has_finished_meanwhile(store, 
     (id,) = await make(store)
     fresh = an_execution()
 
-    answers = await store.enqueue(TENANT, [an_execution(id=id), fresh], repeat=True)
+    answers = await store.queue.enqueue(TENANT, [an_execution(id=id), fresh], repeat=True)
 
     assert [(answer.id, answer.created) for answer in answers] == [(id, True), (fresh.id, True)]
     assert await count(store) == 2
@@ -156,9 +156,9 @@ async def test_a_repeated_enqueue_recognises_what_has_finished_meanwhile(store, 
 async def test_a_repeated_enqueue_recognises_its_own_unique_key(store):
     await defined(store)
     new = an_execution(unique_key="k")
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
 
-    (answer,) = await store.enqueue(TENANT, [new], repeat=True)
+    (answer,) = await store.queue.enqueue(TENANT, [new], repeat=True)
 
     assert (answer.id, answer.created) == (new.id, True)
 
@@ -167,7 +167,7 @@ async def test_an_unknown_job_stops_the_whole_batch(store):
     await defined(store)
 
     with pytest.raises(JobNotFound, match="nothing"):
-        await store.enqueue(TENANT, [an_execution(), an_execution("nothing")])
+        await store.queue.enqueue(TENANT, [an_execution(), an_execution("nothing")])
 
     assert await count(store) == 0
 
@@ -198,7 +198,7 @@ async def test_a_row_that_cannot_be_kept_is_refused_by_its_position(store, optio
     await defined(store)
 
     with pytest.raises(UsageError, match=r"executions\[1\]"):
-        await store.enqueue(TENANT, [an_execution(), an_execution(**options), an_execution()])
+        await store.queue.enqueue(TENANT, [an_execution(), an_execution(**options), an_execution()])
 
     assert await count(store) == 0
 
@@ -208,7 +208,7 @@ async def test_a_batch_has_a_reasonable_size(store):
     new = an_execution()
 
     with pytest.raises(UsageError, match="limit"):
-        await store.enqueue(TENANT, [new] * (ENQUEUE_BATCH_MAX + 1))
+        await store.queue.enqueue(TENANT, [new] * (ENQUEUE_BATCH_MAX + 1))
 
 
 async def test_arguments_come_back_character_by_character(store):
@@ -223,7 +223,7 @@ async def test_arguments_come_back_character_by_character(store):
 async def test_a_held_unique_key_is_answered_with_its_holder(store):
     (holder,) = await enqueued(store, unique_key="k")
 
-    (answer,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (answer,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert (answer.id, answer.created) == (holder, False)
     assert await count(store) == 1
@@ -233,7 +233,7 @@ async def test_a_unique_key_twice_in_a_batch_is_held_by_the_first(store):
     await defined(store)
     batch = [an_execution(unique_key=key) for key in ("k", "other", "k")]
 
-    answers = await store.enqueue(TENANT, batch)
+    answers = await store.queue.enqueue(TENANT, batch)
 
     assert [answer.id for answer in answers] == [batch[0].id, batch[1].id, batch[0].id]
     assert [answer.created for answer in answers] == [True, True, False]
@@ -242,7 +242,7 @@ async def test_a_unique_key_twice_in_a_batch_is_held_by_the_first(store):
 async def test_a_unique_key_belongs_to_one_job(store):
     await defined(store, "a", "b")
 
-    answers = await store.enqueue(TENANT, [an_execution(job, unique_key="k") for job in "ab"])
+    answers = await store.queue.enqueue(TENANT, [an_execution(job, unique_key="k") for job in "ab"])
 
     assert all(answer.created for answer in answers)
 
@@ -251,7 +251,7 @@ async def test_a_unique_key_is_held_across_versions_of_the_job(store):
     (holder,) = await enqueued(store, unique_key="k")
     await defined(store, timeout=9.0)
 
-    (answer,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (answer,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert (answer.id, answer.created) == (holder, False)
 
@@ -259,13 +259,13 @@ async def test_a_unique_key_is_held_across_versions_of_the_job(store):
 async def test_a_unique_key_is_held_from_the_future_through_running_and_retries(store, clock):
     (holder,) = await enqueued(store, unique_key="k", delay=10.0)
     again = an_execution(unique_key="k")
-    answers = await store.enqueue(TENANT, [again])
+    answers = await store.queue.enqueue(TENANT, [again])
     await clock.advance(10)
     hands = await claim(store)
-    answers += await store.enqueue(TENANT, [again])
+    answers += await store.queue.enqueue(TENANT, [again])
     await apply(store, hands, retry(hands.one))
 
-    answers += await store.enqueue(TENANT, [again])
+    answers += await store.queue.enqueue(TENANT, [again])
 
     assert {(answer.id, answer.created) for answer in answers} == {(holder, False)}
 
@@ -276,7 +276,7 @@ async def test_an_end_frees_the_unique_key(store):
 
     await apply(store, hands, success(hands.one))
 
-    (answer,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (answer,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
     assert answer.created
 
 
@@ -284,7 +284,7 @@ async def test_unique_keys_may_be_any_text(store):
     keys = ["ä🔔", " ", "k" * 500, "a,b=c/d", "'"]
     await defined(store)
 
-    answers = await store.enqueue(TENANT, [an_execution(unique_key=key) for key in keys])
+    answers = await store.queue.enqueue(TENANT, [an_execution(unique_key=key) for key in keys])
 
     assert all(answer.created for answer in answers)
     assert [(await look(store, answer.id)).unique_key for answer in answers] == keys
@@ -295,7 +295,7 @@ async def test_a_load_creates_everything_an_iterator_gives(store, clock):
     await defined(store, "b", queue="images", priority=Priority.HIGH, expires=30.0)
     rows = [an_execution("a"), an_execution("b", delay=5.0), an_execution("a", retries=2)]
 
-    assert await store.load(TENANT, iter(rows)) == 3
+    assert await store.queue.load(TENANT, iter(rows)) == 3
 
     stored = [await look(store, row.id) for row in rows]
     assert [one.state for one in stored] == [State.QUEUED, State.SCHEDULED, State.QUEUED]
@@ -308,7 +308,7 @@ async def test_a_load_creates_everything_an_iterator_gives(store, clock):
 async def test_what_was_loaded_is_claimed_like_anything_else(store):
     await defined(store)
     rows = [an_execution(args=f'{{"n": {n}}}') for n in range(20)]
-    await store.load(TENANT, rows)
+    await store.queue.load(TENANT, rows)
 
     hands = await claim(store, 50)
 
@@ -318,26 +318,28 @@ async def test_what_was_loaded_is_claimed_like_anything_else(store):
 async def test_a_load_may_be_longer_than_a_batch(store):
     await defined(store)
 
-    loaded = await store.load(TENANT, (an_execution() for _ in range(ENQUEUE_BATCH_MAX + 500)))
+    loaded = await store.queue.load(
+        TENANT, (an_execution() for _ in range(ENQUEUE_BATCH_MAX + 500))
+    )
 
     assert loaded == ENQUEUE_BATCH_MAX + 500
     found = 0
     async for page in read_pages(
-        lambda cursor: store.list_executions(TENANT, EVERYTHING, limit=1000, cursor=cursor)
+        lambda cursor: store.catalog.list_executions(TENANT, EVERYTHING, limit=1000, cursor=cursor)
     ):
         found += len(page)
     assert found == loaded
 
 
 async def test_loading_nothing_is_fine(store):
-    assert await store.load(TENANT, []) == 0
+    assert await store.queue.load(TENANT, []) == 0
 
 
 async def test_a_load_that_was_made_before_is_refused_as_a_whole(store):
     (there,) = await enqueued(store)
 
     with pytest.raises(DuplicateKey):
-        await store.load(TENANT, [an_execution(), an_execution(id=there)])
+        await store.queue.load(TENANT, [an_execution(), an_execution(id=there)])
 
     assert await count(store) == 1
 
@@ -356,7 +358,7 @@ async def test_a_load_is_all_or_nothing(store, bad, error):
     await defined(store)
 
     with pytest.raises(error):
-        await store.load(TENANT, [an_execution(), bad])
+        await store.queue.load(TENANT, [an_execution(), bad])
 
     assert await count(store) == 0
 
@@ -369,14 +371,14 @@ async def test_a_load_whose_iterator_fails_leaves_nothing(store):
         raise RuntimeError("the file ended early")
 
     with pytest.raises(RuntimeError, match="the file ended early"):
-        await store.load(TENANT, rows())
+        await store.queue.load(TENANT, rows())
 
     assert await count(store) == 0
-    assert await store.load(TENANT, [an_execution()]) == 1
+    assert await store.queue.load(TENANT, [an_execution()]) == 1
 
 
 async def test_a_job_of_another_kind_can_be_enqueued_too(store):
-    await store.define_jobs(TENANT, [a_job("call", kind="http")])
+    await store.catalog.define_jobs(TENANT, [a_job("call", kind="http")])
 
     (id,) = await enqueued(store, job="call")
 

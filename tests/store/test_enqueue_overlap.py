@@ -92,7 +92,7 @@ async def test_an_execution_is_in_the_way_until_it_has_ended(store, clock):
 
 async def cancel(store, clock):
     (id,) = await enqueued(store)
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
 
 
 async def expire(store, clock):
@@ -113,9 +113,9 @@ async def die(store, clock):
 
 async def stop(store, clock):
     hands = await claimed(store)
-    await store.cancel(TENANT, [hands.one.id])
+    await store.queue.cancel(TENANT, [hands.one.id])
     await refused(store)
-    await store.release(TENANT, worker=hands.worker, leases=[hands.lease])
+    await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease])
 
 
 ENDS = [cancel, expire, succeed, die, stop]
@@ -136,15 +136,15 @@ async def test_after_any_end_the_next_one_gets_in(store, clock, end):
 async def test_an_execution_is_never_in_its_own_way(store, rule):
     await defined(store, overlap=rule)
     new = an_execution()
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
 
-    (again,) = await store.enqueue(TENANT, [new], repeat=True)
+    (again,) = await store.queue.enqueue(TENANT, [new], repeat=True)
 
     assert (again.id, again.created) == (new.id, True)
     assert await states(store, [new.id]) == [QUEUED]
     hands = await claim(store)
     await ended(store, hands)
-    await store.enqueue(TENANT, [new], repeat=True)
+    await store.queue.enqueue(TENANT, [new], repeat=True)
     assert await states(store, [new.id]) == [State.SUCCEEDED]
     (second,) = await enqueued(store)
     assert await states(store, [second]) == [QUEUED]
@@ -153,11 +153,11 @@ async def test_an_execution_is_never_in_its_own_way(store, rule):
 async def test_an_end_that_was_repeated_with_another_at_work_disturbs_nobody(store):
     await defined(store, overlap=Overlap.REPLACE)
     new = an_execution()
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
     await ended(store, await claim(store))
     hands = await claimed(store)
 
-    (again,) = await store.enqueue(TENANT, [new], repeat=True)
+    (again,) = await store.queue.enqueue(TENANT, [new], repeat=True)
 
     assert again.created
     assert (await look(store, hands.one.id)).cancel_requested_at is None
@@ -167,10 +167,10 @@ async def test_a_skipped_one_that_is_asked_for_again_stays_skipped(store):
     await defined(store, overlap=Overlap.SKIP)
     hands = await claimed(store)
     new = an_execution(schedule=mint())
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
     await ended(store, hands)
 
-    (again,) = await store.enqueue(TENANT, [new], repeat=True)
+    (again,) = await store.queue.enqueue(TENANT, [new], repeat=True)
 
     assert again.created
     assert await states(store, [new.id]) == [SKIPPED]
@@ -182,7 +182,7 @@ async def test_a_key_that_is_held_is_answered_with_its_holder(store, rule):
     await defined(store, overlap=rule)
     (first,) = await enqueued(store, unique_key="k")
 
-    (answer,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (answer,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert (answer.id, answer.created) == (first, False)
     assert await states(store, [first]) == [QUEUED]
@@ -223,7 +223,7 @@ async def test_a_batch_is_asked_in_its_order(store):
     await defined(store, overlap=Overlap.QUEUE)
     news = [an_execution(schedule=mint()) for _ in range(4)]
 
-    answers = await store.enqueue(TENANT, news)
+    answers = await store.queue.enqueue(TENANT, news)
 
     assert [answer.skipped for answer in answers] == [False, False, True, True]
     assert await states(store, [new.id for new in news]) == [QUEUED, WAITING, SKIPPED, SKIPPED]
@@ -232,24 +232,24 @@ async def test_a_batch_is_asked_in_its_order(store):
 async def test_a_batch_with_a_key_in_it_counts_each_slot_once(store):
     await defined(store, "a", "b", overlap=Overlap.SKIP)
     for _ in range(2):
-        await store.enqueue(TENANT, [an_execution("a"), an_execution("b", unique_key="k")])
+        await store.queue.enqueue(TENANT, [an_execution("a"), an_execution("b", unique_key="k")])
         hands = await claim(store)
 
         await apply(store, hands, *(success(one) for one in hands.executions))
 
-    assert await store.count_executions(TENANT, ExecutionFilter()) == {State.SUCCEEDED: 4}
+    assert await store.catalog.count_executions(TENANT, ExecutionFilter()) == {State.SUCCEEDED: 4}
 
 
 async def test_jobs_are_not_in_each_others_way(store):
     await defined(store, "a", "b", overlap=Overlap.SKIP)
 
-    answers = await store.enqueue(TENANT, [an_execution("a"), an_execution("b")])
+    answers = await store.queue.enqueue(TENANT, [an_execution("a"), an_execution("b")])
 
     assert await states(store, [answer.id for answer in answers]) == [QUEUED, QUEUED]
 
 
 async def test_tenants_are_not_in_each_others_way(store):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     for tenant in (TENANT, "acme"):
         await defined(store, tenant=tenant, overlap=Overlap.SKIP)
         await enqueued(store, tenant=tenant)
@@ -277,7 +277,7 @@ async def test_the_rule_is_that_of_the_current_version(store):
     (first,) = await enqueued(store)
     assert (await refused(store)).execution == first
 
-    await store.define_jobs(TENANT, [a_job(overlap=Overlap.ALLOW)])
+    await store.catalog.define_jobs(TENANT, [a_job(overlap=Overlap.ALLOW)])
     assert await states(store, await enqueued(store, 2)) == [QUEUED, QUEUED]
 
 
@@ -286,7 +286,7 @@ async def test_a_dead_one_that_is_revived_waits_for_those_who_came_after(store):
     (first,) = await dead(store)
     hands = await claimed(store)
 
-    assert await store.revive(TENANT, [first]) == [Revival.REVIVED]
+    assert await store.queue.revive(TENANT, [first]) == [Revival.REVIVED]
 
     seen = await look(store, first)
     assert (seen.state, seen.reason) == (WAITING, "overlap")
@@ -300,6 +300,6 @@ async def test_load_takes_no_job_with_a_rule(store, rule):
     await defined(store, "free")
 
     with pytest.raises(UsageError, match=r"executions\[1\].*minds"):
-        await store.load(TENANT, [an_execution("free"), an_execution("minds")])
+        await store.queue.load(TENANT, [an_execution("free"), an_execution("minds")])
 
     assert await count(store) == 0

@@ -65,4 +65,4 @@ async def test_load_takes_no_force_and_no_tick(store):
 
     for bad in (an_execution(force=True), an_execution(schedule=mint())):
         with pytest.raises(UsageError, match=r"executions\[0\]"):
-            await store.load(TENANT, [bad])
+            await store.queue.load(TENANT, [bad])

@@ -43,7 +43,7 @@ async def run_all(store, move=success):
 
 async def repeated(store, *news):
     """Create executions by a repeat, whose first request is still on its way, and run them."""
-    await store.enqueue(TENANT, news, repeat=True)
+    await store.queue.enqueue(TENANT, news, repeat=True)
     assert sorted(await run_all(store)) == sorted(new.id for new in news)
 
 
@@ -57,10 +57,10 @@ async def test_a_first_request_after_its_own_repeat_creates_nothing(store, optio
     await defined(store)
     await store.set_gates(TENANT, {GATE: 1})
     new = an_execution(**options)
-    await store.enqueue(TENANT, [new], repeat=True)
+    await store.queue.enqueue(TENANT, [new], repeat=True)
     await run_all(store, end)
 
-    answers = await store.enqueue(TENANT, [new])
+    answers = await store.queue.enqueue(TENANT, [new])
 
     assert answered(answers) == [(new.id, True, False)]
     assert await count(store) == 1
@@ -71,9 +71,9 @@ async def test_a_late_first_request_creates_what_its_repeat_has_not(store):
     await defined(store)
     ended, waiting, fresh = (an_execution() for _ in range(3))
     await repeated(store, ended)
-    await store.enqueue(TENANT, [waiting], repeat=True)
+    await store.queue.enqueue(TENANT, [waiting], repeat=True)
 
-    answers = await store.enqueue(TENANT, [fresh, waiting, ended])
+    answers = await store.queue.enqueue(TENANT, [fresh, waiting, ended])
 
     assert [answer.id for answer in answers] == [fresh.id, waiting.id, ended.id]
     assert sorted(await run_all(store)) == sorted([waiting.id, fresh.id])
@@ -87,10 +87,10 @@ async def test_a_late_first_request_is_not_refused_and_cancels_nothing(store, ru
     await repeated(store, new)
     others = [an_execution() for _ in range(2 if rule == "queue" else 1)]
     for other in others:
-        await store.enqueue(TENANT, [other])
+        await store.queue.enqueue(TENANT, [other])
     hands = await claim(store)
 
-    answers = await store.enqueue(TENANT, [new])
+    answers = await store.queue.enqueue(TENANT, [new])
 
     assert answered(answers) == [(new.id, True, False)]
     assert (await look(store, hands.one.id)).cancel_requested_at is None
@@ -102,9 +102,9 @@ async def test_a_late_first_request_is_answered_as_created_though_its_key_has_a_
     await defined(store)
     new, holder = an_execution(unique_key="k"), an_execution(unique_key="k")
     await repeated(store, new)
-    await store.enqueue(TENANT, [holder])
+    await store.queue.enqueue(TENANT, [holder])
 
-    answers = await store.enqueue(TENANT, [new])
+    answers = await store.queue.enqueue(TENANT, [new])
 
     assert answered(answers) == [(new.id, True, False)]
     assert await count(store) == 2
@@ -115,31 +115,31 @@ async def test_a_late_first_request_takes_nothing_of_a_quota(store):
     await limit(store, queued=1)
     new, other = an_execution(), an_execution()
     await repeated(store, new)
-    await store.enqueue(TENANT, [other])
+    await store.queue.enqueue(TENANT, [other])
 
-    assert answered(await store.enqueue(TENANT, [new])) == [(new.id, True, False)]
+    assert answered(await store.queue.enqueue(TENANT, [new])) == [(new.id, True, False)]
     assert await count(store) == 2
 
 
 async def test_a_late_first_request_is_on_record_once(store):
     await defined(store)
     new, entry = an_execution(), an_entry()
-    await store.enqueue(TENANT, [new], repeat=True, entries=[entry])
+    await store.queue.enqueue(TENANT, [new], repeat=True, entries=[entry])
     await run_all(store)
 
-    await store.enqueue(TENANT, [new], entries=[entry])
+    await store.queue.enqueue(TENANT, [new], entries=[entry])
 
-    page = await store.list_audit(TENANT)
+    page = await store.admin.list_audit(TENANT)
     assert [one.id for one in page.items] == [entry.id]
 
 
 async def test_a_launch_that_is_sent_again_after_its_job_was_deleted_runs_nothing(store):
     new = an_execution("import")
-    await store.launch(TENANT, a_job("import", expect=0), new)
+    await store.catalog.launch(TENANT, a_job("import", expect=0), new)
     await run_all(store)
-    await store.delete_job(TENANT, "import")
+    await store.catalog.delete_job(TENANT, "import")
 
-    _, made = await store.launch(TENANT, a_job("import", expect=1, promote=True), new)
+    _, made = await store.catalog.launch(TENANT, a_job("import", expect=1, promote=True), new)
 
     assert made.id == new.id
     assert await run_all(store) == []
@@ -149,11 +149,11 @@ async def test_a_launch_that_is_sent_again_after_its_job_was_deleted_runs_nothin
 async def test_a_load_that_has_run_is_refused_when_it_is_sent_again(store):
     await defined(store)
     news = [an_execution() for _ in range(3)]
-    await store.load(TENANT, news)
+    await store.queue.load(TENANT, news)
     await run_all(store)
 
     with pytest.raises(DuplicateKey):
-        await store.load(TENANT, news)
+        await store.queue.load(TENANT, news)
     assert await count(store) == 3
 
 
@@ -162,12 +162,12 @@ async def test_an_id_is_known_for_the_documented_time(store, clock, was_repeated
     """Whoever created it: the other request is answered with it."""
     await defined(store)
     new = an_execution()
-    await store.enqueue(TENANT, [new], repeat=was_repeated)
+    await store.queue.enqueue(TENANT, [new], repeat=was_repeated)
     await run_all(store)
     await clock.advance(REPEAT_SECONDS_KEPT - 1.0)
     await store.retain(Retention())
 
-    await store.enqueue(TENANT, [new], repeat=not was_repeated)
+    await store.queue.enqueue(TENANT, [new], repeat=not was_repeated)
 
     assert (await look(store, new.id)).state is State.SUCCEEDED
     assert await run_all(store) == []
@@ -200,7 +200,7 @@ async def test_batches_sent_by_many_while_they_run_are_created_once(crowd):
         for number, batch in enumerate(batches):
             news = batch[place * 10 :] + batch[: place * 10]
             is_first = number % len(crowd) == place
-            answers = await store.enqueue(TENANT, news, repeat=not is_first)
+            answers = await store.queue.enqueue(TENANT, news, repeat=not is_first)
             assert [answer.id for answer in answers] == [new.id for new in news]
 
     async with asyncio.timeout(120):

@@ -62,7 +62,7 @@ async def test_an_unknown_gate_is_refused_and_stops_the_whole_batch(store):
     await defined(store)
 
     with pytest.raises(UsageError, match="nothing"):
-        await store.enqueue(TENANT, [an_execution(), an_execution(gate="nothing")])
+        await store.queue.enqueue(TENANT, [an_execution(), an_execution(gate="nothing")])
 
     assert (await claim(store)).executions == []
 
@@ -118,7 +118,7 @@ async def test_a_slot_is_held_when_a_claims_answer_was_lost(store):
     first, second = await enqueued(store, 2, gate="g")
     hands = await claim(store)
 
-    await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[])
 
     assert await states(store, [first, second]) == [QUEUED, WAITING]
 
@@ -193,7 +193,7 @@ async def test_admission_has_a_limit_and_goes_on_after_it(store, clock):
 
 
 async def test_admission_works_for_all_gates_and_tenants(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     for tenant in (TENANT, "acme"):
         await store.set_gates(tenant, {"a": 1, "b": 1})
         for name in "ab":
@@ -263,7 +263,7 @@ async def test_cancelling_one_that_waits_frees_no_slot(store):
     await gate(store, 1)
     first, second, third = await enqueued(store, 3, gate="g")
 
-    await store.cancel(TENANT, [second])
+    await store.queue.cancel(TENANT, [second])
 
     assert await states(store, [first, second, third]) == [QUEUED, State.CANCELLED, WAITING]
 
@@ -272,7 +272,7 @@ async def test_cancelling_one_that_was_admitted_hands_its_slot_on(store):
     await gate(store, 1)
     first, second = await enqueued(store, 2, gate="g")
 
-    await store.cancel(TENANT, [first])
+    await store.queue.cancel(TENANT, [first])
 
     assert await states(store, [first, second]) == [State.CANCELLED, QUEUED]
 
@@ -282,7 +282,7 @@ async def test_asking_a_running_one_to_stop_leaves_it_its_slot_until_it_ends(sto
     hands = await claimed(store, gate="g")
     (second,) = await enqueued(store, gate="g")
 
-    await store.cancel(TENANT, [hands.one.id])
+    await store.queue.cancel(TENANT, [hands.one.id])
     assert await states(store, [second]) == [WAITING]
 
     await apply(store, hands, success(hands.one))
@@ -305,7 +305,7 @@ async def test_a_revived_one_goes_through_its_gate_again(store):
     (id,) = await dead(store, gate="g")
     (inside,) = await enqueued(store, gate="g")
 
-    assert await store.revive(TENANT, [id]) == [Revival.REVIVED]
+    assert await store.queue.revive(TENANT, [id]) == [Revival.REVIVED]
 
     seen = await look(store, id)
     assert (seen.state, seen.reason, seen.attempt) == (WAITING, "gate", 2)
@@ -319,7 +319,7 @@ async def test_a_revived_one_that_finds_room_is_queued(store):
     await gate(store, 1)
     (id,) = await dead(store, gate="g")
 
-    await store.revive(TENANT, [id])
+    await store.queue.revive(TENANT, [id])
 
     assert await states(store, [id]) == [QUEUED]
     assert (await claim(store)).one.id == id
@@ -329,9 +329,9 @@ async def test_enqueueing_an_id_again_takes_no_second_slot(store):
     await gate(store, 2)
     await defined(store)
     new = an_execution(gate="g")
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
 
-    await store.enqueue(TENANT, [new], repeat=True)
+    await store.queue.enqueue(TENANT, [new], repeat=True)
 
     (second,) = await enqueued(store, gate="g")
     assert await states(store, [new.id, second]) == [QUEUED, QUEUED]
@@ -341,7 +341,7 @@ async def test_one_that_waits_at_a_gate_holds_its_unique_key(store):
     await gate(store, 0)
     (id,) = await enqueued(store, gate="g", unique_key="k")
 
-    (answer,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (answer,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert (answer.id, answer.created) == (id, False)
 
@@ -349,11 +349,11 @@ async def test_one_that_waits_at_a_gate_holds_its_unique_key(store):
 async def test_a_look_for_the_lost_tells_whether_anything_waits(store):
     await gate(store, 1)
     await enqueued(store, gate="g")
-    assert not (await store.lost()).is_any_waiting
+    assert not (await store.queue.lost()).is_any_waiting
 
     await enqueued(store, gate="g")
-    assert (await store.lost()).is_any_waiting
+    assert (await store.queue.lost()).is_any_waiting
 
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
-    assert not (await store.lost()).is_any_waiting
+    assert not (await store.queue.lost()).is_any_waiting

@@ -33,14 +33,14 @@ EVERYTHING = ExecutionFilter()
 
 
 async def count(store):
-    return await store.count_executions(TENANT, EVERYTHING)
+    return await store.catalog.count_executions(TENANT, EVERYTHING)
 
 
 async def test_of_many_people_one_gets_in(crowd):
     await defined(crowd[0], overlap=Overlap.SKIP)
 
     answers = await asyncio.gather(
-        *(crowd[n % 4].enqueue(TENANT, [an_execution()]) for n in range(12)),
+        *(crowd[n % 4].queue.enqueue(TENANT, [an_execution()]) for n in range(12)),
         return_exceptions=True,
     )
 
@@ -64,7 +64,7 @@ async def test_of_many_ticks_as_many_get_in_as_the_rule_says(crowd, rule, expect
     new = [an_execution(schedule=mint()) for _ in range(12)]
 
     answers = await asyncio.gather(
-        *(crowd[n % 4].enqueue(TENANT, [one]) for n, one in enumerate(new))
+        *(crowd[n % 4].queue.enqueue(TENANT, [one]) for n, one in enumerate(new))
     )
 
     assert await count(crowd[0]) == expected
@@ -76,8 +76,8 @@ async def fire_at_last(store, firings):
     """Fire them as a scheduler does, which looks again as long as something is due: what others
     have locked is left for another time. Answers how many were advanced here."""
     fired = 0
-    while (await store.due_schedules()).schedules:
-        fired += sum(await store.fire(firings))
+    while (await store.schedules.due_schedules()).schedules:
+        fired += sum(await store.schedules.fire(firings))
     return fired
 
 
@@ -94,7 +94,7 @@ async def test_schedules_of_one_job_fired_at_once_start_it_once(crowd, clock):
 
     assert sum(answers) == 8
     assert await count(crowd[0]) == {State.QUEUED: 1, State.SKIPPED: 7}
-    records = [(await crowd[0].list_ticks(TENANT, one.id))[0] for one in schedules]
+    records = [(await crowd[0].schedules.list_ticks(TENANT, one.id))[0] for one in schedules]
     assert Counter(record.decision for record in records) == {
         Decision.FIRED: 1,
         Decision.SKIPPED: 7,
@@ -107,11 +107,11 @@ async def test_a_person_and_a_tick_at_once_start_it_once(crowd, clock):
     await defined(crowd[0], overlap=Overlap.SKIP)
     for n in range(8):
         schedule = a_schedule(next_at=clock.now())
-        await crowd[0].put_schedules(TENANT, [schedule])
+        await crowd[0].schedules.put_schedules(TENANT, [schedule])
 
         answers = await asyncio.gather(
             fire_at_last(crowd[n % 4], [a_firing(schedule)]),
-            crowd[(n + 1) % 4].enqueue(TENANT, [an_execution()]),
+            crowd[(n + 1) % 4].queue.enqueue(TENANT, [an_execution()]),
             return_exceptions=True,
         )
 
@@ -129,7 +129,7 @@ async def test_an_end_and_an_enqueue_at_once_leave_no_slot_unused(crowd):
 
         await asyncio.gather(
             apply(crowd[0], hands, success(hands.one)),
-            crowd[1].enqueue(TENANT, [an_execution()]),
+            crowd[1].queue.enqueue(TENANT, [an_execution()]),
         )
 
         again = await claim(crowd[2])
@@ -158,7 +158,7 @@ async def test_four_processes_never_have_two_of_a_job_unfinished(place, store):
     async with processes("overlap", place.kind, place.url) as answers:
         inside = [id for answer in answers for id in answer]
 
-    listed = await store.list_executions(TENANT, EVERYTHING, limit=1000)
+    listed = await store.catalog.list_executions(TENANT, EVERYTHING, limit=1000)
     assert sorted(str(one.id) for one in listed.items) == sorted(inside)
     for job in JOBS:
         # From being created to its end, no other one of the job was there.
@@ -181,7 +181,7 @@ async def test_four_processes_fire_each_tick_once(place, store):
 
     assert won == 20 * TICKS
     for schedule in schedules:
-        ticks = await store.list_ticks(TENANT, schedule.id)
+        ticks = await store.schedules.list_ticks(TENANT, schedule.id)
         assert [tick.at - at for tick in ticks] == list(range(TICKS))[::-1]
         after = await shown(store, schedule)
         assert after.fired + after.skipped == TICKS

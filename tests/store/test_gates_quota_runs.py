@@ -37,7 +37,7 @@ from tests.store.runs import (
 async def everything(store):
     """Executions that have not ended, nodes included."""
     where = ExecutionFilter(with_nodes=True, states=frozenset(State) - TERMINAL)
-    return (await store.list_executions(TENANT, where, limit=1_000)).items
+    return (await store.catalog.list_executions(TENANT, where, limit=1_000)).items
 
 
 async def unfinished(store):
@@ -54,7 +54,7 @@ async def expand_all(store, plan):
     """Begin all runs that wait to be claimed."""
     hands = await claim(store, 100, kinds=("workflow",))
     for one in hands.executions:
-        assert await store.expand(TENANT, worker=hands.worker, claimed=one, plan=plan)
+        assert await store.runs.expand(TENANT, worker=hands.worker, claimed=one, plan=plan)
 
 
 async def work_off(store, quota, *, results=None, at_once=500):
@@ -74,7 +74,7 @@ def fan(count):
 
 
 async def test_items_of_a_map_enter_as_others_end(store):
-    await store.set_quotas(TENANT, queued=10)
+    await store.admin.set_quotas(TENANT, queued=10)
     run = await begun(store, a_mapped_plan())
 
     most = await work_off(store, 10, results={"list": list(range(250))}, at_once=7)
@@ -84,7 +84,7 @@ async def test_items_of_a_map_enter_as_others_end(store):
 
 @pytest.mark.parametrize("options", [{}, {"max_running": 30}], ids=["freely", "within_its_own"])
 async def test_plain_nodes_enter_as_others_end(store, options):
-    await store.set_quotas(TENANT, queued=10)
+    await store.admin.set_quotas(TENANT, queued=10)
     run = await begun(store, a_plan(fan(100), **options))
 
     assert (await work_off(store, 10), await state(store, run)) == (10, State.SUCCEEDED)
@@ -92,8 +92,8 @@ async def test_plain_nodes_enter_as_others_end(store, options):
 
 async def test_an_end_elsewhere_makes_room_for_a_run_that_waits(store):
     await defined(store, "resize")
-    await store.set_quotas(TENANT, queued=4)
-    await store.enqueue(TENANT, [an_execution() for _ in range(3)])
+    await store.admin.set_quotas(TENANT, queued=4)
+    await store.queue.enqueue(TENANT, [an_execution() for _ in range(3)])
     others = await claim(store, kinds=("task",))
     await begun(store, a_plan({"a": [], "b": [], "c": [], "d": []}))
     hands = await take(store)
@@ -102,7 +102,7 @@ async def test_an_end_elsewhere_makes_room_for_a_run_that_waits(store):
     await apply(store, others, success(others.executions[0]), success(others.executions[1]))
 
     assert labels(await take(store)) == ["b"]
-    await store.cancel(TENANT, [others.executions[2].id])
+    await store.queue.cancel(TENANT, [others.executions[2].id])
     await apply(store, others, success(others.executions[2]))
     assert labels(await take(store)) == ["c"]
     await end(store, hands)
@@ -110,14 +110,14 @@ async def test_an_end_elsewhere_makes_room_for_a_run_that_waits(store):
 
 
 async def test_what_is_cancelled_or_too_late_makes_room(store, clock):
-    await store.set_quotas(TENANT, queued=3)
+    await store.admin.set_quotas(TENANT, queued=3)
     await defined(store, "resize")
     waiting = [an_execution(queue="slow"), an_execution(queue="slow", expires_in=5.0)]
-    await store.enqueue(TENANT, waiting)
+    await store.queue.enqueue(TENANT, waiting)
     await begun(store, a_plan({"a": [], "b": [], "c": []}))
     assert labels(await take(store)) == ["a"]
 
-    await store.cancel(TENANT, [waiting[0].id])
+    await store.queue.cancel(TENANT, [waiting[0].id])
     await clock.advance(6.0)
     assert await store.expire() == 1
     await store.advance_runs()
@@ -126,25 +126,25 @@ async def test_what_is_cancelled_or_too_late_makes_room(store, clock):
 
 
 async def test_upkeep_lets_a_run_go_on_when_its_tenant_gets_more_room(store):
-    await store.set_quotas(TENANT, queued=2)
+    await store.admin.set_quotas(TENANT, queued=2)
     await begun(store, a_plan({"a": [], "b": [], "c": [], "d": []}))
     assert labels(await take(store)) == ["a"]
-    assert (await store.lost()).is_any_waiting
+    assert (await store.queue.lost()).is_any_waiting
     await store.advance_runs()
     assert labels(await take(store)) == []
 
-    await store.set_quotas(TENANT, queued=3)
+    await store.admin.set_quotas(TENANT, queued=3)
     await store.advance_runs()
     assert labels(await take(store)) == ["b"]
-    await store.set_quotas(TENANT, queued=None)
+    await store.admin.set_quotas(TENANT, queued=None)
     await store.advance_runs()
 
     assert labels(await take(store)) == ["c", "d"]
-    assert not (await store.lost()).is_any_waiting
+    assert not (await store.queue.lost()).is_any_waiting
 
 
 async def test_runs_that_fill_the_quota_do_not_wait_for_each_other(store):
-    await store.set_quotas(TENANT, queued=3)
+    await store.admin.set_quotas(TENANT, queued=3)
     runs = [await waiting_run(store) for _ in range(3)]
     await expand_all(store, a_plan({"a": ["b"], "b": ["c"], "x": []}))
 
@@ -155,8 +155,8 @@ async def test_runs_that_fill_the_quota_do_not_wait_for_each_other(store):
 
 @pytest.mark.parametrize("quota", [1, 4])
 async def test_runs_inside_runs_do_not_wait_for_each_other(store, quota):
-    await store.set_quotas(TENANT, queued=quota)
-    await store.define_jobs(TENANT, [a_job("etl", kind="workflow", settings=SETTINGS)])
+    await store.admin.set_quotas(TENANT, queued=quota)
+    await store.catalog.define_jobs(TENANT, [a_job("etl", kind="workflow", settings=SETTINGS)])
     inner = Spec(job="etl", map=json.dumps(list(range(6))))
     outer = await begun(store, a_plan({"each": []}, specs={"each": inner}), job="outer")
     worker, most = await registered(store), 0
@@ -170,27 +170,27 @@ async def test_runs_inside_runs_do_not_wait_for_each_other(store, quota):
 
 async def test_an_enqueue_is_refused_while_nodes_fill_the_quota(store):
     await defined(store, "resize")
-    await store.set_quotas(TENANT, queued=5)
+    await store.admin.set_quotas(TENANT, queued=5)
     await begun(store, a_plan(fan(10)))
     await end(store, await take(store))
 
     with pytest.raises(QuotaExceeded):
-        await store.enqueue(TENANT, [an_execution()])
+        await store.queue.enqueue(TENANT, [an_execution()])
 
 
 async def test_a_run_that_waits_for_the_quota_can_be_cancelled(store):
-    await store.set_quotas(TENANT, queued=3)
+    await store.admin.set_quotas(TENANT, queued=3)
     run = await begun(store, a_plan(fan(10)))
     await end(store, hands := await take(store))
 
-    await store.cancel(TENANT, [run])
+    await store.queue.cancel(TENANT, [run])
 
     assert await state(store, run) is State.CANCELLED
     assert await unfinished(store) == 0 and hands.executions
 
 
 async def test_a_run_that_stops_at_a_failure_starts_nothing_more(store):
-    await store.set_quotas(TENANT, queued=3)
+    await store.admin.set_quotas(TENANT, queued=3)
     run = await begun(store, a_plan({"a": [], "b": [], "c": []}, fail_fast=True))
 
     assert await run_to_end(store, failing=["a"]) == [["a", "b"]]
@@ -202,18 +202,18 @@ async def test_a_run_that_begins_again_enters_as_the_quota_allows(store):
     plan = a_plan({name: [] for name in "abcdefgh"})
     run = await begun(store, plan)
     await run_to_end(store, failing=list("abcdefgh"))
-    await store.set_quotas(TENANT, queued=4)
+    await store.admin.set_quotas(TENANT, queued=4)
 
-    assert await store.revive(TENANT, [run]) == [Revival.REVIVED]
+    assert await store.queue.revive(TENANT, [run]) == [Revival.REVIVED]
     hands = await claim(store, kinds=("workflow",))
-    assert await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
+    assert await store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
 
     assert (await work_off(store, 4), await state(store, run)) == (4, State.SUCCEEDED)
 
 
 async def test_many_who_end_nodes_at_once_never_exceed_the_quota(crowd):
     store, quota = crowd[0], 12
-    await store.set_quotas(TENANT, queued=quota)
+    await store.admin.set_quotas(TENANT, queued=quota)
     runs = [await waiting_run(store) for _ in range(3)]
     await expand_all(store, a_plan(fan(25)))
     await asyncio.gather(*(work_with(one, quota) for one in crowd))

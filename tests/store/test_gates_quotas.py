@@ -37,47 +37,47 @@ OTHER = "acme"
 
 
 async def test_tenants_are_created_once_and_shown_with_their_quotas(store, clock):
-    assert await store.add_tenants([OTHER, "zeta", OTHER]) == (OTHER, "zeta")
-    assert await store.add_tenants([OTHER, "new"]) == ("new",)
+    assert await store.admin.add_tenants([OTHER, "zeta", OTHER]) == (OTHER, "zeta")
+    assert await store.admin.add_tenants([OTHER, "new"]) == ("new",)
 
-    made = await store.get_tenant(OTHER)
+    made = await store.admin.get_tenant(OTHER)
     assert (made.name, made.created_at, made.quotas) == (OTHER, clock.now(), Quotas())
     changed = await limit(store, OTHER, jobs=1, queued=2, per_minute=3, running=4)
 
     assert changed.quotas == Quotas(jobs=1, queued=2, per_minute=3, running=4)
-    names = [tenant.name for tenant in await store.list_tenant_records()]
+    names = [tenant.name for tenant in await store.admin.list_tenant_records()]
     assert names == [OTHER, "default", "new", "zeta"]
-    assert changed in await store.list_tenant_records()
+    assert changed in await store.admin.list_tenant_records()
     with refuses(TenantNotFound):
-        await store.get_tenant("nobody")
+        await store.admin.get_tenant("nobody")
 
 
 async def test_a_tenant_is_created_with_its_quotas_or_not_at_all(store, clock):
-    made = await store.add_tenant(OTHER, Quotas(jobs=1, running=4))
+    made = await store.admin.add_tenant(OTHER, Quotas(jobs=1, running=4))
 
     assert (made.name, made.created_at) == (OTHER, clock.now())
-    assert made == await store.get_tenant(OTHER)
+    assert made == await store.admin.get_tenant(OTHER)
     assert made.quotas == Quotas(jobs=1, running=4)
     with pytest.raises(DuplicateKey, match=OTHER):
-        await store.add_tenant(OTHER, Quotas(jobs=7))
+        await store.admin.add_tenant(OTHER, Quotas(jobs=7))
     with refuses(UsageError, field="jobs"):
-        await store.add_tenant("new", Quotas(jobs=-1))
+        await store.admin.add_tenant("new", Quotas(jobs=-1))
     with pytest.raises(UsageError):
-        await store.add_tenant("\0")
-    assert await store.list_tenants() == (OTHER, "default")
-    assert (await store.get_tenant(OTHER)).quotas == Quotas(jobs=1, running=4)
+        await store.admin.add_tenant("\0")
+    assert await store.admin.list_tenants() == (OTHER, "default")
+    assert (await store.admin.get_tenant(OTHER)).quotas == Quotas(jobs=1, running=4)
 
 
 async def test_quotas_that_are_not_named_stay(store):
     await limit(store, jobs=1, queued=2)
 
-    changed = await store.set_quotas(TENANT, running=3)
+    changed = await store.admin.set_quotas(TENANT, running=3)
     assert changed.quotas == Quotas(jobs=1, queued=2, running=3)
-    changed = await store.set_quotas(TENANT, queued=None)
+    changed = await store.admin.set_quotas(TENANT, queued=None)
     assert changed.quotas == Quotas(jobs=1, running=3)
-    assert await store.set_quotas(TENANT) == changed
+    assert await store.admin.set_quotas(TENANT) == changed
     with refuses(UsageError, field="days"):
-        await store.set_quotas(TENANT, days=3)
+        await store.admin.set_quotas(TENANT, days=3)
 
 
 async def test_two_who_change_quotas_at_once_do_not_undo_each_other(place, store):
@@ -86,11 +86,11 @@ async def test_two_who_change_quotas_at_once_do_not_undo_each_other(place, store
     try:
         for most in range(20):
             await asyncio.gather(
-                store.set_quotas(TENANT, jobs=most, queued=most),
-                other.set_quotas(TENANT, running=most),
-                other.set_quotas(TENANT, per_minute=most),
+                store.admin.set_quotas(TENANT, jobs=most, queued=most),
+                other.admin.set_quotas(TENANT, running=most),
+                other.admin.set_quotas(TENANT, per_minute=most),
             )
-            now = (await other.get_tenant(TENANT)).quotas
+            now = (await other.admin.get_tenant(TENANT)).quotas
             assert now == Quotas(jobs=most, queued=most, running=most, per_minute=most)
     finally:
         await other.close()
@@ -100,9 +100,9 @@ async def test_two_who_change_quotas_at_once_do_not_undo_each_other(place, store
 async def test_a_quota_that_cannot_be_counted_is_refused(store, name):
     for wrong in (-1, 1_000_000_001):
         with pytest.raises(UsageError, match=f"{name}={wrong}"):
-            await store.set_quotas(TENANT, **{name: wrong})
+            await store.admin.set_quotas(TENANT, **{name: wrong})
 
-    assert (await store.get_tenant(TENANT)).quotas == Quotas()
+    assert (await store.admin.get_tenant(TENANT)).quotas == Quotas()
 
 
 # Jobs.
@@ -113,25 +113,25 @@ async def test_no_more_jobs_than_the_quota(store):
     await defined(store, "a")
 
     with pytest.raises(QuotaExceeded, match=r"tenant 'default' may have 2 jobs") as caught:
-        await store.define_jobs(TENANT, [a_job("b"), a_job("c")])
+        await store.catalog.define_jobs(TENANT, [a_job("b"), a_job("c")])
     await defined(store, "b")
 
     assert caught.value.quota == "jobs" and caught.value.retry_after > 0
-    assert [job.name for job in (await store.list_jobs(TENANT)).items] == ["a", "b"]
+    assert [job.name for job in (await store.catalog.list_jobs(TENANT)).items] == ["a", "b"]
 
 
 async def test_what_is_there_can_be_changed_though_the_quota_is_used_up(store):
     await defined(store, "a", "b", "c")
     await limit(store, jobs=1)
 
-    (changed,) = await store.define_jobs(TENANT, [a_job("a", timeout=5.0)])
+    (changed,) = await store.catalog.define_jobs(TENANT, [a_job("a", timeout=5.0)])
 
     assert changed.version == 2
     for name in ("a", "b"):
-        await store.delete_job(TENANT, name)
+        await store.catalog.delete_job(TENANT, name)
     with pytest.raises(QuotaExceeded):
         await defined(store, "a")  # a deleted one that comes back is one more
-    await store.delete_job(TENANT, "c")
+    await store.catalog.delete_job(TENANT, "c")
     await defined(store, "a")
 
 
@@ -171,11 +171,11 @@ async def test_what_is_there_already_is_answered_though_the_quota_is_used_up(sto
     await defined(store)
     await limit(store, queued=2, per_minute=2)
     new = [an_execution(unique_key="k"), an_execution()]
-    first = await store.enqueue(TENANT, new)
+    first = await store.queue.enqueue(TENANT, new)
 
-    assert await store.enqueue(TENANT, new, repeat=True) == first
-    assert await store.enqueue(TENANT, new) == first
-    (held,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    assert await store.queue.enqueue(TENANT, new, repeat=True) == first
+    assert await store.queue.enqueue(TENANT, new) == first
+    (held,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert (held.id, held.created) == (new[0].id, False)
     assert await count(store) == 2
@@ -186,9 +186,9 @@ async def test_a_load_is_refused_as_a_whole(store):
     await limit(store, queued=10)
 
     with pytest.raises(QuotaExceeded):
-        await store.load(TENANT, [an_execution() for _ in range(11)])
+        await store.queue.load(TENANT, [an_execution() for _ in range(11)])
     assert await count(store) == 0
-    assert await store.load(TENANT, [an_execution() for _ in range(10)]) == 10
+    assert await store.queue.load(TENANT, [an_execution() for _ in range(10)]) == 10
 
 
 # Executions per minute.
@@ -203,7 +203,7 @@ async def test_no_more_executions_per_minute_than_the_quota(store, clock):
     with pytest.raises(QuotaExceeded, match="3 executions per minute") as caught:
         await enqueued(store)
     with pytest.raises(QuotaExceeded):
-        await store.load(TENANT, [an_execution()])
+        await store.queue.load(TENANT, [an_execution()])
 
     assert (caught.value.quota, caught.value.retry_after) == ("per_minute", 40.0)
     await clock.advance(caught.value.retry_after)
@@ -245,7 +245,7 @@ async def test_ticks_are_never_refused_and_count(store, clock):
 
     assert await count(store) == 3
     for quotas in ({"queued": 3, "per_minute": None}, {"queued": None, "per_minute": 3}):
-        await store.set_quotas(TENANT, **quotas)
+        await store.admin.set_quotas(TENANT, **quotas)
         with pytest.raises(QuotaExceeded):
             await enqueued(store)
     await limit(store, queued=4, per_minute=4)
@@ -267,7 +267,7 @@ async def test_a_tick_that_is_skipped_does_not_count(store, clock):
 
 
 async def test_quotas_are_of_one_tenant(store):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     await limit(store, OTHER, jobs=1, queued=1, per_minute=1, running=0)
 
     await defined(store, "resize", "other")
@@ -296,7 +296,7 @@ async def test_many_at_once_never_exceed_the_quota(crowd):
 
     async def enqueue_one(one):
         try:
-            return len(await one.enqueue(TENANT, [an_execution() for _ in range(3)]))
+            return len(await one.queue.enqueue(TENANT, [an_execution() for _ in range(3)]))
         except QuotaExceeded:
             return 0
 
@@ -316,7 +316,7 @@ async def test_many_who_define_at_once_never_exceed_the_quota(crowd):
         *(define(one, f"{i} {j}") for i, one in enumerate(crowd) for j in range(4))
     )
 
-    assert len((await crowd[0].list_jobs(TENANT)).items) == 5
+    assert len((await crowd[0].catalog.list_jobs(TENANT)).items) == 5
 
 
 async def test_another_process_heeds_a_change_within_seconds(place, store, monkeypatch):
@@ -345,15 +345,15 @@ async def test_dead_letters_come_back_as_far_as_there_is_room(store):
     await enqueued(store, unique_key="k")
     await limit(store, queued=2)
 
-    answers = await store.revive(TENANT, [held, *letters, mint()])
+    answers = await store.queue.revive(TENANT, [held, *letters, mint()])
 
     no_room = [Revival.OVER_QUOTA] * 2
     assert answers == [Revival.KEY_HELD, Revival.REVIVED, *no_room, Revival.UNKNOWN]
-    assert await store.revive(TENANT, letters[1:]) == no_room
-    found = [(await store.get_execution(TENANT, id)).execution for id in letters]
+    assert await store.queue.revive(TENANT, letters[1:]) == no_room
+    found = [(await store.catalog.get_execution(TENANT, id)).execution for id in letters]
     assert [one.state for one in found] == [State.QUEUED, State.DEAD, State.DEAD]
     await limit(store, queued=4)
-    assert await store.revive(TENANT, letters[1:]) == [Revival.REVIVED] * 2
+    assert await store.queue.revive(TENANT, letters[1:]) == [Revival.REVIVED] * 2
 
 
 async def test_a_quota_that_was_lowered_keeps_dead_letters_back(store):
@@ -361,14 +361,14 @@ async def test_a_quota_that_was_lowered_keeps_dead_letters_back(store):
     await enqueued(store, 2)
     await limit(store, queued=1)
 
-    assert await store.revive(TENANT, letters) == [Revival.OVER_QUOTA]
+    assert await store.queue.revive(TENANT, letters) == [Revival.OVER_QUOTA]
 
 
 async def test_to_run_again_is_not_to_be_enqueued(store):
     letters = await dead(store, 2)
     await limit(store, per_minute=0)
 
-    assert await store.revive(TENANT, letters) == [Revival.REVIVED] * 2
+    assert await store.queue.revive(TENANT, letters) == [Revival.REVIVED] * 2
 
 
 async def test_no_more_dead_letters_come_back_than_fit_however_many_ask(place, store):
@@ -378,7 +378,9 @@ async def test_no_more_dead_letters_come_back_than_fit_however_many_ask(place, s
     for other in others:
         await other.open()
     try:
-        asked = [other.revive(TENANT, [id]) for other, id in zip(others * 4, letters, strict=True)]
+        asked = [
+            other.queue.revive(TENANT, [id]) for other, id in zip(others * 4, letters, strict=True)
+        ]
         answers = [answer for (answer,) in await asyncio.gather(*asked)]
     finally:
         for other in others:
@@ -410,7 +412,7 @@ async def test_a_claim_says_whether_the_quota_made_it_short(store):
     worker = await registered(store)
 
     async def ask(most):
-        return await store.claim(
+        return await store.queue.claim(
             TENANT, worker=worker, lease=mint(), queues=["default"], limit=most
         )
 
@@ -467,5 +469,5 @@ async def test_many_who_claim_at_once_never_exceed_the_quota(crowd):
     hands = await asyncio.gather(*claims)
 
     assert sum(len(one.executions) for one in hands) == 7
-    counts = await crowd[0].count_executions(TENANT, ExecutionFilter())
+    counts = await crowd[0].catalog.count_executions(TENANT, ExecutionFilter())
     assert counts[State.RUNNING] == 7

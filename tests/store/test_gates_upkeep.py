@@ -82,11 +82,11 @@ async def test_a_gate_stays_while_somebody_is_inside_or_waits(store, clock):
     await clock.advance(10 * DAY)
     assert await retained(store) == 0
 
-    await store.cancel(TENANT, [first])
+    await store.queue.cancel(TENANT, [first])
     assert await states(store, [second]) == [QUEUED]
     assert await retained(store) == 0
 
-    await store.cancel(TENANT, [second])
+    await store.queue.cancel(TENANT, [second])
     await clock.advance(10 * DAY)
     assert await retained(store) == 1
 
@@ -122,7 +122,7 @@ async def test_a_dead_letter_comes_back_through_its_gate(store, clock):
     await clock.advance(10 * DAY)
     await retained(store)
 
-    assert await store.revive(TENANT, [letter]) == [Revival.REVIVED]
+    assert await store.queue.revive(TENANT, [letter]) == [Revival.REVIVED]
 
     assert await states(store, [letter]) == [QUEUED]
     assert await store.recount_gates() == []
@@ -133,7 +133,7 @@ async def test_the_gate_of_a_deleted_job_goes(store, clock):
     await enqueued(store, job="single")
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
-    await store.delete_job(TENANT, "single")
+    await store.catalog.delete_job(TENANT, "single")
     await store.set_gates(TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
 
@@ -145,7 +145,7 @@ async def test_the_gate_of_a_deleted_job_goes(store, clock):
 
 
 async def test_the_gate_of_a_schedule_goes_after_it(store, clock):
-    await store.add_tenants(["other"])
+    await store.admin.add_tenants(["other"])
     kept, joined, gone = (a_schedule(next_at=clock.now(), own_gate=True) for _ in range(3))
     await put(store, kept, joined, gone)
     await put(store, gone, tenant="other")  # another one, of the same id
@@ -154,8 +154,10 @@ async def test_the_gate_of_a_schedule_goes_after_it(store, clock):
     await fired(store, gone, tenant="other")
     hands = [await claim(store, 1) for _ in range(3)]
     hands += [await claim(store, 1, tenant="other")]
-    await store.put_schedules(TENANT, [a_schedule(id=joined.id, next_at=clock.now() + 60)])
-    await store.delete_schedules(TENANT, [gone.id])
+    await store.schedules.put_schedules(
+        TENANT, [a_schedule(id=joined.id, next_at=clock.now() + 60)]
+    )
+    await store.schedules.delete_schedules(TENANT, [gone.id])
     assert await retained(store) == 0  # somebody is inside
 
     for one, tenant in zip(hands, [TENANT] * 3 + ["other"], strict=True):
@@ -169,14 +171,14 @@ async def test_the_gate_of_a_schedule_goes_after_it(store, clock):
         (id,) = await fired(store, schedule)
         assert await states(store, [id]) == [QUEUED]
     again = a_schedule(id=gone.id, next_at=clock.now(), own_gate=True)
-    await store.put_schedules(TENANT, [again])
+    await store.schedules.put_schedules(TENANT, [again])
     ids = await fired(store, again) + await fired(store, again)
     assert await states(store, ids) == [QUEUED, State.SKIPPED]
 
 
 async def test_the_gates_of_its_schedules_go_with_a_deleted_job(store, clock):
     await put(store, *(a_schedule("single", next_at=9e9, own_gate=True) for _ in range(3)))
-    await store.delete_job(TENANT, "single")
+    await store.catalog.delete_job(TENANT, "single")
     await store.set_gates(TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
 
@@ -229,7 +231,7 @@ async def test_a_gate_that_counts_too_many_is_told_and_put_right(store):
     assert await store.recount_gates(mend=True) == told
 
     assert await store.recount_gates() == []
-    await store.cancel(TENANT, ids[:1])
+    await store.queue.cancel(TENANT, ids[:1])
     assert await states(store, ids[1:]) == [QUEUED, QUEUED]
 
 
@@ -238,7 +240,7 @@ async def test_who_was_kept_out_by_a_wrong_count_gets_in(store):
     (first,) = await enqueued(store, gate="narrow")
     await miscount(store, "narrow", 2)
     (second,) = await enqueued(store, gate="narrow")
-    await store.cancel(TENANT, [first])
+    await store.queue.cancel(TENANT, [first])
     assert await states(store, [second]) == [WAITING]
 
     await store.recount_gates(mend=True)

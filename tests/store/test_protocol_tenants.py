@@ -45,6 +45,7 @@ from tests.builders import (
     registered,
     success,
 )
+from tests.ports import PORTS, operations_of
 from tests.store.runs import a_plan
 
 OTHER = "acme"
@@ -75,26 +76,26 @@ async def populated(store, clock):
     """The things of the default tenant."""
     (job,) = await defined(store, "resize", queue="images")
     await store.set_gates(TENANT, {"narrow": 1})
-    await store.pause_queue(TENANT, "paused", paused=True)
+    await store.catalog.pause_queue(TENANT, "paused", paused=True)
     schedule = a_schedule(next_at=clock.now())
-    await store.put_schedules(TENANT, [schedule])
-    await store.fire([a_firing(schedule, a_tick(clock.now(), queue="fired"))])
+    await store.schedules.put_schedules(TENANT, [schedule])
+    await store.schedules.fire([a_firing(schedule, a_tick(clock.now(), queue="fired"))])
     (dead_letter,) = await dead(store, queue="images")
     await finished(store, queue="images")
     hands = await claimed(store, queue="images")
-    await store.record(TENANT, worker=hands.worker, steps=[a_step(hands.one)])
-    await store.publish(TENANT, an_event())
+    await store.runs.record(TENANT, worker=hands.worker, steps=[a_step(hands.one)])
+    await store.runs.publish(TENANT, an_event())
     (queued,) = await enqueued(store, queue="images")
     after = a_schedule("load", next_at=clock.now())
     await put(store, after, dependencies=("resize",))
     minds = a_tick(clock.now(), job="load", schedule=after.id, wait_for_dependencies=True)
     (depending,) = await fired(store, after, minds)
     key, entry, request = a_key(), an_entry(), a_request()
-    await store.add_key(TENANT, key)
-    await store.write_audit(TENANT, [entry])
-    await store.begin_request(TENANT, request)
-    await store.set_secret(TENANT, a_secret("TOKEN"))
-    await store.set_template(TENANT, a_template("monthly"))
+    await store.admin.add_key(TENANT, key)
+    await store.admin.write_audit(TENANT, [entry])
+    await store.admin.begin_request(TENANT, request)
+    await store.admin.set_secret(TENANT, a_secret("TOKEN"))
+    await store.admin.set_template(TENANT, a_template("monthly"))
     return Known(
         "resize",
         job.id,
@@ -139,90 +140,94 @@ def unknown():
 
 
 OPERATIONS = {
-    "define_jobs": lambda s, t, k: s.define_jobs(t, [a_job(k.job, id=mint())]),
-    "launch": lambda s, t, k: s.launch(t, a_job(k.job, id=mint()), an_execution(k.job)),
-    "get_job": lambda s, t, k: s.get_job(t, k.job),
-    "list_jobs": lambda s, t, k: s.list_jobs(t, JobFilter(prefix=k.job)),
-    "find_job": lambda s, t, k: s.find_job(t, k.job_id),
-    "list_versions": lambda s, t, k: s.list_versions(t, k.job),
-    "list_job_schedules": lambda s, t, k: s.list_job_schedules(t, k.job),
-    "delete_job": lambda s, t, k: s.delete_job(t, k.job),
-    "pause_queue": lambda s, t, k: s.pause_queue(t, k.queue, paused=True),
-    "enqueue": lambda s, t, k: s.enqueue(t, [an_execution(k.job)]),
-    "load": lambda s, t, k: s.load(t, [an_execution(k.job)]),
-    "claim": lambda s, t, k: s.claim(
+    "define_jobs": lambda s, t, k: s.catalog.define_jobs(t, [a_job(k.job, id=mint())]),
+    "launch": lambda s, t, k: s.catalog.launch(t, a_job(k.job, id=mint()), an_execution(k.job)),
+    "get_job": lambda s, t, k: s.catalog.get_job(t, k.job),
+    "list_jobs": lambda s, t, k: s.catalog.list_jobs(t, JobFilter(prefix=k.job)),
+    "find_job": lambda s, t, k: s.catalog.find_job(t, k.job_id),
+    "list_versions": lambda s, t, k: s.catalog.list_versions(t, k.job),
+    "list_job_schedules": lambda s, t, k: s.schedules.list_job_schedules(t, k.job),
+    "delete_job": lambda s, t, k: s.catalog.delete_job(t, k.job),
+    "pause_queue": lambda s, t, k: s.catalog.pause_queue(t, k.queue, paused=True),
+    "enqueue": lambda s, t, k: s.queue.enqueue(t, [an_execution(k.job)]),
+    "load": lambda s, t, k: s.queue.load(t, [an_execution(k.job)]),
+    "claim": lambda s, t, k: s.queue.claim(
         t, worker=k.worker, lease=k.running.lease, queues=[k.queue], limit=9
     ),
-    "apply": lambda s, t, k: s.apply(t, worker=k.worker, transitions=[success(k.running)]),
-    "report": lambda s, t, k: s.report(
+    "apply": lambda s, t, k: s.queue.apply(t, worker=k.worker, transitions=[success(k.running)]),
+    "report": lambda s, t, k: s.queue.report(
         t, worker=k.worker, reports=[a_report(k.running, progress=5.0)]
     ),
-    "write_log": lambda s, t, k: s.write_log(
+    "write_log": lambda s, t, k: s.queue.write_log(
         t,
         worker=k.worker,
         parts=[NewLogPart(k.running.id, k.running.attempt, k.running.lease, 2, "hello")],
     ),
-    "read_log": lambda s, t, k: s.read_log(t, k.running.id),
-    "cancel": lambda s, t, k: s.cancel(t, [k.queued, k.running.id, k.dead]),
-    "revive": lambda s, t, k: s.revive(t, [k.dead]),
-    "discard": lambda s, t, k: s.discard(t, [k.dead]),
-    "register": lambda s, t, k: s.register(t, a_worker(id=mint()), lease=60.0),
-    "renew": lambda s, t, k: s.renew(t, worker=k.worker, lease=60.0, leases=[]),
-    "record_sole": lambda s, t, k: s.record_sole(t, worker=k.worker, execution=k.running.id),
-    "drain": lambda s, t, k: s.drain(t, k.worker),
-    "release": lambda s, t, k: s.release(t, worker=k.worker, leases=[k.running.lease]),
-    "retire": lambda s, t, k: s.retire(t, k.worker),
-    "list_workers": lambda s, t, k: s.list_workers(t, include_dead=True),
-    "offers": lambda s, t, k: s.offers(t),
-    "put_schedules": lambda s, t, k: s.put_schedules(t, [a_schedule(k.job)]),
-    "delete_schedules": lambda s, t, k: s.delete_schedules(t, [k.schedule]),
-    "list_schedules": lambda s, t, k: s.list_schedules(t, job=k.job),
-    "list_ticks": lambda s, t, k: s.list_ticks(t, k.schedule),
-    "list_occurrences": lambda s, t, k: s.list_occurrences(t, k.schedule, since=0, until=9e9),
-    "pause_job": lambda s, t, k: s.pause_job(t, k.job),
-    "resume_job": lambda s, t, k: s.resume_job(t, k.job),
-    "expand": lambda s, t, k: s.expand(
+    "read_log": lambda s, t, k: s.catalog.read_log(t, k.running.id),
+    "cancel": lambda s, t, k: s.queue.cancel(t, [k.queued, k.running.id, k.dead]),
+    "revive": lambda s, t, k: s.queue.revive(t, [k.dead]),
+    "discard": lambda s, t, k: s.queue.discard(t, [k.dead]),
+    "register": lambda s, t, k: s.queue.register(t, a_worker(id=mint()), lease=60.0),
+    "renew": lambda s, t, k: s.queue.renew(t, worker=k.worker, lease=60.0, leases=[]),
+    "record_sole": lambda s, t, k: s.queue.record_sole(t, worker=k.worker, execution=k.running.id),
+    "drain": lambda s, t, k: s.queue.drain(t, k.worker),
+    "release": lambda s, t, k: s.queue.release(t, worker=k.worker, leases=[k.running.lease]),
+    "retire": lambda s, t, k: s.queue.retire(t, k.worker),
+    "list_workers": lambda s, t, k: s.catalog.list_workers(t, include_dead=True),
+    "offers": lambda s, t, k: s.catalog.offers(t),
+    "put_schedules": lambda s, t, k: s.schedules.put_schedules(t, [a_schedule(k.job)]),
+    "delete_schedules": lambda s, t, k: s.schedules.delete_schedules(t, [k.schedule]),
+    "list_schedules": lambda s, t, k: s.schedules.list_schedules(t, job=k.job),
+    "list_ticks": lambda s, t, k: s.schedules.list_ticks(t, k.schedule),
+    "list_occurrences": lambda s, t, k: s.schedules.list_occurrences(
+        t, k.schedule, since=0, until=9e9
+    ),
+    "pause_job": lambda s, t, k: s.schedules.pause_job(t, k.job),
+    "resume_job": lambda s, t, k: s.schedules.resume_job(t, k.job),
+    "expand": lambda s, t, k: s.runs.expand(
         t, worker=k.worker, claimed=k.running, plan=a_plan({"a": []})
     ),
-    "get_run": lambda s, t, k: s.get_run(t, k.running.id),
-    "node_attempts": lambda s, t, k: s.node_attempts(t, k.running.id),
-    "rerun": lambda s, t, k: s.rerun(t, k.dead, an_execution(k.job)),
-    "steps": lambda s, t, k: s.steps(t, k.running.id),
-    "record": lambda s, t, k: s.record(t, worker=k.worker, steps=[a_step(k.running, n=1)]),
-    "publish": lambda s, t, k: s.publish(t, an_event(execution=k.running.id)),
-    "node_waits": lambda s, t, k: s.node_waits(t, k.running.id),
-    "list_events": lambda s, t, k: s.list_events(t),
-    "ended_since": lambda s, t, k: s.ended_since(t, [(k.job, 0.0)]),
-    "upstream": lambda s, t, k: s.upstream(t, [(k.job, 9e9)]),
-    "release_dependents": lambda s, t, k: s.release_dependents(t, [k.depending]),
-    "rule_out_dependents": lambda s, t, k: s.rule_out_dependents(t, [k.depending]),
+    "get_run": lambda s, t, k: s.runs.get_run(t, k.running.id),
+    "node_attempts": lambda s, t, k: s.runs.node_attempts(t, k.running.id),
+    "rerun": lambda s, t, k: s.runs.rerun(t, k.dead, an_execution(k.job)),
+    "steps": lambda s, t, k: s.runs.steps(t, k.running.id),
+    "record": lambda s, t, k: s.runs.record(t, worker=k.worker, steps=[a_step(k.running, n=1)]),
+    "publish": lambda s, t, k: s.runs.publish(t, an_event(execution=k.running.id)),
+    "node_waits": lambda s, t, k: s.runs.node_waits(t, k.running.id),
+    "list_events": lambda s, t, k: s.runs.list_events(t),
+    "ended_since": lambda s, t, k: s.schedules.ended_since(t, [(k.job, 0.0)]),
+    "upstream": lambda s, t, k: s.schedules.upstream(t, [(k.job, 9e9)]),
+    "release_dependents": lambda s, t, k: s.schedules.release_dependents(t, [k.depending]),
+    "rule_out_dependents": lambda s, t, k: s.schedules.rule_out_dependents(t, [k.depending]),
     "set_gates": lambda s, t, k: s.set_gates(t, {k.gate: 5}),
-    "get_execution": lambda s, t, k: s.get_execution(t, k.queued),
-    "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
-    "count_executions": lambda s, t, k: s.count_executions(t, ExecutionFilter(job=k.job)),
-    "job_activity": lambda s, t, k: s.job_activity(t, [k.job]),
-    "job_ids": lambda s, t, k: s.job_ids(t, [k.job]),
-    "list_queues": lambda s, t, k: s.list_queues(t),
-    "activity": lambda s, t, k: s.activity(t),
+    "get_execution": lambda s, t, k: s.catalog.get_execution(t, k.queued),
+    "list_executions": lambda s, t, k: s.catalog.list_executions(
+        t, ExecutionFilter(worker=k.worker)
+    ),
+    "count_executions": lambda s, t, k: s.catalog.count_executions(t, ExecutionFilter(job=k.job)),
+    "job_activity": lambda s, t, k: s.catalog.job_activity(t, [k.job]),
+    "job_ids": lambda s, t, k: s.catalog.job_ids(t, [k.job]),
+    "list_queues": lambda s, t, k: s.catalog.list_queues(t),
+    "activity": lambda s, t, k: s.catalog.activity(t),
     "listen": lambda s, t, k: listened(s, t, k.queue),
-    "add_key": lambda s, t, k: s.add_key(t, a_key(id=k.key)),
-    "list_keys": lambda s, t, k: s.list_keys(t),
-    "revoke_key": lambda s, t, k: s.revoke_key(t, k.key),
-    "set_quotas": lambda s, t, k: s.set_quotas(t, jobs=5),
+    "add_key": lambda s, t, k: s.admin.add_key(t, a_key(id=k.key)),
+    "list_keys": lambda s, t, k: s.admin.list_keys(t),
+    "revoke_key": lambda s, t, k: s.admin.revoke_key(t, k.key),
+    "set_quotas": lambda s, t, k: s.admin.set_quotas(t, jobs=5),
     "audited": lambda s, t, k: audited(s, t, k.queue),
-    "write_audit": lambda s, t, k: s.write_audit(t, [an_entry(id=k.entry)]),
-    "read_audit_chain": lambda s, t, k: s.read_audit_chain(t, after=0, limit=10),
-    "list_audit": lambda s, t, k: s.list_audit(t, cursor=str(k.entry)),
-    "begin_request": lambda s, t, k: s.begin_request(t, a_request(id=k.request)),
-    "answer_request": lambda s, t, k: s.answer_request(t, "k", status=200, answer="{}"),
-    "set_secret": lambda s, t, k: s.set_secret(t, a_secret(k.secret)),
-    "list_secrets": lambda s, t, k: s.list_secrets(t),
-    "delete_secret": lambda s, t, k: s.delete_secret(t, k.secret),
-    "fetch_secrets": lambda s, t, k: s.fetch_secrets(t, [k.secret]),
-    "set_template": lambda s, t, k: s.set_template(t, a_template(k.template)),
-    "get_template": lambda s, t, k: s.get_template(t, k.template),
-    "list_templates": lambda s, t, k: s.list_templates(t),
-    "delete_template": lambda s, t, k: s.delete_template(t, k.template),
+    "write_audit": lambda s, t, k: s.admin.write_audit(t, [an_entry(id=k.entry)]),
+    "read_audit_chain": lambda s, t, k: s.admin.read_audit_chain(t, after=0, limit=10),
+    "list_audit": lambda s, t, k: s.admin.list_audit(t, cursor=str(k.entry)),
+    "begin_request": lambda s, t, k: s.admin.begin_request(t, a_request(id=k.request)),
+    "answer_request": lambda s, t, k: s.admin.answer_request(t, "k", status=200, answer="{}"),
+    "set_secret": lambda s, t, k: s.admin.set_secret(t, a_secret(k.secret)),
+    "list_secrets": lambda s, t, k: s.admin.list_secrets(t),
+    "delete_secret": lambda s, t, k: s.admin.delete_secret(t, k.secret),
+    "fetch_secrets": lambda s, t, k: s.admin.fetch_secrets(t, [k.secret]),
+    "set_template": lambda s, t, k: s.admin.set_template(t, a_template(k.template)),
+    "get_template": lambda s, t, k: s.admin.get_template(t, k.template),
+    "list_templates": lambda s, t, k: s.admin.list_templates(t),
+    "delete_template": lambda s, t, k: s.admin.delete_template(t, k.template),
 }
 
 
@@ -232,7 +237,7 @@ async def listened(store, tenant, queue):
 
 
 async def audited(store, tenant, queue):
-    await store.audited(tenant, an_entry()).pause_queue(tenant, queue, paused=True)
+    await store.audited(tenant, an_entry()).catalog.pause_queue(tenant, queue, paused=True)
 
 
 async def answer(call, known):
@@ -250,30 +255,31 @@ async def answer(call, known):
 
 async def everything_of(store, tenant):
     """All that a tenant can see."""
-    jobs = (await store.list_jobs(tenant)).items
-    executions = (await store.list_executions(tenant, EVERYTHING)).items
+    jobs = (await store.catalog.list_jobs(tenant)).items
+    executions = (await store.catalog.list_executions(tenant, EVERYTHING)).items
     return {
-        "jobs": [(await store.list_versions(tenant, job.name)).items for job in jobs],
-        "executions": [await store.get_execution(tenant, one.id) for one in executions],
-        "steps": [await store.steps(tenant, one.id) for one in executions],
-        "events": (await store.list_events(tenant)).items,
-        "workers": await store.list_workers(tenant, include_dead=True),
-        "schedules": await store.list_schedules(tenant),
-        "queues": await store.list_queues(tenant),
-        "keys": await store.list_keys(tenant),
-        "secrets": await store.list_secrets(tenant),
-        "templates": (await store.list_templates(tenant)).items,
-        "audit": (await store.list_audit(tenant)).items,
+        "jobs": [(await store.catalog.list_versions(tenant, job.name)).items for job in jobs],
+        "executions": [await store.catalog.get_execution(tenant, one.id) for one in executions],
+        "steps": [await store.runs.steps(tenant, one.id) for one in executions],
+        "events": (await store.runs.list_events(tenant)).items,
+        "workers": await store.catalog.list_workers(tenant, include_dead=True),
+        "schedules": await store.schedules.list_schedules(tenant),
+        "queues": await store.catalog.list_queues(tenant),
+        "keys": await store.admin.list_keys(tenant),
+        "secrets": await store.admin.list_secrets(tenant),
+        "templates": (await store.admin.list_templates(tenant)).items,
+        "audit": (await store.admin.list_audit(tenant)).items,
     }
 
 
 def tenant_bound():
     """The operations whose first argument is a tenant."""
     found = []
-    for name, member in inspect.getmembers(Store, inspect.isfunction):
-        parameters = list(inspect.signature(member).parameters)
-        if not name.startswith("_") and parameters[1:2] == ["tenant"]:
-            found.append(name)
+    for declared in (Store, *PORTS.values()):
+        for name in operations_of(declared):
+            parameters = list(inspect.signature(getattr(declared, name)).parameters)
+            if parameters[1:2] == ["tenant"]:
+                found.append(name)
     return found
 
 
@@ -294,7 +300,7 @@ async def test_what_another_tenant_has_is_answered_like_the_unknown_by_all_of_th
 
     for name, operation in OPERATIONS.items():
         # Two new tenants for each, so that no operation meets what another one left.
-        await store.add_tenants([f"knows {name}", f"guesses {name}"])
+        await store.admin.add_tenants([f"knows {name}", f"guesses {name}"])
         known = await answer(operation(store, f"knows {name}", theirs), theirs)
         guessed = await answer(operation(store, f"guesses {name}", nobodys), nobodys)
 
@@ -303,7 +309,7 @@ async def test_what_another_tenant_has_is_answered_like_the_unknown_by_all_of_th
 
 
 async def test_a_tenant_sees_nothing_of_another(store, clock):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     await populated(store, clock)
 
     assert await everything_of(store, OTHER) == {
@@ -319,11 +325,11 @@ async def test_a_tenant_sees_nothing_of_another(store, clock):
         "templates": (),
         "audit": (),
     }
-    assert await store.count_executions(OTHER, EVERYTHING) == {}
+    assert await store.catalog.count_executions(OTHER, EVERYTHING) == {}
 
 
 async def test_the_same_names_mean_different_things_to_each_tenant(store):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     (mine,) = await defined(store, timeout=1.0)
     (theirs,) = await defined(store, timeout=2.0, tenant=OTHER)
     await store.set_gates(TENANT, {"g": 1})
@@ -339,18 +345,18 @@ async def test_the_same_names_mean_different_things_to_each_tenant(store):
 
 
 async def test_pausing_a_queue_pauses_nobody_elses(store):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     await enqueued(store)
     (id,) = await enqueued(store, tenant=OTHER)
 
-    await store.pause_queue(TENANT, "default", paused=True)
+    await store.catalog.pause_queue(TENANT, "default", paused=True)
 
     assert (await claim(store, tenant=OTHER)).one.id == id
     assert (await claim(store)).executions == []
 
 
 async def test_a_worker_claims_only_for_its_tenant(store):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     await enqueued(store)
     worker = await registered(store, tenant=OTHER)
 
@@ -360,23 +366,23 @@ async def test_a_worker_claims_only_for_its_tenant(store):
 
 
 async def test_a_cursor_of_another_tenant_shows_nothing_of_it(store, clock):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     theirs = await populated(store, clock)
     await enqueued(store, tenant=OTHER)
 
-    page = await store.list_executions(OTHER, EVERYTHING, cursor=str(theirs.queued))
+    page = await store.catalog.list_executions(OTHER, EVERYTHING, cursor=str(theirs.queued))
 
     assert {one.tenant for one in page.items} <= {OTHER}
 
 
 async def test_an_id_that_another_tenant_has_is_never_acknowledged_in_vain(store, clock):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     theirs = await populated(store, clock)
     await defined(store, tenant=OTHER)
     before = await look(store, theirs.queued)
 
     with contextlib.suppress(DaybellError):
-        (made,) = await store.enqueue(OTHER, [an_execution(id=theirs.queued, args='"mine"')])
+        (made,) = await store.queue.enqueue(OTHER, [an_execution(id=theirs.queued, args='"mine"')])
         assert made.created
         assert (await look(store, theirs.queued, tenant=OTHER)).args == '"mine"'
 
@@ -384,25 +390,25 @@ async def test_an_id_that_another_tenant_has_is_never_acknowledged_in_vain(store
 
 
 async def test_a_worker_or_schedule_of_another_tenant_cannot_be_taken_over(store, clock):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     theirs = await populated(store, clock)
     await defined(store, tenant=OTHER)
     before = await everything_of(store, TENANT)
     await clock.advance(1)
 
     with contextlib.suppress(DaybellError):
-        await store.register(OTHER, a_worker(id=theirs.worker, name="mallory"), lease=9999.0)
+        await store.queue.register(OTHER, a_worker(id=theirs.worker, name="mallory"), lease=9999.0)
     with contextlib.suppress(DaybellError):
-        await store.put_schedules(OTHER, [a_schedule(id=theirs.schedule, rule='"mine"')])
+        await store.schedules.put_schedules(OTHER, [a_schedule(id=theirs.schedule, rule='"mine"')])
 
     assert await everything_of(store, TENANT) == before
 
 
 async def test_a_finished_execution_of_another_tenant_is_not_found(store):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     (done,) = await finished(store)
     (gone,) = await dead(store)
 
     for id in (done, gone):
         with pytest.raises(ExecutionNotFound):
-            await store.get_execution(OTHER, id)
+            await store.catalog.get_execution(OTHER, id)

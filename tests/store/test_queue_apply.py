@@ -30,7 +30,7 @@ from tests.builders import (
 
 
 async def attempts(store, id):
-    return (await store.get_execution(TENANT, id)).attempts
+    return (await store.catalog.get_execution(TENANT, id)).attempts
 
 
 async def test_a_success_ends_it_with_its_result(store, clock):
@@ -293,7 +293,7 @@ async def test_of_two_moves_for_one_execution_the_first_is_made(store):
 async def test_moves_without_waiting_are_made_where_nobody_is_in_the_way(store):
     hands = await claimed(store)
 
-    verdicts = await store.apply(
+    verdicts = await store.queue.apply(
         TENANT, worker=hands.worker, transitions=[success(hands.one)], wait=False
     )
 
@@ -303,20 +303,20 @@ async def test_moves_without_waiting_are_made_where_nobody_is_in_the_way(store):
 
 async def test_a_deleted_jobs_executions_can_end(store):
     hands = await claimed(store)
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
 
     assert await apply(store, hands, success(hands.one)) == []
 
     assert (await look(store, hands.one.id)).state is State.SUCCEEDED
     with pytest.raises(JobNotFound):
-        await store.enqueue(TENANT, [an_execution()])
+        await store.queue.enqueue(TENANT, [an_execution()])
 
 
 async def test_what_a_task_shows_of_itself_is_seen_while_it_runs(store, clock):
     hands = await claimed(store)
     await clock.advance(5)
 
-    stale = await store.report(
+    stale = await store.queue.report(
         TENANT,
         worker=hands.worker,
         reports=[a_report(hands.one, ran=2.0, progress=40.0, note="page 4", checkpoint="[4]")],
@@ -332,9 +332,11 @@ async def test_what_a_task_shows_of_itself_is_seen_while_it_runs(store, clock):
 async def test_what_a_report_does_not_say_stays(store):
     hands = await claimed(store)
     full = a_report(hands.one, progress=40.0, note="page 4", checkpoint="[4]")
-    await store.report(TENANT, worker=hands.worker, reports=[full])
+    await store.queue.report(TENANT, worker=hands.worker, reports=[full])
 
-    await store.report(TENANT, worker=hands.worker, reports=[a_report(hands.one, progress=50.0)])
+    await store.queue.report(
+        TENANT, worker=hands.worker, reports=[a_report(hands.one, progress=50.0)]
+    )
 
     seen = await look(store, hands.one.id)
     assert (seen.progress, seen.note, seen.checkpoint) == (50.0, "page 4", "[4]")
@@ -343,7 +345,7 @@ async def test_what_a_report_does_not_say_stays(store):
 async def test_progress_is_forgotten_on_a_way_back_and_the_checkpoint_is_not(store):
     hands = await claimed(store)
     full = a_report(hands.one, progress=40.0, note="page 4", checkpoint="[4]")
-    await store.report(TENANT, worker=hands.worker, reports=[full])
+    await store.queue.report(TENANT, worker=hands.worker, reports=[full])
 
     await apply(store, hands, retry(hands.one, delay=0.0))
 
@@ -358,7 +360,7 @@ async def test_a_report_of_an_attempt_that_has_ended_is_stale(store):
     ended, running = hands.executions
     await apply(store, hands, retry(ended, delay=0.0))
 
-    stale = await store.report(
+    stale = await store.queue.report(
         TENANT,
         worker=hands.worker,
         reports=[a_report(ended, progress=1.0), a_report(running, progress=2.0)],

@@ -29,7 +29,7 @@ async def test_what_has_not_started_ends_at_once(store, clock):
     (scheduled,) = await enqueued(store, delay=60.0)
     await clock.advance(1)
 
-    answers = await store.cancel(TENANT, [scheduled, queued])
+    answers = await store.queue.cancel(TENANT, [scheduled, queued])
 
     assert answers == [Cancellation.CANCELLED, Cancellation.CANCELLED]
     for id in (queued, scheduled):
@@ -41,7 +41,7 @@ async def test_what_has_not_started_ends_at_once(store, clock):
 async def test_a_cancelled_one_is_never_claimed(store, clock):
     ids = [*(await enqueued(store)), *(await enqueued(store, delay=60.0))]
 
-    await store.cancel(TENANT, ids)
+    await store.queue.cancel(TENANT, ids)
 
     await clock.advance(120)
     found = await claim(store)
@@ -52,9 +52,9 @@ async def test_a_retrying_one_ends_at_once_with_its_attempts_on_record(store):
     hands = await claimed(store)
     await apply(store, hands, retry(hands.one, error='"e"'))
 
-    assert await store.cancel(TENANT, [hands.one.id]) == [Cancellation.CANCELLED]
+    assert await store.queue.cancel(TENANT, [hands.one.id]) == [Cancellation.CANCELLED]
 
-    detail = await store.get_execution(TENANT, hands.one.id)
+    detail = await store.catalog.get_execution(TENANT, hands.one.id)
     assert (detail.execution.state, detail.execution.error) == (State.CANCELLED, '"e"')
     assert [(a.attempt, a.outcome) for a in detail.attempts] == [(1, Outcome.FAILED)]
 
@@ -63,7 +63,7 @@ async def test_a_waiting_one_ends_at_once(store):
     await store.set_gates(TENANT, {"closed": 0})
     (id,) = await enqueued(store, gate="closed")
 
-    assert await store.cancel(TENANT, [id]) == [Cancellation.CANCELLED]
+    assert await store.queue.cancel(TENANT, [id]) == [Cancellation.CANCELLED]
 
     seen = await look(store, id)
     assert (seen.state, seen.reason) == (State.CANCELLED, None)
@@ -73,7 +73,7 @@ async def test_a_running_one_is_asked_and_stays_running(store, clock):
     hands = await claimed(store)
     await clock.advance(3)
 
-    assert await store.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
 
     seen = await look(store, hands.one.id)
     assert (seen.state, seen.worker) == (State.RUNNING, hands.worker)
@@ -82,11 +82,11 @@ async def test_a_running_one_is_asked_and_stays_running(store, clock):
 
 async def test_asking_again_changes_nothing(store, clock):
     hands = await claimed(store)
-    await store.cancel(TENANT, [hands.one.id])
+    await store.queue.cancel(TENANT, [hands.one.id])
     before = await look(store, hands.one.id)
     await clock.advance(3)
 
-    assert await store.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
 
     assert await look(store, hands.one.id) == before
 
@@ -96,16 +96,16 @@ async def test_a_finished_one_stays_as_it_is(store, make):
     (id,) = await make(store)
     before = await look(store, id)
 
-    assert await store.cancel(TENANT, [id]) == [Cancellation.FINISHED]
+    assert await store.queue.cancel(TENANT, [id]) == [Cancellation.FINISHED]
 
     assert await look(store, id) == before
 
 
 async def test_a_cancelled_one_is_finished(store):
     (id,) = await enqueued(store)
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
 
-    assert await store.cancel(TENANT, [id]) == [Cancellation.FINISHED]
+    assert await store.queue.cancel(TENANT, [id]) == [Cancellation.FINISHED]
 
 
 async def test_answers_come_in_the_order_given(store):
@@ -113,7 +113,7 @@ async def test_answers_come_in_the_order_given(store):
     hands = await claimed(store)
     (queued,) = await enqueued(store)
 
-    answers = await store.cancel(TENANT, [mint(), queued, done, hands.one.id])
+    answers = await store.queue.cancel(TENANT, [mint(), queued, done, hands.one.id])
 
     assert answers == [
         Cancellation.UNKNOWN,
@@ -124,7 +124,7 @@ async def test_answers_come_in_the_order_given(store):
 
 
 async def test_cancelling_nothing_is_answered_with_nothing(store):
-    assert await store.cancel(TENANT, []) == []
+    assert await store.queue.cancel(TENANT, []) == []
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ async def test_cancelling_nothing_is_answered_with_nothing(store):
 )
 async def test_whatever_is_reported_later_ends_it_as_cancelled(store, clock, move):
     hands = await claimed(store)
-    await store.cancel(TENANT, [hands.one.id])
+    await store.queue.cancel(TENANT, [hands.one.id])
     await clock.advance(2)
 
     (verdict,) = await apply(store, hands, move(hands.one))
 
     assert (verdict.id, verdict.attempt) == (hands.one.id, 1)
     assert verdict.ruling is Ruling.CANCELLED
-    detail = await store.get_execution(TENANT, hands.one.id)
+    detail = await store.catalog.get_execution(TENANT, hands.one.id)
     seen = detail.execution
     assert (seen.state, seen.outcome, seen.finished_at) == (
         State.CANCELLED,
@@ -163,7 +163,7 @@ async def test_whatever_is_reported_later_ends_it_as_cancelled(store, clock, mov
 
 async def test_a_task_that_obeys_ends_as_cancelled(store):
     hands = await claimed(store)
-    await store.cancel(TENANT, [hands.one.id])
+    await store.queue.cancel(TENANT, [hands.one.id])
 
     await apply(store, hands, after_cancel(hands.one, ran=1.0))
 
@@ -172,7 +172,7 @@ async def test_a_task_that_obeys_ends_as_cancelled(store):
 
 async def test_the_answer_that_it_was_cancelled_can_be_asked_for_again(store):
     hands = await claimed(store)
-    await store.cancel(TENANT, [hands.one.id])
+    await store.queue.cancel(TENANT, [hands.one.id])
     first = await apply(store, hands, success(hands.one))
 
     again = await apply(store, hands, success(hands.one))
@@ -182,7 +182,7 @@ async def test_the_answer_that_it_was_cancelled_can_be_asked_for_again(store):
 
 async def test_neighbours_in_the_batch_are_not_cancelled(store):
     hands = await claimed(store, 3)
-    await store.cancel(TENANT, [hands.executions[1].id])
+    await store.queue.cancel(TENANT, [hands.executions[1].id])
 
     verdicts = await apply(store, hands, *(success(one) for one in hands.executions))
 
@@ -196,30 +196,30 @@ async def test_neighbours_in_the_batch_are_not_cancelled(store):
 
 async def test_a_running_one_keeps_its_unique_key_until_it_ends(store):
     hands = await claimed(store, unique_key="k")
-    await store.cancel(TENANT, [hands.one.id])
-    (held,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    await store.queue.cancel(TENANT, [hands.one.id])
+    (held,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
     assert (held.id, held.created) == (hands.one.id, False)
 
     await apply(store, hands, success(hands.one))
 
-    (free,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (free,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
     assert free.created
 
 
 async def test_cancelling_what_has_not_started_frees_its_unique_key(store):
     (id,) = await enqueued(store, unique_key="k")
 
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
 
-    (answer,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (answer,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
     assert answer.created
 
 
 async def test_what_was_cancelled_cannot_be_revived(store):
     (id,) = await enqueued(store)
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
 
-    await store.revive(TENANT, [id])
+    await store.queue.revive(TENANT, [id])
 
     assert await states(store, [id]) == [State.CANCELLED]
 
@@ -277,7 +277,7 @@ async def test_it_frees_the_unique_key_and_the_slot(store, clock):
     held = an_execution(gate="one", unique_key="k", expires_in=5.0)
     parked = an_execution(gate="one", expires_in=50.0)
     too_late = an_execution(gate="one", expires_in=5.0)
-    await store.enqueue(TENANT, [held, parked, too_late])
+    await store.queue.enqueue(TENANT, [held, parked, too_late])
     await clock.advance(6.0)
 
     assert await store.expire() == 2
@@ -286,7 +286,7 @@ async def test_it_frees_the_unique_key_and_the_slot(store, clock):
         State.QUEUED,
         State.SKIPPED,
     ]
-    (again,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    (again,) = await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
     assert again.created
 
 
@@ -306,7 +306,7 @@ async def test_those_who_expire_together_keep_no_slot(store, clock):
 
 async def test_a_paused_queue_does_not_keep_it(store, clock):
     (id,) = await enqueued(store, 1, expires_in=5.0)
-    await store.pause_queue(TENANT, "default", paused=True)
+    await store.catalog.pause_queue(TENANT, "default", paused=True)
     await clock.advance(6.0)
 
     assert await store.expire() == 1

@@ -39,10 +39,10 @@ async def test_a_claimed_execution_carries_all_that_a_worker_needs(store, clock)
         timeout=2.5,
         scheduled_for=clock.now() - 5,
     )
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
     await clock.advance(3)
 
-    answer = await store.claim(
+    answer = await store.queue.claim(
         TENANT, worker=worker, lease=lease, queues=["web"], limit=5, kinds=["http"]
     )
 
@@ -85,7 +85,10 @@ async def test_a_claim_takes_no_more_than_asked_for(store):
     hands = await claim(store, 2)
 
     assert len(hands.executions) == 2
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 3, State.RUNNING: 2}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {
+        State.QUEUED: 3,
+        State.RUNNING: 2,
+    }
 
 
 async def test_better_priorities_go_first_whatever_their_age_and_queue(store, clock):
@@ -181,10 +184,10 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(store):
     (id,) = await enqueued(store)
     worker = await registered(store)
 
-    await store.pause_queue(TENANT, "default", paused=True)
+    await store.catalog.pause_queue(TENANT, "default", paused=True)
     assert ids(await claim(store, worker=worker)) == []
 
-    await store.pause_queue(TENANT, "default", paused=False)
+    await store.catalog.pause_queue(TENANT, "default", paused=False)
     assert ids(await claim(store, worker=worker)) == [id]
 
 
@@ -192,7 +195,7 @@ async def test_a_draining_worker_gets_nothing_more(store):
     await enqueued(store)
     worker = await registered(store)
 
-    await store.drain(TENANT, worker)
+    await store.queue.drain(TENANT, worker)
 
     assert ids(await claim(store, worker=worker)) == []
 
@@ -207,7 +210,7 @@ async def test_an_unknown_worker_has_lost_its_lease(store):
 async def test_a_dead_worker_has_lost_its_lease(store):
     (id,) = await enqueued(store)
     worker = await registered(store)
-    await store.retire(TENANT, worker)
+    await store.queue.retire(TENANT, worker)
 
     with pytest.raises(LeaseLost):
         await claim(store, worker=worker)
@@ -245,7 +248,7 @@ async def test_asking_again_leaves_out_what_has_ended(store):
 
 async def test_asking_again_is_answered_for_a_draining_worker(store):
     hands = await claimed(store, 2)
-    await store.drain(TENANT, hands.worker)
+    await store.queue.drain(TENANT, hands.worker)
 
     again = await claim(store, worker=hands.worker, lease=hands.lease)
 
@@ -254,7 +257,7 @@ async def test_asking_again_is_answered_for_a_draining_worker(store):
 
 async def test_asking_again_tells_that_cancelling_was_asked_for(store):
     hands = await claimed(store, 2)
-    await store.cancel(TENANT, [hands.executions[0].id])
+    await store.queue.cancel(TENANT, [hands.executions[0].id])
 
     again = await claim(store, worker=hands.worker, lease=hands.lease)
 
@@ -288,7 +291,7 @@ async def test_a_worker_can_hold_several_leases(store):
     second = await claimed(store, 3, worker=worker)
 
     assert first.lease != second.lease
-    assert (await store.list_workers(TENANT))[0].running == 5
+    assert (await store.catalog.list_workers(TENANT))[0].running == 5
 
 
 async def test_the_next_due_time_is_the_earliest_that_such_a_claim_could_take(store, clock):
@@ -310,7 +313,7 @@ async def test_a_resumed_queue_gives_the_best_and_the_oldest_first(store, clock)
     worker = await registered(store)
     await defined(store)
     await claim(store, worker=worker)
-    await store.pause_queue(TENANT, "default", paused=True)
+    await store.catalog.pause_queue(TENANT, "default", paused=True)
     old = await enqueued(store, 2)
     urgent = await enqueued(store, priority=Priority.HIGH)
     for _ in range(2):
@@ -318,7 +321,7 @@ async def test_a_resumed_queue_gives_the_best_and_the_oldest_first(store, clock)
         assert (await claim(store, worker=worker)).executions == []
     young = await enqueued(store)
 
-    await store.pause_queue(TENANT, "default", paused=False)
+    await store.catalog.pause_queue(TENANT, "default", paused=False)
     started = [(await claim(store, 1, worker=worker)).executions[0].id for _ in range(4)]
 
     assert started == [*urgent, *old, *young]
@@ -331,7 +334,7 @@ async def test_what_is_claimed_or_finished_or_paused_is_not_due(store, clock):
     await apply(store, hands, retry(hands.one, delay=30.0))
     assert (await claim(store)).next_due == clock.now() + 30
 
-    await store.pause_queue(TENANT, "default", paused=True)
+    await store.catalog.pause_queue(TENANT, "default", paused=True)
     assert (await claim(store)).next_due is None
 
 
@@ -345,7 +348,9 @@ async def test_a_claim_that_comes_back_short_says_when_the_next_one_is_due(store
     await enqueued(store, 1, delay=10.0)
     worker = await registered(store)
 
-    claim = await store.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=5)
+    claim = await store.queue.claim(
+        TENANT, worker=worker, lease=mint(), queues=["default"], limit=5
+    )
 
     assert len(claim.executions) == 1
     assert claim.next_due == pytest.approx(clock.now() + 10.0, abs=1.0)
@@ -355,8 +360,8 @@ async def test_a_full_claim_or_one_with_nothing_to_come_names_no_time(store):
     await enqueued(store, 2)
     worker = await registered(store)
 
-    full = await store.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1)
-    last = await store.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=5)
+    full = await store.queue.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1)
+    last = await store.queue.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=5)
 
     assert full.next_due is None
     assert last.next_due is None

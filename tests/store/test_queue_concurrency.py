@@ -47,13 +47,13 @@ async def test_a_key_asked_for_by_many_at_once_is_won_by_one(crowd):
     asked = [an_execution(unique_key="k") for _ in range(16)]
 
     answers = await asyncio.gather(
-        *(crowd[n % 4].enqueue(TENANT, [new]) for n, new in enumerate(asked))
+        *(crowd[n % 4].queue.enqueue(TENANT, [new]) for n, new in enumerate(asked))
     )
 
     winners = [answer.id for (answer,) in answers if answer.created]
     assert len(winners) == 1
     assert {answer.id for (answer,) in answers} == set(winners)
-    assert await crowd[0].count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1}
+    assert await crowd[0].catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1}
 
 
 async def test_the_same_batch_sent_by_many_at_once_is_created_once(crowd):
@@ -61,11 +61,11 @@ async def test_the_same_batch_sent_by_many_at_once_is_created_once(crowd):
     batch = [an_execution() for _ in range(20)]
 
     answers = await asyncio.gather(
-        *(store.enqueue(TENANT, batch[n:] + batch[:n]) for n, store in enumerate(crowd))
+        *(store.queue.enqueue(TENANT, batch[n:] + batch[:n]) for n, store in enumerate(crowd))
     )
 
     assert all(answer.created for given in answers for answer in given)
-    assert await crowd[0].count_executions(TENANT, EVERYTHING) == {State.QUEUED: 20}
+    assert await crowd[0].catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 20}
 
 
 async def test_keys_in_opposite_order_do_not_lock_each_other_out(crowd):
@@ -78,13 +78,13 @@ async def test_keys_in_opposite_order_do_not_lock_each_other_out(crowd):
     for _ in range(3):
         answers = await asyncio.gather(
             *(
-                store.enqueue(TENANT, batch(keys[:: -1 if n % 2 else 1]))
+                store.queue.enqueue(TENANT, batch(keys[:: -1 if n % 2 else 1]))
                 for n, store in enumerate(crowd)
             )
         )
         assert {len({answer.id for answer in given}) for given in answers} == {10}
 
-    assert await crowd[0].count_executions(TENANT, EVERYTHING) == {State.QUEUED: 10}
+    assert await crowd[0].catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 10}
 
 
 async def test_claims_at_the_same_time_share_what_there_is(crowd):
@@ -108,13 +108,13 @@ async def test_the_same_claim_asked_twice_at_once_takes_once(crowd):
 
     taken = {one.id for given in hands for one in given.executions}
     assert len(taken) == 4
-    (seen,) = await crowd[0].list_workers(TENANT)
+    (seen,) = await crowd[0].catalog.list_workers(TENANT)
     assert seen.running == 4
 
 
 async def test_a_job_defined_by_many_at_once_gets_one_answer(crowd):
     answers = await asyncio.gather(
-        *(crowd[n % 4].define_jobs(TENANT, [a_job("b"), a_job("a")]) for n in range(8))
+        *(crowd[n % 4].catalog.define_jobs(TENANT, [a_job("b"), a_job("a")]) for n in range(8))
     )
 
     assert len({(one.id, two.id, one.version, two.version) for one, two in answers}) == 1
@@ -126,7 +126,7 @@ async def test_of_many_that_expect_the_same_version_one_wins(crowd):
 
     answers = await asyncio.gather(
         *(
-            crowd[n % 4].define_jobs(TENANT, [a_job(timeout=float(n + 1), expect=1)])
+            crowd[n % 4].catalog.define_jobs(TENANT, [a_job(timeout=float(n + 1), expect=1)])
             for n in range(6)
         ),
         return_exceptions=True,
@@ -134,7 +134,7 @@ async def test_of_many_that_expect_the_same_version_one_wins(crowd):
 
     won = [answer for answer in answers if not isinstance(answer, BaseException)]
     assert len(won) == 1
-    assert (await crowd[0].get_job(TENANT, "resize")).version == 2
+    assert (await crowd[0].catalog.get_job(TENANT, "resize")).version == 2
 
 
 async def test_a_move_sent_twice_at_once_is_made_once(crowd):
@@ -145,7 +145,7 @@ async def test_a_move_sent_twice_at_once_is_made_once(crowd):
 
     assert answers == [[], [], [], []]
     for one in hands.executions:
-        detail = await crowd[0].get_execution(TENANT, one.id)
+        detail = await crowd[0].catalog.get_execution(TENANT, one.id)
         assert len(detail.attempts) == 1
 
 
@@ -154,7 +154,9 @@ async def test_cancelling_while_it_ends_agrees_with_the_end(crowd):
 
     outcomes = await asyncio.gather(
         *(
-            asyncio.gather(apply(crowd[0], hands, success(one)), crowd[1].cancel(TENANT, [one.id]))
+            asyncio.gather(
+                apply(crowd[0], hands, success(one)), crowd[1].queue.cancel(TENANT, [one.id])
+            )
             for one in hands.executions
         )
     )
@@ -174,7 +176,7 @@ async def test_cancelling_while_it_is_claimed_agrees_with_the_claim(crowd):
     worker = await registered(crowd[0])
 
     hands, answers = await asyncio.gather(
-        claim(crowd[0], 20, worker=worker), crowd[1].cancel(TENANT, ids)
+        claim(crowd[0], 20, worker=worker), crowd[1].queue.cancel(TENANT, ids)
     )
 
     taken = {one.id for one in hands.executions}
@@ -192,13 +194,13 @@ async def test_a_renewal_that_races_the_reaper_wins_or_finds_itself_dead(crowd, 
         await clock.advance(61)
 
         renewal, lost = await asyncio.gather(
-            crowd[0].renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease]),
-            crowd[1].lost(),
+            crowd[0].queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease]),
+            crowd[1].queue.lost(),
             return_exceptions=True,
         )
 
         assert not isinstance(lost, BaseException)
-        everyone = await crowd[2].list_workers(TENANT, include_dead=True)
+        everyone = await crowd[2].catalog.list_workers(TENANT, include_dead=True)
         state = {worker.id: worker.state for worker in everyone}[hands.worker]
         if isinstance(renewal, BaseException):
             assert isinstance(renewal, LeaseLost)
@@ -214,11 +216,11 @@ async def test_a_cursor_advanced_by_many_at_once_fires_once(crowd, clock):
     await put(crowd[0], *schedules)
 
     answers = await asyncio.gather(
-        *(store.fire([a_firing(schedule) for schedule in schedules]) for store in crowd)
+        *(store.schedules.fire([a_firing(schedule) for schedule in schedules]) for store in crowd)
     )
 
     assert [sum(column) for column in zip(*answers, strict=True)] == [1] * 5
-    assert await crowd[0].count_executions(TENANT, EVERYTHING) == {State.QUEUED: 5}
+    assert await crowd[0].catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 5}
 
 
 async def test_many_at_a_gate_never_exceed_its_capacity(crowd):
@@ -226,9 +228,9 @@ async def test_many_at_a_gate_never_exceed_its_capacity(crowd):
     await crowd[0].set_gates(TENANT, {"g": 3})
     new = [an_execution(gate="g") for _ in range(16)]
 
-    await asyncio.gather(*(crowd[n % 4].enqueue(TENANT, [one]) for n, one in enumerate(new)))
+    await asyncio.gather(*(crowd[n % 4].queue.enqueue(TENANT, [one]) for n, one in enumerate(new)))
 
-    assert await crowd[0].count_executions(TENANT, EVERYTHING) == {
+    assert await crowd[0].catalog.count_executions(TENANT, EVERYTHING) == {
         State.QUEUED: 3,
         State.WAITING: 13,
     }
@@ -244,7 +246,7 @@ async def test_slots_handed_on_by_many_at_once_are_all_used(crowd):
         *(apply(crowd[n], hands, success(one)) for n, one in enumerate(hands.executions))
     )
 
-    assert await crowd[0].count_executions(TENANT, EVERYTHING) == {
+    assert await crowd[0].catalog.count_executions(TENANT, EVERYTHING) == {
         State.SUCCEEDED: 4,
         State.QUEUED: 4,
         State.WAITING: 4,
@@ -254,7 +256,7 @@ async def test_slots_handed_on_by_many_at_once_are_all_used(crowd):
 async def test_a_dead_letter_revived_by_many_at_once_is_revived_once(crowd):
     (id,) = await dead(crowd[0])
 
-    answers = await asyncio.gather(*(store.revive(TENANT, [id]) for store in crowd))
+    answers = await asyncio.gather(*(store.queue.revive(TENANT, [id]) for store in crowd))
 
     assert sorted(answer for (answer,) in answers) == [Revival.NOT_LISTED] * 3 + [Revival.REVIVED]
     assert (await look(crowd[0], id)).attempt == 2
@@ -262,7 +264,7 @@ async def test_a_dead_letter_revived_by_many_at_once_is_revived_once(crowd):
 
 async def test_of_many_that_want_to_lead_one_does(crowd):
     answers = await asyncio.gather(
-        *(crowd[n % 4].lead("upkeep", holder=mint(), lease=30.0) for n in range(8))
+        *(crowd[n % 4].admin.lead("upkeep", holder=mint(), lease=30.0) for n in range(8))
     )
 
     assert sum(answer is not None for answer in answers) == 1
@@ -271,9 +273,9 @@ async def test_of_many_that_want_to_lead_one_does(crowd):
 async def test_the_same_worker_registered_by_many_at_once_is_one(crowd):
     worker = a_worker()
 
-    await asyncio.gather(*(store.register(TENANT, worker, lease=60.0) for store in crowd))
+    await asyncio.gather(*(store.queue.register(TENANT, worker, lease=60.0) for store in crowd))
 
-    assert [seen.id for seen in await crowd[0].list_workers(TENANT)] == [worker.id]
+    assert [seen.id for seen in await crowd[0].catalog.list_workers(TENANT)] == [worker.id]
 
 
 @asynccontextmanager
@@ -308,13 +310,13 @@ async def processes(task, kind, url, count=4):
 async def test_four_processes_claim_each_execution_once_and_finish_all(place, store):
     await defined(store)
     new = [an_execution() for _ in range(2000)]
-    await store.load(TENANT, new)
+    await store.queue.load(TENANT, new)
 
     async with processes("drain", place.kind, place.url) as answers:
         taken = [id for answer in answers for id in answer]
 
     assert sorted(taken) == sorted(str(one.id) for one in new)
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.SUCCEEDED: 2000}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.SUCCEEDED: 2000}
 
 
 async def test_four_processes_that_send_the_same_bulks_create_each_execution_once(place, store):
@@ -324,7 +326,7 @@ async def test_four_processes_that_send_the_same_bulks_create_each_execution_onc
         taken = [id for answer in answers for id in answer]
 
     assert len(taken) == len(set(taken)) == REPEATED_BULKS * REPEATED_BULK
-    counts = await store.count_executions(TENANT, EVERYTHING)
+    counts = await store.catalog.count_executions(TENANT, EVERYTHING)
     assert counts == {State.SUCCEEDED: REPEATED_BULKS * REPEATED_BULK}
 
 
@@ -336,7 +338,7 @@ async def test_four_processes_that_want_the_same_keys_agree_on_the_holders(place
             assert len({id for id, _ in column}) == 1
             assert sum(created for _, created in column) == 1
 
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: len(KEYS)}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: len(KEYS)}
 
 
 async def test_four_processes_that_define_the_same_jobs_agree_on_them(place, store):
@@ -346,7 +348,7 @@ async def test_four_processes_that_define_the_same_jobs_agree_on_them(place, sto
 
     assert len(ids) == 1
     assert final == {(2, 2, 2)}
-    assert [len((await store.list_versions(TENANT, name)).items) for name in JOBS] == [
+    assert [len((await store.catalog.list_versions(TENANT, name)).items) for name in JOBS] == [
         2,
         2,
         2,

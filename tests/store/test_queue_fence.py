@@ -28,15 +28,15 @@ def rulings(verdicts):
 
 
 async def snapshot(store, id):
-    return await store.get_execution(TENANT, id)
+    return await store.catalog.get_execution(TENANT, id)
 
 
 async def test_a_worker_that_lost_its_lease_cannot_complete_the_job(store, clock):
     late = await claimed(store)
     await clock.advance(61)
-    (lost,) = (await store.lost()).executions
+    (lost,) = (await store.queue.lost()).executions
     move = after_loss(lost.claimed, max_crashes=lost.max_crashes)
-    await store.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
+    await store.queue.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
 
     verdicts = await apply(store, late, success(late.one))
 
@@ -94,7 +94,7 @@ async def test_only_the_worker_that_claimed_it_counts(store):
     hands = await claimed(store)
     other = await registered(store)
 
-    verdicts = await store.apply(TENANT, worker=other, transitions=[success(hands.one)])
+    verdicts = await store.queue.apply(TENANT, worker=other, transitions=[success(hands.one)])
 
     assert rulings(verdicts) == [(hands.one.id, 1, Ruling.STALE)]
     assert (await look(store, hands.one.id)).state is State.RUNNING
@@ -183,7 +183,7 @@ async def test_a_repetition_by_another_worker_is_stale(store):
     await apply(store, hands, success(hands.one))
     other = await registered(store)
 
-    verdicts = await store.apply(TENANT, worker=other, transitions=[success(hands.one)])
+    verdicts = await store.queue.apply(TENANT, worker=other, transitions=[success(hands.one)])
 
     assert rulings(verdicts) == [(hands.one.id, 1, Ruling.STALE)]
 
@@ -191,7 +191,7 @@ async def test_a_repetition_by_another_worker_is_stale(store):
 async def test_a_death_that_was_revived_since_is_still_answered_as_made(store):
     hands = await claimed(store)
     await apply(store, hands, death(hands.one))
-    await store.revive(TENANT, [hands.one.id])
+    await store.queue.revive(TENANT, [hands.one.id])
 
     assert await apply(store, hands, death(hands.one)) == []
 
@@ -201,8 +201,8 @@ async def test_a_death_that_was_revived_since_is_still_answered_as_made(store):
 async def test_two_workers_that_both_think_they_hold_it_cannot_both_succeed(store, clock):
     first = await claimed(store)
     await clock.advance(61)
-    (lost,) = (await store.lost()).executions
-    await store.apply(
+    (lost,) = (await store.queue.lost()).executions
+    await store.queue.apply(
         TENANT, worker=lost.worker, transitions=[after_loss(lost.claimed, max_crashes=3)]
     )
     second = await claim(store)
@@ -224,9 +224,9 @@ async def test_the_attempt_rises_with_every_way_back_and_never_falls(store, cloc
     for move in (retry, after_release, death, after_loss_of_many):
         seen.append((await look(store, id)).attempt)
         await apply(store, hands, move(hands.one))
-        await store.revive(TENANT, [id])
+        await store.queue.revive(TENANT, [id])
         await clock.advance(60)
-        await store.renew(TENANT, worker=hands.worker, lease=600, leases=[])
+        await store.queue.renew(TENANT, worker=hands.worker, lease=600, leases=[])
         hands = await claim(store, worker=hands.worker)
     seen.append((await look(store, id)).attempt)
 
@@ -243,7 +243,7 @@ async def test_a_report_goes_through_the_same_fence(store, wrong):
     value = 2 if wrong == "attempt" else mint()
     report = replace(a_report(hands.one, progress=9.0), **{wrong: value})
 
-    stale = await store.report(TENANT, worker=hands.worker, reports=[report])
+    stale = await store.queue.report(TENANT, worker=hands.worker, reports=[report])
 
     assert stale == [(report.id, report.attempt)]
     assert (await look(store, hands.one.id)).progress is None
@@ -253,7 +253,9 @@ async def test_a_report_by_another_worker_is_stale(store):
     hands = await claimed(store)
     other = await registered(store)
 
-    stale = await store.report(TENANT, worker=other, reports=[a_report(hands.one, progress=9.0)])
+    stale = await store.queue.report(
+        TENANT, worker=other, reports=[a_report(hands.one, progress=9.0)]
+    )
 
     assert stale == [(hands.one.id, 1)]
     assert (await look(store, hands.one.id)).progress is None
@@ -263,7 +265,7 @@ async def test_a_report_about_a_dead_letter_is_stale(store):
     (id,) = await dead(store)
     hands = await claimed(store)
 
-    stale = await store.report(
+    stale = await store.queue.report(
         TENANT, worker=hands.worker, reports=[replace(a_report(hands.one), id=id)]
     )
 

@@ -45,18 +45,18 @@ async def enqueue_with_a_gate(store, clock):
 
 
 async def load(store, clock):
-    await store.load(TENANT, [an_execution()])
+    await store.queue.load(TENANT, [an_execution()])
 
 
 async def fire(store, clock):
     schedule = a_schedule(next_at=clock.now())
-    await store.put_schedules(TENANT, [schedule])
-    assert await store.fire([a_firing(schedule)]) == [True]
+    await store.schedules.put_schedules(TENANT, [schedule])
+    assert await store.schedules.fire([a_firing(schedule)]) == [True]
 
 
 async def launch(store, clock):
     job = a_job(kind="sql", settings=PG, timeout=5.0)
-    await store.launch(TENANT, job, an_execution())
+    await store.catalog.launch(TENANT, job, an_execution())
 
 
 @pytest.mark.parametrize("way", [enqueue, enqueue_with_a_gate, load, fire, launch])
@@ -78,13 +78,13 @@ async def test_one_that_comes_back_waits_for_the_same(store, clock):
     await clock.advance(2)
     hands = await only_for(store, "sql:pg")
     await clock.advance(61)
-    (lost,) = (await store.lost()).executions
+    (lost,) = (await store.queue.lost()).executions
     await apply(store, hands, after_loss(lost.claimed, max_crashes=3))
     hands = await only_for(store, "sql:pg")
-    await store.release(TENANT, worker=hands.worker, leases=[hands.lease])
+    await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease])
     hands = await only_for(store, "sql:pg")
     await apply(store, hands, death(hands.one))
-    await store.revive(TENANT, [hands.one.id])
+    await store.queue.revive(TENANT, [hands.one.id])
     hands = await only_for(store, "sql:pg")
 
     assert (hands.one.kind, hands.one.attempt) == ("sql:pg", 5)
@@ -116,7 +116,7 @@ async def test_who_begins_to_offer_something_is_given_what_waits_for_it(store):
     worker = (await claim(store)).worker
     (id,) = await enqueued(store)
 
-    answer = await store.claim(
+    answer = await store.queue.claim(
         TENANT,
         worker=worker,
         lease=mint(),

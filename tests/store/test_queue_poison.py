@@ -84,7 +84,7 @@ async def test_a_refused_execution_can_be_ended_in_another_way(store):
 
     assert await apply(store, hands, death(hands.one, error='"cannot be kept"')) == []
 
-    detail = await store.get_execution(TENANT, hands.one.id)
+    detail = await store.catalog.get_execution(TENANT, hands.one.id)
     assert (detail.execution.state, detail.execution.attempt) == (State.DEAD, 1)
     assert len(detail.attempts) == 1
 
@@ -109,7 +109,7 @@ async def test_a_bad_move_in_a_batch_with_gates_keys_and_cancelling(store):
     await store.set_gates(TENANT, {"g": 3})
     hands = await claimed(store, 3, gate="g")
     cancelled, bad, good = hands.executions
-    await store.cancel(TENANT, [cancelled.id])
+    await store.queue.cancel(TENANT, [cancelled.id])
 
     verdicts = await apply(
         store, hands, success(cancelled), success(bad, result=SURROGATE), success(good)
@@ -128,10 +128,10 @@ async def test_a_bad_row_keeps_its_whole_enqueue_out_and_the_rest_can_be_sent(st
     bad = an_execution(args=SURROGATE)
 
     with pytest.raises(UsageError, match=r"executions\[3\]"):
-        await store.enqueue(TENANT, [*good, bad])
-    assert await store.count_executions(TENANT, ExecutionFilter()) == {}
+        await store.queue.enqueue(TENANT, [*good, bad])
+    assert await store.catalog.count_executions(TENANT, ExecutionFilter()) == {}
 
-    answers = await store.enqueue(TENANT, good)
+    answers = await store.queue.enqueue(TENANT, good)
     assert [answer.created for answer in answers] == [True] * 3
 
 
@@ -149,7 +149,7 @@ async def test_a_report_that_cannot_be_kept_is_refused(store):
     hands = await claimed(store)
 
     with pytest.raises(UsageError):
-        await store.report(
+        await store.queue.report(
             TENANT, worker=hands.worker, reports=[a_report(hands.one, note=SURROGATE)]
         )
 
@@ -162,9 +162,9 @@ async def test_odd_texts_in_filters_and_names_find_nothing_and_break_nothing(sto
     where = ExecutionFilter(job=text, queue=text)
 
     try:
-        page = await store.list_executions(TENANT, where)
+        page = await store.catalog.list_executions(TENANT, where)
     except UsageError:
         pass
     else:
         assert page.items == ()
-    assert len((await store.list_executions(TENANT, ExecutionFilter())).items) == 1
+    assert len((await store.catalog.list_executions(TENANT, ExecutionFilter())).items) == 1

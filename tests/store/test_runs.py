@@ -67,12 +67,14 @@ async def test_the_nodes_of_a_diamond_run_together_even_if_one_is_retried(store,
 async def test_a_run_that_has_begun_is_in_nobodys_hands(store, clock):
     hands = await taken_run(store)
 
-    assert await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN))
+    assert await store.runs.expand(
+        TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN)
+    )
 
     run = await look(store, hands.one.id)
     assert (run.state, run.worker, run.attempt) == (State.RUNNING, None, 1)
     assert run.started_at == clock.now()
-    (worker,) = await store.list_workers(TENANT)
+    (worker,) = await store.catalog.list_workers(TENANT)
     assert worker.running == 0
 
 
@@ -197,14 +199,14 @@ async def nested(store, count):
     worker = await registered(store)
     for _ in range(count - 1):
         hands = await claim(store, 1, kinds=("workflow",), worker=worker)
-        assert await store.expand(TENANT, worker=worker, claimed=hands.one, plan=PLAN)
+        assert await store.runs.expand(TENANT, worker=worker, claimed=hands.one, plan=PLAN)
         runs.append(hands.one.id)
     return runs
 
 
 async def unfinished(store):
     where = ExecutionFilter(states=frozenset(State) - TERMINAL)
-    return [*(await store.list_executions(TENANT, where, limit=1_000)).items]
+    return [*(await store.catalog.list_executions(TENANT, where, limit=1_000)).items]
 
 
 async def test_runs_inside_runs_have_an_end(store, levels):
@@ -213,9 +215,9 @@ async def test_runs_inside_runs_have_an_end(store, levels):
     hands = await claim(store, 1, kinds=("workflow",))
 
     with pytest.raises(InvalidWorkflow, match="deeper than 3 levels; look whether these run each"):
-        await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=PLAN)
+        await store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=PLAN)
 
-    assert await store.get_run(TENANT, hands.one.id) is None
+    assert await store.runs.get_run(TENANT, hands.one.id) is None
     assert await state(store, hands.one.id) is State.RUNNING  # still in the worker's hands
     assert await apply(store, hands, death(hands.one, run=hands.one.parent)) == []
     assert await nodes(store, runs[-1]) == {"work": State.QUEUED, "inner": State.DEAD}
@@ -226,7 +228,7 @@ async def test_runs_inside_runs_have_an_end(store, levels):
 async def test_levels_are_counted_from_the_outermost_run(store, levels):
     levels(2)
     first = await nested(store, 2)
-    await store.cancel(TENANT, first[:1])
+    await store.queue.cancel(TENANT, first[:1])
 
     assert len(await nested(store, 2)) == 2
 
@@ -238,7 +240,7 @@ async def test_runs_are_cancelled_however_deep_they_are(store, levels, how):
 
     with few_frames():
         if how == "cancel":
-            assert await store.cancel(TENANT, runs[:1]) == [Cancellation.CANCELLED]
+            assert await store.queue.cancel(TENANT, runs[:1]) == [Cancellation.CANCELLED]
         else:
             assert await Client(store).delete_job("deep") > 0
 
@@ -253,7 +255,7 @@ async def test_what_a_worker_has_in_hand_ends_all_runs_around_it(store, levels):
     (last,) = [one for one in hands.executions if one.parent == runs[-1] and one.node == "work"]
 
     with few_frames():
-        assert await store.cancel(TENANT, runs[:1]) == [Cancellation.REQUESTED]
+        assert await store.queue.cancel(TENANT, runs[:1]) == [Cancellation.REQUESTED]
         others = [success(one) for one in hands.executions if one.id != last.id]
         await apply(store, hands, *others)
         assert await state(store, runs[0]) is State.RUNNING
@@ -387,7 +389,7 @@ async def test_nodes_that_have_no_room_are_stopped_with_their_run(store):
     run = await begun(store, a_plan({"first": NAMES}, max_running=1))
     await end(store, await take(store))
 
-    await store.cancel(TENANT, [run])
+    await store.queue.cancel(TENANT, [run])
 
     assert set((await nodes(store, run)).values()) == {State.SUCCEEDED, State.CANCELLED}
     assert await state(store, run) is State.CANCELLED

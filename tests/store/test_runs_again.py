@@ -37,7 +37,7 @@ NO_PLAN = a_plan({"wrong": []})
 async def expanded(store):
     """Begin what was put back; its nodes are known, so nobody looks at the plan."""
     hands = await claim(store, kinds=("workflow",))
-    assert await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=NO_PLAN)
+    assert await store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=NO_PLAN)
     return hands.one.id
 
 
@@ -46,7 +46,7 @@ async def test_a_dead_run_goes_on_with_what_failed(store):
     await run_to_end(store, failing=["b"], results={"c": 5})
     before = await detail(store, run)
 
-    assert await store.revive(TENANT, [run]) == [Revival.REVIVED]
+    assert await store.queue.revive(TENANT, [run]) == [Revival.REVIVED]
     assert await state(store, run) is State.QUEUED
     assert await store.advance_runs() == 0  # nobody has claimed it
     assert await expanded(store) == run
@@ -65,7 +65,7 @@ async def test_a_dead_run_goes_on_with_what_failed(store):
 async def test_a_revived_run_does_not_go_on_before_it_is_expanded(store):
     run = await begun(store, a_plan(DIAMOND))
     await run_to_end(store, failing=["b"])
-    await store.revive(TENANT, [run])
+    await store.queue.revive(TENANT, [run])
 
     for _ in ("queued", "in a worker's hands"):
         assert await store.advance_runs() == 0
@@ -80,7 +80,7 @@ async def test_what_is_to_run_again_has_no_result(store):
     (_, b, _) = (await detail(store, run)).nodes
     assert b.result == "7"
 
-    await store.revive(TENANT, [run])
+    await store.queue.revive(TENANT, [run])
 
     (_, b, _) = (await detail(store, run)).nodes
     assert (b.state, b.result) == (State.WAITING, None)
@@ -89,21 +89,21 @@ async def test_what_is_to_run_again_has_no_result(store):
 async def test_a_run_that_fails_again_is_a_dead_letter_again(store):
     run = await begun(store, a_plan(DIAMOND, fail_fast=True))
     await run_to_end(store, failing=["b"])
-    await store.revive(TENANT, [run])
+    await store.queue.revive(TENANT, [run])
     await expanded(store)
 
     await run_to_end(store, failing=["b"])
 
-    letters = await store.list_executions(TENANT, ExecutionFilter(dead_letters=True))
+    letters = await store.catalog.list_executions(TENANT, ExecutionFilter(dead_letters=True))
     assert [one.id for one in letters.items] == [run]
-    assert await store.revive(TENANT, [run]) == [Revival.REVIVED]
+    assert await store.queue.revive(TENANT, [run]) == [Revival.REVIVED]
 
 
 async def test_only_the_failed_items_of_a_mapped_node_run_again(store):
     run = await begun(store, a_mapped_plan())
     results = {"list": [1, 2, 3], "each[0]": 10, "each[1]": 20, "each[2]": 30}
     await run_to_end(store, results=results, failing=["each[1]"])
-    await store.revive(TENANT, [run])
+    await store.queue.revive(TENANT, [run])
     await expanded(store)
 
     hands = await take(store)
@@ -117,9 +117,9 @@ async def test_only_the_failed_items_of_a_mapped_node_run_again(store):
 async def test_a_revived_run_can_be_cancelled_before_it_goes_on(store):
     run = await begun(store, a_plan(DIAMOND))
     await run_to_end(store, failing=["b"])
-    await store.revive(TENANT, [run])
+    await store.queue.revive(TENANT, [run])
 
-    assert await store.cancel(TENANT, [run]) == [Cancellation.CANCELLED]
+    assert await store.queue.cancel(TENANT, [run]) == [Cancellation.CANCELLED]
 
     shown = await nodes(store, run)
     assert (shown["a"], shown["b"], shown["d"]) == (
@@ -133,11 +133,11 @@ async def test_a_revived_run_can_be_cancelled_before_it_goes_on(store):
 async def test_a_revived_run_that_is_to_be_cancelled_ends_instead_of_going_on(store):
     run = await begun(store, a_plan(DIAMOND))
     await run_to_end(store, failing=["b"])
-    await store.revive(TENANT, [run])
+    await store.queue.revive(TENANT, [run])
     hands = await claim(store, kinds=("workflow",))
-    assert await store.cancel(TENANT, [run]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [run]) == [Cancellation.REQUESTED]
 
-    assert await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=NO_PLAN)
+    assert await store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=NO_PLAN)
 
     assert await state(store, run) is State.CANCELLED
     assert (await nodes(store, run))["b"] is State.CANCELLED
@@ -149,7 +149,7 @@ async def test_a_revived_run_waits_for_its_slot(store):
     await run_to_end(store, failing=["b"])
     other = await begun(store, a_plan({"x": []}), overlap="queue")
 
-    await store.revive(TENANT, [run])
+    await store.queue.revive(TENANT, [run])
 
     assert await state(store, run) is State.WAITING
     await end(store, await take(store))
@@ -164,7 +164,7 @@ async def test_a_run_is_begun_anew_from_a_chosen_node(store, failing):
     await run_to_end(store, failing=failing, results={"c": 5})
     new = an_execution("etl")
 
-    answer = await store.rerun(TENANT, old, new, labels=["b"])
+    answer = await store.runs.rerun(TENANT, old, new, labels=["b"])
     assert (answer.id, answer.created) == (new.id, True)
     assert await expanded(store) == new.id
 
@@ -179,10 +179,10 @@ async def test_a_run_is_begun_anew_from_a_chosen_node(store, failing):
 async def test_a_cancelled_run_is_begun_anew_with_what_did_not_succeed(store):
     old = await begun(store, a_plan(DIAMOND))
     await end(store, await take(store))
-    await store.cancel(TENANT, [old])
+    await store.queue.cancel(TENANT, [old])
     new = an_execution("etl")
 
-    await store.rerun(TENANT, old, new)
+    await store.runs.rerun(TENANT, old, new)
     await expanded(store)
 
     assert await run_to_end(store) == [["b", "c"], ["d"]]
@@ -194,11 +194,11 @@ async def test_a_new_run_has_the_version_of_the_old_one(store):
     old = await begun(store, a_plan(DIAMOND))
     await run_to_end(store)
     changed = a_job("etl", kind="workflow", settings=SETTINGS, timeout=5.0)
-    (job,) = await store.define_jobs(TENANT, [changed])
+    (job,) = await store.catalog.define_jobs(TENANT, [changed])
     assert job.version == 2
     new = an_execution("etl")
 
-    await store.rerun(TENANT, old, new, labels=["d"])
+    await store.runs.rerun(TENANT, old, new, labels=["d"])
     await expanded(store)
 
     assert (await look(store, new.id)).version == 1
@@ -209,10 +209,10 @@ async def test_asking_for_a_new_run_twice_makes_one(store):
     old = await begun(store, a_plan(DIAMOND))
     await run_to_end(store)
     new = an_execution("etl")
-    await store.rerun(TENANT, old, new, labels=["d"])
+    await store.runs.rerun(TENANT, old, new, labels=["d"])
     await expanded(store)
 
-    answer = await store.rerun(TENANT, old, new, labels=["d"])
+    answer = await store.runs.rerun(TENANT, old, new, labels=["d"])
 
     assert answer.id == new.id
     assert await run_to_end(store) == [["d"]]
@@ -224,29 +224,29 @@ async def test_a_unique_key_that_is_held_makes_no_new_run(store):
     holder = await waiting_run(store, unique_key="k")
     new = an_execution("etl", unique_key="k")
 
-    answer = await store.rerun(TENANT, old, new, labels=["d"])
+    answer = await store.runs.rerun(TENANT, old, new, labels=["d"])
 
     assert (answer.id, answer.created) == (holder, False)
-    assert await store.get_run(TENANT, new.id) is None
+    assert await store.runs.get_run(TENANT, new.id) is None
 
 
 async def test_what_cannot_be_begun_anew_is_refused(store):
     waiting = await waiting_run(store)
     with pytest.raises(UsageError, match="is queued"):
-        await store.rerun(TENANT, waiting, an_execution("etl"))
-    await store.cancel(TENANT, [waiting])
+        await store.runs.rerun(TENANT, waiting, an_execution("etl"))
+    await store.queue.cancel(TENANT, [waiting])
     with pytest.raises(UsageError, match="no run"):
-        await store.rerun(TENANT, waiting, an_execution("etl"))
+        await store.runs.rerun(TENANT, waiting, an_execution("etl"))
     old = await begun(store, a_plan(DIAMOND))
     with pytest.raises(UsageError, match="is running"):
-        await store.rerun(TENANT, old, an_execution("etl"))
+        await store.runs.rerun(TENANT, old, an_execution("etl"))
     await run_to_end(store)
     with pytest.raises(UsageError, match="'nowhere'"):
-        await store.rerun(TENANT, old, an_execution("etl"), labels=["nowhere"])
+        await store.runs.rerun(TENANT, old, an_execution("etl"), labels=["nowhere"])
     with pytest.raises(UsageError, match="succeeded"):
-        await store.rerun(TENANT, old, an_execution("etl"))
+        await store.runs.rerun(TENANT, old, an_execution("etl"))
     with pytest.raises(ExecutionNotFound):
-        await store.rerun(TENANT, mint(), an_execution("etl"))
+        await store.runs.rerun(TENANT, mint(), an_execution("etl"))
 
-    every = await store.list_executions(TENANT, ExecutionFilter())
+    every = await store.catalog.list_executions(TENANT, ExecutionFilter())
     assert {one.id for one in every.items} == {waiting, old}

@@ -44,27 +44,29 @@ async def test_a_run_that_is_in_other_hands_is_not_begun(store, clock):
     await apply(store, hands, after_release(hands.one))
     again = await claim(store, kinds=("workflow",))
 
-    assert not await store.expand(
+    assert not await store.runs.expand(
         TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN)
     )
-    assert await store.get_run(TENANT, hands.one.id) is None
+    assert await store.runs.get_run(TENANT, hands.one.id) is None
     assert (await take(store)).executions == []
-    assert await store.expand(TENANT, worker=again.worker, claimed=again.one, plan=a_plan(CHAIN))
+    assert await store.runs.expand(
+        TENANT, worker=again.worker, claimed=again.one, plan=a_plan(CHAIN)
+    )
 
 
 async def test_a_run_begins_once(store):
     hands = await taken_run(store)
     arguments = {"worker": hands.worker, "claimed": hands.one, "plan": a_plan(CHAIN)}
 
-    assert await store.expand(TENANT, **arguments)
-    assert not await store.expand(TENANT, **arguments)
+    assert await store.runs.expand(TENANT, **arguments)
+    assert not await store.runs.expand(TENANT, **arguments)
 
     assert await run_to_end(store) == [["a"], ["b"], ["c"]]
 
 
 async def test_a_late_report_of_who_began_a_run_is_stale(store):
     hands = await taken_run(store)
-    await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN))
+    await store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN))
 
     (verdict,) = await apply(store, hands, success(hands.one))
 
@@ -76,7 +78,7 @@ async def test_a_run_survives_the_worker_that_began_it(store, clock):
     run = await begun(store, a_plan(CHAIN))
     await clock.advance(100)
 
-    assert (await store.lost()).executions == []
+    assert (await store.queue.lost()).executions == []
     assert await run_to_end(store) == [["a"], ["b"], ["c"]]
     assert await state(store, run) is State.SUCCEEDED
 
@@ -131,12 +133,12 @@ async def test_a_node_is_no_dead_letter_but_its_run_is(store):
     await end(store, hands, failing=["a"])
 
     every = ExecutionFilter(dead_letters=True, with_nodes=True)
-    letters = await store.list_executions(TENANT, every)
+    letters = await store.catalog.list_executions(TENANT, every)
     assert [one.id for one in letters.items] == [run]
     node = await look(store, hands.one.id)
     assert node.state is State.DEAD
-    assert await store.revive(TENANT, [hands.one.id]) == ["not_listed"]
-    assert await store.discard(TENANT, [hands.one.id]) == [False]
+    assert await store.queue.revive(TENANT, [hands.one.id]) == ["not_listed"]
+    assert await store.queue.discard(TENANT, [hands.one.id]) == [False]
 
 
 async def test_a_node_whose_worker_is_lost_runs_again(store, clock):
@@ -144,9 +146,9 @@ async def test_a_node_whose_worker_is_lost_runs_again(store, clock):
     await take(store)
     await clock.advance(100)
 
-    (lost,) = (await store.lost()).executions
+    (lost,) = (await store.queue.lost()).executions
     assert (lost.claimed.node, lost.claimed.parent) == ("a", run)
-    await store.apply(
+    await store.queue.apply(
         TENANT, worker=lost.worker, transitions=[after_loss(lost.claimed, max_crashes=3)]
     )
 
@@ -157,9 +159,9 @@ async def test_a_node_that_kills_its_workers_fails(store, clock):
     run = await begun(store, a_plan(CHAIN))
     await take(store)
     await clock.advance(100)
-    (lost,) = (await store.lost()).executions
+    (lost,) = (await store.queue.lost()).executions
 
-    await store.apply(
+    await store.queue.apply(
         TENANT, worker=lost.worker, transitions=[after_loss(lost.claimed, max_crashes=1)]
     )
 
@@ -168,7 +170,7 @@ async def test_a_node_that_kills_its_workers_fails(store, clock):
 
 
 async def test_a_node_that_expires_is_skipped(store, clock):
-    await store.define_jobs(TENANT, [a_job("report", expires=60.0)])
+    await store.catalog.define_jobs(TENANT, [a_job("report", expires=60.0)])
     graph = {"a": ["b"], "b": ["c"]}
     run = await begun(store, a_plan(graph, specs={"b": Spec(job="report")}))
     await end(store, await take(store))
@@ -197,9 +199,9 @@ async def test_a_node_that_is_claimed_too_late_is_skipped(store):
 
 async def test_a_cancelled_node_fails_what_depends_on_it(store):
     run = await begun(store, a_plan(CHAIN))
-    (node,) = (await store.list_executions(TENANT, ExecutionFilter(parent=run))).items
+    (node,) = (await store.catalog.list_executions(TENANT, ExecutionFilter(parent=run))).items
 
-    assert await store.cancel(TENANT, [node.id]) == [Cancellation.CANCELLED]
+    assert await store.queue.cancel(TENANT, [node.id]) == [Cancellation.CANCELLED]
 
     assert await state(store, run) is State.DEAD
     assert (await nodes(store, run))["a"] is State.CANCELLED
@@ -208,9 +210,9 @@ async def test_a_cancelled_node_fails_what_depends_on_it(store):
 async def test_what_is_given_back_and_was_to_be_cancelled_ends_its_node(store):
     run = await begun(store, a_plan(CHAIN))
     hands = await take(store)
-    assert await store.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
 
-    assert await store.release(TENANT, worker=hands.worker, leases=[hands.lease]) == 1
+    assert await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease]) == 1
 
     assert await state(store, run) is State.DEAD
 
@@ -229,7 +231,7 @@ async def test_a_job_can_be_a_node(store):
 
 async def test_such_a_node_passes_no_gate(store):
     await defined(store, "resize", overlap="skip")
-    await store.enqueue(TENANT, [an_execution("resize")])
+    await store.queue.enqueue(TENANT, [an_execution("resize")])
     await begun(store, a_plan({"a": []}, specs={"a": Spec(job="resize")}))
 
     hands = await take(store)
@@ -273,11 +275,11 @@ async def test_a_crowd_of_nodes_without_a_job_is_not_forgotten(store):
 
 async def a_run_within_a_run(store, **options):
     """The node `b` of the outer run is the inner one."""
-    await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
+    await store.catalog.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
     outer = await begun(store, a_plan(CHAIN, specs={"b": Spec(job="inner")}, **options))
     await end(store, await take(store))
     hands = await claim(store, kinds=("workflow",))
-    assert await store.expand(
+    assert await store.runs.expand(
         TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan({"x": ["y"]})
     )
     return outer, hands.one.id
@@ -300,15 +302,15 @@ async def test_the_failure_of_an_inner_run_is_that_of_a_node(store):
 
     assert await states(store, [outer, inner]) == [State.DEAD] * 2
     every = ExecutionFilter(dead_letters=True, with_nodes=True)
-    letters = await store.list_executions(TENANT, every)
+    letters = await store.catalog.list_executions(TENANT, every)
     assert [one.id for one in letters.items] == [outer]
-    assert await store.revive(TENANT, [inner]) == ["not_listed"]
+    assert await store.queue.revive(TENANT, [inner]) == ["not_listed"]
 
 
 async def test_an_inner_run_is_cancelled_with_the_outer_one(store):
     outer, inner = await a_run_within_a_run(store)
 
-    assert await store.cancel(TENANT, [outer]) == [Cancellation.CANCELLED]
+    assert await store.queue.cancel(TENANT, [outer]) == [Cancellation.CANCELLED]
 
     assert await states(store, [outer, inner]) == [State.CANCELLED] * 2
     assert (await take(store)).executions == []
@@ -319,7 +321,7 @@ async def test_the_outer_run_waits_for_the_inner_one_to_stop(store):
     hands = await take(store)
     assert labels(hands) == ["x"]
 
-    assert await store.cancel(TENANT, [outer]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [outer]) == [Cancellation.REQUESTED]
     assert await states(store, [outer, inner]) == [State.RUNNING] * 2
     (verdict,) = await apply(store, hands, success(hands.one))
 

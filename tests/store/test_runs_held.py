@@ -44,37 +44,39 @@ WEEK = Retention(finished=7 * DAY, ticks=7 * DAY, workers=7 * DAY)
 async def test_a_run_that_has_not_begun_is_cancelled_at_once(store):
     run = await waiting_run(store)
 
-    assert await store.cancel(TENANT, [run]) == [Cancellation.CANCELLED]
-    assert await store.get_run(TENANT, run) is None
+    assert await store.queue.cancel(TENANT, [run]) == [Cancellation.CANCELLED]
+    assert await store.runs.get_run(TENANT, run) is None
 
 
 async def test_a_run_that_is_to_be_cancelled_ends_instead_of_beginning(store):
     hands = await taken_run(store)
-    assert await store.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [hands.one.id]) == [Cancellation.REQUESTED]
 
-    assert await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN))
+    assert await store.runs.expand(
+        TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN)
+    )
 
     assert await state(store, hands.one.id) is State.CANCELLED
-    assert await store.get_run(TENANT, hands.one.id) is None
+    assert await store.runs.get_run(TENANT, hands.one.id) is None
 
 
 async def test_nodes_that_nobody_has_claimed_end_with_their_run(store):
     run = await begun(store, a_plan({"a": ["c"], "b": ["c"]}))
 
-    assert await store.cancel(TENANT, [run]) == [Cancellation.CANCELLED]
+    assert await store.queue.cancel(TENANT, [run]) == [Cancellation.CANCELLED]
 
     assert set((await nodes(store, run)).values()) == {State.CANCELLED}
     assert (await take(store)).executions == []
-    assert await store.cancel(TENANT, [run]) == [Cancellation.FINISHED]
+    assert await store.queue.cancel(TENANT, [run]) == [Cancellation.FINISHED]
 
 
 async def test_a_run_is_cancelled_when_the_last_running_node_has_stopped(store, clock):
     run = await begun(store, a_plan({"a": ["c"], "b": ["c"]}))
     hands = await take(store, 1)
 
-    assert await store.cancel(TENANT, [run]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [run]) == [Cancellation.REQUESTED]
     assert (await look(store, run)).cancel_requested_at == clock.now()
-    renewal = await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+    renewal = await store.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
     assert [id for id, _ in renewal.cancel] == [hands.one.id]
     (verdict,) = await apply(store, hands, success(hands.one))
 
@@ -88,11 +90,11 @@ async def test_a_run_can_be_cancelled_whose_items_are_not_all_made(store, monkey
     await end(store, await take(store), results={"list": list(range(2500))})
     hands = await take(store, 1)
 
-    assert await store.cancel(TENANT, [run]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [run]) == [Cancellation.REQUESTED]
     await apply(store, hands, success(hands.one))
 
     assert await state(store, run) is State.CANCELLED
-    counts = await store.count_executions(TENANT, ExecutionFilter(parent=run))
+    counts = await store.catalog.count_executions(TENANT, ExecutionFilter(parent=run))
     assert counts == {State.SUCCEEDED: 1, State.CANCELLED: 2500}
 
 
@@ -100,7 +102,7 @@ async def test_a_run_that_is_replaced_is_cancelled(store):
     run = await begun(store, a_plan(CHAIN), overlap="replace")
     hands = await take(store)
 
-    (new,) = await store.enqueue(TENANT, [an_execution("etl")])
+    (new,) = await store.queue.enqueue(TENANT, [an_execution("etl")])
     assert (await claim(store, kinds=("workflow",))).executions == []
     await apply(store, hands, success(hands.one))
 
@@ -112,18 +114,18 @@ async def test_a_run_that_is_replaced_is_cancelled(store):
 async def test_a_run_holds_its_unique_key_until_its_end(store, failing):
     run = await begun(store, a_plan(CHAIN), unique_key="k")
     again = an_execution("etl", unique_key="k")
-    (answer,) = await store.enqueue(TENANT, [again])
+    (answer,) = await store.queue.enqueue(TENANT, [again])
     assert (answer.id, answer.created) == (run, False)
 
     await run_to_end(store, failing=failing)
 
-    (answer,) = await store.enqueue(TENANT, [again])
+    (answer,) = await store.queue.enqueue(TENANT, [again])
     assert answer.created
 
 
 async def test_a_run_holds_its_gate_until_its_end(store):
     await begun(store, a_plan(CHAIN), overlap="queue")
-    (waiting,) = await store.enqueue(TENANT, [an_execution("etl")])
+    (waiting,) = await store.queue.enqueue(TENANT, [an_execution("etl")])
     assert await state(store, waiting.id) is State.WAITING
 
     rounds = await run_to_end(store)
@@ -138,7 +140,7 @@ async def test_the_schedule_of_a_run_hears_of_its_end(store, clock):
     await put(store, schedule, kind="workflow", settings=SETTINGS)
     await fired(store, schedule)
     hands = await claim(store, kinds=("workflow",))
-    await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN))
+    await store.runs.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN))
     assert (await shown(store, schedule)).next_at is None
 
     await run_to_end(store, failing=["c"])
@@ -148,7 +150,7 @@ async def test_the_schedule_of_a_run_hears_of_its_end(store, clock):
 
 
 async def test_a_quota_of_running_executions_counts_no_runs(store):
-    await store.set_quotas(TENANT, running=1)
+    await store.admin.set_quotas(TENANT, running=1)
     await begun(store, a_plan(CHAIN))
 
     assert await run_to_end(store) == [["a"], ["b"], ["c"]]
@@ -161,26 +163,29 @@ async def test_lists_and_counts_leave_nodes_out_unless_asked(store):
     def ids(page):
         return {one.id for one in page.items}
 
-    every = ids(await store.list_executions(TENANT, ExecutionFilter(with_nodes=True)))
+    every = ids(await store.catalog.list_executions(TENANT, ExecutionFilter(with_nodes=True)))
     assert len(every) == 3
     for where in (ExecutionFilter(), ExecutionFilter(job="etl")):
-        assert ids(await store.list_executions(TENANT, where)) == {run}
-        assert await store.count_executions(TENANT, where) == {State.DEAD: 1}
+        assert ids(await store.catalog.list_executions(TENANT, where)) == {run}
+        assert await store.catalog.count_executions(TENANT, where) == {State.DEAD: 1}
     of_run = ExecutionFilter(parent=run)
-    assert ids(await store.list_executions(TENANT, of_run)) == every - {run}
-    assert await store.count_executions(TENANT, of_run) == {State.SUCCEEDED: 1, State.DEAD: 1}
+    assert ids(await store.catalog.list_executions(TENANT, of_run)) == every - {run}
+    assert await store.catalog.count_executions(TENANT, of_run) == {
+        State.SUCCEEDED: 1,
+        State.DEAD: 1,
+    }
     some = ExecutionFilter(ids=frozenset(every))
-    assert ids(await store.list_executions(TENANT, some)) == every
+    assert ids(await store.catalog.list_executions(TENANT, some)) == every
 
 
 async def test_a_job_stands_as_its_run_does(store):
     run = await begun(store, a_plan(CHAIN))
 
-    seen = (await store.job_activity(TENANT, ["etl"]))["etl"]
+    seen = (await store.catalog.job_activity(TENANT, ["etl"]))["etl"]
     assert (seen.last.id, seen.unfinished) == (run, {State.RUNNING})
     await end(store, await take(store), failing=["a"])
 
-    seen = (await store.job_activity(TENANT, ["etl"]))["etl"]
+    seen = (await store.catalog.job_activity(TENANT, ["etl"]))["etl"]
     assert (seen.last.id, seen.unfinished) == (run, set())
 
 
@@ -221,15 +226,15 @@ async def test_a_node_has_begun_with_its_first_attempt(store, clock, is_dead):
 
 
 async def test_a_run_is_unknown_to_other_tenants(store):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     run = await begun(store, a_plan(CHAIN))
 
-    assert await store.get_run("acme", run) is None
-    assert await store.cancel("acme", [run]) == [Cancellation.UNKNOWN]
+    assert await store.runs.get_run("acme", run) is None
+    assert await store.queue.cancel("acme", [run]) == [Cancellation.UNKNOWN]
 
 
 async def test_runs_of_two_tenants_are_apart(store):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     mine = await begun(store, a_plan(CHAIN))
     theirs = await begun(store, a_plan({"x": []}), tenant="acme")
 
@@ -255,9 +260,9 @@ async def test_a_run_goes_with_its_nodes(store, clock):
 
     with pytest.raises(ExecutionNotFound):
         await look(store, run)
-    assert await store.get_run(TENANT, run) is None
+    assert await store.runs.get_run(TENANT, run) is None
     everything = ExecutionFilter(with_nodes=True)
-    assert (await store.list_executions(TENANT, everything)).items == ()
+    assert (await store.catalog.list_executions(TENANT, everything)).items == ()
     # Whatever numbers a store gives, nothing is inherited from what is gone.
     again = await begun(store, a_plan({"x": []}))
     assert await run_to_end(store) == [["x"]]

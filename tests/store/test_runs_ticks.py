@@ -21,12 +21,12 @@ async def scheduled(store, clock):
     await waiting_run(store)
     await end(store, await take(store))
     schedule = a_schedule("etl", next_at=clock.now())
-    await store.put_schedules(TENANT, [schedule])
+    await store.schedules.put_schedules(TENANT, [schedule])
     return schedule
 
 
 async def succeeded_for(store):
-    (schedule,) = await store.list_schedules(TENANT)
+    (schedule,) = await store.schedules.list_schedules(TENANT)
     return schedule.succeeded_for
 
 
@@ -62,7 +62,7 @@ async def test_so_do_nodes_of_a_workflow_inside(store, clock):
     inner = await take(store)
     assert inner.one.scheduled_for == at
 
-    assert await store.expand(
+    assert await store.runs.expand(
         TENANT, worker=inner.worker, claimed=inner.one, plan=a_plan({"deep": []})
     )
 

@@ -22,7 +22,7 @@ from tests.builders import (
 
 
 async def only(store):
-    (schedule,) = await store.list_schedules(TENANT)
+    (schedule,) = await store.schedules.list_schedules(TENANT)
     return schedule
 
 
@@ -62,33 +62,33 @@ async def test_schedules_are_listed_by_id_of_all_jobs_or_one(store):
     await put(store, *schedules[::-1])
 
     ids = [schedule.id for schedule in schedules]
-    assert [s.id for s in await store.list_schedules(TENANT)] == ids
-    assert [s.id for s in await store.list_schedules(TENANT, job="a")] == ids[::2]
-    assert await store.list_schedules(TENANT, job="nothing") == []
+    assert [s.id for s in await store.schedules.list_schedules(TENANT)] == ids
+    assert [s.id for s in await store.schedules.list_schedules(TENANT, job="a")] == ids[::2]
+    assert await store.schedules.list_schedules(TENANT, job="nothing") == []
 
 
 async def test_schedules_are_found_by_their_ids(store):
     schedules = [a_schedule(job) for job in "abab"]
     await put(store, *schedules)
-    await store.add_tenants(["other"])
+    await store.admin.add_tenants(["other"])
     theirs = a_schedule("a")
     await put(store, theirs, tenant="other")
     ids = [schedules[3].id, schedules[0].id, schedules[0].id, mint(), theirs.id]
 
-    found = await store.list_schedules(TENANT, ids=ids)
+    found = await store.schedules.list_schedules(TENANT, ids=ids)
 
     assert found == [await shown(store, schedules[0]), await shown(store, schedules[3])]
-    assert await store.list_schedules(TENANT, job="a", ids=ids) == found[:1]
-    assert await store.list_schedules(TENANT, ids=[]) == []
+    assert await store.schedules.list_schedules(TENANT, job="a", ids=ids) == found[:1]
+    assert await store.schedules.list_schedules(TENANT, ids=[]) == []
 
 
 async def test_an_unknown_job_stops_the_whole_batch(store):
     await defined(store)
 
     with pytest.raises(JobNotFound, match="nothing"):
-        await store.put_schedules(TENANT, [a_schedule(), a_schedule("nothing")])
+        await store.schedules.put_schedules(TENANT, [a_schedule(), a_schedule("nothing")])
 
-    assert await store.list_schedules(TENANT) == []
+    assert await store.schedules.list_schedules(TENANT) == []
 
 
 async def test_a_replaced_schedule_keeps_its_counts_and_last_times(store, clock):
@@ -117,21 +117,21 @@ async def test_deleted_schedules_are_gone_and_counted(store):
     first, second = a_schedule(), a_schedule()
     await put(store, first, second)
 
-    assert await store.delete_schedules(TENANT, [first.id, mint()]) == 1
+    assert await store.schedules.delete_schedules(TENANT, [first.id, mint()]) == 1
 
     assert (await only(store)).id == second.id
-    assert await store.delete_schedules(TENANT, [first.id]) == 0
-    assert await store.delete_schedules(TENANT, []) == 0
+    assert await store.schedules.delete_schedules(TENANT, [first.id]) == 0
+    assert await store.schedules.delete_schedules(TENANT, []) == 0
 
 
 async def test_the_ticks_of_a_deleted_schedule_stay_on_record(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    await store.fire([a_firing(schedule)])
+    await store.schedules.fire([a_firing(schedule)])
 
-    await store.delete_schedules(TENANT, [schedule.id])
+    await store.schedules.delete_schedules(TENANT, [schedule.id])
 
-    assert len(await store.list_ticks(TENANT, schedule.id)) == 1
+    assert len(await store.schedules.list_ticks(TENANT, schedule.id)) == 1
 
 
 async def test_due_schedules_are_those_whose_time_has_come_earliest_first(store, clock):
@@ -139,48 +139,50 @@ async def test_due_schedules_are_those_whose_time_has_come_earliest_first(store,
     late, early = a_schedule(next_at=now), a_schedule(next_at=now - 60)
     future, paused = a_schedule(next_at=now + 1), a_schedule("paused", next_at=now)
     await put(store, late, early, future, paused, a_schedule(next_at=None))
-    await store.pause_job(TENANT, "paused")
+    await store.schedules.pause_job(TENANT, "paused")
 
-    due = await store.due_schedules()
+    due = await store.schedules.due_schedules()
 
     assert [schedule.id for schedule in due.schedules] == [early.id, late.id]
     assert due.schedules[0] == await shown(store, early)
     assert due.now == now
-    assert [one.id for one in (await store.due_schedules(limit=1)).schedules] == [early.id]
+    assert [one.id for one in (await store.schedules.due_schedules(limit=1)).schedules] == [
+        early.id
+    ]
     await clock.advance(1)
-    assert len((await store.due_schedules()).schedules) == 3
+    assert len((await store.schedules.due_schedules()).schedules) == 3
 
 
 async def test_due_schedules_are_found_for_all_tenants(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     here, there = a_schedule(next_at=clock.now()), a_schedule(next_at=clock.now())
     await put(store, here)
     await put(store, there, tenant="acme")
 
-    due = await store.due_schedules()
+    due = await store.schedules.due_schedules()
 
     assert {(s.tenant, s.id) for s in due.schedules} == {(TENANT, here.id), ("acme", there.id)}
 
 
 async def test_who_looks_for_due_schedules_hears_when_to_look_again(store, clock):
     now = clock.now()
-    assert (await store.due_schedules()).next_at is None
+    assert (await store.schedules.due_schedules()).next_at is None
     await put(store, a_schedule(next_at=None), a_schedule("paused", next_at=now + 5))
-    await store.pause_job(TENANT, "paused")
-    assert (await store.due_schedules()).next_at is None
+    await store.schedules.pause_job(TENANT, "paused")
+    assert (await store.schedules.due_schedules()).next_at is None
 
     await put(store, a_schedule(next_at=now + 30), a_schedule(next_at=now + 20))
-    assert (await store.due_schedules()).next_at == now + 20
+    assert (await store.schedules.due_schedules()).next_at == now + 20
 
     await clock.advance(20)
-    assert (await store.due_schedules()).next_at == now + 30
+    assert (await store.schedules.due_schedules()).next_at == now + 30
 
 
 async def test_the_time_to_look_again_is_now_if_not_all_that_is_due_was_found(store, clock):
     now = clock.now()
     await put(store, *(a_schedule(next_at=now - n) for n in range(3)))
 
-    due = await store.due_schedules(limit=2)
+    due = await store.schedules.due_schedules(limit=2)
 
     assert [one.next_at for one in due.schedules] == [now - 2, now - 1]
     assert due.next_at == now
@@ -190,32 +192,32 @@ async def test_ticks_are_listed_newest_first_in_pages(store, clock):
     at = clock.now()
     schedule = a_schedule(next_at=at)
     await put(store, schedule)
-    await store.fire([a_firing(schedule, *(a_tick(at + n) for n in range(5)))])
+    await store.schedules.fire([a_firing(schedule, *(a_tick(at + n) for n in range(5)))])
 
-    first = await store.list_ticks(TENANT, schedule.id, limit=2)
-    second = await store.list_ticks(TENANT, schedule.id, limit=9, before=first[-1].at)
+    first = await store.schedules.list_ticks(TENANT, schedule.id, limit=2)
+    second = await store.schedules.list_ticks(TENANT, schedule.id, limit=9, before=first[-1].at)
 
     assert [tick.at - at for tick in first] == [4, 3]
     assert [tick.at - at for tick in second] == [2, 1, 0]
-    assert await store.list_ticks(TENANT, mint()) == []
+    assert await store.schedules.list_ticks(TENANT, mint()) == []
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 async def test_a_limit_is_one_at_least(store, limit):
     with pytest.raises(UsageError):
-        await store.list_ticks(TENANT, mint(), limit=limit)
+        await store.schedules.list_ticks(TENANT, mint(), limit=limit)
     with pytest.raises(UsageError):
-        await store.due_schedules(limit=limit)
+        await store.schedules.due_schedules(limit=limit)
 
 
 async def test_due_schedules_can_be_read_from_one_of_them_on(store, clock):
     now = clock.now()
     times = [now - 3, now - 2, now - 2, now - 2, now - 1, now + 60]
     await put(store, *[a_schedule(next_at=at) for at in times])
-    everything = (await store.due_schedules()).schedules
+    everything = (await store.schedules.due_schedules()).schedules
 
     for place, one in enumerate(everything):
-        rest = await store.due_schedules(limit=2, after=one)
+        rest = await store.schedules.due_schedules(limit=2, after=one)
 
         assert rest.schedules == everything[place + 1 : place + 3]
         assert rest.next_at == [*times, None][place + 3 if place < 3 else 5]

@@ -18,11 +18,11 @@ from tests.builders import (
 
 
 async def listed(store):
-    return [one.id for one in await store.list_schedules(TENANT)]
+    return [one.id for one in await store.schedules.list_schedules(TENANT)]
 
 
 async def define(store, *declared, **options):
-    (job,) = await store.define_jobs(TENANT, [a_job(declared=declared, **options)])
+    (job,) = await store.catalog.define_jobs(TENANT, [a_job(declared=declared, **options)])
     return job
 
 
@@ -34,7 +34,7 @@ async def test_a_new_job_brings_its_schedules(store, clock):
     assert await listed(store) == [one.id, two.id]
     seen = await shown(store, one)
     assert (seen.job, seen.next_at, seen.is_declared) == ("resize", clock.now(), True)
-    assert await store.fire([a_firing(one)]) == [True]
+    assert await store.schedules.fire([a_firing(one)]) == [True]
 
 
 async def test_an_equal_definition_moves_no_cursor(store, clock):
@@ -46,7 +46,7 @@ async def test_an_equal_definition_moves_no_cursor(store, clock):
     again = a_schedule(id=schedule.id, next_at=clock.now() + 1)
     await define(store, again, a_schedule())
 
-    assert await store.list_schedules(TENANT) == [before]
+    assert await store.schedules.list_schedules(TENANT) == [before]
 
 
 async def test_a_new_version_replaces_them_and_keeps_the_counts_of_those_that_stay(store, clock):
@@ -85,7 +85,7 @@ async def test_a_new_version_moves_no_cursor_of_a_schedule_that_says_the_same(st
 async def test_a_schedule_that_is_over_stays_so_in_a_new_version(store, clock):
     last = a_schedule(next_at=clock.now(), delay=30.0)
     await define(store, last)
-    await store.fire([a_firing(last, next_at=None, is_over=True)])
+    await store.schedules.fire([a_firing(last, next_at=None, is_over=True)])
 
     await define(store, a_schedule(id=last.id, next_at=clock.now(), delay=30.0), timeout=5.0)
 
@@ -104,7 +104,7 @@ async def test_a_new_version_without_schedules_ends_them(store):
 async def test_schedules_that_were_put_at_run_time_stay(store, clock):
     put_later = a_schedule(next_at=clock.now())
     await define(store, a_schedule())
-    await store.put_schedules(TENANT, [put_later])
+    await store.schedules.put_schedules(TENANT, [put_later])
 
     await define(store, timeout=5.0)
 
@@ -114,7 +114,9 @@ async def test_schedules_that_were_put_at_run_time_stay(store, clock):
 
 async def test_other_jobs_keep_theirs(store):
     mine, other = a_schedule(), a_schedule("mail")
-    await store.define_jobs(TENANT, [a_job(declared=[mine]), a_job("mail", declared=[other])])
+    await store.catalog.define_jobs(
+        TENANT, [a_job(declared=[mine]), a_job("mail", declared=[other])]
+    )
 
     await define(store, timeout=5.0)
 
@@ -144,7 +146,7 @@ async def test_a_definition_that_is_promoted_brings_its_schedules_back(store):
 async def test_a_deleted_job_that_comes_back_has_its_schedules_again(store):
     schedule = a_schedule()
     await define(store, schedule)
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
     assert await listed(store) == []
 
     assert (await define(store, schedule)).version == 1
@@ -156,7 +158,7 @@ async def test_a_deleted_job_comes_back_as_what_old_code_says(store):
     old, new = a_schedule(), a_schedule()
     await define(store, old)
     await define(store, new, timeout=5.0)
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
 
     answer = await define(store, old)
 

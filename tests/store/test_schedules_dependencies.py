@@ -56,7 +56,7 @@ async def test_a_tick_of_a_job_with_dependencies_waits_for_them(store, clock):
     one = await look(store, id)
     assert (one.state, one.reason) == (State.WAITING, "dependencies")
     assert (await claim(store)).executions == []
-    [found] = (await store.dependents()).waiting
+    [found] = (await store.schedules.dependents()).waiting
     assert (found.tenant, found.id, found.job) == (TENANT, id, "load")
     assert (found.at, found.dependencies) == (one.scheduled_for, ("extract",))
     assert found.on_failure is OnFailure.SKIP
@@ -68,7 +68,7 @@ async def test_what_people_enqueue_begins_at_once(store, clock):
     [id] = await enqueued(store, job="load")
 
     assert await states(store, [id]) == [State.QUEUED]
-    assert (await store.dependents()).waiting == ()
+    assert (await store.schedules.dependents()).waiting == ()
 
 
 async def test_a_tick_of_a_job_without_dependencies_begins_at_once(store, clock):
@@ -83,23 +83,23 @@ async def test_what_is_released_can_be_claimed(store, clock):
     id = await waits(store, await a_dependent(store, clock))
     await clock.advance(60)
 
-    assert await store.release_dependents(TENANT, [id, mint()]) == 1
+    assert await store.schedules.release_dependents(TENANT, [id, mint()]) == 1
 
     assert [one.id for one in (await claim(store)).executions] == [id]
-    assert await store.release_dependents(TENANT, [id]) == 0
-    assert (await store.dependents()).waiting == ()
+    assert await store.schedules.release_dependents(TENANT, [id]) == 0
+    assert (await store.schedules.dependents()).waiting == ()
 
 
 async def test_what_is_ruled_out_is_skipped_and_frees_its_slot(store, clock):
     schedule = await a_dependent(store, clock, overlap=Overlap.SKIP)
     id = await waits(store, schedule)
 
-    assert await store.rule_out_dependents(TENANT, [id, mint()]) == 1
+    assert await store.schedules.rule_out_dependents(TENANT, [id, mint()]) == 1
 
     one = await look(store, id)
     assert (one.state, one.reason) == (State.SKIPPED, "upstream_failed")
     assert one.finished_at == clock.now()
-    assert await store.rule_out_dependents(TENANT, [id]) == 0
+    assert await store.schedules.rule_out_dependents(TENANT, [id]) == 0
     await clock.advance(60)
     assert await states(store, [await waits(store, schedule)]) == [State.WAITING]
     assert await store.recount_gates() == []
@@ -111,9 +111,9 @@ async def test_what_was_released_is_not_ruled_out_and_the_other_way_round(store,
     await clock.advance(60)
     second = await waits(store, schedule)
 
-    assert await store.release_dependents(TENANT, [first]) == 1
-    assert await store.rule_out_dependents(TENANT, [first, second]) == 1
-    assert await store.release_dependents(TENANT, [first, second]) == 0
+    assert await store.schedules.release_dependents(TENANT, [first]) == 1
+    assert await store.schedules.rule_out_dependents(TENANT, [first, second]) == 1
+    assert await store.schedules.release_dependents(TENANT, [first, second]) == 0
 
     assert await states(store, [first, second]) == [State.QUEUED, State.SKIPPED]
 
@@ -135,14 +135,14 @@ async def test_behind_one_that_waits_for_dependencies_others_wait_for_the_slot(s
     first = await waits(store, schedule)
     await clock.advance(60)
     second = await waits(store, schedule)
-    assert len((await store.dependents()).waiting) == 2
+    assert len((await store.schedules.dependents()).waiting) == 2
 
     # Let go by its dependencies before it has the slot, it waits for that alone.
-    await store.release_dependents(TENANT, [second])
+    await store.schedules.release_dependents(TENANT, [second])
     assert (await look(store, second)).reason == "overlap"
     assert (await claim(store)).executions == []
 
-    await store.release_dependents(TENANT, [first])
+    await store.schedules.release_dependents(TENANT, [first])
     hands = await claim(store)
     assert [one.id for one in hands.executions] == [first]
     await apply(store, hands, *map(success, hands.executions))
@@ -156,12 +156,12 @@ async def test_who_gets_the_slot_still_waits_for_dependencies(store, clock):
     await clock.advance(60)
     second = await waits(store, schedule)
 
-    await store.cancel(TENANT, [first])
+    await store.queue.cancel(TENANT, [first])
 
     one = await look(store, second)
     assert (one.state, one.reason) == (State.WAITING, "dependencies")
     assert (await claim(store)).executions == []
-    await store.release_dependents(TENANT, [second])
+    await store.schedules.release_dependents(TENANT, [second])
     assert [one.id for one in (await claim(store)).executions] == [second]
     assert await store.recount_gates() == []
 
@@ -179,7 +179,7 @@ async def test_a_backfill_waits_behind_its_own_gate(store, clock):
         wait_for_dependencies=True,
     )
 
-    await store.release_dependents(TENANT, ids)
+    await store.schedules.release_dependents(TENANT, ids)
 
     found = {one.id: one for one in [await look(store, id) for id in ids]}
     assert sorted((one.state, one.reason) for one in found.values()) == [
@@ -192,11 +192,11 @@ async def test_a_backfill_waits_behind_its_own_gate(store, clock):
 async def test_a_late_tick_is_looked_at_when_its_time_has_come(store, clock):
     schedule = await a_dependent(store, clock)
     id = await waits(store, schedule, at=clock.now())
-    await store.rule_out_dependents(TENANT, [id])
+    await store.schedules.rule_out_dependents(TENANT, [id])
     await clock.advance(60)
     later = await waits(store, schedule)
-    assert [one.id for one in (await store.dependents()).waiting] == [later]
-    await store.rule_out_dependents(TENANT, [later])
+    assert [one.id for one in (await store.schedules.dependents()).waiting] == [later]
+    await store.schedules.rule_out_dependents(TENANT, [later])
     await clock.advance(60)
 
     at = (await shown(store, schedule)).next_at
@@ -206,9 +206,9 @@ async def test_a_late_tick_is_looked_at_when_its_time_has_come(store, clock):
     tick = replace(tick, execution=replace(tick.execution, at=clock.now() + 5))  # its jitter
     await fired(store, schedule, tick)
 
-    assert (await store.dependents()).waiting == ()
+    assert (await store.schedules.dependents()).waiting == ()
     await clock.advance(6)
-    assert len((await store.dependents()).waiting) == 1
+    assert len((await store.schedules.dependents()).waiting) == 1
 
 
 async def test_the_current_definition_says_what_is_waited_for(store, clock):
@@ -216,7 +216,7 @@ async def test_the_current_definition_says_what_is_waited_for(store, clock):
 
     await defined(store, "load")
 
-    [found] = (await store.dependents()).waiting
+    [found] = (await store.schedules.dependents()).waiting
     assert found.dependencies == ()
 
 
@@ -227,8 +227,8 @@ async def test_they_are_listed_in_pages(store, clock):
         ids.append(await waits(store, schedule))
         await clock.advance(60)
 
-    first = (await store.dependents(limit=2)).waiting
-    rest = (await store.dependents(limit=2, after=first[-1].id)).waiting
+    first = (await store.schedules.dependents(limit=2)).waiting
+    rest = (await store.schedules.dependents(limit=2, after=first[-1].id)).waiting
 
     assert [one.id for one in (*first, *rest)] == sorted(ids)
 
@@ -241,7 +241,7 @@ async def test_one_that_waits_expires_like_any_other(store, clock):
     assert await store.expire() == 1
 
     assert (await look(store, id)).reason == "expired"
-    assert (await store.dependents()).waiting == ()
+    assert (await store.schedules.dependents()).waiting == ()
     assert await store.recount_gates() == []
 
 
@@ -265,7 +265,7 @@ async def test_the_last_to_end_counts_and_not_the_last_that_was_made(store, cloc
     await clock.advance(10)
     await apply(store, hands, success(older))
 
-    [ended] = await store.ended_since(TENANT, [("extract", started)])
+    [ended] = await store.schedules.ended_since(TENANT, [("extract", started)])
 
     # Or the one that ended later would be a round of its own.
     assert ended == Ended(succeeded_at=started + 20, ended_at=started + 20, state=State.SUCCEEDED)
@@ -279,7 +279,7 @@ async def test_a_success_is_found_behind_a_crowd(store, clock):
     await apply(store, hands, success(hands.one))
     asked = [("extract", since), ("extract", since + 10)]
 
-    [found, later] = await store.ended_since(TENANT, asked, thoroughly=True)
+    [found, later] = await store.schedules.ended_since(TENANT, asked, thoroughly=True)
 
     assert found == Ended(succeeded_at=since + 10, ended_at=since + 10, state=State.SUCCEEDED)
     assert later == Ended()
@@ -292,7 +292,7 @@ async def test_a_failure_is_found_behind_a_crowd(store, clock):
     await clock.advance(10)
     await apply(store, hands, death(hands.one))
 
-    [found] = await store.ended_since(TENANT, [("extract", since)])
+    [found] = await store.schedules.ended_since(TENANT, [("extract", since)])
 
     assert found == Ended(ended_at=since + 10, state=State.DEAD)
 
@@ -304,7 +304,9 @@ async def test_the_latest_that_was_due_is_found_behind_a_crowd(store, clock, tim
     await clock.advance(10)
     await many(store, success, **({"scheduled_for": at + 10} if timed else {}))
 
-    [then, now] = await store.upstream(TENANT, [("extract", at), ("extract", clock.now())])
+    [then, now] = await store.schedules.upstream(
+        TENANT, [("extract", at), ("extract", clock.now())]
+    )
 
     assert (then.state, then.has_newer_success) == (State.DEAD, True)
     assert (now.state, now.has_newer_success) == (State.SUCCEEDED, False)
@@ -315,7 +317,7 @@ async def test_a_backfill_of_many_does_not_hide_what_was_due_later(store, clock)
     await dead(store, job="extract", scheduled_for=at)
     await many(store, success, scheduled_for=at - 1000)
 
-    [one] = await store.upstream(TENANT, [("extract", at)])
+    [one] = await store.schedules.upstream(TENANT, [("extract", at)])
 
     assert one.state is State.DEAD
 
@@ -328,11 +330,11 @@ async def test_an_unfinished_one_is_found_at_the_end_of_a_long_queue(store, cloc
     await clock.advance(1)
     await enqueued(store, MANY, job="extract")
 
-    [one] = await store.upstream(TENANT, [("extract", at)])
+    [one] = await store.schedules.upstream(TENANT, [("extract", at)])
     assert one.state is State.QUEUED
 
-    await store.cancel(TENANT, [first])
-    [one] = await store.upstream(TENANT, [("extract", at)])
+    await store.queue.cancel(TENANT, [first])
+    [one] = await store.schedules.upstream(TENANT, [("extract", at)])
     assert one.state is State.CANCELLED
 
 
@@ -343,11 +345,13 @@ async def test_nothing_has_ended_of_what_never_ran_or_is_unknown(store, clock):
     await defined(store, "extract")
     await enqueued(store, job="extract")
 
-    assert await store.ended_since(TENANT, [("extract", 0.0), ("nobody", 0.0)]) == [
+    assert await store.schedules.ended_since(TENANT, [("extract", 0.0), ("nobody", 0.0)]) == [
         Ended(),
         Ended(),
     ]
-    [known, unknown] = await store.upstream(TENANT, [("extract", clock.now()), ("nobody", 1e10)])
+    [known, unknown] = await store.schedules.upstream(
+        TENANT, [("extract", clock.now()), ("nobody", 1e10)]
+    )
     assert (known.state, unknown) == (State.QUEUED, Upstream())
 
 
@@ -358,7 +362,7 @@ async def test_what_ended_since_is_told_by_the_newest(store, clock):
     await dead(store, job="extract")
     second = clock.now()
 
-    [all_of_it, since, later] = await store.ended_since(
+    [all_of_it, since, later] = await store.schedules.ended_since(
         TENANT, [("extract", 0.0), ("extract", first), ("extract", second)]
     )
 
@@ -375,22 +379,22 @@ async def test_what_an_overlap_rule_skipped_does_not_count(store, clock):
     await clock.advance(60)
     await fired(store, schedule)  # skipped: the one before has not ended
 
-    assert await store.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
-    [one] = await store.upstream(TENANT, [("extract", first + 60)])
+    assert await store.schedules.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
+    [one] = await store.schedules.upstream(TENANT, [("extract", first + 60)])
     assert one.state is State.QUEUED
 
 
 async def test_the_latest_that_was_due_counts_and_not_the_last_that_was_made(store, clock):
     await defined(store, "extract")
     schedule = a_schedule("extract", next_at=100.0)
-    await store.put_schedules(TENANT, [schedule])
+    await store.schedules.put_schedules(TENANT, [schedule])
     for at in (300.0, 200.0):  # as when a backfill makes up for the first
         hands = await claimed(store, job="extract", schedule=schedule.id, scheduled_for=at)
         end = success if at == 200.0 else death
         await apply(store, hands, end(hands.executions[0]))
 
     asked = [("extract", at) for at in (199.0, 200.0, 299.0, 300.0, 400.0)]
-    found = await store.upstream(TENANT, asked)
+    found = await store.schedules.upstream(TENANT, asked)
 
     assert [one.state for one in found] == [
         None,
@@ -407,16 +411,18 @@ async def test_the_latest_that_was_due_counts_and_not_the_last_that_was_made(sto
 async def test_if_none_was_due_a_later_failure_is_told(store, clock, timed):
     at = clock.now()
     await defined(store, "extract")
-    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream()]
+    assert await store.schedules.upstream(TENANT, [("extract", at)]) == [Upstream()]
 
     await clock.advance(10)
     await dead(store, job="extract", **({"scheduled_for": at + 10} if timed else {}))
-    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream(has_newer_failure=True)]
-    [due] = await store.upstream(TENANT, [("extract", at + 10)])
+    assert await store.schedules.upstream(TENANT, [("extract", at)]) == [
+        Upstream(has_newer_failure=True)
+    ]
+    [due] = await store.schedules.upstream(TENANT, [("extract", at + 10)])
     assert (due.state, due.has_newer_failure) == (State.DEAD, False)
 
     await finished(store, job="extract")
-    [both] = await store.upstream(TENANT, [("extract", at)])
+    [both] = await store.schedules.upstream(TENANT, [("extract", at)])
     assert (both.has_newer_success, both.has_newer_failure) == (True, True)
 
 
@@ -424,9 +430,11 @@ async def test_if_none_was_due_a_later_cancel_is_told(store, clock):
     at = clock.now()
     await clock.advance(10)
     [id] = await enqueued(store, job="extract")
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
 
-    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream(has_newer_failure=True)]
+    assert await store.schedules.upstream(TENANT, [("extract", at)]) == [
+        Upstream(has_newer_failure=True)
+    ]
 
 
 async def test_of_two_for_one_time_the_later_counts(store, clock):
@@ -435,7 +443,7 @@ async def test_of_two_for_one_time_the_later_counts(store, clock):
         hands = await claimed(store, job="extract", scheduled_for=100.0, schedule=mint())
         await apply(store, hands, end(hands.executions[0]))
 
-    [one] = await store.upstream(TENANT, [("extract", 100.0)])
+    [one] = await store.schedules.upstream(TENANT, [("extract", 100.0)])
 
     assert one.state is State.SUCCEEDED
 
@@ -445,9 +453,9 @@ async def test_a_tick_that_is_still_to_fire_is_waited_for(store, clock, paused):
     schedule = a_schedule("extract", next_at=clock.now())
     await put(store, schedule)
     if paused:
-        await store.pause_job(TENANT, "extract")
+        await store.schedules.pause_job(TENANT, "extract")
 
-    [before, then] = await store.upstream(
+    [before, then] = await store.schedules.upstream(
         TENANT, [("extract", clock.now() - 1), ("extract", clock.now())]
     )
 
@@ -458,37 +466,39 @@ async def test_a_delayed_one_is_due_at_its_time_and_a_retry_does_not_move_it(sto
     await defined(store, "extract")
     now = clock.now()
     await enqueued(store, job="extract", delay=100.0)
-    [before, after] = await store.upstream(TENANT, [("extract", now), ("extract", now + 100)])
+    [before, after] = await store.schedules.upstream(
+        TENANT, [("extract", now), ("extract", now + 100)]
+    )
     assert (before.state, after.state) == (None, State.SCHEDULED)
 
     await clock.advance(101)
     hands = await claim(store)
     await apply(store, hands, retry(hands.executions[0], delay=1000.0))
 
-    [one] = await store.upstream(TENANT, [("extract", clock.now())])
+    [one] = await store.schedules.upstream(TENANT, [("extract", clock.now())])
     assert one.state is State.RETRYING
 
 
 async def test_a_retried_dead_letter_has_not_ended(store, clock):
     [id] = await dead(store, job="extract")
-    await store.revive(TENANT, [id])
+    await store.queue.revive(TENANT, [id])
 
-    assert await store.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
-    [one] = await store.upstream(TENANT, [("extract", clock.now())])
+    assert await store.schedules.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
+    [one] = await store.schedules.upstream(TENANT, [("extract", clock.now())])
     assert one.state is State.QUEUED
 
 
 async def test_a_deleted_job_has_no_executions(store, clock):
     await finished(store, job="extract")
-    await store.delete_job(TENANT, "extract")
+    await store.catalog.delete_job(TENANT, "extract")
 
-    assert await store.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
-    assert await store.upstream(TENANT, [("extract", clock.now())]) == [Upstream()]
+    assert await store.schedules.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
+    assert await store.schedules.upstream(TENANT, [("extract", clock.now())]) == [Upstream()]
 
 
 async def test_another_tenant_has_other_jobs(store, clock):
-    await store.add_tenant("acme")
+    await store.admin.add_tenant("acme")
     await finished(store, job="extract")
 
-    assert await store.ended_since("acme", [("extract", 0.0)]) == [Ended()]
-    assert await store.upstream("acme", [("extract", clock.now())]) == [Upstream()]
+    assert await store.schedules.ended_since("acme", [("extract", 0.0)]) == [Ended()]
+    assert await store.schedules.upstream("acme", [("extract", clock.now())]) == [Upstream()]

@@ -30,7 +30,7 @@ EVERYTHING = ExecutionFilter()
 
 
 async def only(store):
-    (schedule,) = await store.list_schedules(TENANT)
+    (schedule,) = await store.schedules.list_schedules(TENANT)
     return schedule
 
 
@@ -41,11 +41,11 @@ async def test_a_firing_advances_records_and_creates_as_one(store, clock):
     new = an_execution(scheduled_for=at, schedule=schedule.id, args='{"n": 1}')
     tick = Tick(at=at, execution=new)
 
-    assert await store.fire([a_firing(schedule, tick, next_at=at + 60)]) == [True]
+    assert await store.schedules.fire([a_firing(schedule, tick, next_at=at + 60)]) == [True]
 
     seen = await only(store)
     assert (seen.next_at, seen.last_at, seen.fired) == (at + 60, at, 1)
-    (record,) = await store.list_ticks(TENANT, schedule.id)
+    (record,) = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (record.schedule, record.at, record.decision) == (schedule.id, at, Decision.FIRED)
     assert (record.reason, record.until, record.execution) == (None, None, new.id)
     execution = await look(store, new.id)
@@ -58,8 +58,8 @@ async def test_only_one_of_two_firings_from_the_same_cursor_is_made(store, clock
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
 
-    first = await store.fire([a_firing(schedule)])
-    second = await store.fire([a_firing(schedule)])
+    first = await store.schedules.fire([a_firing(schedule)])
+    second = await store.schedules.fire([a_firing(schedule)])
 
     assert (first, second) == ([True], [False])
     assert await count(store) == 1
@@ -70,7 +70,7 @@ async def test_of_two_firings_from_the_same_cursor_in_a_batch_the_first_is_made(
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
 
-    assert await store.fire([a_firing(schedule), a_firing(schedule)]) == [True, False]
+    assert await store.schedules.fire([a_firing(schedule), a_firing(schedule)]) == [True, False]
 
     assert await count(store) == 1
 
@@ -80,34 +80,34 @@ async def test_a_paused_or_deleted_schedule_does_not_fire(store, clock):
     gone = a_schedule(next_at=clock.now())
     alive = a_schedule(next_at=clock.now())
     await put(store, paused, gone, alive)
-    await store.pause_job(TENANT, "paused")
-    await store.delete_schedules(TENANT, [gone.id])
+    await store.schedules.pause_job(TENANT, "paused")
+    await store.schedules.delete_schedules(TENANT, [gone.id])
 
-    answers = await store.fire([a_firing(paused), a_firing(gone), a_firing(alive)])
+    answers = await store.schedules.fire([a_firing(paused), a_firing(gone), a_firing(alive)])
 
     assert answers == [False, False, True]
     assert await count(store) == 1
-    assert await store.list_ticks(TENANT, paused.id) == []
-    assert await store.list_ticks(TENANT, gone.id) == []
+    assert await store.schedules.list_ticks(TENANT, paused.id) == []
+    assert await store.schedules.list_ticks(TENANT, gone.id) == []
 
 
 async def test_a_schedule_of_a_deleted_job_does_not_fire(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
 
-    assert await store.fire([a_firing(schedule)]) == [False]
+    assert await store.schedules.fire([a_firing(schedule)]) == [False]
 
-    assert (await store.due_schedules()).schedules == ()
+    assert (await store.schedules.due_schedules()).schedules == ()
 
 
 async def test_another_tenants_schedule_does_not_fire(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
     await defined(store, tenant="acme")
 
-    answers = await store.fire(
+    answers = await store.schedules.fire(
         [a_firing(schedule, tenant="acme"), a_firing(schedule, tenant="nobody")]
     )
 
@@ -116,17 +116,17 @@ async def test_another_tenants_schedule_does_not_fire(store, clock):
 
 
 async def test_firing_nothing_is_answered_with_nothing(store):
-    assert await store.fire([]) == []
+    assert await store.schedules.fire([]) == []
 
 
 async def test_a_schedule_can_come_to_its_end(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
 
-    await store.fire([a_firing(schedule, next_at=None)])
+    await store.schedules.fire([a_firing(schedule, next_at=None)])
 
     assert (await only(store)).next_at is None
-    assert (await store.due_schedules()).schedules == ()
+    assert (await store.schedules.due_schedules()).schedules == ()
 
 
 async def test_a_schedule_does_not_end_with_a_tick_that_is_skipped(store, clock):
@@ -168,9 +168,9 @@ async def test_skipped_and_missed_ticks_are_recorded_without_an_execution(store,
         a_tick(at + 300),
     )
 
-    await store.fire([a_firing(schedule, *ticks, next_at=at + 360)])
+    await store.schedules.fire([a_firing(schedule, *ticks, next_at=at + 360)])
 
-    records = await store.list_ticks(TENANT, schedule.id)
+    records = await store.schedules.list_ticks(TENANT, schedule.id)
     assert [(r.at, r.decision, r.reason, r.until, r.count) for r in records] == [
         (at + 300, Decision.FIRED, None, None, 1),
         (at + 240, Decision.SKIPPED, "overlap", None, 1),
@@ -188,21 +188,21 @@ async def test_a_missed_range_is_not_lost_to_a_tick_of_its_name(store, clock):
     schedule = a_schedule(next_at=at)
     await put(store, schedule, overlap=Overlap.ALLOW)
     await fired(store, schedule, next_at=at + 60)
-    await store.put_schedules(TENANT, [schedule])  # back to where it was
+    await store.schedules.put_schedules(TENANT, [schedule])  # back to where it was
 
     def missed(first, *, count):
         return Tick(at=first, decision=Decision.MISSED, until=at + 240, count=count)
 
     lost = a_firing(schedule, missed(at, count=5), a_tick(at + 300), next_at=at + 360)
-    assert await store.fire([lost]) == [False]
+    assert await store.schedules.fire([lost]) == [False]
     before = await only(store)
     assert (before.next_at, before.missed, before.fired) == (at, 0, 1)
-    assert len(await store.list_ticks(TENANT, schedule.id)) == 1
+    assert len(await store.schedules.list_ticks(TENANT, schedule.id)) == 1
 
     await fired(store, schedule, missed(at + 60, count=4), a_tick(at + 300), next_at=at + 360)
     after = await only(store)
     assert (after.next_at, after.missed, after.fired) == (at + 360, 4, 2)
-    records = await store.list_ticks(TENANT, schedule.id)
+    records = await store.schedules.list_ticks(TENANT, schedule.id)
     assert [(one.at, one.until) for one in records] == [
         (at + 300, None),
         (at + 60, at + 240),
@@ -215,23 +215,26 @@ async def test_a_range_that_would_be_lost_holds_up_nobody_else(store, clock):
     first, second = a_schedule(next_at=at), a_schedule("other", next_at=at)
     await put(store, first, second)
     await fired(store, first, next_at=at + 60)
-    await store.put_schedules(TENANT, [first])
+    await store.schedules.put_schedules(TENANT, [first])
     missed = Tick(at=at, decision=Decision.MISSED, until=at + 60, count=2)
 
-    assert await store.fire([a_firing(first, missed), a_firing(second, missed)]) == [False, True]
+    assert await store.schedules.fire([a_firing(first, missed), a_firing(second, missed)]) == [
+        False,
+        True,
+    ]
 
 
 async def test_a_firing_without_a_fired_tick_leaves_the_last_one(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    await store.fire([a_firing(schedule)])
+    await store.schedules.fire([a_firing(schedule)])
     later = clock.now() + 60
 
     skipped = Tick(at=later, decision=Decision.SKIPPED, reason="overlap")
     firing = Firing(
         tenant=TENANT, schedule=schedule.id, expect=later, next_at=later + 60, ticks=(skipped,)
     )
-    assert await store.fire([firing]) == [True]
+    assert await store.schedules.fire([firing]) == [True]
 
     seen = await only(store)
     assert (seen.fired, seen.last_at) == (1, clock.now())
@@ -241,15 +244,17 @@ async def test_a_tick_on_record_creates_no_second_execution(store, clock):
     at = clock.now()
     schedule = a_schedule(next_at=at)
     await put(store, schedule)
-    await store.fire([a_firing(schedule)])
+    await store.schedules.fire([a_firing(schedule)])
     # The cursor is set back, as by a person who replaces the schedule.
-    await store.put_schedules(TENANT, [schedule])
+    await store.schedules.put_schedules(TENANT, [schedule])
 
-    fired = await store.fire([a_firing(schedule, a_tick(at), a_tick(at + 30), next_at=at + 60)])
+    fired = await store.schedules.fire(
+        [a_firing(schedule, a_tick(at), a_tick(at + 30), next_at=at + 60)]
+    )
 
     assert fired == [True]
     assert await count(store) == 2
-    assert [r.at for r in await store.list_ticks(TENANT, schedule.id)] == [at + 30, at]
+    assert [r.at for r in await store.schedules.list_ticks(TENANT, schedule.id)] == [at + 30, at]
     assert (await only(store)).next_at == at + 60
 
 
@@ -259,9 +264,9 @@ async def test_a_fired_execution_obeys_unique_keys(store, clock):
     schedule = a_schedule(next_at=at)
     await put(store, schedule)
 
-    await store.fire([a_firing(schedule, a_tick(at, unique_key="k"))])
+    await store.schedules.fire([a_firing(schedule, a_tick(at, unique_key="k"))])
 
-    (record,) = await store.list_ticks(TENANT, schedule.id)
+    (record,) = await store.schedules.list_ticks(TENANT, schedule.id)
     assert record.execution == holder
     assert await count(store) == 1
 
@@ -273,9 +278,12 @@ async def test_a_fired_execution_goes_through_its_gate(store, clock):
     await put(store, schedule)
     ticks = a_tick(at, gate="narrow"), a_tick(at + 1, gate="narrow")
 
-    await store.fire([a_firing(schedule, *ticks)])
+    await store.schedules.fire([a_firing(schedule, *ticks)])
 
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1, State.WAITING: 1}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {
+        State.QUEUED: 1,
+        State.WAITING: 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -288,10 +296,10 @@ async def test_a_firing_with_a_bad_execution_leaves_no_half(store, clock, bad):
     await put(store, schedule)
 
     with pytest.raises((UsageError, JobNotFound)):
-        await store.fire([a_firing(schedule, Tick(at=clock.now(), execution=bad))])
+        await store.schedules.fire([a_firing(schedule, Tick(at=clock.now(), execution=bad))])
 
     assert (await only(store)).next_at == schedule.next_at
-    assert await store.list_ticks(TENANT, schedule.id) == []
+    assert await store.schedules.list_ticks(TENANT, schedule.id) == []
     assert await count(store) == 0
 
 
@@ -326,13 +334,13 @@ async def a_crowd(
 async def test_many_fire_at_once_each_with_its_own_time(store, clock):
     crowd = await a_crowd(store, clock)
 
-    assert await store.fire(crowd.firings) == [True] * 5
+    assert await store.schedules.fire(crowd.firings) == [True] * 5
 
     for schedule, firing in zip(crowd.schedules, crowd.firings, strict=True):
         at, new = schedule.next_at, firing.ticks[0].execution
         seen = await shown(store, schedule)
         assert (seen.next_at, seen.last_at, seen.fired) == (at + 60, at, 1)
-        (record,) = await store.list_ticks(TENANT, schedule.id)
+        (record,) = await store.schedules.list_ticks(TENANT, schedule.id)
         assert (record.at, record.decision, record.execution) == (at, Decision.FIRED, new.id)
         assert (record.count, record.until, record.reason) == (1, None, None)
         execution = await look(store, new.id)
@@ -343,10 +351,10 @@ async def test_many_fire_at_once_each_with_its_own_time(store, clock):
 
 async def test_a_batch_that_comes_again_fires_nothing(store, clock):
     crowd = await a_crowd(store, clock)
-    await store.fire(crowd.firings[:3])
+    await store.schedules.fire(crowd.firings[:3])
 
-    assert await store.fire(crowd.firings) == [False] * 3 + [True] * 2
-    assert await store.fire(crowd.firings) == [False] * 5
+    assert await store.schedules.fire(crowd.firings) == [False] * 3 + [True] * 2
+    assert await store.schedules.fire(crowd.firings) == [False] * 5
 
     assert await count(store) == 5
     assert {(await shown(store, one)).fired for one in crowd.schedules} == {1}
@@ -354,13 +362,13 @@ async def test_a_batch_that_comes_again_fires_nothing(store, clock):
 
 async def test_a_plan_that_is_out_of_date_fires_nothing(store, clock):
     crowd = await a_crowd(store, clock)
-    await store.fire(crowd.firings)
+    await store.schedules.fire(crowd.firings)
     stale = [
         a_firing(one, a_tick(one.next_at + 0.5, job=one.job, schedule=one.id))
         for one in crowd.schedules
     ]
 
-    assert await store.fire(stale) == [False] * 5
+    assert await store.schedules.fire(stale) == [False] * 5
 
     assert await count(store) == 5
 
@@ -372,7 +380,7 @@ async def test_the_like_and_the_unlike_fire_together(store, clock):
     missing, jittery = a_schedule("mail", next_at=at - 120), a_schedule("mail", next_at=at)
     await put(store, minding, overlap="skip")
     await put(store, late, overlap="allow", expires=30.0)
-    await store.put_schedules(TENANT, [missing, jittery])
+    await store.schedules.put_schedules(TENANT, [missing, jittery])
     jittered = an_execution("mail", scheduled_for=at, schedule=jittery.id, at=at + 600)
     missed = Tick(at=at - 120, decision=Decision.MISSED, until=at - 60, count=2)
     others = [
@@ -382,7 +390,7 @@ async def test_the_like_and_the_unlike_fire_together(store, clock):
         a_firing(jittery, Tick(at=at, execution=jittered)),
     ]
 
-    assert await store.fire([*others[:2], *crowd.firings, *others[2:]]) == [True] * 9
+    assert await store.schedules.fire([*others[:2], *crowd.firings, *others[2:]]) == [True] * 9
 
     made = [one.ticks[-1].execution for one in others]
     found = [await look(store, one.id) for one in made if one is not None]
@@ -394,11 +402,11 @@ async def test_the_like_and_the_unlike_fire_together(store, clock):
 
 async def test_a_tick_on_record_keeps_nobody_else_from_firing(store, clock):
     crowd = await a_crowd(store, clock)
-    await store.fire(crowd.firings[:1])
-    await store.put_schedules(TENANT, crowd.schedules[:1])  # sets its cursor back
+    await store.schedules.fire(crowd.firings[:1])
+    await store.schedules.put_schedules(TENANT, crowd.schedules[:1])  # sets its cursor back
     again = [a_firing(one) for one in crowd.schedules]
 
-    assert await store.fire(again) == [True] * 5
+    assert await store.schedules.fire(again) == [True] * 5
 
     assert await count(store) == 5
     assert {(await shown(store, one)).fired for one in crowd.schedules} == {1}
@@ -407,23 +415,23 @@ async def test_a_tick_on_record_keeps_nobody_else_from_firing(store, clock):
 async def test_an_id_that_exists_keeps_nobody_else_from_firing(store, clock):
     crowd = await a_crowd(store, clock)
     taken = crowd.firings[2].ticks[0].execution
-    await store.enqueue(TENANT, [taken])
+    await store.queue.enqueue(TENANT, [taken])
 
-    assert await store.fire(crowd.firings) == [True] * 5
+    assert await store.schedules.fire(crowd.firings) == [True] * 5
 
     assert await count(store) == 5
 
 
 async def test_a_job_that_has_changed_fires_in_its_new_version(store, clock, place):
     crowd = await a_crowd(store, clock)
-    await store.fire(crowd.firings[:2])  # it has seen the jobs
+    await store.schedules.fire(crowd.firings[:2])  # it has seen the jobs
     other = place.connect()
     await other.open()
     await defined(other, "mail", overlap="allow", queue="urgent")
     if other is not store:
         await other.close()
 
-    assert await store.fire(crowd.firings[2:]) == [True] * 3
+    assert await store.schedules.fire(crowd.firings[2:]) == [True] * 3
 
     found = [await look(store, id) for id in crowd.ids[2:]]
     assert [(one.job, one.version) for one in found] == [("mail", 2), ("resize", 1), ("mail", 2)]
@@ -434,18 +442,18 @@ async def test_a_job_that_has_changed_fires_in_its_new_version(store, clock, pla
 async def test_a_job_that_is_gone_keeps_nobody_else_from_firing(store, clock, gone):
     crowd = await a_crowd(store, clock)
     if gone == "paused":
-        await store.pause_job(TENANT, "mail")
+        await store.schedules.pause_job(TENANT, "mail")
     else:
-        await store.delete_job(TENANT, "mail")
+        await store.catalog.delete_job(TENANT, "mail")
 
-    assert await store.fire(crowd.firings) == [False, True, False, True, False]
+    assert await store.schedules.fire(crowd.firings) == [False, True, False, True, False]
 
 
 @pytest.mark.parametrize("overlap", [None, "skip", "queue", "queue_all", "replace"])
 async def test_schedules_with_gates_of_their_own_fire_and_take_the_slots(store, clock, overlap):
     crowd = await a_crowd(store, clock, own_gate=True, overlap=overlap)
 
-    assert await store.fire(crowd.firings) == [True] * 5
+    assert await store.schedules.fire(crowd.firings) == [True] * 5
 
     found = [await look(store, id) for id in crowd.ids]
     assert [one.state for one in found] == [State.QUEUED] * 5
@@ -455,10 +463,10 @@ async def test_schedules_with_gates_of_their_own_fire_and_take_the_slots(store, 
 
 async def test_those_whose_gate_is_taken_are_skipped_and_the_others_fire(store, clock):
     crowd = await a_crowd(store, clock, own_gate=True, overlap="skip")
-    await store.fire(crowd.firings[:2])
+    await store.schedules.fire(crowd.firings[:2])
     firings = [a_firing(await shown(store, one)) for one in crowd.schedules]
 
-    assert await store.fire(firings) == [True] * 5
+    assert await store.schedules.fire(firings) == [True] * 5
 
     seen = [await shown(store, one) for one in crowd.schedules]
     assert [(one.fired, one.skipped) for one in seen] == [(1, 1)] * 2 + [(1, 0)] * 3
@@ -470,7 +478,7 @@ async def test_those_whose_gate_is_taken_are_skipped_and_the_others_fire(store, 
 async def test_of_schedules_that_share_a_gate_one_fires(store, clock):
     crowd = await a_crowd(store, clock, overlap="skip")
 
-    assert await store.fire(crowd.firings) == [True] * 5
+    assert await store.schedules.fire(crowd.firings) == [True] * 5
 
     found = [await look(store, id) for id in crowd.ids]
     queued = [one.job for one in found if one.state is State.QUEUED]
@@ -481,19 +489,19 @@ async def test_of_schedules_that_share_a_gate_one_fires(store, clock):
 
 async def test_what_waits_at_a_gate_comes_before_a_tick(store, clock):
     crowd = await a_crowd(store, clock, size=2, overlap="queue")
-    await store.enqueue(TENANT, [an_execution("mail", at=clock.now() + 5)])
+    await store.queue.enqueue(TENANT, [an_execution("mail", at=clock.now() + 5)])
     await clock.advance(10)
 
-    assert await store.fire(crowd.firings) == [True] * 2
+    assert await store.schedules.fire(crowd.firings) == [True] * 2
 
     found = [await look(store, id) for id in crowd.ids]
     assert [one.state for one in found] == [State.SKIPPED, State.QUEUED]
 
 
 async def test_what_fires_counts_towards_the_quota(store, clock):
-    await store.set_quotas(TENANT, per_minute=100)
+    await store.admin.set_quotas(TENANT, per_minute=100)
     crowd = await a_crowd(store, clock)
 
-    assert await store.fire(crowd.firings) == [True] * 5
+    assert await store.schedules.fire(crowd.firings) == [True] * 5
 
     assert await count(store) == 5

@@ -47,7 +47,7 @@ async def test_it_has_no_next_time_while_its_execution_is_unfinished(store, cloc
     await fired(store, schedule)
 
     assert await next_at(store, schedule) is None
-    due = await store.due_schedules()
+    due = await store.schedules.due_schedules()
     assert (due.schedules, due.next_at) == ((), None)
 
 
@@ -65,14 +65,14 @@ async def test_every_end_that_a_worker_makes_sets_its_next_time(store, clock, en
     assert await apply(store, hands, end(hands.one)) == []
 
     assert await next_at(store, schedule) == clock.now() + DELAY
-    assert (await store.due_schedules()).next_at == clock.now() + DELAY
+    assert (await store.schedules.due_schedules()).next_at == clock.now() + DELAY
 
 
 async def test_the_end_of_one_that_had_to_be_cancelled_sets_its_next_time(store, clock):
     schedule = await a_delay(store, clock)
     (id,) = await fired(store, schedule)
     hands = await claim(store)
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
     assert await next_at(store, schedule) is None
     await clock.advance(7)
 
@@ -97,7 +97,7 @@ async def test_an_end_without_the_name_of_the_schedule_is_told_to_it_all_the_sam
 
 
 async def cancelled(store, clock, id):
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
 
 
 async def expired(store, clock, id):
@@ -107,16 +107,16 @@ async def expired(store, clock, id):
 
 async def given_back(store, clock, id):
     hands = await claim(store)
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
     await clock.advance(1)
-    assert await store.release(TENANT, worker=hands.worker, leases=[hands.lease]) == 1
+    assert await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease]) == 1
 
 
 async def unknown_to_its_worker(store, clock, id):
     hands = await claim(store)
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
     await clock.advance(1)
-    await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[])
 
 
 @pytest.mark.parametrize("end", [cancelled, expired, given_back, unknown_to_its_worker])
@@ -147,7 +147,9 @@ async def test_an_end_moves_no_time_that_is_set(store, clock):
     await fired(store, schedule)
     hands = await claim(store)
     later = clock.now() + 500
-    await store.put_schedules(TENANT, [a_schedule(id=schedule.id, next_at=later, delay=DELAY)])
+    await store.schedules.put_schedules(
+        TENANT, [a_schedule(id=schedule.id, next_at=later, delay=DELAY)]
+    )
 
     await apply(store, hands, success(hands.one))
 
@@ -186,7 +188,7 @@ async def test_an_end_of_a_backfill_is_none_of_its_ends(store, clock):
     hands = await claim(store)
 
     await apply(store, hands, *(success(o) for o in hands.executions if o.gate == gate))
-    await store.cancel(TENANT, past)
+    await store.queue.cancel(TENANT, past)
 
     after = await shown(store, schedule)
     assert (after.next_at, after.succeeded_for) == (None, None)
@@ -221,7 +223,7 @@ async def test_a_tick_whose_key_is_held_begins_the_delay_anew(store, clock):
 
     after = await shown(store, schedule)
     assert (after.next_at, after.fired) == (clock.now() + DELAY, 1)
-    (record,) = await store.list_ticks(TENANT, schedule.id)
+    (record,) = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (record.decision, record.execution) == (Decision.FIRED, holder)
 
 
@@ -303,7 +305,7 @@ async def test_the_sweep_does_not_wait_for_backfills(store, clock):
 
 
 async def test_the_sweep_has_a_limit_and_sees_all_tenants(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     for tenant in (TENANT, "acme"):
         await put(store, *(a_schedule(delay=DELAY) for _ in range(2)), tenant=tenant)
 
@@ -330,7 +332,7 @@ async def test_a_delay_with_an_execution_that_is_replaced_goes_on(store, clock):
     schedule = await a_delay(store, clock, overlap=Overlap.REPLACE)
     await fired(store, schedule)
 
-    await store.enqueue(TENANT, [an_execution()])
+    await store.queue.enqueue(TENANT, [an_execution()])
 
     assert await next_at(store, schedule) == clock.now() + DELAY
 
@@ -339,7 +341,9 @@ async def test_what_is_over_has_no_next_time_whatever_was_planned(store, clock):
     schedule = a_schedule(next_at=clock.now(), delay=30.0)
     await put(store, schedule)
 
-    assert await store.fire([a_firing(schedule, next_at=clock.now() + 5, is_over=True)]) == [True]
+    assert await store.schedules.fire(
+        [a_firing(schedule, next_at=clock.now() + 5, is_over=True)]
+    ) == [True]
 
     after = await shown(store, schedule)
     assert (after.next_at, after.delay) == (None, None)
@@ -350,7 +354,7 @@ async def test_the_end_of_a_running_one_that_was_replaced_begins_no_delay(store,
     (first,) = await fired(store, schedule)
     hands = await claim(store)
     await apply(store, hands, death(hands.one))
-    await store.revive(TENANT, [first])
+    await store.queue.revive(TENANT, [first])
     hands = await claim(store)
     await clock.advance(DELAY)
     await fired(store, schedule)
@@ -367,9 +371,9 @@ async def test_the_end_of_a_running_one_that_was_replaced_begins_no_delay(store,
 
 async def test_a_delay_that_replaces_goes_on_where_its_key_is_held(store, clock):
     schedule = await a_delay(store, clock, overlap=Overlap.REPLACE)
-    await store.enqueue(TENANT, [an_execution(unique_key="k", force=True)])
+    await store.queue.enqueue(TENANT, [an_execution(unique_key="k", force=True)])
     tick = a_tick(clock.now(), schedule=schedule.id, unique_key="k")
 
-    assert await store.fire([a_firing(schedule, tick)]) == [True]
+    assert await store.schedules.fire([a_firing(schedule, tick)]) == [True]
 
     assert await next_at(store, schedule) == clock.now() + DELAY

@@ -25,7 +25,9 @@ QUEUED, SUCCEEDED, SKIPPED = State.QUEUED, State.SUCCEEDED, State.SKIPPED
 
 
 async def occurrences(store, schedule, since, until, **options):
-    found = await store.list_occurrences(TENANT, schedule.id, since=since, until=until, **options)
+    found = await store.schedules.list_occurrences(
+        TENANT, schedule.id, since=since, until=until, **options
+    )
     return [(one.scheduled_for, one.id, one.state) for one in found]
 
 
@@ -91,20 +93,22 @@ async def test_several_of_one_tick_are_in_the_order_they_were_created(store, clo
 
 
 async def test_an_unknown_schedule_has_none_and_a_limit_is_one_at_least(store):
-    assert await store.list_occurrences(TENANT, mint(), since=0.0, until=9e9) == []
+    assert await store.schedules.list_occurrences(TENANT, mint(), since=0.0, until=9e9) == []
 
     for limit in (0, 10_001):
         with pytest.raises(UsageError):
-            await store.list_occurrences(TENANT, mint(), since=0.0, until=9e9, limit=limit)
+            await store.schedules.list_occurrences(
+                TENANT, mint(), since=0.0, until=9e9, limit=limit
+            )
 
 
 async def test_another_tenant_sees_none(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
     await fired(store, schedule)
 
-    assert await store.list_occurrences("acme", schedule.id, since=0.0, until=9e9) == []
+    assert await store.schedules.list_occurrences("acme", schedule.id, since=0.0, until=9e9) == []
 
 
 async def test_a_task_hears_which_tick_before_it_succeeded_last(store, clock):
@@ -189,11 +193,11 @@ async def test_a_schedule_that_was_deleted_meanwhile_needs_no_news(store, clock)
     await put(store, schedule)
     await fired(store, schedule)
     hands = await claim(store)
-    await store.delete_schedules(TENANT, [schedule.id])
+    await store.schedules.delete_schedules(TENANT, [schedule.id])
 
     assert await apply(store, hands, death(hands.one)) == []
 
-    assert (await store.get_job(TENANT, "resize")).paused_at is None
+    assert (await store.catalog.get_job(TENANT, "resize")).paused_at is None
 
 
 async def test_an_end_on_record_already_is_no_second_news(store, clock):

@@ -37,7 +37,7 @@ async def test_a_tick_that_is_not_let_in_is_recorded_as_skipped(store, clock):
     assert (seen.state, seen.reason, seen.outcome) == (SKIPPED, "overlap", None)
     assert (seen.created_at, seen.finished_at) == (clock.now(), clock.now())
     assert (seen.schedule, seen.scheduled_for) == (schedule.id, clock.now() + 60)
-    record, before = await store.list_ticks(TENANT, schedule.id)
+    record, before = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (record.decision, record.reason) == (Decision.SKIPPED, "overlap")
     assert (record.at, record.execution) == (clock.now() + 60, second)
     assert (before.decision, before.execution) == (Decision.FIRED, first)
@@ -129,7 +129,7 @@ async def test_ticks_of_one_firing_are_asked_one_after_the_other(store, clock):
     assert await states(store, ids) == [QUEUED, WAITING, SKIPPED, SKIPPED]
     after = await shown(store, schedule)
     assert (after.fired, after.skipped, after.last_at) == (2, 2, at + 1)
-    decisions = [tick.decision for tick in await store.list_ticks(TENANT, schedule.id)]
+    decisions = [tick.decision for tick in await store.schedules.list_ticks(TENANT, schedule.id)]
     assert decisions == [Decision.SKIPPED] * 2 + [Decision.FIRED] * 2
 
 
@@ -158,10 +158,10 @@ async def test_a_schedule_added_at_run_time_gates_its_ticks_and_nothing_else(sto
 async def test_a_fixed_delay_begins_with_the_end_of_what_came_in_the_place_of_another(store, clock):
     await defined(store, overlap=Overlap.REPLACE)
     schedule = a_schedule(next_at=clock.now(), delay=5.0)
-    await store.put_schedules(TENANT, [schedule])
+    await store.schedules.put_schedules(TENANT, [schedule])
     await fired(store, schedule, next_at=None)
     again = a_schedule(id=schedule.id, next_at=clock.now() + 1, delay=5.0)
-    await store.put_schedules(TENANT, [again])
+    await store.schedules.put_schedules(TENANT, [again])
     await clock.advance(1.0)
 
     (second,) = await fired(store, again, next_at=None)
@@ -185,7 +185,9 @@ async def test_schedules_with_gates_of_their_own_are_not_in_each_others_way(stor
 
     assert await states(store, first) == [QUEUED] * 3
     assert await states(store, again) == [SKIPPED] * 3
-    assert [(one.fired, one.skipped) for one in await store.list_schedules(TENANT)] == [(1, 1)] * 3
+    assert [(one.fired, one.skipped) for one in await store.schedules.list_schedules(TENANT)] == [
+        (1, 1)
+    ] * 3
     for hands in [await claim(store, 1) for _ in range(3)]:
         await ended(store, hands)
     third = [id for one in some for id in await fired(store, one)]
@@ -248,11 +250,11 @@ async def test_a_dead_letter_of_a_schedule_comes_back_through_its_gate(store, cl
     await fired(store, other)
     (later,) = await fired(store, own)
 
-    assert await store.revive(TENANT, [letter]) == [Revival.REVIVED]
+    assert await store.queue.revive(TENANT, [letter]) == [Revival.REVIVED]
 
     seen = await look(store, letter)
     assert (seen.state, seen.reason) == (WAITING, "overlap")
-    assert await store.cancel(TENANT, [later]) == [Cancellation.CANCELLED]
+    assert await store.queue.cancel(TENANT, [later]) == [Cancellation.CANCELLED]
     assert await states(store, [letter]) == [QUEUED]
 
 
@@ -262,11 +264,11 @@ async def test_a_schedule_leaves_its_gate_and_comes_back_to_it(store, clock):
     (apart,) = await fired(store, schedule)
 
     joined = a_schedule(id=schedule.id, next_at=clock.now() + 60)
-    await store.put_schedules(TENANT, [joined])
+    await store.schedules.put_schedules(TENANT, [joined])
     assert (await shown(store, joined)).overlap_by == "job"
     (at_job,) = await fired(store, joined)
     back = a_schedule(id=schedule.id, next_at=clock.now() + 120, own_gate=True)
-    await store.put_schedules(TENANT, [back])
+    await store.schedules.put_schedules(TENANT, [back])
     (skipped,) = await fired(store, back)
 
     assert await states(store, [apart, at_job, skipped]) == [QUEUED, QUEUED, SKIPPED]
@@ -274,7 +276,7 @@ async def test_a_schedule_leaves_its_gate_and_comes_back_to_it(store, clock):
 
 
 async def test_two_tenants_have_gates_of_their_own_for_one_id(store, clock):
-    await store.add_tenants(["other"])
+    await store.admin.add_tenants(["other"])
     schedule = a_schedule(next_at=clock.now(), own_gate=True)
     for tenant in (TENANT, "other"):
         await put(store, schedule, tenant=tenant)

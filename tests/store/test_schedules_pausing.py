@@ -28,7 +28,7 @@ from tests.builders import (
 
 
 async def job(store, name="resize"):
-    return await store.get_job(TENANT, name)
+    return await store.catalog.get_job(TENANT, name)
 
 
 async def run(store, schedule, end):
@@ -47,29 +47,29 @@ async def test_a_job_is_not_paused_at_first(store):
 async def test_a_paused_job_says_since_when_and_why(store, clock):
     await defined(store)
 
-    await store.pause_job(TENANT, "resize", note="größer 🔔")
+    await store.schedules.pause_job(TENANT, "resize", note="größer 🔔")
 
     paused = await job(store)
     assert (paused.paused_at, paused.pause_note) == (clock.now(), "größer 🔔")
-    assert (await store.list_jobs(TENANT)).items == (paused,)
-    assert await store.define_jobs(TENANT, [a_job()]) == [paused]
+    assert (await store.catalog.list_jobs(TENANT)).items == (paused,)
+    assert await store.catalog.define_jobs(TENANT, [a_job()]) == [paused]
 
 
 async def test_the_schedules_of_a_paused_job_stand_still_and_others_do_not(store, clock):
     here, there = a_schedule(next_at=clock.now()), a_schedule("mail", next_at=clock.now())
     await put(store, here, there)
 
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
 
     assert (await shown(store, here)).is_paused
     assert not (await shown(store, there)).is_paused
-    assert [one.id for one in (await store.due_schedules()).schedules] == [there.id]
-    assert await store.fire([a_firing(here), a_firing(there)]) == [False, True]
+    assert [one.id for one in (await store.schedules.due_schedules()).schedules] == [there.id]
+    assert await store.schedules.fire([a_firing(here), a_firing(there)]) == [False, True]
 
 
 async def test_a_paused_job_can_still_be_enqueued(store):
     await defined(store)
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
 
     ids = await enqueued(store)
 
@@ -79,11 +79,11 @@ async def test_a_paused_job_can_still_be_enqueued(store):
 
 async def test_pausing_again_changes_the_note_and_not_the_time(store, clock):
     await defined(store)
-    await store.pause_job(TENANT, "resize", note="one")
+    await store.schedules.pause_job(TENANT, "resize", note="one")
     since = clock.now()
     await clock.advance(5)
 
-    await store.pause_job(TENANT, "resize", note="two")
+    await store.schedules.pause_job(TENANT, "resize", note="two")
 
     paused = await job(store)
     assert (paused.paused_at, paused.pause_note) == (since, "two")
@@ -91,11 +91,11 @@ async def test_pausing_again_changes_the_note_and_not_the_time(store, clock):
 
 async def test_a_schedule_that_a_paused_job_gets_is_paused(store, clock):
     await defined(store)
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
     late, declared = a_schedule(next_at=clock.now()), a_schedule(next_at=clock.now())
 
-    await store.put_schedules(TENANT, [late])
-    await store.define_jobs(TENANT, [a_job(timeout=5.0, declared=[declared])])
+    await store.schedules.put_schedules(TENANT, [late])
+    await store.catalog.define_jobs(TENANT, [a_job(timeout=5.0, declared=[declared])])
 
     assert [(await shown(store, one)).is_paused for one in (late, declared)] == [True, True]
     assert (await job(store)).paused_at == clock.now()
@@ -104,37 +104,37 @@ async def test_a_schedule_that_a_paused_job_gets_is_paused(store, clock):
 async def test_a_schedule_that_moves_to_a_job_that_is_not_paused_fires(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
 
     moved = a_schedule("mail", id=schedule.id, next_at=clock.now())
     await put(store, moved)
 
-    assert await store.fire([a_firing(moved)]) == [True]
+    assert await store.schedules.fire([a_firing(moved)]) == [True]
 
 
 async def test_a_resumed_job_fires_again(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    await store.pause_job(TENANT, "resize", note="why")
+    await store.schedules.pause_job(TENANT, "resize", note="why")
 
-    await store.resume_job(TENANT, "resize")
+    await store.schedules.resume_job(TENANT, "resize")
 
     assert ((await job(store)).paused_at, (await job(store)).pause_note) == (None, "")
     assert not (await shown(store, schedule)).is_paused
-    assert await store.fire([a_firing(schedule)]) == [True]
+    assert await store.schedules.fire([a_firing(schedule)]) == [True]
 
 
 async def test_resuming_goes_on_from_where_it_says(store, clock):
     at = clock.now()
     schedule, other = a_schedule(next_at=at), a_schedule(next_at=at)
     await put(store, schedule, other, overlap=Overlap.ALLOW)
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
     await clock.advance(300)
     missed = Tick(at=at, decision=Decision.MISSED, reason="paused", until=at + 240, count=5)
     new = an_execution(scheduled_for=at + 300, schedule=other.id)
     tick = Tick(at=at + 300, execution=new)
 
-    await store.resume_job(
+    await store.schedules.resume_job(
         TENANT,
         "resize",
         [a_firing(schedule, missed, next_at=at + 360), a_firing(other, tick, next_at=at + 400)],
@@ -142,33 +142,33 @@ async def test_resuming_goes_on_from_where_it_says(store, clock):
 
     after = await shown(store, schedule)
     assert (after.next_at, after.fired, after.missed) == (at + 360, 0, 5)
-    (record,) = await store.list_ticks(TENANT, schedule.id)
+    (record,) = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (record.decision, record.reason, record.count) == (Decision.MISSED, "paused", 5)
     assert (await shown(store, other)).next_at == at + 400
     assert (await claim(store)).one.id == new.id
-    assert (await store.due_schedules()).schedules == ()
+    assert (await store.schedules.due_schedules()).schedules == ()
 
 
 async def test_resuming_leaves_a_cursor_alone_that_is_somewhere_else(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
 
-    await store.resume_job(TENANT, "resize", [a_firing(schedule, expect=clock.now() - 1)])
+    await store.schedules.resume_job(TENANT, "resize", [a_firing(schedule, expect=clock.now() - 1)])
 
     after = await shown(store, schedule)
     assert (after.next_at, after.fired, after.is_paused) == (clock.now(), 0, False)
-    assert await store.list_ticks(TENANT, schedule.id) == []
+    assert await store.schedules.list_ticks(TENANT, schedule.id) == []
 
 
 async def test_resuming_with_a_bad_firing_leaves_the_job_paused(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
 
     with pytest.raises(JobNotFound):
         bad = Tick(at=clock.now(), execution=an_execution("nothing"))
-        await store.resume_job(TENANT, "resize", [a_firing(schedule, bad)])
+        await store.schedules.resume_job(TENANT, "resize", [a_firing(schedule, bad)])
 
     assert (await job(store)).paused_at is not None
     assert (await shown(store, schedule)).is_paused
@@ -179,27 +179,27 @@ async def test_resuming_what_is_not_paused_changes_nothing(store, clock):
     await put(store, schedule)
     before = await shown(store, schedule)
 
-    await store.resume_job(TENANT, "resize")
+    await store.schedules.resume_job(TENANT, "resize")
 
     assert await shown(store, schedule) == before
 
 
 async def test_a_job_that_is_not_there_is_neither_paused_nor_resumed(store):
     await defined(store)
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
 
     for name in ("resize", "nothing"):
         with pytest.raises(JobNotFound, match=name):
-            await store.pause_job(TENANT, name)
+            await store.schedules.pause_job(TENANT, name)
         with pytest.raises(JobNotFound, match=name):
-            await store.resume_job(TENANT, name)
+            await store.schedules.resume_job(TENANT, name)
 
 
 async def test_a_deleted_job_that_comes_back_is_not_paused(store, clock):
     await defined(store)
-    await store.pause_job(TENANT, "resize", note="why")
+    await store.schedules.pause_job(TENANT, "resize", note="why")
 
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
 
@@ -223,7 +223,7 @@ async def test_so_many_failures_in_a_row_pause_the_job(store, clock):
     after = await shown(store, schedule)
     assert (after.failures, after.is_paused) == (2, True)
     assert (await shown(store, twin)).is_paused
-    assert (await store.due_schedules()).schedules == ()
+    assert (await store.schedules.due_schedules()).schedules == ()
 
 
 async def test_failures_of_one_batch_are_all_counted(store, clock):
@@ -268,7 +268,7 @@ async def test_what_is_no_failure_is_not_counted(store, clock, end):
     (id,) = await fired(store, schedule)
 
     if end == "cancel":
-        await store.cancel(TENANT, [id])
+        await store.queue.cancel(TENANT, [id])
     else:
         hands = await claim(store)
         await apply(store, hands, end(hands.one))
@@ -286,7 +286,7 @@ async def test_a_limit_that_was_lowered_counts_at_the_next_failure(store, clock)
     await put(store, lower)
     (id,) = await fired(store, lower)
 
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
     assert (await job(store)).paused_at is None
     await run(store, lower, death)
 
@@ -323,7 +323,7 @@ async def test_a_failure_after_a_person_has_paused_keeps_his_note(store, clock):
     await put(store, schedule)
     await fired(store, schedule)
     hands = await claim(store)
-    await store.pause_job(TENANT, "resize", note="holidays")
+    await store.schedules.pause_job(TENANT, "resize", note="holidays")
 
     await apply(store, hands, death(hands.one))
 
@@ -337,7 +337,7 @@ async def test_resuming_starts_the_count_anew(store, clock):
     await run(store, schedule, death)
     await run(store, schedule, death)
 
-    await store.resume_job(TENANT, "resize")
+    await store.schedules.resume_job(TENANT, "resize")
     assert (await shown(store, schedule)).failures == 0
     await run(store, schedule, death)
 
@@ -349,11 +349,11 @@ async def test_a_fixed_delay_of_a_paused_job_waits_to_be_resumed(store, clock):
     await put(store, schedule)
     await fired(store, schedule)
     hands = await claim(store)
-    await store.pause_job(TENANT, "resize")
+    await store.schedules.pause_job(TENANT, "resize")
 
     await apply(store, hands, success(hands.one))
 
     assert (await shown(store, schedule)).next_at == clock.now() + 30
-    assert (await store.due_schedules()).next_at is None
-    await store.resume_job(TENANT, "resize")
-    assert (await store.due_schedules()).next_at == clock.now() + 30
+    assert (await store.schedules.due_schedules()).next_at is None
+    await store.schedules.resume_job(TENANT, "resize")
+    assert (await store.schedules.due_schedules()).next_at == clock.now() + 30

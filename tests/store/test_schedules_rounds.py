@@ -44,9 +44,9 @@ def a_round_of(schedule, at, *, expect, **options):
 async def test_a_schedule_after_others_is_found_and_never_due(store, clock):
     schedule = await a_round(store, clock)
 
-    due = await store.due_schedules()
+    due = await store.schedules.due_schedules()
     assert (due.schedules, due.next_at) == ((), None)
-    [found] = (await store.dependents()).schedules
+    [found] = (await store.schedules.dependents()).schedules
     assert (found.schedule.id, found.schedule.since) == (schedule.id, schedule.since)
     assert (found.schedule.next_at, found.schedule.cursor) == (None, schedule.since)
     assert (found.dependencies, found.on_failure) == (("extract",), OnFailure.WAIT)
@@ -58,7 +58,7 @@ async def test_a_schedule_after_any_names_its_own_jobs(store, clock):
     schedule = a_schedule("load", rule='{"after_any":["extract","clean"]}', since=clock.now())
     await put(store, schedule, dependencies=("audit",), on_dependency_failure=OnFailure.RUN)
 
-    [found] = (await store.dependents()).schedules
+    [found] = (await store.schedules.dependents()).schedules
 
     assert (found.dependencies, found.is_any) == (("extract", "clean"), True)
     assert found.on_failure == OnFailure.RUN
@@ -71,10 +71,10 @@ async def test_a_round_is_fired_once(store, clock):
 
     firings = [a_round_of(schedule, at, expect=schedule.since) for _ in range(2)]
 
-    assert await store.fire(firings) == [True, False]
+    assert await store.schedules.fire(firings) == [True, False]
     one = await shown(store, schedule)
     assert (one.since, one.next_at, one.last_at, one.fired) == (at, None, at, 1)
-    [record] = await store.list_ticks(TENANT, schedule.id)
+    [record] = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (record.at, record.decision) == (at, Decision.FIRED)
     assert [one.id for one in (await claim(store)).executions] == [record.execution]
 
@@ -85,11 +85,11 @@ async def test_a_round_that_is_passed_is_on_record(store, clock):
     tick = Tick(at=at, decision=Decision.SKIPPED, reason="upstream_failed")
     firing = replace(a_round_of(schedule, at, expect=schedule.since), ticks=(tick,))
 
-    assert await store.fire([firing]) == [True]
+    assert await store.schedules.fire([firing]) == [True]
 
     one = await shown(store, schedule)
     assert (one.since, one.fired, one.skipped) == (at, 0, 1)
-    [record] = await store.list_ticks(TENANT, schedule.id)
+    [record] = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (record.decision, record.reason) == (Decision.SKIPPED, "upstream_failed")
 
 
@@ -104,18 +104,18 @@ async def test_an_execution_that_is_skipped_with_its_round_is_in_nobodys_way(sto
     tick = Tick(at=at, decision=Decision.SKIPPED, reason="upstream_failed", execution=new)
     firing = replace(a_round_of(schedule, at, expect=schedule.since), ticks=(tick,))
 
-    assert await store.fire([firing, firing]) == [True, False]
+    assert await store.schedules.fire([firing, firing]) == [True, False]
 
     one = await look(store, new.id)
     assert (one.state, one.reason) == (State.SKIPPED, "upstream_failed")
     assert (one.scheduled_for, one.schedule, one.finished_at) == (at, schedule.id, clock.now())
-    [record] = await store.list_ticks(TENANT, schedule.id)
+    [record] = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (record.decision, record.execution) == (Decision.SKIPPED, new.id)
     counted = await shown(store, schedule)
     assert (counted.since, counted.fired, counted.skipped) == (at, 0, 1)
     assert (await look(store, running.id)).cancel_requested_at is None
     assert await store.recount_gates() == []
-    [ended] = await store.ended_since(TENANT, [("load", 0.0)])
+    [ended] = await store.schedules.ended_since(TENANT, [("load", 0.0)])
     assert ended.state is State.SKIPPED  # a failure, for who depends on it in turn
 
 
@@ -128,7 +128,7 @@ async def test_what_is_skipped_with_its_round_never_runs_even_if_its_job_depends
     new = an_execution(schedule=schedule.id, wait_for_dependencies=True, force=True, delay=delay)
     tick = Tick(at=clock.now(), decision=Decision.SKIPPED, reason="upstream_failed", execution=new)
 
-    assert await store.fire([a_firing(schedule, tick)]) == [True]
+    assert await store.schedules.fire([a_firing(schedule, tick)]) == [True]
 
     one = await look(store, new.id)
     assert (one.state, one.reason) == (State.SKIPPED, "upstream_failed")
@@ -139,30 +139,30 @@ async def test_what_is_skipped_with_its_round_never_runs_even_if_its_job_depends
 
 async def test_a_paused_one_is_not_found_and_does_not_fire(store, clock):
     schedule = await a_round(store, clock)
-    await store.pause_job(TENANT, "load")
+    await store.schedules.pause_job(TENANT, "load")
 
-    assert (await store.dependents()).schedules == ()
+    assert (await store.schedules.dependents()).schedules == ()
     firing = a_round_of(schedule, clock.now(), expect=schedule.since)
-    assert await store.fire([firing]) == [False]
+    assert await store.schedules.fire([firing]) == [False]
 
     moved = replace(firing, ticks=(), next_at=clock.now() + 5)
-    await store.resume_job(TENANT, "load", [moved])
+    await store.schedules.resume_job(TENANT, "load", [moved])
     assert (await shown(store, schedule)).since == clock.now() + 5
-    assert len((await store.dependents()).schedules) == 1
+    assert len((await store.schedules.dependents()).schedules) == 1
 
 
 async def test_a_definition_that_says_the_same_keeps_the_round(store, clock):
     schedule = await a_round(store, clock)
     at = clock.now() + 10
-    await store.fire([a_round_of(schedule, at, expect=schedule.since)])
+    await store.schedules.fire([a_round_of(schedule, at, expect=schedule.since)])
     again = replace(schedule, since=clock.now() + 500)
     job = a_job("load", description="new", declared=(again,), **DEPENDS)
 
-    await store.define_jobs(TENANT, [job])
+    await store.catalog.define_jobs(TENANT, [job])
     assert (await shown(store, schedule)).since == at
 
     other = replace(again, rule='{"after":["extract","clean"]}')
-    await store.define_jobs(
+    await store.catalog.define_jobs(
         TENANT, [a_job("load", description="newer", declared=(other,), **DEPENDS)]
     )
     assert (await shown(store, schedule)).since == again.since
@@ -175,7 +175,7 @@ async def test_of_many_who_fire_the_same_round_one_does(crowd, clock):
     await clock.advance(11)
 
     answers = await asyncio.gather(
-        *(one.fire([a_round_of(schedule, at, expect=schedule.since)]) for one in crowd)
+        *(one.schedules.fire([a_round_of(schedule, at, expect=schedule.since)]) for one in crowd)
     )
 
     assert sorted(answer for [answer] in answers) == [False, False, False, True]

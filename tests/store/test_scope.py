@@ -1,16 +1,14 @@
 """A store within a scope: what is outside of it is not there, and what is not known is refused."""
 
-import inspect
-
 import pytest
 
 from daybell.core.access import Scope
 from daybell.core.execution import Cancellation, Revival
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound
-from daybell.store.protocol import Store
 from daybell.store.scope import OF_EXECUTION, OF_JOB, OPEN, ScopedStore
 from tests.builders import TENANT, a_job, an_execution, defined, enqueued
+from tests.ports import OPERATIONS, PORTS, operation_of
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.
 CLOSED = {
@@ -29,25 +27,22 @@ CLOSED = {
 }  # fmt: skip
 
 
-def operations():
-    return {name for name, _ in inspect.getmembers(Store, callable) if not name.startswith("_")}
-
-
 async def test_every_operation_is_limited_open_or_closed(store):
-    limited = {name for name in vars(ScopedStore) if not name.startswith("_")}
     scoped = ScopedStore(store, Scope(jobs=("a",)))
+    parts = [scoped, *(getattr(scoped, port) for port in PORTS)]
+    limited = {name for one in parts for name in vars(type(one)) if name in OPERATIONS}
 
-    assert operations() == CLOSED | OPEN | OF_EXECUTION | OF_JOB | limited
+    assert CLOSED | OPEN | OF_EXECUTION | OF_JOB | limited == OPERATIONS
     assert not CLOSED & (OPEN | OF_EXECUTION | OF_JOB | limited)
     for name in sorted(CLOSED):
         with pytest.raises(AccessDenied, match="limited to jobs a; this is about the tenant"):
-            await getattr(scoped, name)(TENANT, None)
+            await operation_of(scoped, name)(TENANT, None)
 
 
 async def names_in_pages(store, limit, where):
     found, cursor = [], None
     while True:
-        page = await store.list_jobs(TENANT, where, limit=limit, cursor=cursor)
+        page = await store.catalog.list_jobs(TENANT, where, limit=limit, cursor=cursor)
         found += [one.name for one in page.items]
         assert page.next_cursor is None or page.next_cursor == found[-1]
         if page.next_cursor is None:
@@ -97,14 +92,14 @@ async def test_jobs_of_other_queues_are_left_out_by_the_store(store, limit):
 async def test_many_jobs_of_other_queues_are_no_reason_to_refuse(store, monkeypatch):
     await defined(store, "a", "z", queue="ours")
     await defined(store, *(f"m{number}" for number in range(30)), queue="theirs")
-    asked, list_jobs = [], store.list_jobs
+    asked, list_jobs = [], store.catalog.list_jobs
 
     async def counted(*args, **options):
         asked.append(args)
         return await list_jobs(*args, **options)
 
-    monkeypatch.setattr(store, "list_jobs", counted)
-    page = await ScopedStore(store, Scope(queues=("ours",))).list_jobs(TENANT, limit=2)
+    monkeypatch.setattr(store.catalog, "list_jobs", counted)
+    page = await ScopedStore(store, Scope(queues=("ours",))).catalog.list_jobs(TENANT, limit=2)
 
     assert [one.name for one in page.items] == ["a", "z"]
     assert page.next_cursor is None and len(asked) == 1
@@ -116,8 +111,8 @@ async def test_versions_from_another_queue_are_not_shown(store):
     await defined(store, "moved", queue="ours", description="of ours")
     scoped = ScopedStore(store, Scope(queues=("ours",)))
 
-    everything = (await store.list_versions(TENANT, "moved")).items
-    page = await scoped.list_versions(TENANT, "moved")
+    everything = (await store.catalog.list_versions(TENANT, "moved")).items
+    page = await scoped.catalog.list_versions(TENANT, "moved")
 
     own = [one.version for one in everything if one.definition.queue == "ours"]
     assert [one.version for one in page.items] == own
@@ -128,29 +123,31 @@ async def test_what_is_out_of_scope_is_not_there(store):
     await defined(store, "ours", "theirs")
     (ours,) = await enqueued(store, job="ours")
     (theirs,) = await enqueued(store, job="theirs")
-    other = (await store.get_job(TENANT, "theirs")).id
+    other = (await store.catalog.get_job(TENANT, "theirs")).id
     scoped = ScopedStore(store, Scope(jobs=("ours",)))
 
-    assert (await scoped.get_job(TENANT, "ours")).name == "ours"
-    assert (await scoped.get_execution(TENANT, ours)).execution.id == ours
+    assert (await scoped.catalog.get_job(TENANT, "ours")).name == "ours"
+    assert (await scoped.catalog.get_execution(TENANT, ours)).execution.id == ours
     for name in ("theirs", "nothing"):
         with pytest.raises(JobNotFound, match=f"^no job named '{name}'$"):
-            await scoped.get_job(TENANT, name)
+            await scoped.catalog.get_job(TENANT, name)
         with pytest.raises(JobNotFound, match=f"^no job named '{name}'$"):
-            await scoped.list_versions(TENANT, name)
+            await scoped.catalog.list_versions(TENANT, name)
     with pytest.raises(JobNotFound, match=f"^no job with the id {other}$"):
-        await scoped.find_job(TENANT, other)
+        await scoped.catalog.find_job(TENANT, other)
     for operation in ("get_execution", *sorted(OF_EXECUTION)):
         with pytest.raises(ExecutionNotFound, match=f"^no execution {theirs}$"):
-            await getattr(scoped, operation)(TENANT, theirs)
-    page = await scoped.list_executions(TENANT, ExecutionFilter(ids=frozenset({ours, theirs})))
+            await operation_of(scoped, operation)(TENANT, theirs)
+    page = await scoped.catalog.list_executions(
+        TENANT, ExecutionFilter(ids=frozenset({ours, theirs}))
+    )
     assert [one.id for one in page.items] == [ours]
-    assert [one.id for one in (await scoped.list_executions(TENANT, ExecutionFilter())).items] == [
-        ours
-    ]
-    assert await scoped.discard(TENANT, [theirs]) == [False]
-    assert await scoped.revive(TENANT, [theirs]) == [Revival.UNKNOWN]
-    assert await scoped.cancel(TENANT, [theirs, ours]) == [
+    assert [
+        one.id for one in (await scoped.catalog.list_executions(TENANT, ExecutionFilter())).items
+    ] == [ours]
+    assert await scoped.queue.discard(TENANT, [theirs]) == [False]
+    assert await scoped.queue.revive(TENANT, [theirs]) == [Revival.UNKNOWN]
+    assert await scoped.queue.cancel(TENANT, [theirs, ours]) == [
         Cancellation.UNKNOWN,
         Cancellation.CANCELLED,
     ]
@@ -163,18 +160,18 @@ async def test_a_definition_out_of_scope_is_refused(store):
 
     for wrong in (run, a_job("ours-2", dependencies=("theirs",))):
         with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
-            await scoped.define_jobs(TENANT, [wrong])
+            await scoped.catalog.define_jobs(TENANT, [wrong])
         with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
-            await scoped.launch(TENANT, wrong, an_execution("ours-2"))
+            await scoped.catalog.launch(TENANT, wrong, an_execution("ours-2"))
     for wrong in (a_job("theirs"), a_job("ours", queue="other")):
         with pytest.raises(AccessDenied):
-            await scoped.define_jobs(TENANT, [wrong])
+            await scoped.catalog.define_jobs(TENANT, [wrong])
     with pytest.raises(AccessDenied, match="queue 'other' is not in it"):
-        await scoped.enqueue(TENANT, [an_execution("ours", queue="other")])
+        await scoped.queue.enqueue(TENANT, [an_execution("ours", queue="other")])
     with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
-        await scoped.enqueue(TENANT, [an_execution("ours"), an_execution("theirs")])
+        await scoped.queue.enqueue(TENANT, [an_execution("ours"), an_execution("theirs")])
 
-    assert [one.name for one in (await store.list_jobs(TENANT)).items] == ["ours", "theirs"]
-    assert (await store.list_executions(TENANT, ExecutionFilter())).items == ()
-    (made,) = await scoped.define_jobs(TENANT, [a_job("ours-2", dependencies=("ours",))])
+    assert [one.name for one in (await store.catalog.list_jobs(TENANT)).items] == ["ours", "theirs"]
+    assert (await store.catalog.list_executions(TENANT, ExecutionFilter())).items == ()
+    (made,) = await scoped.catalog.define_jobs(TENANT, [a_job("ours-2", dependencies=("ours",))])
     assert made.version == 1

@@ -31,7 +31,7 @@ DAY = 86_400.0
 
 
 async def record(store, hands, *steps, tenant=TENANT):
-    return await store.record(tenant, worker=hands.worker, steps=steps)
+    return await store.runs.record(tenant, worker=hands.worker, steps=steps)
 
 
 async def test_steps_are_read_back_in_their_order(store, clock):
@@ -45,7 +45,7 @@ async def test_steps_are_read_back_in_their_order(store, clock):
         a_step(one, 0, name="reserve", kind=StepKind.NOW, result="17"),
     )
 
-    found = await store.steps(TENANT, one.id)
+    found = await store.runs.steps(TENANT, one.id)
 
     assert found == [answers[2], answers[0]]
     assert [step.n for step in found] == [0, 1]
@@ -65,7 +65,7 @@ async def test_a_step_that_is_done_stays_as_it_is(store, clock):
     (again,) = await record(store, hands, a_step(hands.one, result="2", name="other"))
 
     assert again == first
-    assert await store.steps(TENANT, hands.one.id) == [first]
+    assert await store.runs.steps(TENANT, hands.one.id) == [first]
 
 
 async def test_a_step_that_failed_is_replaced_and_keeps_its_beginning(store, clock):
@@ -79,7 +79,7 @@ async def test_a_step_that_failed_is_replaced_and_keeps_its_beginning(store, clo
 
     assert (done.is_done, done.result, done.error) == (True, "2", None)
     assert (done.started_at, done.finished_at) == (first.started_at, clock.now())
-    assert await store.steps(TENANT, hands.one.id) == [done]
+    assert await store.runs.steps(TENANT, hands.one.id) == [done]
 
 
 async def test_of_the_same_step_twice_in_a_batch_the_first_one_that_is_done_counts(store, clock):
@@ -91,7 +91,7 @@ async def test_of_the_same_step_twice_in_a_batch_the_first_one_that_is_done_coun
     )
 
     assert [step.result for step in answers] == [None, "1", "1"]
-    assert await store.steps(TENANT, hands.one.id) == [answers[1]]
+    assert await store.runs.steps(TENANT, hands.one.id) == [answers[1]]
 
 
 async def test_a_sleep_ends_when_the_store_says_however_often_it_is_asked(store, clock):
@@ -108,8 +108,8 @@ async def test_a_sleep_ends_when_the_store_says_however_often_it_is_asked(store,
 async def test_who_lost_an_execution_writes_nothing(store, clock):
     hands = await claimed(store)
     await clock.advance(LEASE + 1)
-    (lost,) = (await store.lost()).executions
-    await store.apply(
+    (lost,) = (await store.queue.lost()).executions
+    await store.queue.apply(
         TENANT, worker=lost.worker, transitions=[after_loss(lost.claimed, max_crashes=3)]
     )
 
@@ -117,7 +117,7 @@ async def test_who_lost_an_execution_writes_nothing(store, clock):
     again = await claim(store)
     assert await record(store, hands, a_step(hands.one)) == [None]
 
-    assert await store.steps(TENANT, hands.one.id) == []
+    assert await store.runs.steps(TENANT, hands.one.id) == []
     assert (await record(store, again, a_step(again.one)))[0] is not None
 
 
@@ -132,9 +132,9 @@ async def test_only_its_worker_under_its_lease_and_attempt_writes(store, clock, 
         replace(fine, attempt=2**40),
         replace(fine, id=mint()),
     ]
-    assert await store.record(TENANT, worker=mint(), steps=[fine]) == [None]
+    assert await store.runs.record(TENANT, worker=mint(), steps=[fine]) == [None]
     assert await record(store, hands, *wrong) == [None] * 4
-    assert await store.steps(TENANT, one.id) == []
+    assert await store.runs.steps(TENANT, one.id) == []
 
     mixed = [wrong[0], a_step(other, kind=kind, event="paid"), wrong[3]]
     assert [step is not None for step in await record(store, hands, *mixed)] == [False, True, False]
@@ -146,7 +146,7 @@ async def test_what_has_ended_gets_no_more_steps_and_keeps_those_it_has(store, c
     await apply(store, hands, success(hands.one))
 
     assert await record(store, hands, a_step(hands.one, 1)) == [None]
-    assert await store.steps(TENANT, hands.one.id) == [step]
+    assert await store.runs.steps(TENANT, hands.one.id) == [step]
 
 
 async def test_the_next_attempt_finds_the_steps_of_those_before(store, clock):
@@ -155,9 +155,9 @@ async def test_the_next_attempt_finds_the_steps_of_those_before(store, clock):
     await apply(store, hands, retry(hands.one, delay=0.0))
     again = await claim(store)
 
-    assert await store.steps(TENANT, again.one.id) == [step]
+    assert await store.runs.steps(TENANT, again.one.id) == [step]
     (second,) = await record(store, again, a_step(again.one, 1))
-    assert await store.steps(TENANT, again.one.id) == [step, second]
+    assert await store.runs.steps(TENANT, again.one.id) == [step, second]
 
 
 async def test_a_revived_execution_keeps_its_steps(store, clock):
@@ -166,9 +166,9 @@ async def test_a_revived_execution_keeps_its_steps(store, clock):
     await apply(store, hands, death(hands.one))
     await clock.advance(30 * DAY)
     await store.retain(Retention())
-    await store.revive(TENANT, [hands.one.id])
+    await store.queue.revive(TENANT, [hands.one.id])
 
-    assert await store.steps(TENANT, hands.one.id) == [step]
+    assert await store.runs.steps(TENANT, hands.one.id) == [step]
 
 
 async def test_steps_go_with_their_execution(store, clock):
@@ -179,28 +179,28 @@ async def test_steps_go_with_their_execution(store, clock):
     await record(store, hands, *steps)
     await apply(store, hands, success(hands.one))
     await store.retain(Retention())
-    assert len(await store.steps(TENANT, hands.one.id)) == 3
+    assert len(await store.runs.steps(TENANT, hands.one.id)) == 3
     await clock.advance(30 * DAY)
 
     for _ in range(5):
         if (await store.retain(Retention())).is_complete:
             break
 
-    assert await store.steps(TENANT, hands.one.id) == []
-    assert await store.steps(TENANT, kept.one.id) == [step]
+    assert await store.runs.steps(TENANT, hands.one.id) == []
+    assert await store.runs.steps(TENANT, kept.one.id) == [step]
 
 
 async def test_other_tenants_have_other_steps(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     hands = await claimed(store)
     assert await record(store, hands, a_step(hands.one), tenant="acme") == [None]
     await record(store, hands, a_step(hands.one))
 
-    assert await store.steps("acme", hands.one.id) == []
-    assert await store.steps(TENANT, mint()) == []
+    assert await store.runs.steps("acme", hands.one.id) == []
+    assert await store.runs.steps(TENANT, mint()) == []
     assert await record(store, hands) == []
     with pytest.raises(TenantNotFound):
-        await store.steps("nobody", hands.one.id)
+        await store.runs.steps("nobody", hands.one.id)
     with pytest.raises(TenantNotFound):
         await record(store, hands, a_step(hands.one), tenant="nobody")
 
@@ -232,7 +232,7 @@ async def test_a_step_that_cannot_be_kept_is_refused_with_all_of_its_batch(
         await record(store, hands, *steps)
 
     assert caught.value.field == field
-    assert await store.steps(TENANT, hands.one.id) == []
+    assert await store.runs.steps(TENANT, hands.one.id) == []
 
 
 async def test_too_much_is_refused(store, clock):
@@ -270,14 +270,14 @@ async def wait(store, hands, waits):
     chosen = [one for one in hands.executions if one.node in waits]
     steps = [a_step(one, n, **said) for one in chosen for n, said in enumerate(waits[one.node])]
     assert not any(
-        one.is_done for one in await store.record(TENANT, worker=hands.worker, steps=steps)
+        one.is_done for one in await store.runs.record(TENANT, worker=hands.worker, steps=steps)
     )
     assert await apply(store, hands, *[after_wait(one, ran=1.0) for one in chosen]) == []
     return {one.node: one.id for one in chosen}
 
 
 async def told(store, run, **options):
-    found = await store.node_waits(TENANT, run, **options)
+    found = await store.runs.node_waits(TENANT, run, **options)
     return [(one.label, one.node, one.name, one.until) for one in found]
 
 
@@ -287,9 +287,9 @@ async def test_each_open_wait_is_told_with_its_execution(store, clock):
     paid, sent = {"event": "paid"}, {"event": "sent", "timeout": 60.0}
     ids = await wait(store, hands, {"a": [paid], "b": [sent, paid]})
     other = await claimed(store)  # waits, too, but is in no run
-    await store.record(TENANT, worker=other.worker, steps=[a_step(other.one, event="paid")])
+    await store.runs.record(TENANT, worker=other.worker, steps=[a_step(other.one, event="paid")])
 
-    found = await store.node_waits(TENANT, run)
+    found = await store.runs.node_waits(TENANT, run)
 
     assert sorted((one.label, one.name, one.until) for one in found) == [
         ("a", "paid", None),
@@ -298,8 +298,8 @@ async def test_each_open_wait_is_told_with_its_execution(store, clock):
     ]
     assert {one.label: one.execution for one in found} == ids
     assert [one.execution for one in found] == sorted(one.execution for one in found)
-    assert len(await store.node_waits(TENANT, run, limit=2)) == 2
-    assert await store.node_waits(TENANT, ids["a"]) == []
+    assert len(await store.runs.node_waits(TENANT, run, limit=2)) == 2
+    assert await store.runs.node_waits(TENANT, ids["a"]) == []
 
 
 async def test_only_those_that_an_event_fits_and_that_have_time(store, clock):
@@ -322,7 +322,7 @@ async def test_only_those_that_an_event_fits_and_that_have_time(store, clock):
     ]
     await clock.advance(6)
     assert await told(store, run, event=event) == [("b", "b", "paid", None)]
-    assert (await store.publish(TENANT, event)).resumed == 1
+    assert (await store.runs.publish(TENANT, event)).resumed == 1
     assert await told(store, run, event=event) == []
 
 
@@ -345,14 +345,14 @@ async def test_the_limit_counts_those_that_an_event_fits(store, clock, limit):
 
 
 async def test_items_and_nodes_of_inner_runs_are_told_under_the_node_that_they_are_in(store, clock):
-    await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
+    await store.catalog.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
     plan = a_plan({"outer": [], "ask": []}, specs={"outer": Spec(job="inner")})
     run = await begun(store, plan)
     hands = await take(store)
     await wait(store, hands, {"ask": [{"event": "paid"}]})
     (inner,) = (one for one in hands.executions if one.node == "outer")
     mapped = a_mapped_plan()
-    assert await store.expand(TENANT, worker=hands.worker, claimed=inner, plan=mapped)
+    assert await store.runs.expand(TENANT, worker=hands.worker, claimed=inner, plan=mapped)
     await end(store, await take(store), results={"list": [1, 2]})
     ids = await wait(store, await take(store), {"each[1]": [{"event": "sent"}]})
 
@@ -361,7 +361,7 @@ async def test_items_and_nodes_of_inner_runs_are_told_under_the_node_that_they_a
         ("each[1]", "outer", "sent", None),
     ]
     assert await told(store, inner.id) == [("each[1]", "each", "sent", None)]
-    await store.cancel(TENANT, [ids["each[1]"]])
+    await store.queue.cancel(TENANT, [ids["each[1]"]])
     assert await told(store, inner.id) == []
 
 

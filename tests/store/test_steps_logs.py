@@ -21,125 +21,129 @@ async def test_parts_are_read_in_the_order_of_attempt_and_number(store, clock):
     first = await claim(store, 2)
     one, other = first.executions
     parts = [a_part(one, "c", 2), a_part(other, "x"), a_part(one, "b", 1)]
-    await store.write_log(TENANT, worker=first.worker, parts=parts)
+    await store.queue.write_log(TENANT, worker=first.worker, parts=parts)
     await apply(store, first, retry(one, delay=0.0))
     again = await claim(store)
-    await store.write_log(TENANT, worker=again.worker, parts=[a_part(again.one, "d")])
+    await store.queue.write_log(TENANT, worker=again.worker, parts=[a_part(again.one, "d")])
 
-    assert await store.read_log(TENANT, one.id) == [
+    assert await store.catalog.read_log(TENANT, one.id) == [
         LogPart(1, 1, "b"),
         LogPart(1, 2, "c"),
         LogPart(2, 1, "d"),
     ]
-    assert await store.read_log(TENANT, one.id, after=(1, 1), limit=1) == [LogPart(1, 2, "c")]
-    assert await store.read_log(TENANT, one.id, after=(2, 1)) == []
+    assert await store.catalog.read_log(TENANT, one.id, after=(1, 1), limit=1) == [
+        LogPart(1, 2, "c")
+    ]
+    assert await store.catalog.read_log(TENANT, one.id, after=(2, 1)) == []
 
 
 async def test_a_log_outlives_the_end(store, clock):
     await enqueued(store)
     hands = await claim(store)
-    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
     await apply(store, hands, success(hands.one))
 
-    assert await store.read_log(TENANT, hands.one.id) == [LogPart(1, 1, "hello")]
+    assert await store.catalog.read_log(TENANT, hands.one.id) == [LogPart(1, 1, "hello")]
 
 
 async def test_the_last_part_of_every_attempt_comes_with_its_end(store, clock):
     (id,) = await enqueued(store)
     first = await claim(store)
-    await store.write_log(TENANT, worker=first.worker, parts=[a_part(first.one, "a")])
+    await store.queue.write_log(TENANT, worker=first.worker, parts=[a_part(first.one, "a")])
     await apply(store, first, replace(retry(first.one, delay=0.0), log="b"))
     second = await claim(store)
     await apply(store, second, replace(death(second.one), log="c"))
     parts = [LogPart(1, 1, "a"), LogPart(1, LAST, "b"), LogPart(2, LAST, "c")]
-    assert await store.read_log(TENANT, id) == parts
+    assert await store.catalog.read_log(TENANT, id) == parts
 
-    await store.revive(TENANT, [id])
-    assert await store.read_log(TENANT, id) == parts
+    await store.queue.revive(TENANT, [id])
+    assert await store.catalog.read_log(TENANT, id) == parts
     third = await claim(store)
     await apply(store, third, replace(success(third.one), log="d"))
 
-    assert await store.read_log(TENANT, id) == [*parts, LogPart(3, LAST, "d")]
-    assert await store.read_log(TENANT, id, after=(2, LAST)) == [LogPart(3, LAST, "d")]
+    assert await store.catalog.read_log(TENANT, id) == [*parts, LogPart(3, LAST, "d")]
+    assert await store.catalog.read_log(TENANT, id, after=(2, LAST)) == [LogPart(3, LAST, "d")]
 
 
 async def test_a_dead_letters_log_is_there_after_it_is_discarded(store, clock):
     (id,) = await enqueued(store)
     hands = await claim(store)
     await apply(store, hands, replace(death(hands.one), log="c"))
-    await store.discard(TENANT, [id])
+    await store.queue.discard(TENANT, [id])
 
-    assert await store.read_log(TENANT, id) == [LogPart(1, LAST, "c")]
+    assert await store.catalog.read_log(TENANT, id) == [LogPart(1, LAST, "c")]
 
 
 async def test_what_was_cancelled_keeps_its_log(store, clock):
     (id,) = await enqueued(store)
     hands = await claim(store)
-    await store.cancel(TENANT, [id])
+    await store.queue.cancel(TENANT, [id])
     await apply(store, hands, replace(success(hands.one), log="c"))
 
-    assert await store.read_log(TENANT, id) == [LogPart(1, LAST, "c")]
+    assert await store.catalog.read_log(TENANT, id) == [LogPart(1, LAST, "c")]
 
 
 async def test_a_part_that_is_sent_again_is_there_once(store, clock):
     await enqueued(store)
     hands = await claim(store)
     for text in ("first", "second"):
-        await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one, text)])
+        await store.queue.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one, text)])
 
-    assert [part.number for part in await store.read_log(TENANT, hands.one.id)] == [1]
+    assert [part.number for part in await store.catalog.read_log(TENANT, hands.one.id)] == [1]
 
 
 async def test_what_was_given_to_others_is_not_written_about(store, clock):
     await enqueued(store)
     hands = await claim(store)
     await clock.advance(LEASE + 1)
-    (lost,) = (await store.lost()).executions
-    await store.apply(TENANT, worker=lost.worker, transitions=[retry(lost.claimed, delay=0.0)])
+    (lost,) = (await store.queue.lost()).executions
+    await store.queue.apply(
+        TENANT, worker=lost.worker, transitions=[retry(lost.claimed, delay=0.0)]
+    )
 
-    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
 
-    assert await store.read_log(TENANT, hands.one.id) == []
+    assert await store.catalog.read_log(TENANT, hands.one.id) == []
 
 
 async def test_only_its_own_worker_under_its_own_lease_writes_about_an_execution(store, clock):
     await enqueued(store)
     hands = await claim(store)
     other = NewLogPart(hands.one.id, 1, mint(), 1, "hello")
-    await store.write_log(TENANT, worker=mint(), parts=[a_part(hands.one)])
-    await store.write_log(TENANT, worker=hands.worker, parts=[other])
-    await store.write_log(
+    await store.queue.write_log(TENANT, worker=mint(), parts=[a_part(hands.one)])
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[other])
+    await store.queue.write_log(
         TENANT, worker=hands.worker, parts=[NewLogPart(hands.one.id, 2, hands.lease, 1, "hello")]
     )
 
-    assert await store.read_log(TENANT, hands.one.id) == []
+    assert await store.catalog.read_log(TENANT, hands.one.id) == []
 
 
 async def test_logs_of_other_tenants_and_of_nobody_are_empty(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     await enqueued(store)
     hands = await claim(store)
-    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
 
-    assert await store.read_log("acme", hands.one.id) == []
-    assert await store.read_log(TENANT, mint()) == []
+    assert await store.catalog.read_log("acme", hands.one.id) == []
+    assert await store.catalog.read_log(TENANT, mint()) == []
     with pytest.raises(UsageError):
-        await store.read_log(TENANT, hands.one.id, limit=0)
+        await store.catalog.read_log(TENANT, hands.one.id, limit=0)
 
 
 async def test_logs_go_when_they_are_old(store, clock):
     await enqueued(store)
     hands = await claim(store)
-    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
     await apply(store, hands, success(hands.one))
     policy = Retention(finished=2 * DAY, ticks=2 * DAY, workers=2 * DAY)
 
     await clock.advance(DAY)
     await store.retain(policy)
-    assert await store.read_log(TENANT, hands.one.id)
+    assert await store.catalog.read_log(TENANT, hands.one.id)
     await clock.advance(4 * DAY)
     await store.retain(policy)
-    assert await store.read_log(TENANT, hands.one.id) == []
+    assert await store.catalog.read_log(TENANT, hands.one.id) == []
 
 
 def test_whatever_a_line_says_it_stays_one_line():

@@ -81,21 +81,21 @@ async def test_a_retry_waits_by_the_stores_time(store, clock, skew):
 async def test_leases_end_by_the_stores_time(store, clock, skew):
     hands = await claimed(store)
     await clock.advance(59)
-    assert (await store.lost()).executions == []
+    assert (await store.queue.lost()).executions == []
 
     await clock.advance(2)
 
-    assert [lost.claimed.id for lost in (await store.lost()).executions] == [hands.one.id]
+    assert [lost.claimed.id for lost in (await store.queue.lost()).executions] == [hands.one.id]
 
 
 async def test_leadership_ends_by_the_stores_time(store, clock, skew):
-    await store.lead("upkeep", holder=mint(), lease=30.0)
+    await store.admin.lead("upkeep", holder=mint(), lease=30.0)
     await clock.advance(29)
-    assert await store.lead("upkeep", holder=mint(), lease=30.0) is None
+    assert await store.admin.lead("upkeep", holder=mint(), lease=30.0) is None
 
     await clock.advance(2)
 
-    assert await store.lead("upkeep", holder=mint(), lease=30.0) is not None
+    assert await store.admin.lead("upkeep", holder=mint(), lease=30.0) is not None
 
 
 async def test_workers_are_ordered_by_the_stores_time(store, clock, skew):
@@ -103,7 +103,7 @@ async def test_workers_are_ordered_by_the_stores_time(store, clock, skew):
     await clock.advance(1)
     second = await registered(store)
 
-    assert [worker.id for worker in await store.list_workers(TENANT)] == [first, second]
+    assert [worker.id for worker in await store.catalog.list_workers(TENANT)] == [first, second]
 
 
 @pytest.mark.parametrize("first_skew", [HOUR, -HOUR], ids=["ahead", "behind"])
@@ -111,9 +111,9 @@ async def test_who_waits_longer_goes_first_whatever_the_time_in_the_id(store, cl
     await defined(store)
     first = an_execution(id=id_minted_at(clock.now() + first_skew))
     second = an_execution(id=id_minted_at(clock.now() - first_skew))
-    await store.enqueue(TENANT, [first])
+    await store.queue.enqueue(TENANT, [first])
     await clock.advance(1)
-    await store.enqueue(TENANT, [second])
+    await store.queue.enqueue(TENANT, [second])
 
     hands = await claim(store)
 
@@ -123,12 +123,12 @@ async def test_who_waits_longer_goes_first_whatever_the_time_in_the_id(store, cl
 async def test_an_id_from_the_far_future_is_claimed_finished_and_listed(store, clock):
     await defined(store)
     new = [an_execution(id=id_minted_at(at)) for at in (0.0, clock.now() * 2)]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
     hands = await claim(store)
 
     assert await apply(store, hands, *(success(one) for one in hands.executions)) == []
 
-    page = await store.list_executions(TENANT, ExecutionFilter())
+    page = await store.catalog.list_executions(TENANT, ExecutionFilter())
     assert [one.id for one in page.items] == [new[1].id, new[0].id]
     assert {one.state for one in page.items} == {State.SUCCEEDED}
 
@@ -136,9 +136,9 @@ async def test_an_id_from_the_far_future_is_claimed_finished_and_listed(store, c
 async def test_a_span_of_time_goes_by_when_it_was_stored_and_not_by_the_id(store, clock):
     await defined(store)
     new = an_execution(id=id_minted_at(clock.now() - 86_400))
-    await store.enqueue(TENANT, [new])
+    await store.queue.enqueue(TENANT, [new])
 
-    page = await store.list_executions(TENANT, ExecutionFilter(since=clock.now()))
+    page = await store.catalog.list_executions(TENANT, ExecutionFilter(since=clock.now()))
 
     assert [one.id for one in page.items] == [new.id]
 
@@ -181,7 +181,7 @@ async def a_rhythm(store, clock, rule=FIVE_MINUTES, **options):
 async def fired_for(store, schedule):
     """The ticks that executions stand for."""
     until = 10 * HOUR + (await store.health()).now
-    found = await store.list_occurrences(TENANT, schedule.id, since=0.0, until=until)
+    found = await store.schedules.list_occurrences(TENANT, schedule.id, since=0.0, until=until)
     return [one.scheduled_for for one in found]
 
 
@@ -217,7 +217,7 @@ async def test_a_range_that_was_missed_in_part_is_cut_when_the_clock_is_set_back
     await scheduler.rearm()
 
     now = clock.now()
-    (missed,) = await store.list_ticks(TENANT, schedule.id)
+    (missed,) = await store.schedules.list_ticks(TENANT, schedule.id)
     assert (missed.decision, missed.count) == (Decision.MISSED, 1)
     assert now - 300 < missed.at == missed.until < now
     seen = await shown(store, schedule)
@@ -264,9 +264,9 @@ async def test_a_firing_that_was_planned_before_the_clock_was_set_back_is_turned
     late = a_firing(schedule, missed, next_at=clock.now() + 300)
     await clock.advance(-HOUR)
 
-    assert await store.fire([late]) == [True]
+    assert await store.schedules.fire([late]) == [True]
 
-    (ahead,) = (await store.schedules_ahead(by=2.0)).schedules
+    (ahead,) = (await store.schedules.schedules_ahead(by=2.0)).schedules
     assert ahead.id == schedule.id
     await a_scheduler(store).rearm()
     seen = await shown(store, schedule)
@@ -280,16 +280,16 @@ async def test_a_cursor_that_is_not_ahead_or_paused_or_moved_is_not_set_back(sto
     await scheduler.tick()
     before = await shown(store, schedule)
     await scheduler.rearm()
-    assert (await store.schedules_ahead(by=2.0)).schedules == ()
+    assert (await store.schedules.schedules_ahead(by=2.0)).schedules == ()
 
     await clock.advance(-HOUR)
-    (ahead,) = (await store.schedules_ahead(by=2.0)).schedules
+    (ahead,) = (await store.schedules.schedules_ahead(by=2.0)).schedules
     turn = rewind_schedule(ahead, clock.now())
     assert turn is not None and turn.expect is not None
-    assert (await store.schedules_ahead(by=2.0, after=schedule.id)).schedules == ()
-    assert await store.turn_back([replace(turn, expect=turn.expect + 1)]) == [False]
-    await store.pause_job(TENANT, "resize")
-    assert (await store.schedules_ahead(by=2.0)).schedules == ()
-    assert await store.turn_back([turn]) == [False]
+    assert (await store.schedules.schedules_ahead(by=2.0, after=schedule.id)).schedules == ()
+    assert await store.schedules.turn_back([replace(turn, expect=turn.expect + 1)]) == [False]
+    await store.schedules.pause_job(TENANT, "resize")
+    assert (await store.schedules.schedules_ahead(by=2.0)).schedules == ()
+    assert await store.schedules.turn_back([turn]) == [False]
 
     assert (await shown(store, schedule)).next_at == before.next_at

@@ -20,11 +20,11 @@ async def test_a_store_tells_its_product_its_time_and_its_schema(store, clock, p
 
 
 async def test_a_check_for_writes_changes_nothing(store):
-    before = (await store.health()).schema, await store.list_tenant_records()
+    before = (await store.health()).schema, await store.admin.list_tenant_records()
 
     await store.check_writable()
 
-    assert ((await store.health()).schema, await store.list_tenant_records()) == before
+    assert ((await store.health()).schema, await store.admin.list_tenant_records()) == before
 
 
 async def test_a_store_looks_at_its_schema_and_its_durability(store):
@@ -56,9 +56,9 @@ async def test_a_store_that_is_not_open_says_so(place):
     closed = place.connect()
 
     with pytest.raises((UsageError, Unavailable), match="open"):
-        await closed.list_tenants()
+        await closed.admin.list_tenants()
     with pytest.raises((UsageError, Unavailable), match="open"):
-        await closed.enqueue(TENANT, [an_execution()])
+        await closed.queue.enqueue(TENANT, [an_execution()])
 
 
 async def test_a_closed_store_can_be_closed_again_and_says_so_when_asked(place):
@@ -69,14 +69,14 @@ async def test_a_closed_store_can_be_closed_again_and_says_so_when_asked(place):
     await store.close()
 
     with pytest.raises((UsageError, Unavailable)):
-        await store.list_tenants()
+        await store.admin.list_tenants()
 
 
 async def test_what_was_written_is_there_for_whoever_opens_the_store_next(place):
     first = place.connect()
     await first.open()
     await defined(first)
-    await first.enqueue(TENANT, [new := an_execution()])
+    await first.queue.enqueue(TENANT, [new := an_execution()])
     await first.close()
 
     second = place.connect()
@@ -91,7 +91,7 @@ async def test_what_is_under_way_is_finished_before_a_store_closes(place):
     await store.open()
     await defined(store)
     new = [an_execution() for _ in range(200)]
-    under_way = asyncio.create_task(store.enqueue(TENANT, new))
+    under_way = asyncio.create_task(store.queue.enqueue(TENANT, new))
     await asyncio.sleep(0)  # lets the task begin
 
     await store.close()
@@ -110,7 +110,7 @@ async def test_a_migrated_store_has_nothing_left_to_migrate(place):
     assert await store.migrate() == ()
 
     await store.open()
-    assert await store.list_tenants() == ("default",)
+    assert await store.admin.list_tenants() == ("default",)
     await store.close()
 
 
@@ -128,7 +128,7 @@ async def test_an_empty_database_is_refused_until_it_is_migrated(kind, tmp_path,
         assert await store.migrate() == pending
         assert await store.pending_migrations() == ()
         await store.open()
-        assert await store.list_tenants() == ("default",)
+        assert await store.admin.list_tenants() == ("default",)
         await store.close()
 
 

@@ -43,7 +43,7 @@ async def retain(store, policy=WEEK):
 
 
 async def listed(store):
-    return [one.id for one in (await store.list_executions(TENANT, EVERYTHING)).items]
+    return [one.id for one in (await store.catalog.list_executions(TENANT, EVERYTHING)).items]
 
 
 async def test_nothing_to_remove_is_complete_at_once(store):
@@ -56,15 +56,15 @@ async def test_nothing_to_remove_is_complete_at_once(store):
 async def test_what_ended_long_ago_is_removed(store, clock):
     ids = await finished(store, 2)
     (cancelled,) = await enqueued(store)
-    await store.cancel(TENANT, [cancelled])
+    await store.queue.cancel(TENANT, [cancelled])
     await clock.advance(10 * DAY)
 
     await retain(store)
 
     assert await listed(store) == []
-    assert await store.count_executions(TENANT, EVERYTHING) == {}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {}
     with pytest.raises(ExecutionNotFound):
-        await store.get_execution(TENANT, ids[0])
+        await store.catalog.get_execution(TENANT, ids[0])
 
 
 async def test_what_ended_lately_is_kept(store, clock):
@@ -105,20 +105,20 @@ async def test_what_is_unfinished_is_kept_however_old(store, clock):
 
 async def test_dead_letters_are_kept_until_a_person_decides(store, clock):
     kept, discarded = await dead(store, 2)
-    await store.discard(TENANT, [discarded])
+    await store.queue.discard(TENANT, [discarded])
     await clock.advance(30 * DAY)
 
     await retain(store)
     assert await listed(store) == [kept]
 
-    await store.revive(TENANT, [kept])
+    await store.queue.revive(TENANT, [kept])
     assert (await claim(store)).one.id == kept
 
 
 async def test_a_dead_letter_that_is_discarded_late_goes_in_the_end(store, clock):
     (id,) = await dead(store)
     await clock.advance(30 * DAY)
-    await store.discard(TENANT, [id])
+    await store.queue.discard(TENANT, [id])
 
     await retain(store)
     await clock.advance(10 * DAY)
@@ -134,7 +134,7 @@ async def test_old_attempts_go_too(store, clock):
 
     await retain(store)
 
-    detail = await store.get_execution(TENANT, hands.one.id)
+    detail = await store.catalog.get_execution(TENANT, hands.one.id)
     assert (detail.execution.state, detail.execution.attempt) == (State.QUEUED, 2)
     assert detail.attempts == ()
 
@@ -146,38 +146,39 @@ async def test_young_attempts_stay(store, clock):
 
     await retain(store)
 
-    detail = await store.get_execution(TENANT, hands.one.id)
+    detail = await store.catalog.get_execution(TENANT, hands.one.id)
     assert [attempt.attempt for attempt in detail.attempts] == [1]
 
 
 async def test_old_ticks_go_and_young_ones_stay(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await defined(store)
-    await store.put_schedules(TENANT, [schedule])
+    await store.schedules.put_schedules(TENANT, [schedule])
     old, young = clock.now(), clock.now() + 8 * DAY
-    await store.fire([a_firing(schedule, Tick(at=old), Tick(at=young))])
+    await store.schedules.fire([a_firing(schedule, Tick(at=old), Tick(at=young))])
     await clock.advance(10 * DAY)
 
     await retain(store)
 
-    assert [tick.at for tick in await store.list_ticks(TENANT, schedule.id)] == [young]
-    assert len(await store.list_schedules(TENANT)) == 1
+    assert [tick.at for tick in await store.schedules.list_ticks(TENANT, schedule.id)] == [young]
+    assert len(await store.schedules.list_schedules(TENANT)) == 1
 
 
 async def test_workers_that_died_long_ago_go_once_they_hold_nothing(store, clock):
     gone = await registered(store)
     holding = await claimed(store)
     await clock.advance(100)
-    await store.lost()
+    await store.queue.lost()
     await clock.advance(10 * DAY)
     alive = await registered(store)
     retired = await registered(store)
-    await store.retire(TENANT, retired)
+    await store.queue.retire(TENANT, retired)
 
     await retain(store)
 
     left = {
-        worker.id: worker.state for worker in await store.list_workers(TENANT, include_dead=True)
+        worker.id: worker.state
+        for worker in await store.catalog.list_workers(TENANT, include_dead=True)
     }
     assert left == {
         holding.worker: WorkerState.DEAD,
@@ -185,7 +186,7 @@ async def test_workers_that_died_long_ago_go_once_they_hold_nothing(store, clock
         retired: WorkerState.DEAD,
     }
     assert gone not in left
-    assert len((await store.lost()).executions) == 1
+    assert len((await store.queue.lost()).executions) == 1
 
 
 async def test_each_kind_of_record_has_its_own_limit(store, clock):
@@ -233,13 +234,13 @@ async def test_what_ended_while_nobody_did_the_upkeep_is_removed_too(store, cloc
 
 
 async def test_all_tenants_are_served(store, clock):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     await finished(store, tenant="acme")
     await clock.advance(10 * DAY)
 
     await retain(store)
 
-    assert (await store.list_executions("acme", EVERYTHING)).items == ()
+    assert (await store.catalog.list_executions("acme", EVERYTHING)).items == ()
 
 
 @pytest.mark.all_only
@@ -247,8 +248,8 @@ async def test_more_than_fits_one_round_is_removed_in_several(store, clock):
     await defined(store)
     for _ in range(12):
         batch = [an_execution() for _ in range(1000)]
-        await store.enqueue(TENANT, batch)
-        await store.cancel(TENANT, [one.id for one in batch])
+        await store.queue.enqueue(TENANT, batch)
+        await store.queue.cancel(TENANT, [one.id for one in batch])
     await clock.advance(10 * DAY)
 
     await retain(store)
@@ -268,7 +269,7 @@ async def pass_weeks(store, clock, rounds):
 
 async def is_there(store, name):
     try:
-        return bool((await store.list_versions(TENANT, name)).items)
+        return bool((await store.catalog.list_versions(TENANT, name)).items)
     except JobNotFound:
         return False
 
@@ -276,7 +277,7 @@ async def is_there(store, name):
 async def test_a_deleted_job_goes_with_its_last_execution(store, clock):
     await finished(store, job="old")
     await defined(store, "other")
-    await store.delete_job(TENANT, "old")
+    await store.catalog.delete_job(TENANT, "old")
     await clock.advance(6 * DAY)
     await retain(store)
     assert await is_there(store, "old")
@@ -284,18 +285,18 @@ async def test_a_deleted_job_goes_with_its_last_execution(store, clock):
     await pass_weeks(store, clock, 3)
 
     assert not await is_there(store, "old")
-    assert await store.job_ids(TENANT, ["old"]) == {}
+    assert await store.catalog.job_ids(TENANT, ["old"]) == {}
     (again,) = await defined(store, "old")
     assert again.version == 1
 
 
 async def test_a_job_that_ran_once_goes_with_its_execution(store, clock):
-    _, made = await store.launch(TENANT, a_job("once", once=True), an_execution(job="once"))
-    await store.cancel(TENANT, [made.id])
+    _, made = await store.catalog.launch(TENANT, a_job("once", once=True), an_execution(job="once"))
+    await store.queue.cancel(TENANT, [made.id])
     await finished(store, job="other")
     await clock.advance(6 * DAY)
     await retain(store)
-    assert (await store.get_job(TENANT, "once")).definition.once
+    assert (await store.catalog.get_job(TENANT, "once")).definition.once
 
     await pass_weeks(store, clock, 3)
 
@@ -307,27 +308,27 @@ async def test_jobs_in_use_stay(store, clock):
     used = ["scheduled", "waiting", "letter", "named"]
     await defined(store, *used, once=True)
     await defined(store, "dependent", dependencies=("named",))
-    await store.put_schedules(TENANT, [a_schedule(job="scheduled", next_at=9e9)])
+    await store.schedules.put_schedules(TENANT, [a_schedule(job="scheduled", next_at=9e9)])
     await enqueued(store, job="waiting", delay=1000 * DAY)
     await dead(store, job="letter")
     await finished(store, job="lasting")
 
     await pass_weeks(store, clock, 3)
 
-    names = [one.name for one in (await store.list_jobs(TENANT)).items]
+    names = [one.name for one in (await store.catalog.list_jobs(TENANT)).items]
     assert names == sorted([*used, "dependent", "lasting"])
 
 
 async def test_a_job_that_is_defined_again_stays(store, clock):
     await defined(store, "job", once=True)
-    await store.delete_job(TENANT, "job")
+    await store.catalog.delete_job(TENANT, "job")
     await defined(store, "other")
     await pass_weeks(store, clock, 1)
     (back,) = await defined(store, "job", description="for good")
 
     await pass_weeks(store, clock, 3)
 
-    assert await store.get_job(TENANT, "job") == back
+    assert await store.catalog.get_job(TENANT, "job") == back
 
 
 async def test_many_jobs_go_in_several_rounds(store, clock):
@@ -335,9 +336,9 @@ async def test_many_jobs_go_in_several_rounds(store, clock):
     await defined(store, *names, once=True)
     await defined(store, "last")
     await pass_weeks(store, clock, 1)
-    assert [one.name for one in (await store.list_jobs(TENANT)).items] == ["last"]
+    assert [one.name for one in (await store.catalog.list_jobs(TENANT)).items] == ["last"]
 
     await pass_weeks(store, clock, 1)
 
-    assert await store.job_ids(TENANT, names) == {}
+    assert await store.catalog.job_ids(TENANT, names) == {}
     assert (await store.retain(WEEK)).jobs == 0

@@ -27,14 +27,14 @@ EVERYTHING = ExecutionFilter()
 
 
 async def listed(store, where=EVERYTHING, **options):
-    return [one.id for one in (await store.list_executions(TENANT, where, **options)).items]
+    return [one.id for one in (await store.catalog.list_executions(TENANT, where, **options)).items]
 
 
 async def pages(store, where=EVERYTHING, *, limit, between=None):
     """All pages, one id after the other; `between` is called after each page."""
     seen, cursor = [], None
     while True:
-        page = await store.list_executions(TENANT, where, limit=limit, cursor=cursor)
+        page = await store.catalog.list_executions(TENANT, where, limit=limit, cursor=cursor)
         assert len(page.items) <= limit
         seen += [one.id for one in page.items]
         if page.next_cursor is None:
@@ -55,7 +55,7 @@ async def one_in_each_state(store, clock):
     made[State.RETRYING] = hands.one.id
     made[State.RUNNING] = (await claimed(store)).one.id
     (made[State.CANCELLED],) = await enqueued(store)
-    await store.cancel(TENANT, [made[State.CANCELLED]])
+    await store.queue.cancel(TENANT, [made[State.CANCELLED]])
     hands = await claimed(store)
     await apply(store, hands, after_expiry(hands.one))
     made[State.SKIPPED] = hands.one.id
@@ -67,17 +67,17 @@ async def one_in_each_state(store, clock):
 
 async def test_an_unknown_execution_is_not_found(store):
     with pytest.raises(ExecutionNotFound):
-        await store.get_execution(TENANT, mint())
+        await store.catalog.get_execution(TENANT, mint())
 
 
 async def test_a_list_shows_the_same_as_a_single_look(store, clock):
     made = await one_in_each_state(store, clock)
 
-    page = await store.list_executions(TENANT, EVERYTHING)
+    page = await store.catalog.list_executions(TENANT, EVERYTHING)
 
     assert {one.id for one in page.items} == set(made.values())
     for one in page.items:
-        assert (await store.get_execution(TENANT, one.id)).execution == one
+        assert (await store.catalog.get_execution(TENANT, one.id)).execution == one
 
 
 async def test_executions_are_listed_by_id_newest_first(store, clock):
@@ -87,10 +87,10 @@ async def test_executions_are_listed_by_id_newest_first(store, clock):
 
 
 async def test_an_empty_store_has_an_empty_page(store):
-    page = await store.list_executions(TENANT, EVERYTHING)
+    page = await store.catalog.list_executions(TENANT, EVERYTHING)
 
     assert (page.items, page.next_cursor) == ((), None)
-    assert await store.count_executions(TENANT, EVERYTHING) == {}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {}
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 9])
@@ -103,8 +103,10 @@ async def test_pages_of_any_size_show_everything_once(store, clock, limit):
 async def test_the_last_page_has_no_cursor_even_if_it_is_full(store):
     await enqueued(store, 4)
 
-    first = await store.list_executions(TENANT, EVERYTHING, limit=2)
-    second = await store.list_executions(TENANT, EVERYTHING, limit=2, cursor=first.next_cursor)
+    first = await store.catalog.list_executions(TENANT, EVERYTHING, limit=2)
+    second = await store.catalog.list_executions(
+        TENANT, EVERYTHING, limit=2, cursor=first.next_cursor
+    )
 
     assert first.next_cursor is not None
     assert second.next_cursor is None
@@ -120,7 +122,7 @@ async def test_what_moves_between_pages_is_neither_missed_nor_shown_twice(store)
     async def write():
         await apply(store, hands, *(next(moves)(left.pop()) for _ in range(min(4, len(left)))))
         new.extend(await enqueued(store, 2))
-        await store.cancel(TENANT, new[-1:])
+        await store.queue.cancel(TENANT, new[-1:])
 
     seen = await pages(store, limit=4, between=write)
 
@@ -134,8 +136,8 @@ async def test_what_is_revived_or_discarded_between_pages_is_shown_once(store):
 
     async def write():
         if len(todo) >= 2:
-            await store.revive(TENANT, [todo.pop()])
-            await store.discard(TENANT, [todo.pop(0)])
+            await store.queue.revive(TENANT, [todo.pop()])
+            await store.queue.discard(TENANT, [todo.pop(0)])
 
     assert await pages(store, limit=3, between=write) == there[::-1]
 
@@ -158,10 +160,10 @@ async def test_a_filtered_list_under_writes_misses_nothing_that_matched_all_alon
 async def test_a_cursor_still_counts_when_its_execution_has_left_the_list(store):
     where = ExecutionFilter(dead_letters=True)
     ids = await dead(store, 6)
-    first = await store.list_executions(TENANT, where, limit=3)
-    await store.revive(TENANT, [first.items[-1].id])
+    first = await store.catalog.list_executions(TENANT, where, limit=3)
+    await store.queue.revive(TENANT, [first.items[-1].id])
 
-    second = await store.list_executions(TENANT, where, limit=3, cursor=first.next_cursor)
+    second = await store.catalog.list_executions(TENANT, where, limit=3, cursor=first.next_cursor)
 
     assert [one.id for one in second.items] == ids[2::-1]
 
@@ -169,13 +171,13 @@ async def test_a_cursor_still_counts_when_its_execution_has_left_the_list(store)
 @pytest.mark.parametrize("cursor", ["", "nonsense", "1", "\ud800", "'; --"])
 async def test_a_cursor_that_is_none_of_ours_is_refused(store, cursor):
     with pytest.raises(UsageError):
-        await store.list_executions(TENANT, EVERYTHING, cursor=cursor)
+        await store.catalog.list_executions(TENANT, EVERYTHING, cursor=cursor)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001])
 async def test_a_page_has_a_reasonable_size(store, limit):
     with pytest.raises(UsageError):
-        await store.list_executions(TENANT, EVERYTHING, limit=limit)
+        await store.catalog.list_executions(TENANT, EVERYTHING, limit=limit)
 
 
 @pytest.mark.parametrize("state", list(State))
@@ -183,10 +185,10 @@ async def test_a_state_is_shown_listed_and_counted_alike(store, clock, state):
     made = await one_in_each_state(store, clock)
     where = ExecutionFilter(states=frozenset({state}))
 
-    page = await store.list_executions(TENANT, where)
+    page = await store.catalog.list_executions(TENANT, where)
 
     assert [(one.id, one.state) for one in page.items] == [(made[state], state)]
-    assert await store.count_executions(TENANT, where) == {state: 1}
+    assert await store.catalog.count_executions(TENANT, where) == {state: 1}
 
 
 @pytest.mark.parametrize("states", [PENDING, TERMINAL, frozenset(State), frozenset()])
@@ -195,7 +197,7 @@ async def test_several_states_can_be_asked_for(store, clock, states):
     where = ExecutionFilter(states=states)
 
     assert set(await listed(store, where)) == {made[state] for state in states}
-    assert await store.count_executions(TENANT, where) == dict.fromkeys(states, 1)
+    assert await store.catalog.count_executions(TENANT, where) == dict.fromkeys(states, 1)
 
 
 async def test_what_has_become_due_is_listed_and_counted_as_queued(store, clock):
@@ -204,7 +206,7 @@ async def test_what_has_become_due_is_listed_and_counted_as_queued(store, clock)
     (delayed,) = await enqueued(store, delay=10.0)
     queued = ExecutionFilter(states=frozenset({State.QUEUED}))
     future = ExecutionFilter(states=frozenset({State.SCHEDULED, State.RETRYING}))
-    assert await store.count_executions(TENANT, EVERYTHING) == {
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {
         State.RETRYING: 1,
         State.SCHEDULED: 1,
     }
@@ -213,14 +215,14 @@ async def test_what_has_become_due_is_listed_and_counted_as_queued(store, clock)
 
     assert await listed(store, queued) == [delayed, hands.one.id]
     assert await listed(store, future) == []
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 2}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 2}
 
 
 async def test_counts_leave_out_states_without_any(store):
     await enqueued(store, 3)
     await finished_one(store)
 
-    assert await store.count_executions(TENANT, EVERYTHING) == {
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {
         State.QUEUED: 2,
         State.SUCCEEDED: 1,
     }
@@ -237,7 +239,7 @@ async def test_executions_are_found_by_their_ids_whatever_their_state(store, clo
     wanted = frozenset(made.values())
 
     found = await listed(store, ExecutionFilter(ids=wanted | {mint()}))
-    counts = await store.count_executions(TENANT, ExecutionFilter(ids=wanted))
+    counts = await store.catalog.count_executions(TENANT, ExecutionFilter(ids=wanted))
 
     assert found == sorted(wanted, reverse=True)
     assert counts == dict.fromkeys(made, 1)
@@ -256,9 +258,9 @@ async def test_executions_of_one_job(store):
     where = ExecutionFilter(job="a")
 
     assert await listed(store, where) == wanted[::-1]
-    assert sum((await store.count_executions(TENANT, where)).values()) == 2
+    assert sum((await store.catalog.count_executions(TENANT, where)).values()) == 2
     assert await listed(store, ExecutionFilter(job="nothing")) == []
-    assert await store.count_executions(TENANT, ExecutionFilter(job="nothing")) == {}
+    assert await store.catalog.count_executions(TENANT, ExecutionFilter(job="nothing")) == {}
 
 
 async def test_executions_of_one_queue(store):
@@ -279,7 +281,10 @@ async def test_executions_of_one_worker_running_or_finished_by_it(store):
     where = ExecutionFilter(worker=hands.worker)
 
     assert await listed(store, where) == [running.id, done.id]
-    assert await store.count_executions(TENANT, where) == {State.RUNNING: 1, State.SUCCEEDED: 1}
+    assert await store.catalog.count_executions(TENANT, where) == {
+        State.RUNNING: 1,
+        State.SUCCEEDED: 1,
+    }
     assert await listed(store, ExecutionFilter(worker=mint())) == []
 
 
@@ -321,9 +326,9 @@ async def test_filters_narrow_each_other(store, clock):
         job="b", worker=worker, queue="default", states=frozenset({State.DEAD, State.RUNNING})
     )
 
-    page = await store.list_executions(TENANT, where)
+    page = await store.catalog.list_executions(TENANT, where)
     assert [(one.job, one.state) for one in page.items] == [("b", State.DEAD)]
-    assert await store.count_executions(TENANT, where) == {State.DEAD: 1}
+    assert await store.catalog.count_executions(TENANT, where) == {State.DEAD: 1}
     nothing = ExecutionFilter(dead_letters=True, states=frozenset({State.SUCCEEDED}))
     assert await listed(store, nothing) == []
 
@@ -331,9 +336,9 @@ async def test_filters_narrow_each_other(store, clock):
 async def test_a_page_can_be_as_large_as_the_limit_allows(store):
     await defined(store)
     new = [an_execution() for _ in range(1001)]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
 
-    page = await store.list_executions(TENANT, EVERYTHING, limit=1000)
+    page = await store.catalog.list_executions(TENANT, EVERYTHING, limit=1000)
 
     assert [one.id for one in page.items] == [one.id for one in new[:0:-1]]
     assert page.next_cursor == str(new[1].id)
@@ -372,7 +377,8 @@ async def many_of_each(store):
 async def test_pages_that_read_little_show_everything_once(store, limit):
     worker, *_ = await many_of_each(store)
     everything = [
-        (await store.get_execution(TENANT, id)).execution for id in await pages(store, limit=1000)
+        (await store.catalog.get_execution(TENANT, id)).execution
+        for id in await pages(store, limit=1000)
     ]
     assert len(everything) == 3 * (2 * 3 + 2 * BOUND + 1) + 1
 
@@ -403,8 +409,10 @@ async def test_a_page_may_be_empty_and_have_a_cursor(store):
     await enqueued(store, 3 * BOUND, job="common", queue="busy")
     where = ExecutionFilter(queue="calm")
 
-    first = await store.list_executions(TENANT, where)
-    found = await read_found(lambda cursor: store.list_executions(TENANT, where, cursor=cursor))
+    first = await store.catalog.list_executions(TENANT, where)
+    found = await read_found(
+        lambda cursor: store.catalog.list_executions(TENANT, where, cursor=cursor)
+    )
 
     assert first.items == () and first.next_cursor is not None
     assert [one.id for one in found.items] == [oldest]
@@ -415,7 +423,7 @@ async def test_a_count_says_of_which_states_there_may_be_more(store):
     await finished(store, 2)
     await enqueued(store, 3 * BOUND)
 
-    counts = await store.count_executions(TENANT, EVERYTHING)
+    counts = await store.catalog.count_executions(TENANT, EVERYTHING)
 
     assert counts[State.QUEUED] == BOUND
     assert State.QUEUED in counts.at_least
@@ -433,7 +441,7 @@ async def test_a_count_that_reads_everything_is_exact(store, where):
     await enqueued(store, 1)
     await enqueued(store, 1, delay=60.0)
 
-    counts = await store.count_executions(TENANT, where)
+    counts = await store.catalog.count_executions(TENANT, where)
 
     expected = {State.SUCCEEDED: BOUND - 3, State.QUEUED: 1, State.SCHEDULED: 1}
     assert (counts, counts.at_least) == (expected, frozenset())
@@ -443,10 +451,10 @@ async def test_a_count_that_reads_everything_is_exact(store, where):
 @pytest.mark.usefixtures("bounded")
 async def test_a_count_since_a_time_shows_rare_states(store, clock):
     cancelled = await enqueued(store, 3)
-    await store.cancel(TENANT, cancelled)
+    await store.queue.cancel(TENANT, cancelled)
     await enqueued(store, 3 * BOUND)
 
-    counts = await store.count_executions(TENANT, ExecutionFilter(since=clock.now() - 3600))
+    counts = await store.catalog.count_executions(TENANT, ExecutionFilter(since=clock.now() - 3600))
 
     assert counts[State.CANCELLED] == 3
     assert State.CANCELLED not in counts.at_least
@@ -458,14 +466,14 @@ async def test_a_count_since_a_time_shows_rare_states(store, clock):
 async def test_what_is_older_than_a_time_leaves_a_count_since_then_exact(store, clock):
     await defined(store)
     old = [an_execution(id=id_minted_at(clock.now())) for _ in range(3 * BOUND)]
-    await store.enqueue(TENANT, old)
+    await store.queue.enqueue(TENANT, old)
     await clock.advance(3600)
     new = [an_execution(id=id_minted_at(clock.now())) for _ in range(BOUND - 1)]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
     where = ExecutionFilter(since=clock.now() - 60)
 
-    counts = await store.count_executions(TENANT, where)
-    page = await store.list_executions(TENANT, where)
+    counts = await store.catalog.count_executions(TENANT, where)
+    page = await store.catalog.list_executions(TENANT, where)
 
     assert (counts, counts.at_least) == ({State.QUEUED: BOUND - 1}, frozenset())
     assert (len(page.items), page.next_cursor) == (BOUND - 1, None)
@@ -483,7 +491,7 @@ async def test_a_queue_says_which_of_its_numbers_may_be_larger(store):
     await enqueued(store, 2, queue="calm")
     await enqueued(store, 1, queue="calm", delay=60.0)
 
-    calm, busy = await store.list_queues(TENANT)
+    calm, busy = await store.catalog.list_queues(TENANT)
 
     assert (calm.queued, calm.scheduled, calm.at_least) == (2, 1, ())
     assert busy.at_least == ("queued",)
@@ -493,13 +501,13 @@ async def test_a_queue_says_which_of_its_numbers_may_be_larger(store):
 
 @pytest.mark.usefixtures("bounded")
 async def test_the_backlog_of_a_tenant_does_not_hide_the_numbers_of_another(store):
-    await store.add_tenant("busy")
+    await store.admin.add_tenant("busy")
     for tenant, count in (("busy", 3 * BOUND), (TENANT, 2)):
         await store.set_gates(tenant, {"closed": 0})
         await enqueued(store, count, tenant=tenant, gate="closed")
 
-    counts = await store.count_executions(TENANT, EVERYTHING)
-    (queue,) = await store.list_queues(TENANT)
+    counts = await store.catalog.count_executions(TENANT, EVERYTHING)
+    (queue,) = await store.catalog.list_queues(TENANT)
 
     assert (counts, counts.at_least) == ({State.WAITING: 2}, frozenset())
     assert (queue.waiting, queue.at_least) == (2, ())

@@ -28,8 +28,8 @@ from tests.builders import (
 async def test_a_job_that_has_nothing_is_seen_so_and_one_that_never_was_is_not(store):
     await defined(store, "idle")
 
-    assert await store.job_activity(TENANT, ["idle", "nothing"]) == {"idle": JobActivity()}
-    assert await store.job_activity(TENANT, []) == {}
+    assert await store.catalog.job_activity(TENANT, ["idle", "nothing"]) == {"idle": JobActivity()}
+    assert await store.catalog.job_activity(TENANT, []) == {}
 
 
 async def test_each_state_of_what_is_unfinished_is_seen(store, clock):
@@ -45,9 +45,9 @@ async def test_each_state_of_what_is_unfinished_is_seen(store, clock):
     await apply(store, failing, retry(failing.one, delay=60.0))
 
     names = ["due", "later", "gated", "mixed", "ended", "runs", "fails"]
-    looks = await store.job_activity(TENANT, names)
+    looks = await store.catalog.job_activity(TENANT, names)
     await clock.advance(60)
-    then = await store.job_activity(TENANT, ["fails", "later"])
+    then = await store.catalog.job_activity(TENANT, ["fails", "later"])
 
     assert {name: one.unfinished for name, one in looks.items()} == {
         "due": {State.QUEUED},
@@ -72,7 +72,7 @@ async def test_the_newest_execution_is_seen_wherever_it_is_kept(store):
     await finished(store, 2, job="b", queue="other")
     newest = (await finished(store, job="b", queue="other"))[0]
 
-    looks = await store.job_activity(TENANT, ["a", "b"])
+    looks = await store.catalog.job_activity(TENANT, ["a", "b"])
 
     assert looks["a"].last == await look(store, letter)
     assert looks["b"].last == await look(store, newest)
@@ -85,10 +85,10 @@ async def test_each_job_is_seen_with_its_own_schedules(store):
     await put(store, *schedules)
     await defined(store, "c")
 
-    looks = await store.job_activity(TENANT, ["a", "b", "c"])
+    looks = await store.catalog.job_activity(TENANT, ["a", "b", "c"])
 
     for name, one in looks.items():
-        assert set(one.schedules) == set(await store.list_schedules(TENANT, job=name))
+        assert set(one.schedules) == set(await store.schedules.list_schedules(TENANT, job=name))
     assert [len(one.schedules) for one in looks.values()] == [2, 1, 0]
     assert not any(one.has_more_schedules for one in looks.values())
 
@@ -101,9 +101,9 @@ async def test_of_schedules_made_at_run_time_the_next_ones_are_seen(store):
     other = a_schedule("b", name="s", next_at=1e9 - count)
     await put(store, *made, idle, *own, other)
 
-    looks = await store.job_activity(TENANT, ["a", "b"])
-    await store.delete_schedules(TENANT, [made[0].id, idle.id])
-    then = await store.job_activity(TENANT, ["a"])
+    looks = await store.catalog.job_activity(TENANT, ["a", "b"])
+    await store.schedules.delete_schedules(TENANT, [made[0].id, idle.id])
+    then = await store.catalog.job_activity(TENANT, ["a"])
 
     names = [one.name for one in looks["a"].schedules if not one.is_declared]
     assert names == [f"s{n}" for n in reversed(range(1, count))]
@@ -118,29 +118,29 @@ async def test_schedules_are_listed_by_name_page_by_page(store):
     made = [a_schedule("a", name=name, next_at=n) for n, name in enumerate("dbacé")]
     twins = [a_schedule("a", name="b") for _ in range(3)]
     await put(store, *made, *twins, a_schedule("b", name="a"))
-    await store.define_jobs(TENANT, [a_job("c")])
+    await store.catalog.define_jobs(TENANT, [a_job("c")])
 
     pages: list[Page[Schedule]] = []
     cursor = None
     while not pages or cursor is not None:
-        pages.append(await store.list_job_schedules(TENANT, "a", limit=3, cursor=cursor))
+        pages.append(await store.schedules.list_job_schedules(TENANT, "a", limit=3, cursor=cursor))
         cursor = pages[-1].next_cursor
 
     found = [one for page in pages for one in page.items]
     assert [len(page.items) for page in pages] == [3, 3, 2]
     assert [one.name for one in found] == ["a", "b", "b", "b", "b", "c", "d", "é"]
     assert found == sorted(
-        await store.list_schedules(TENANT, job="a"), key=lambda one: (one.name, one.id)
+        await store.schedules.list_schedules(TENANT, job="a"), key=lambda one: (one.name, one.id)
     )
-    assert (await store.list_job_schedules(TENANT, "c")).items == ()
+    assert (await store.schedules.list_job_schedules(TENANT, "c")).items == ()
 
 
 async def test_a_page_of_schedules_ends_at_its_bytes(store):
     large = '{"text": "%s"}' % ("x" * 200_000)
     await put(store, *(a_schedule("a", name=f"s{n:02}", args=large) for n in range(60)))
 
-    first = await store.list_job_schedules(TENANT, "a")
-    rest = await store.list_job_schedules(TENANT, "a", cursor=first.next_cursor)
+    first = await store.schedules.list_job_schedules(TENANT, "a")
+    rest = await store.schedules.list_job_schedules(TENANT, "a", cursor=first.next_cursor)
 
     assert 30 <= len(first.items) <= PAGE_BYTES_MAX // len(large)
     assert len(first.items) + len(rest.items) == 60
@@ -149,51 +149,51 @@ async def test_a_page_of_schedules_ends_at_its_bytes(store):
 
 async def test_schedules_of_jobs_that_are_not_there_and_bad_cursors_are_refused(store):
     await put(store, a_schedule("a"))
-    await store.delete_job(TENANT, "a")
+    await store.catalog.delete_job(TENANT, "a")
 
     for name in ("a", "nothing"):
         with pytest.raises(JobNotFound):
-            await store.list_job_schedules(TENANT, name)
+            await store.schedules.list_job_schedules(TENANT, name)
     for options in ({"cursor": "s1"}, {"limit": 0}):
         with pytest.raises(UsageError) as caught:
-            await store.list_job_schedules(TENANT, "a", **options)
+            await store.schedules.list_job_schedules(TENANT, "a", **options)
         assert caught.value.field in options
 
 
 async def test_a_deleted_job_is_seen_too(store):
     (id,) = await enqueued(store)
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
 
-    looks = await store.job_activity(TENANT, ["resize"])
+    looks = await store.catalog.job_activity(TENANT, ["resize"])
 
     assert looks["resize"].last == await look(store, id)
 
 
 async def test_not_more_jobs_than_a_page_has_are_looked_at(store):
     with pytest.raises(UsageError, match="1,001 names"):
-        await store.job_activity(TENANT, [f"job-{n}" for n in range(1001)])
+        await store.catalog.job_activity(TENANT, [f"job-{n}" for n in range(1001)])
     with pytest.raises(UsageError, match="NUL"):
-        await store.job_activity(TENANT, ["a\0"])
+        await store.catalog.job_activity(TENANT, ["a\0"])
 
 
 async def test_a_claim_takes_a_job_from_queued_to_running(store):
     await enqueued(store, 3)
     await claim(store, 2)
 
-    looks = await store.job_activity(TENANT, ["resize"])
+    looks = await store.catalog.job_activity(TENANT, ["resize"])
 
     assert looks["resize"].unfinished == {State.QUEUED, State.RUNNING}
 
 
 async def test_ids_of_jobs_are_found_by_their_names(store):
-    made = await store.define_jobs(TENANT, [a_job("a"), a_job("b"), a_job("c")])
-    await store.define_jobs(TENANT, [a_job("a", timeout=5.0)])
-    await store.delete_job(TENANT, "b")
+    made = await store.catalog.define_jobs(TENANT, [a_job("a"), a_job("b"), a_job("c")])
+    await store.catalog.define_jobs(TENANT, [a_job("a", timeout=5.0)])
+    await store.catalog.delete_job(TENANT, "b")
 
-    assert await store.job_ids(TENANT, ["a", "b", "nothing"]) == {
+    assert await store.catalog.job_ids(TENANT, ["a", "b", "nothing"]) == {
         "a": made[0].id,
         "b": made[1].id,
     }
-    assert await store.job_ids(TENANT, []) == {}
+    assert await store.catalog.job_ids(TENANT, []) == {}
     with pytest.raises(UsageError):
-        await store.job_ids(TENANT, [f"job-{n}" for n in range(1001)])
+        await store.catalog.job_ids(TENANT, [f"job-{n}" for n in range(1001)])

@@ -23,48 +23,53 @@ LARGE = '{"x":"' + "a" * 1_000_000 + '"}'
 
 
 async def fill_jobs(store):
-    await store.define_jobs(TENANT, [a_job(f"job-{n}", settings=LARGE) for n in range(10)])
+    await store.catalog.define_jobs(TENANT, [a_job(f"job-{n}", settings=LARGE) for n in range(10)])
 
 
 async def fill_versions(store):
     for n in range(10):
-        await store.define_jobs(TENANT, [a_job("big", settings=LARGE, max_crashes=n + 1)])
+        await store.catalog.define_jobs(TENANT, [a_job("big", settings=LARGE, max_crashes=n + 1)])
 
 
 async def fill_templates(store):
     for n in range(10):
-        await store.set_template(TENANT, a_template(f"t-{n}", description="a" * 1_000_000))
+        await store.admin.set_template(TENANT, a_template(f"t-{n}", description="a" * 1_000_000))
 
 
 async def fill_events(store):
     for n in range(10):
-        await store.publish(TENANT, an_event(id=str(n), data=LARGE))
+        await store.runs.publish(TENANT, an_event(id=str(n), data=LARGE))
 
 
 async def fill_audit(store):
-    await store.write_audit(TENANT, [an_entry(after=LARGE) for _ in range(10)])
+    await store.admin.write_audit(TENANT, [an_entry(after=LARGE) for _ in range(10)])
 
 
 async def fill_executions(store):
     args = '{"x":"' + "a" * (LIST_VALUE_BYTES_MAX - 100) + '"}'
-    await store.define_jobs(TENANT, [a_job()])
-    await store.enqueue(TENANT, [an_execution(args=args) for _ in range(600)])
+    await store.catalog.define_jobs(TENANT, [a_job()])
+    await store.queue.enqueue(TENANT, [an_execution(args=args) for _ in range(600)])
 
 
 LISTS = {
-    "jobs": (fill_jobs, lambda s, **at: s.list_jobs(TENANT, **at), 10, 1_000_000),
+    "jobs": (fill_jobs, lambda s, **at: s.catalog.list_jobs(TENANT, **at), 10, 1_000_000),
     "versions": (
         fill_versions,
-        lambda s, **at: s.list_versions(TENANT, "big", **at),
+        lambda s, **at: s.catalog.list_versions(TENANT, "big", **at),
         10,
         1_000_000,
     ),
-    "templates": (fill_templates, lambda s, **at: s.list_templates(TENANT, **at), 10, 1_000_000),
-    "events": (fill_events, lambda s, **at: s.list_events(TENANT, **at), 10, 1_000_000),
-    "audit": (fill_audit, lambda s, **at: s.list_audit(TENANT, **at), 10, 1_000_000),
+    "templates": (
+        fill_templates,
+        lambda s, **at: s.admin.list_templates(TENANT, **at),
+        10,
+        1_000_000,
+    ),
+    "events": (fill_events, lambda s, **at: s.runs.list_events(TENANT, **at), 10, 1_000_000),
+    "audit": (fill_audit, lambda s, **at: s.admin.list_audit(TENANT, **at), 10, 1_000_000),
     "executions": (
         fill_executions,
-        lambda s, **at: s.list_executions(TENANT, ExecutionFilter(), **at),
+        lambda s, **at: s.catalog.list_executions(TENANT, ExecutionFilter(), **at),
         600,
         LIST_VALUE_BYTES_MAX - 100,
     ),
@@ -93,26 +98,26 @@ async def test_a_page_ends_at_its_limit_of_bytes(store, name):
 
 async def test_an_item_larger_than_a_page_is_alone_on_it(store):
     huge = '{"x":"' + "a" * (PAGE_BYTES_MAX + 1) + '"}'
-    await store.write_audit(TENANT, [an_entry(after=huge) for _ in range(2)])
+    await store.admin.write_audit(TENANT, [an_entry(after=huge) for _ in range(2)])
 
-    page = await store.list_audit(TENANT)
-    rest = await store.list_audit(TENANT, cursor=page.next_cursor)
+    page = await store.admin.list_audit(TENANT)
+    rest = await store.admin.list_audit(TENANT, cursor=page.next_cursor)
 
     assert [len(page.items), len(rest.items)] == [1, 1]
     assert rest.next_cursor is None
 
 
 async def test_a_list_leaves_large_values_out_and_one_execution_has_them(store):
-    await store.define_jobs(TENANT, [a_job("big"), a_job("small")])
-    await store.put_schedules(TENANT, [a_schedule(job="big", args=LARGE)])
+    await store.catalog.define_jobs(TENANT, [a_job("big"), a_job("small")])
+    await store.schedules.put_schedules(TENANT, [a_schedule(job="big", args=LARGE)])
     hands = await claimed(store, job="big", args=LARGE)
     await apply(store, hands, success(hands.one, result=LARGE))
     id = hands.one.id
     (small,) = await enqueued(store, job="small", args='{"x":1}')
 
-    few, large = (await store.list_executions(TENANT, ExecutionFilter())).items
-    alone = (await store.get_execution(TENANT, id)).execution
-    looks = await store.job_activity(TENANT, ["big", "small"])
+    few, large = (await store.catalog.list_executions(TENANT, ExecutionFilter())).items
+    alone = (await store.catalog.get_execution(TENANT, id)).execution
+    looks = await store.catalog.job_activity(TENANT, ["big", "small"])
 
     assert (few.id, few.args, few.truncated) == (small, '{"x":1}', False)
     assert (large.args, large.result, large.truncated) == (LEFT_OUT, None, True)
@@ -120,15 +125,15 @@ async def test_a_list_leaves_large_values_out_and_one_execution_has_them(store):
     assert looks["big"].last == large
     assert [one.truncated for one in looks["big"].schedules] == [True]
     assert not looks["small"].last.truncated
-    assert [one.args for one in await store.list_schedules(TENANT)] == [LARGE]
+    assert [one.args for one in await store.schedules.list_schedules(TENANT)] == [LARGE]
 
 
 @pytest.mark.parametrize("bytes_over", [0, 1])
 async def test_the_limit_of_a_value_is_in_bytes(store, bytes_over):
     args = '{"x":"é' + "a" * (LIST_VALUE_BYTES_MAX - 10 + bytes_over) + '"}'
-    await store.define_jobs(TENANT, [a_job()])
-    await store.enqueue(TENANT, [an_execution(args=args)])
+    await store.catalog.define_jobs(TENANT, [a_job()])
+    await store.queue.enqueue(TENANT, [an_execution(args=args)])
 
-    (one,) = (await store.list_executions(TENANT, ExecutionFilter())).items
+    (one,) = (await store.catalog.list_executions(TENANT, ExecutionFilter())).items
 
     assert one.truncated is bool(bytes_over)

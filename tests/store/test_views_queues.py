@@ -8,21 +8,21 @@ from tests.builders import TENANT, apply, claim, claimed, defined, enqueued, fin
 
 
 async def queue(store, name):
-    return {queue.name: queue for queue in await store.list_queues(TENANT)}[name]
+    return {queue.name: queue for queue in await store.catalog.list_queues(TENANT)}[name]
 
 
 async def names(store):
-    return [queue.name for queue in await store.list_queues(TENANT)]
+    return [queue.name for queue in await store.catalog.list_queues(TENANT)]
 
 
 async def test_a_store_without_jobs_has_no_queues(store):
-    assert await store.list_queues(TENANT) == []
+    assert await store.catalog.list_queues(TENANT) == []
 
 
 async def test_queues_of_jobs_of_work_and_paused_ones_are_listed_by_name(store):
     await defined(store, "a", queue="mail")
     await defined(store, "b", queue="Images")
-    await store.pause_queue(TENANT, "zoo", paused=True)
+    await store.catalog.pause_queue(TENANT, "zoo", paused=True)
     await enqueued(store, job="a", queue="extra")
 
     assert await names(store) == ["Images", "extra", "mail", "zoo"]
@@ -33,7 +33,7 @@ async def test_a_queue_of_a_superseded_version_or_a_deleted_job_is_gone(store):
     await defined(store, "a", queue="new")
     await defined(store, "b", queue="gone")
 
-    await store.delete_job(TENANT, "b")
+    await store.catalog.delete_job(TENANT, "b")
 
     assert await names(store) == ["new"]
 
@@ -103,7 +103,7 @@ async def test_what_is_claimed_makes_a_queue_no_later(store):
 
 
 async def test_a_queue_can_be_paused_before_it_exists(store):
-    await store.pause_queue(TENANT, "later", paused=True)
+    await store.catalog.pause_queue(TENANT, "later", paused=True)
 
     await enqueued(store, queue="later")
 
@@ -113,7 +113,7 @@ async def test_a_queue_can_be_paused_before_it_exists(store):
 
 async def test_pausing_stops_claims_and_nothing_else(store):
     hands = await claimed(store)
-    await store.pause_queue(TENANT, "default", paused=True)
+    await store.catalog.pause_queue(TENANT, "default", paused=True)
 
     (id,) = await enqueued(store)
     await apply(store, hands, retry(hands.one, delay=0.0))
@@ -124,7 +124,7 @@ async def test_pausing_stops_claims_and_nothing_else(store):
 
 
 async def test_pausing_one_queue_leaves_the_others(store):
-    await store.pause_queue(TENANT, "a", paused=True)
+    await store.catalog.pause_queue(TENANT, "a", paused=True)
     await enqueued(store, queue="a")
     (id,) = await enqueued(store, queue="b")
 
@@ -135,10 +135,10 @@ async def test_pausing_and_resuming_can_be_repeated(store):
     await defined(store)
 
     for paused in (True, True, False, False):
-        await store.pause_queue(TENANT, "default", paused=paused)
+        await store.catalog.pause_queue(TENANT, "default", paused=paused)
         assert (await queue(store, "default")).is_paused is paused
 
 
 async def test_a_queue_needs_a_proper_name(store):
     with pytest.raises(UsageError):
-        await store.pause_queue(TENANT, "a,b", paused=True)
+        await store.catalog.pause_queue(TENANT, "a,b", paused=True)

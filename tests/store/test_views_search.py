@@ -42,7 +42,7 @@ async def pages(store, where, *, limit=100):
     """All pages of a search."""
     found, cursor = [], None
     while True:
-        page = await store.list_executions(TENANT, where, limit=limit, cursor=cursor)
+        page = await store.catalog.list_executions(TENANT, where, limit=limit, cursor=cursor)
         assert len(page.items) <= limit
         found.append(page)
         cursor = page.next_cursor
@@ -57,7 +57,7 @@ async def ids_of(store, where, **options):
 async def with_args(store, *args, job="resize"):
     await defined(store, job)
     new = [an_execution(job, args=json.dumps(one, separators=(",", ":"))) for one in args]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
     return [one.id for one in new]
 
 
@@ -147,7 +147,7 @@ async def test_random_arguments_are_found_where_they_are(store):
         job = f"job-{next(number)}"
         await defined(store, job)
         new = [an_execution(job, args=json.dumps(one)) for one in documents]
-        await store.enqueue(TENANT, new)
+        await store.queue.enqueue(TENANT, new)
         found = await ids_of(store, by(job=job, args=((name, value),)), limit=2)
         assert set(found) == {
             made.id for made, one in zip(new, documents, strict=True) if reference(one, name, value)
@@ -207,7 +207,7 @@ async def test_a_unique_key_is_found_also_after_its_end(store):
     await defined(store, "resize")
     (first,) = await finished(store, unique_key="order-42")
     new = [an_execution(unique_key=key) for key in ("order-42", "order-43")]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
 
     assert await ids_of(store, by(unique_key="order-42")) == [new[0].id, first]
 
@@ -220,7 +220,7 @@ async def test_what_ended_within_a_time_is_found(store, clock):
     (late,) = await dead(store)
     (last,) = await finished(store)
     await clock.advance(2 * 86400)
-    await store.enqueue(TENANT, [an_execution()])
+    await store.queue.enqueue(TENANT, [an_execution()])
 
     assert await ids_of(store, by(ended_since=begin)) == [last, late]
     assert await ids_of(store, by(ended_until=begin)) == [early]
@@ -259,7 +259,7 @@ async def test_a_page_reads_a_bounded_number_and_its_cursor_goes_on(store):
     number = SCAN_ITEMS_MAX + 10
     new = [an_execution(args=f'{{"n":{n}}}') for n in range(number)]
     for start in range(0, number, 10_000):
-        await store.load(TENANT, iter(new[start : start + 10_000]))
+        await store.queue.load(TENANT, iter(new[start : start + 10_000]))
     oldest = by(args=(("n", "0"),))
 
     first, second = await pages(store, oldest)
@@ -272,7 +272,7 @@ async def test_a_page_ends_at_its_bytes(store):
     await defined(store, "resize")
     text = "é" * (PAGE_BYTES_MAX // 20)  # two bytes each: ten of them fill a page
     new = [an_execution(args=f'{{"x":"{text}","n":{n}}}') for n in range(12)]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
 
     found = await pages(store, by(args=(("n", "0"),)))
 
@@ -291,7 +291,7 @@ async def test_a_full_page_continues_behind_its_last_item(store):
 
 async def test_what_is_searched_for_is_not_counted(store):
     with pytest.raises(UsageError, match="list them"):
-        await store.count_executions(TENANT, by(unique_key="k"))
+        await store.catalog.count_executions(TENANT, by(unique_key="k"))
 
 
 async def test_a_scope_hides_whether_something_outside_matches(store):
@@ -300,10 +300,10 @@ async def test_a_scope_hides_whether_something_outside_matches(store):
     parent = an_execution()
     inside = an_execution(parent=parent.id, args='{"salary":1}')
     outside = an_execution("payroll", parent=parent.id, args='{"salary":9000}')
-    await store.enqueue(TENANT, [parent, inside, outside])
+    await store.queue.enqueue(TENANT, [parent, inside, outside])
     scoped = ScopedStore(store, Scope(jobs=("resize",)))
     seen = [
-        await scoped.list_executions(
+        await scoped.catalog.list_executions(
             TENANT, by(parent=parent.id, args=(("salary", value),)), limit=1
         )
         for value in ("9000", "9001")
@@ -311,13 +311,13 @@ async def test_a_scope_hides_whether_something_outside_matches(store):
 
     assert seen[0] == seen[1]
     where = by(parent=parent.id, args=(("salary", "1"),))
-    page = await scoped.list_executions(TENANT, where, limit=10)
+    page = await scoped.catalog.list_executions(TENANT, where, limit=10)
     assert [one.id for one in page.items] == [inside.id]
 
 
 async def test_a_cursor_of_an_id_that_never_was_is_fine(store):
     made = await with_args(store, {"n": 1})
 
-    page = await store.list_executions(TENANT, by(args=(("n", "1"),)), cursor=str(mint()))
+    page = await store.catalog.list_executions(TENANT, by(args=(("n", "1"),)), cursor=str(mint()))
 
     assert [one.id for one in page.items] == made

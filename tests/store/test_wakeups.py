@@ -70,7 +70,7 @@ async def test_who_runs_something_hears_that_it_is_to_be_cancelled(store):
     stop = await store.listen(TENANT, ["default"], woken.set, ask=asked.set)
     asked.clear()
 
-    await store.cancel(TENANT, [hands.executions[0].id])
+    await store.queue.cancel(TENANT, [hands.executions[0].id])
     await heard(asked)
     await stop()
 
@@ -81,7 +81,7 @@ async def test_a_worker_hears_that_it_is_to_drain(store):
     stop = await store.listen(TENANT, ["default"], lambda: None, ask=asked.set)
     asked.clear()
 
-    await store.drain(TENANT, hands.worker)
+    await store.queue.drain(TENANT, hands.worker)
     await heard(asked)
     await stop()
 
@@ -100,16 +100,16 @@ async def test_who_runs_something_hears_that_it_is_to_be_replaced(store):
 
 
 async def put_one(store, at):
-    await store.put_schedules(TENANT, [a_schedule(next_at=at)])
+    await store.schedules.put_schedules(TENANT, [a_schedule(next_at=at)])
 
 
 async def declare_one(store, at):
     job = a_job(timeout=5.0, declared=[a_schedule(next_at=at)])
-    await store.define_jobs(TENANT, [job])
+    await store.catalog.define_jobs(TENANT, [job])
 
 
 async def resume_one(store, at):
-    await store.resume_job(TENANT, "paused")
+    await store.schedules.resume_job(TENANT, "paused")
 
 
 async def rearm_one(store, at):
@@ -123,7 +123,7 @@ async def test_a_changed_schedule_wakes_who_waits_for_schedules(
 ):
     at = clock.now() + 60
     await put(store, a_schedule("paused", next_at=at), a_schedule("delay", delay=5.0))
-    await store.pause_job(TENANT, "paused")
+    await store.schedules.pause_job(TENANT, "paused")
     await defined(store)
     other = place.connect() if is_other else store
     await other.open()

@@ -69,7 +69,7 @@ async def end(store, clock):
 async def cancel(store, clock):
     await defined(store, overlap=Overlap.QUEUE_ALL)
     [first, _] = [(await enqueued(store, queue=queue))[0] for queue in ("default", "mail")]
-    return lambda: store.cancel(TENANT, [first])
+    return lambda: store.queue.cancel(TENANT, [first])
 
 
 async def expire(store, clock):
@@ -93,7 +93,7 @@ async def release_dependent(store, clock):
     [id] = await enqueued(
         store, job="load", queue="mail", wait_for_dependencies=True, schedule=mint()
     )
-    return lambda: store.release_dependents(TENANT, [id])
+    return lambda: store.schedules.release_dependents(TENANT, [id])
 
 
 async def rule_out_dependent(store, clock):
@@ -101,18 +101,18 @@ async def rule_out_dependent(store, clock):
     await defined(store, dependencies=("extract",), overlap=Overlap.QUEUE_ALL)
     [first] = await enqueued(store, wait_for_dependencies=True, schedule=mint())
     await enqueued(store, queue="mail")
-    return lambda: store.rule_out_dependents(TENANT, [first])
+    return lambda: store.schedules.rule_out_dependents(TENANT, [first])
 
 
 async def revive(store, clock):
     [letter] = await dead(store, queue="mail")
-    return lambda: store.revive(TENANT, [letter])
+    return lambda: store.queue.revive(TENANT, [letter])
 
 
 async def revive_at_gate(store, clock):
     await store.set_gates(TENANT, {"disk": 1})
     [letter] = await dead(store, gate="disk", queue="mail")
-    return lambda: store.revive(TENANT, [letter])
+    return lambda: store.queue.revive(TENANT, [letter])
 
 
 async def try_again_soon(store, clock):
@@ -124,13 +124,13 @@ async def give_back(store, clock):
     await enqueued(store, queue="mail")
     lease, worker = mint(), await registered(store)
     await claim(store, worker=worker, lease=lease, queues=["mail"])
-    return lambda: store.release(TENANT, worker=worker, leases=[lease])
+    return lambda: store.queue.release(TENANT, worker=worker, leases=[lease])
 
 
 async def resume_queue(store, clock):
     await enqueued(store, queue="mail")
-    await store.pause_queue(TENANT, "mail", paused=True)
-    return lambda: store.pause_queue(TENANT, "mail", paused=False)
+    await store.catalog.pause_queue(TENANT, "mail", paused=True)
+    return lambda: store.catalog.pause_queue(TENANT, "mail", paused=False)
 
 
 WAYS = [

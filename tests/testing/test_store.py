@@ -26,13 +26,13 @@ def clock():
 async def store(clock):
     store = BenchStore(clock=clock.now, tenants=())
     job = NewJob(id=mint(), definition=JobDefinition(name="work"))
-    await store.define_jobs(DEFAULT_TENANT, [job])
-    await store.register(DEFAULT_TENANT, NewWorker(id=WORKER, name="w"), lease=1.0)
+    await store.catalog.define_jobs(DEFAULT_TENANT, [job])
+    await store.queue.register(DEFAULT_TENANT, NewWorker(id=WORKER, name="w"), lease=1.0)
     return store
 
 
 async def claimed(store: BenchStore):
-    claim = await store.claim(
+    claim = await store.queue.claim(
         DEFAULT_TENANT, worker=WORKER, lease=mint(), queues=["elsewhere"], limit=10
     )
     return [one.id for one in claim.executions]
@@ -40,7 +40,7 @@ async def claimed(store: BenchStore):
 
 async def test_only_a_worker_of_the_bench_gets_something_and_one_at_a_time(store: BenchStore):
     ids = [mint(), mint()]
-    await store.enqueue(DEFAULT_TENANT, [NewExecution(id=id, job="work") for id in ids])
+    await store.queue.enqueue(DEFAULT_TENANT, [NewExecution(id=id, job="work") for id in ids])
 
     assert await claimed(store) == []
     store.serve(WORKER, lambda execution: True, on_cancel=list)
@@ -54,15 +54,15 @@ async def test_nobody_is_woken_or_loses_its_lease(store: BenchStore, clock):
     woken = []
 
     await store.listen(DEFAULT_TENANT, ["default"], lambda: woken.append(1))
-    await store.enqueue(DEFAULT_TENANT, [NewExecution(id=mint(), job="work")])
+    await store.queue.enqueue(DEFAULT_TENANT, [NewExecution(id=mint(), job="work")])
     clock.move_to(clock.now() + 1e6)
-    await store.lost()
-    await store.renew(DEFAULT_TENANT, worker=WORKER, lease=1.0, leases=[])
+    await store.queue.lost()
+    await store.queue.renew(DEFAULT_TENANT, worker=WORKER, lease=1.0, leases=[])
     clock.move_to(clock.now() + 1e6)
-    await store.lost()
+    await store.queue.lost()
 
     assert woken == []
-    assert len(await store.list_workers(DEFAULT_TENANT)) == 1
+    assert len(await store.catalog.list_workers(DEFAULT_TENANT)) == 1
 
 
 def test_threads_with_loops_of_their_own_share_a_bench(app: App, bench: Bench):
@@ -93,7 +93,9 @@ async def test_what_cannot_run_does_not_stop_time(app: App, bench: Bench):
     await work.options(queue="stopped").enqueue()
     await client.pause_queue("stopped")
     await client.store.set_gates(DEFAULT_TENANT, {"narrow": 0})
-    await client.store.enqueue(DEFAULT_TENANT, [NewExecution(id=mint(), job="work", gate="narrow")])
+    await client.store.queue.enqueue(
+        DEFAULT_TENANT, [NewExecution(id=mint(), job="work", gate="narrow")]
+    )
     await work.options(delay="1h").enqueue()
     (run,) = await bench.advance("2h")
 

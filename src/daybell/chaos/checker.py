@@ -67,7 +67,9 @@ def count_decisions(courses: Sequence[ScheduleHistory]) -> dict[str, int]:
 async def cursors(client: Client, jobs: Sequence[str]) -> dict[UUID, Schedule]:
     """Return the schedules of these jobs, as they are now."""
     found = [
-        one for job in jobs for one in await client.store.list_schedules(client.tenant, job=job)
+        one
+        for job in jobs
+        for one in await client.store.schedules.list_schedules(client.tenant, job=job)
     ]
     return {one.id: one for one in found}
 
@@ -98,7 +100,7 @@ async def _ticks(client: Client, schedule: UUID, *, since: Instant) -> list[Tick
     found: list[TickRecord] = []
     before: Instant | None = None
     while True:
-        page = await client.store.list_ticks(
+        page = await client.store.schedules.list_ticks(
             client.tenant, schedule, limit=PAGE_ITEMS_MAX, before=before
         )
         found += [tick for tick in page if tick.at >= since]

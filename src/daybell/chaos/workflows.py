@@ -301,7 +301,7 @@ async def flow_runs(
         one.id: FlowRun(
             flow=flows[one.job],
             execution=one,
-            detail=await client.store.get_run(client.tenant, one.id),
+            detail=await client.store.runs.get_run(client.tenant, one.id),
             root=list(lineage(one, executions))[-1].id,
             nodes=nodes.get(one.id, {}),
         )
@@ -323,7 +323,7 @@ async def recorded_steps(
 ) -> dict[UUID, list[Step]]:
     """Return the steps of durable functions, by execution."""
     return {
-        one.id: await client.store.steps(client.tenant, one.id)
+        one.id: await client.store.runs.steps(client.tenant, one.id)
         for one in executions.values()
         if is_durable(one)
     }

@@ -38,7 +38,7 @@ async def iterate_jobs(store: Store, tenant: str) -> AsyncGenerator[Job]:
     """The jobs of a tenant, by name. Read it to its end."""
     cursor = None
     while True:
-        page = await store.list_jobs(tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
+        page = await store.catalog.list_jobs(tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
         for job in page.items:
             yield job
         cursor = page.next_cursor
@@ -61,7 +61,7 @@ async def warn_missing_jobs(
             users[name].append(one.name)
     for name, workflows in users.items():
         try:
-            await store.get_job(tenant, name)
+            await store.catalog.get_job(tenant, name)
         except JobNotFound:
             runs = "workflow {} runs" if len(workflows) == 1 else "workflows {} run"
             said = f"{runs.format(listed(workflows))} {shown(name)}, and there is no such job"
@@ -72,7 +72,7 @@ async def warn_missing_jobs(
 async def check_missing_jobs(store: Store) -> list[Check]:
     """The jobs of all tenants, in one pass. What is paused needs nothing."""
     checks: list[Check] = []
-    for tenant in await store.list_tenants():
+    for tenant in await store.admin.list_tenants():
         there, wanted = set[str](), defaultdict[str, list[str]](list)
         async for job in iterate_jobs(store, tenant):
             there.add(job.name)

@@ -93,36 +93,36 @@ async def create_key(
         created_by=created_by,
         scope=read_scope(role, jobs=jobs, queues=queues, actions=actions),
     )
-    return await client.store.add_key(client.tenant, new), token
+    return await client.store.admin.add_key(client.tenant, new), token
 
 
 async def keys(client: ClientContext) -> list[Key]:
     """The tenant's keys, newest first; revoked and expired ones too."""
-    return await client.store.list_keys(client.tenant)
+    return await client.store.admin.list_keys(client.tenant)
 
 
 async def revoke_key(client: ClientContext, id: Id) -> Key:
     """Let a key open nothing any more."""
-    return await client.store.revoke_key(client.tenant, read_id(id))
+    return await client.store.admin.revoke_key(client.tenant, read_id(id))
 
 
 async def authenticate(client: ClientContext, token: str) -> tuple[Key, Instant] | None:
     """The key that a token belongs to, of whichever tenant, and the store's time; revoked and
     expired ones too, see `Key.is_valid`. None: it belongs to none.
     """
-    return await client.store.find_key(digest_token(token))
+    return await client.store.admin.find_key(digest_token(token))
 
 
 async def has_keys(client: ClientContext) -> bool:
     """Whether any key of any tenant is valid."""
-    return await client.store.has_keys()
+    return await client.store.admin.has_keys()
 
 
 async def note_use(client: ClientContext, ids: Iterable[Id]) -> None:
     """Note that these keys are used just now."""
     used = {read_id(id): 0.0 for id in ids}
     if used:
-        await client.store.touch_keys(used)
+        await client.store.admin.touch_keys(used)
 
 
 def digest_token(token: str) -> bytes:
@@ -188,7 +188,7 @@ async def migrate(client: ClientContext) -> tuple[str, ...]:
 
 async def check_ready(client: ClientContext) -> None:
     """Raise Unavailable unless the store can be read and written."""
-    await client.store.list_tenant_records()
+    await client.store.admin.list_tenant_records()
     try:
         await client.store.check_writable()
     except Unavailable as refusal:
@@ -198,27 +198,27 @@ async def check_ready(client: ClientContext) -> None:
 
 async def tenants(client: ClientContext) -> list[Tenant]:
     """All tenants with their quotas, by name."""
-    return await client.store.list_tenant_records()
+    return await client.store.admin.list_tenant_records()
 
 
 async def tenant_record(client: ClientContext, name: str) -> Tenant:
     """A tenant with its quotas. Raises TenantNotFound."""
-    return await client.store.get_tenant(name)
+    return await client.store.admin.get_tenant(name)
 
 
 async def ensure_tenant(client: ClientContext, name: str) -> None:
     """Create a tenant; one that exists is left as it is."""
-    await client.store.add_tenants([check_name(name, what="tenant")])
+    await client.store.admin.add_tenants([check_name(name, what="tenant")])
 
 
 async def add_tenant(client: ClientContext, name: str, **quotas: int | None) -> Tenant:
     """Create a tenant. One that exists is refused with DuplicateKey."""
-    return await client.store.add_tenant(name, Quotas(**read_quotas(quotas)))
+    return await client.store.admin.add_tenant(name, Quotas(**read_quotas(quotas)))
 
 
 async def update_tenant(client: ClientContext, name: str, **quotas: int | None) -> Tenant:
     """Change a tenant's quotas; those that are not named stay, None is no limit."""
-    return await client.store.set_quotas(name, **read_quotas(quotas))
+    return await client.store.admin.set_quotas(name, **read_quotas(quotas))
 
 
 def read_quotas(quotas: dict[str, int | None]) -> dict[str, int | None]:
@@ -255,7 +255,7 @@ async def audit(
         since=None if since is None else read_bound(since, "since", now=now),
         until=None if until is None else read_bound(until, "until", now=now),
     )
-    return await client.store.list_audit(client.tenant, where, limit=limit, cursor=cursor)
+    return await client.store.admin.list_audit(client.tenant, where, limit=limit, cursor=cursor)
 
 
 async def verify_audit(
@@ -271,7 +271,9 @@ async def verify_audit(
     entries, broken, is_last = 0, None, False
     while entries < limit and broken is None and not is_last:
         most = min(STRETCH_MAX, limit - entries)
-        stretch = await client.store.read_audit_chain(client.tenant, after=at.number, limit=most)
+        stretch = await client.store.admin.read_audit_chain(
+            client.tenant, after=at.number, limit=most
+        )
         is_last = len(stretch.links) < most
         start = max(at.number, stretch.head.removed)
         at, broken = follow_chain(at, stretch, is_last=is_last)
@@ -286,7 +288,7 @@ async def verify_audit(
 
 async def record(client: ClientContext, entries: Sequence[NewAuditEntry]) -> None:
     """Add these entries. Those that are there already (by id) stay as they are."""
-    await client.store.write_audit(client.tenant, entries)
+    await client.store.admin.write_audit(client.tenant, entries)
 
 
 # Requests that may come twice.
@@ -296,12 +298,12 @@ async def begin_request(client: ClientContext, request: NewRequest) -> Request:
     """Remember a request, or answer what is known of an earlier one with its key. A key is 1
     to 255 printable ASCII characters.
     """
-    return await client.store.begin_request(client.tenant, request)
+    return await client.store.admin.begin_request(client.tenant, request)
 
 
 async def answer_request(client: ClientContext, key: str, *, status: int, answer: str) -> None:
     """Keep the answer to a request. The first one stays."""
-    await client.store.answer_request(client.tenant, key, status=status, answer=answer)
+    await client.store.admin.answer_request(client.tenant, key, status=status, answer=answer)
 
 
 TRIES_MAX: Final = 20  # to write the version that follows the current one
@@ -313,7 +315,7 @@ async def set_secret(client: ClientContext, name: str, value: str, *, author: st
     """
     check_secret_name(name)
     check_value(value)
-    known = (await client.store.fetch_secrets(client.tenant, [name])).get(name)
+    known = (await client.store.admin.fetch_secrets(client.tenant, [name])).get(name)
     version = 0 if known is None else known.version
     for _ in range(TRIES_MAX):
         try:
@@ -328,7 +330,7 @@ async def reseal_secret(client: ClientContext, name: str, *, author: str = "") -
     is done, or there is none. Raises KeyMissing and Unopenable.
     """
     for _ in range(TRIES_MAX):
-        known = (await client.store.fetch_secrets(client.tenant, [name])).get(name)
+        known = (await client.store.admin.fetch_secrets(client.tenant, [name])).get(name)
         if known is None or known.key_id == client.sealer().key_id:
             return None
         value = client.sealer().open(client.tenant, known)
@@ -342,17 +344,17 @@ async def _seal_version(
 ) -> Secret:
     key_id, sealed = client.sealer().seal(client.tenant, name, value, version=version)
     new = NewSecret(name=name, key_id=key_id, sealed=sealed, version=version, author=author)
-    return await client.store.set_secret(client.tenant, new)
+    return await client.store.admin.set_secret(client.tenant, new)
 
 
 async def secrets(client: ClientContext) -> list[Secret]:
     """The tenant's secrets by name, without their values."""
-    return await client.store.list_secrets(client.tenant)
+    return await client.store.admin.list_secrets(client.tenant)
 
 
 async def delete_secret(client: ClientContext, name: str) -> None:
     """Forget a secret; what refers to it fails from then on. Raises SecretNotFound."""
-    await client.store.delete_secret(client.tenant, require_secret_name(name))
+    await client.store.admin.delete_secret(client.tenant, require_secret_name(name))
 
 
 def _conflict_error(name: str) -> Conflict:

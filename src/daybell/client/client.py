@@ -349,7 +349,7 @@ class BorrowedConnection:
                 " several times in the same transaction",
                 field="items",
             )
-        await store.resolve(client.tenant, [pattern])
+        await store.queue.resolve(client.tenant, [pattern])
         return self._transactions.SqlCall(
             job=job,
             args=[execution.args for execution in executions],

@@ -68,7 +68,7 @@ class Coalescer:
     async def _send_group(self, group: list[Waiting], *, repeat: bool = False) -> None:
         try:
             entries = [entry for _, entry, _ in group if entry is not None]
-            answers = await self._store.enqueue(
+            answers = await self._store.queue.enqueue(
                 self._tenant, [new for new, _, _ in group], repeat=repeat, entries=entries
             )
         except Unavailable as error:
@@ -128,7 +128,7 @@ class JobIds:
         }
         missing = sorted(wanted - found.keys())
         for start in range(0, len(missing), PAGE_ITEMS_MAX):
-            found |= await store.job_ids(tenant, missing[start : start + PAGE_ITEMS_MAX])
+            found |= await store.catalog.job_ids(tenant, missing[start : start + PAGE_ITEMS_MAX])
         self._known.update({(tenant, name): found[name] for name in missing if name in found})
         while len(self._known) > KNOWN_JOBS_MAX:
             self._known.popitem(last=False)

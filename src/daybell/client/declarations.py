@@ -49,9 +49,9 @@ async def warnings(client: ClientContext, job: str, *, deleting: bool = False) -
     it back.
     """
     if deleting:
-        known = (await client.store.list_versions(client.tenant, job, limit=1)).items[0]
+        known = (await client.store.catalog.list_versions(client.tenant, job, limit=1)).items[0]
         return await describe_broken_uses(client.store, client.tenant, known)
-    definition = (await client.store.get_job(client.tenant, job)).definition
+    definition = (await client.store.catalog.get_job(client.tenant, job)).definition
     return await warnings_about(client.store, client.tenant, definition)
 
 
@@ -66,7 +66,9 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
         graph = Graph.from_settings(definition.settings)
         found += _about_nodes(graph)
         with suppress(JobNotFound):  # it is not created yet
-            page = await store.list_job_schedules(tenant, definition.name, limit=PAGE_ITEMS_MAX)
+            page = await store.schedules.list_job_schedules(
+                tenant, definition.name, limit=PAGE_ITEMS_MAX
+            )
             found += find_mismatched_schedules(definition, page.items)
     return [
         *found,
@@ -107,7 +109,7 @@ async def _unset_secrets(store: Store, tenant: str, definition: JobDefinition) -
     used |= names_in_args(payload.decode(definition.args))
     if not used:
         return []
-    known = {one.name for one in await store.list_secrets(tenant)}
+    known = {one.name for one in await store.admin.list_secrets(tenant)}
     return [
         f"secret {name} is not set, so it fails until `daybell secrets set {name}` was run"
         for name in sorted(used - known)
@@ -119,7 +121,7 @@ async def _unoffered(store: Store, tenant: str, definitions: Sequence[JobDefinit
     lanes = dict.fromkeys((one.queue, one.needs) for one in definitions if one.kind != "task")
     if not lanes:
         return []
-    workers, now = await store.list_workers(tenant), (await store.health()).now
+    workers, now = await store.catalog.list_workers(tenant), (await store.health()).now
     lacks = [
         describe_lack(needs, queue=queue)
         for queue, needs in lanes
@@ -138,7 +140,7 @@ async def _private(store: Store, tenant: str, definitions: Sequence[JobDefinitio
             places[one.queue, why] = None
     if not places:
         return []
-    workers, now = await store.list_workers(tenant), (await store.health()).now
+    workers, now = await store.catalog.list_workers(tenant), (await store.health()).now
     lacks = [
         (describe_lack(PRIVATE, queue=queue), why)
         for queue, why in places
@@ -299,12 +301,12 @@ def _refuse_delays(schedule: Any) -> list[UsageError]:
 async def _there(client: ClientContext, name: str) -> tuple[Job | None, int]:
     """The job as it is now, and the version that a change follows."""
     try:
-        job = await client.store.get_job(client.tenant, name)
+        job = await client.store.catalog.get_job(client.tenant, name)
         return job, job.version
     except JobNotFound:
         pass
     try:
-        page = await client.store.list_versions(client.tenant, name, limit=1)
+        page = await client.store.catalog.list_versions(client.tenant, name, limit=1)
         return None, page.items[0].version
     except JobNotFound:
         return None, 0
@@ -329,19 +331,19 @@ async def set_template(
     With `expect`, it must be at that version; 0 is for a name that must be new.
     """
     new = read_template(value)
-    return await client.store.set_template(client.tenant, new, author=author, expect=expect)
+    return await client.store.admin.set_template(client.tenant, new, author=author, expect=expect)
 
 
 async def template(client: ClientContext, name: str) -> Template:
     """A template. Raises TemplateNotFound."""
-    return await client.store.get_template(client.tenant, name)
+    return await client.store.admin.get_template(client.tenant, name)
 
 
 async def templates_page(
     client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Template]:
     """Templates, by name."""
-    return await client.store.list_templates(client.tenant, limit=limit, cursor=cursor)
+    return await client.store.admin.list_templates(client.tenant, limit=limit, cursor=cursor)
 
 
 async def templates(client: ClientContext) -> list[Template]:
@@ -352,7 +354,7 @@ async def templates(client: ClientContext) -> list[Template]:
 
 async def delete_template(client: ClientContext, name: str, *, expect: int | None = None) -> None:
     """Remove a template. Jobs that were made from it stay."""
-    await client.store.delete_template(client.tenant, name, expect=expect)
+    await client.store.admin.delete_template(client.tenant, name, expect=expect)
 
 
 def read_template(value: object) -> NewTemplate:

@@ -148,10 +148,10 @@ async def keep(
 ) -> Published:
     """The same for one that was addressed."""
     try:
-        found = await client.store.publish(client.tenant, event)
+        found = await client.store.runs.publish(client.tenant, event)
     except Unavailable:
         # Perhaps only the answer is lost: then it is on record now.
-        found = await client.store.publish(client.tenant, event)
+        found = await client.store.runs.publish(client.tenant, event)
         found = replace(found, created=found.created or is_own)
     return replace(found, execution=event.execution, node=node)
 
@@ -162,13 +162,13 @@ async def addressed(client: ClientContext, event: NewEvent) -> tuple[NewEvent, s
     """
     if event.execution is None:
         return event, None
-    one = (await client.store.get_execution(client.tenant, event.execution)).execution
+    one = (await client.store.catalog.get_execution(client.tenant, event.execution)).execution
     if one.state in TERMINAL:
         again = "; retry it first" if one.state is State.DEAD else ""
         raise Conflict(f"execution {one.id} has ended ({one.state}), and waits for nothing{again}")
     if not await _is_run(client, one):
         return event, None
-    waits = await client.store.node_waits(client.tenant, one.id, event=event)
+    waits = await client.store.runs.node_waits(client.tenant, one.id, event=event)
     found = select_wait(one.id, event, waits)
     return replace(event, execution=found.execution), found.label
 
@@ -179,7 +179,7 @@ async def _is_run(client: ClientContext, one: Execution) -> bool:
     if one.state is State.WAITING and one.reason == FOR_EVENT:
         return False
     with suppress(JobNotFound):
-        job = await client.store.get_job(client.tenant, one.job, version=one.version)
+        job = await client.store.catalog.get_job(client.tenant, one.job, version=one.version)
         return explain.effective_definition(one, job.definition).kind == WORKFLOW
     return False
 
@@ -188,12 +188,12 @@ async def events(
     client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Event]:
     """Events that are on record, those that came last first."""
-    return await client.store.list_events(client.tenant, limit=limit, cursor=cursor)
+    return await client.store.runs.list_events(client.tenant, limit=limit, cursor=cursor)
 
 
 async def steps(client: ClientContext, id: Id) -> list[Step]:
     """What an execution has done durably, in its order."""
-    return await client.store.steps(client.tenant, read_id(id))
+    return await client.store.runs.steps(client.tenant, read_id(id))
 
 
 # What happened to an execution, in the order that it happened.
@@ -241,8 +241,8 @@ class ExecutionHistory(msgspec.Struct, frozen=True, kw_only=True):
 async def story(client: ClientContext, id: Id) -> ExecutionHistory:
     """One execution, with its steps or nodes, and what happened to it."""
     known = read_id(id)
-    detail = await client.store.get_execution(client.tenant, known)
-    steps = await client.store.steps(client.tenant, known)
+    detail = await client.store.catalog.get_execution(client.tenant, known)
+    steps = await client.store.runs.steps(client.tenant, known)
     run = await run_of(client, detail.execution, detail.attempts)
     return ExecutionHistory(
         detail=detail,

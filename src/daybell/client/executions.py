@@ -173,19 +173,21 @@ async def submit_many(
             if len(jobs) > 1:  # the store does not say which one is missing
                 raise
             raise await describe_missing_job(client, jobs.pop(), error) from None
-    return await client.store.enqueue(client.tenant, executions, repeat=True, entries=entries)
+    return await client.store.queue.enqueue(client.tenant, executions, repeat=True, entries=entries)
 
 
 async def _send_batch(
     client: ClientContext, executions: Sequence[NewExecution], entries: Sequence[NewAuditEntry] = ()
 ) -> list[Enqueued]:
     try:
-        return await client.store.enqueue(client.tenant, executions, entries=entries)
+        return await client.store.queue.enqueue(client.tenant, executions, entries=entries)
     except Unavailable as error:
         if not error.was_sent:
             raise
         # Perhaps it was committed and only the answer is lost: the ids tell.
-        return await client.store.enqueue(client.tenant, executions, repeat=True, entries=entries)
+        return await client.store.queue.enqueue(
+            client.tenant, executions, repeat=True, entries=entries
+        )
 
 
 async def _load(client: ClientContext, executions: Iterable[NewExecution]) -> int:
@@ -200,7 +202,7 @@ async def _load(client: ClientContext, executions: Iterable[NewExecution]) -> in
             yield one
 
     try:
-        return await client.store.load(client.tenant, counted())
+        return await client.store.queue.load(client.tenant, counted())
     except Unavailable:
         # The stream cannot be read again. But it was all or nothing, so its last one tells.
         if last is None or not await _exists(client, last):
@@ -210,7 +212,7 @@ async def _load(client: ClientContext, executions: Iterable[NewExecution]) -> in
 
 async def _exists(client: ClientContext, id: UUID) -> bool:
     try:
-        await client.store.get_execution(client.tenant, id)
+        await client.store.catalog.get_execution(client.tenant, id)
     except NotFound:
         return False
     return True
@@ -304,7 +306,7 @@ def clone_execution(old: Execution, request: UUID | None = None) -> NewExecution
 
 async def execution(client: ClientContext, id: Id) -> ExecutionDetail:
     """One execution, with its ended attempts."""
-    return await client.store.get_execution(client.tenant, read_id(id))
+    return await client.store.catalog.get_execution(client.tenant, read_id(id))
 
 
 async def executions(
@@ -320,7 +322,9 @@ async def executions(
     may be short or empty, and its cursor continues the search.
     """
     asked = await where(client, **filters)
-    return await client.store.list_executions(client.tenant, asked, limit=limit, cursor=cursor)
+    return await client.store.catalog.list_executions(
+        client.tenant, asked, limit=limit, cursor=cursor
+    )
 
 
 async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
@@ -330,12 +334,12 @@ async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
     asked = await where(client, **filters)
     content = asked.content
     if content is None or content.workers is None:
-        return await client.store.count_executions(client.tenant, asked)
+        return await client.store.catalog.count_executions(client.tenant, asked)
     rest = replace(content, workers=None)
     counts, at_least = Counter[State](), set[State]()
     for worker in content.workers:
         one = replace(asked, worker=worker, content=None if rest == Content() else rest)
-        found = await client.store.count_executions(client.tenant, one)
+        found = await client.store.catalog.count_executions(client.tenant, one)
         counts.update(found)
         at_least |= found.at_least
     return Counts(counts, at_least=at_least)
@@ -349,7 +353,9 @@ async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionF
     given: dict[str, Any] = {**filters}
     job = None if given.get("job") is None else id_in(given["job"])
     if job is not None:
-        given["job"] = (await client.store.find_job(client.tenant, job, or_deleted=True)).name
+        given["job"] = (
+            await client.store.catalog.find_job(client.tenant, job, or_deleted=True)
+        ).name
     worker = given.get("worker")
     if worker is not None and id_in(worker) is None:
         known = await find_workers(client.store, client.tenant, worker)
@@ -362,7 +368,7 @@ async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionF
 
 async def find_workers(store: Store, tenant: str, name: str) -> frozenset[UUID]:
     """Find the workers of a name: several processes of one machine may share it."""
-    workers = await store.list_workers(tenant, include_dead=True)
+    workers = await store.catalog.list_workers(tenant, include_dead=True)
     found = frozenset(one.id for one in workers if one.name == name)
     if not found:
         raise NotFound(
@@ -427,7 +433,7 @@ async def sweep_pages(
                     sweep.cursor = f"{number}.{cursor or ''}"
                     return
                 sweep.pages -= 1
-            page = await store.list_executions(
+            page = await store.catalog.list_executions(
                 tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor or None
             )
             if page.items:
@@ -454,13 +460,15 @@ def page_reader(
     store: Store, tenant: str, where: ExecutionFilter
 ) -> Callable[[str | None], Awaitable[Page[Execution]]]:
     """Read one page of executions after another."""
-    return lambda cursor: store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor)
+    return lambda cursor: store.catalog.list_executions(
+        tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
+    )
 
 
 async def load_truncated(store: Store, tenant: str, found: Iterable[Execution]) -> list[Execution]:
     """Executions of a list with the values that lists leave out."""
     return [
-        (await store.get_execution(tenant, one.id)).execution if one.truncated else one
+        (await store.catalog.get_execution(tenant, one.id)).execution if one.truncated else one
         for one in found
     ]
 
@@ -469,7 +477,7 @@ async def count_matching(client: ClientContext, wheres: Sequence[ExecutionFilter
     if any(where.content is not None for where in wheres):
         found = sweep_pages(client.store, client.tenant, wheres)
         return Total(sum([len(some) async for some in found]))
-    counts = [await client.store.count_executions(client.tenant, where) for where in wheres]
+    counts = [await client.store.catalog.count_executions(client.tenant, where) for where in wheres]
     return total_of(one.total for one in counts)
 
 
@@ -486,7 +494,7 @@ def ignore_progress(_: int) -> None:
 
 async def cancel(client: ClientContext, id: Id) -> Cancellation:
     """Cancel an execution: at once if it has not started, else by asking it to stop."""
-    (answer,) = await client.store.cancel(client.tenant, [read_id(id)])
+    (answer,) = await client.store.queue.cancel(client.tenant, [read_id(id)])
     if answer is Cancellation.UNKNOWN:
         raise ExecutionNotFound(f"no execution {id}")
     return answer
@@ -496,7 +504,7 @@ async def cancel_picked(client: ClientContext, ids: Iterable[Id]) -> Counter[Can
     """Cancel these; answers how many went which way. One that cannot be stops no other."""
     answers: Counter[Cancellation] = Counter()
     for some in split_batches(ids):
-        answers.update(await client.store.cancel(client.tenant, some))
+        answers.update(await client.store.queue.cancel(client.tenant, some))
     return answers
 
 
@@ -531,7 +539,7 @@ async def cancel_where(
 ) -> Counter[Cancellation]:
     answers: Counter[Cancellation] = Counter()
     async for some in sweep_pages(client.store, client.tenant, [where], sweep):
-        answers.update(await client.store.cancel(client.tenant, [one.id for one in some]))
+        answers.update(await client.store.queue.cancel(client.tenant, [one.id for one in some]))
         on_step(len(some))
     return answers
 
@@ -572,7 +580,9 @@ async def dead_letters(
 ) -> Page[Execution]:
     """Dead letters, newest first."""
     where = await _letters(client, filters)
-    return await client.store.list_executions(client.tenant, where, limit=limit, cursor=cursor)
+    return await client.store.catalog.list_executions(
+        client.tenant, where, limit=limit, cursor=cursor
+    )
 
 
 async def count_dead_letters(client: ClientContext, **filters: Unpack[Filters]) -> Total:
@@ -587,9 +597,9 @@ async def _letters(client: ClientContext, filters: Filters) -> ExecutionFilter:
 
 async def discard(client: ClientContext, id: Id) -> None:
     """Take an execution off the dead-letter list. It stays in history."""
-    (was_listed,) = await client.store.discard(client.tenant, [read_id(id)])
+    (was_listed,) = await client.store.queue.discard(client.tenant, [read_id(id)])
     if not was_listed:
-        found = await client.store.get_execution(client.tenant, read_id(id))
+        found = await client.store.catalog.get_execution(client.tenant, read_id(id))
         raise Conflict(
             f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
         )
@@ -606,7 +616,7 @@ async def retry_dead_letters(
     """Run many again, their tries counted anew; answers how many went which way."""
     answers: Counter[Revival] = Counter()
     async for some in _chosen(client, ids, filters, sweep):
-        answers.update(await client.store.revive(client.tenant, some))
+        answers.update(await client.store.queue.revive(client.tenant, some))
         on_step(len(some))
     return answers
 
@@ -622,7 +632,7 @@ async def discard_dead_letters(
     """Take many off the list; answers how many were on it, and how many were not."""
     listed = seen = 0
     async for some in _chosen(client, ids, filters, sweep):
-        listed += sum(await client.store.discard(client.tenant, some))
+        listed += sum(await client.store.queue.discard(client.tenant, some))
         seen += len(some)
         on_step(len(some))
     return listed, seen - listed
@@ -663,7 +673,7 @@ async def log(
 
     Empty for an execution that said nothing, and for one that is unknown.
     """
-    return await client.store.read_log(client.tenant, read_id(id), after=after, limit=limit)
+    return await client.store.catalog.read_log(client.tenant, read_id(id), after=after, limit=limit)
 
 
 async def log_parts(

@@ -140,10 +140,12 @@ async def _explain_suspension(
     found: Suspension | None = None
     if is_waiting and execution.reason == FOR_EVENT:
         found = _explain_event_wait(
-            await client.store.steps(client.tenant, execution.id), execution
+            await client.store.runs.steps(client.tenant, execution.id), execution
         )
     elif execution.state is State.SCHEDULED and execution.attempt > 1:
-        found = _explain_sleep(await client.store.steps(client.tenant, execution.id), execution)
+        found = _explain_sleep(
+            await client.store.runs.steps(client.tenant, execution.id), execution
+        )
     # A wait whose time is over is one until the scheduler's next look.
     if found is None or not (is_waiting or (found.next_at or inf) > now):
         return None
@@ -213,7 +215,7 @@ ENDED: Final = {
 
 async def why(client: ClientContext, id: Id) -> Reason:
     """Why an execution has not run, or has not ended. Commands in the answer name its tenant."""
-    execution = (await client.store.get_execution(client.tenant, read_id(id))).execution
+    execution = (await client.store.catalog.get_execution(client.tenant, read_id(id))).execution
     found = await _find_reason(client, execution)
     detail = with_tenant(found.detail, execution.tenant)
     lack = detail if found.word in LACKS else found.lack
@@ -285,7 +287,9 @@ def _needs(execution: Execution, definition: JobDefinition | None) -> str:
 async def _definition(client: ClientContext, execution: Execution) -> JobDefinition | None:
     try:
         return (
-            await client.store.get_job(client.tenant, execution.job, version=execution.version)
+            await client.store.catalog.get_job(
+                client.tenant, execution.job, version=execution.version
+            )
         ).definition
     except NotFound:
         return None
@@ -400,9 +404,9 @@ _OBSTACLES: Final = (_explain_dependency, _explain_suspension, _explain_gate, _e
 
 async def _explain_due(client: ClientContext, execution: Execution, now: Instant) -> Reason:
     """Why no worker has claimed an execution that is due."""
-    queues = {one.name: one for one in await client.store.list_queues(client.tenant)}
+    queues = {one.name: one for one in await client.store.catalog.list_queues(client.tenant)}
     queue = queues.get(execution.queue)
-    workers = await client.store.list_workers(client.tenant)
+    workers = await client.store.catalog.list_workers(client.tenant)
     there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
     needs = await find_needs(client, execution)
     able = find_capable_workers(there, queue=execution.queue, needs=needs, now=now)
@@ -418,7 +422,7 @@ async def _explain_quota(client: ClientContext, execution: Execution) -> Reason 
     """Return the reason if the tenant runs as many as it may; None also if that is not known."""
     tenant = execution.tenant
     with suppress(NotFound, AccessDenied):
-        most = (await client.store.get_tenant(tenant)).quotas.running
+        most = (await client.store.admin.get_tenant(tenant)).quotas.running
         running = 0 if most is None else sum((await count(client, status="running")).values())
         if most is not None and running >= most:
             detail = (
@@ -477,7 +481,7 @@ async def explain_idle(client: ClientContext, execution: Execution) -> str | Non
     now, queue = (await client.health()).now, execution.queue
     try:
         there = find_live_workers(
-            await client.store.list_workers(client.tenant), queue=queue, now=now
+            await client.store.catalog.list_workers(client.tenant), queue=queue, now=now
         )
     except AccessDenied:  # the key is limited; this is a hint, and the wait goes on without it
         return None

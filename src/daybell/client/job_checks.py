@@ -86,7 +86,7 @@ async def find_task_definition(
 ) -> JobDefinition:
     """The definition of a task that the store knows, or of a job that runs one."""
     try:
-        known = (await store.get_job(tenant, task)).definition
+        known = (await store.catalog.get_job(tenant, task)).definition
     except JobNotFound:
         raise UnknownJob(
             f"the store knows no task named {shown(task)}; a worker of the app that has it"
@@ -141,7 +141,7 @@ async def _inner_jobs(
     for name, field in uses.items():
         try:
             if name != job:
-                found.append((await store.get_job(tenant, name)).definition)
+                found.append((await store.catalog.get_job(tenant, name)).definition)
         except JobNotFound:
             if not is_dry:  # else it may be to be made yet
                 raise UnknownJob(
@@ -183,7 +183,7 @@ async def _find_cycle(
         if name in found:
             continue
         try:
-            found[name] = inner_jobs((await store.get_job(tenant, name)).definition)
+            found[name] = inner_jobs((await store.catalog.get_job(tenant, name)).definition)
         except JobNotFound:
             found[name] = ()
         missing += found[name]
@@ -265,7 +265,7 @@ async def params_of(client: ClientContext, job: str, *, is_fresh: bool = False) 
 
 async def _ask(client: ClientContext, job: str) -> Params | None:
     try:
-        definition = (await client.store.get_job(client.tenant, job)).definition
+        definition = (await client.store.catalog.get_job(client.tenant, job)).definition
     except (NotFound, Unavailable):
         return None  # whoever enqueues it says so
     finally:
@@ -383,7 +383,7 @@ async def find_uses(store: Store, tenant: str, name: str) -> Uses:
     """Who needs the job of this name: one pass over the definitions that mention it."""
     workflows, dependents = list[str](), list[str]()
     pages = read_pages(
-        lambda cursor: store.list_jobs(
+        lambda cursor: store.catalog.list_jobs(
             tenant, JobFilter(mentions=name), limit=PAGE_ITEMS_MAX, cursor=cursor
         )
     )
@@ -416,7 +416,7 @@ async def check_undeclared(store: Store, tenant: str, name: str) -> None:
     """Raise Conflict if a live worker has a task of this name: programs with that code would
     enqueue a job that does not exist, until they declare it again.
     """
-    if any(name in (offer.tasks or ()) for offer in await store.offers(tenant)):
+    if any(name in (offer.tasks or ()) for offer in await store.catalog.offers(tenant)):
         raise Conflict(
             f"job {shown(name)} is declared by the code of a live worker;"
             " remove the task from the code and restart its workers, or delete it with force"
@@ -456,7 +456,9 @@ async def _code_of(store: Store, tenant: str, job: Job) -> str | None:
 def iterate_versions(store: Store, tenant: str, name: str) -> AsyncGenerator[tuple[Job, ...]]:
     """All versions of a job, newest first, a page in memory at a time."""
     return read_pages(
-        lambda cursor: store.list_versions(tenant, name, limit=PAGE_ITEMS_MAX, cursor=cursor)
+        lambda cursor: store.catalog.list_versions(
+            tenant, name, limit=PAGE_ITEMS_MAX, cursor=cursor
+        )
     )
 
 
@@ -489,7 +491,7 @@ async def find_superseded(
     found: list[Superseded] = []
     for definition in wanted:
         try:
-            current = await store.get_job(tenant, definition.name)
+            current = await store.catalog.get_job(tenant, definition.name)
         except NotFound:
             continue
         for one in select_superseded([definition], [current]):
@@ -548,9 +550,9 @@ async def find_job(client: ClientContext, id_or_name: Id) -> Job:
     id = id_in(id_or_name)
     if id is not None:
         with suppress(JobNotFound):
-            return await client.store.find_job(client.tenant, id)
+            return await client.store.catalog.find_job(client.tenant, id)
     try:
-        return await client.store.get_job(client.tenant, str(id_or_name))
+        return await client.store.catalog.get_job(client.tenant, str(id_or_name))
     except JobNotFound:
         if id is None:
             raise
@@ -573,7 +575,7 @@ async def _find_similar_name(store: Store, tenant: str, name: str) -> str:
     if begin is None:
         return ""
     for prefix in dict.fromkeys((begin[0][: max(1, len(name) // 2)], name[0])):
-        page = await store.list_jobs(tenant, JobFilter(prefix=prefix), limit=COMPARED_MAX)
+        page = await store.catalog.list_jobs(tenant, JobFilter(prefix=prefix), limit=COMPARED_MAX)
         hint = suggested(name, [job.name for job in page.items], otherwise="")
         if hint:
             return hint

@@ -111,7 +111,7 @@ async def define_jobs(
         )
         for one, schedules in zip(wanted, await declared(client, wanted), strict=True)
     ]
-    defined = await client.store.define_jobs(client.tenant, jobs)
+    defined = await client.store.catalog.define_jobs(client.tenant, jobs)
     note_params(client, defined)
     return defined
 
@@ -187,14 +187,18 @@ async def make_job(
     except VersionConflict:
         pass
     try:
-        there = await client.store.get_job(client.tenant, name)
+        there = await client.store.catalog.get_job(client.tenant, name)
     except JobNotFound:
         # A deleted one comes back: under its old id, as another version of it.
-        last = (await client.store.list_versions(client.tenant, name, limit=1)).items[0].version
+        last = (
+            (await client.store.catalog.list_versions(client.tenant, name, limit=1))
+            .items[0]
+            .version
+        )
         return await _add(client, definition, run, author=author, expect=last, promote=True)
     if there.id == id:
         again = [] if run is None else [run]
-        answers = await client.store.enqueue(client.tenant, again, repeat=True)
+        answers = await client.store.queue.enqueue(client.tenant, again, repeat=True)
         return there, next(iter(answers), None)
     raise DuplicateKey(
         f"there is a job named {shown(name)} already; update it, or take another name"
@@ -218,7 +222,7 @@ async def _add(
         return job, None
     how: dict[str, Any] = {"author": author, "expect": expect, "promote": promote}
     new = NewJob(id=mint() if id is None else id, definition=definition, **how)
-    return await client.store.launch(client.tenant, new, run)
+    return await client.store.catalog.launch(client.tenant, new, run)
 
 
 async def update(
@@ -247,7 +251,7 @@ async def change_job(
     faults: Iterable[UsageError] = (),
 ) -> Job:
     """Change options of a job as `update` does. `faults` are of the request beside its options."""
-    job = await client.store.get_job(client.tenant, name)
+    job = await client.store.catalog.get_job(client.tenant, name)
     check_version(job, expect)
     old, found = job.definition, list(faults)
     given = await _resolve_fields(client, fields, found)
@@ -284,8 +288,8 @@ async def rollback(
     Rolling back to the current version changes nothing. With `expect`, it must be at that
     version.
     """
-    current = await client.store.get_job(client.tenant, name)
-    old = await client.store.get_job(client.tenant, name, version=version)
+    current = await client.store.catalog.get_job(client.tenant, name)
+    old = await client.store.catalog.get_job(client.tenant, name, version=version)
     await check_dependencies(client.store, client.tenant, old.definition)
     (job,) = await define_jobs(
         client,
@@ -317,10 +321,10 @@ async def delete_job(
     if not force:
         await check_undeclared(client.store, client.tenant, name)
     try:
-        await client.store.delete_job(client.tenant, name, expect=expect)
+        await client.store.catalog.delete_job(client.tenant, name, expect=expect)
     except NotFound:
         # Raises for one that never was.
-        await client.store.list_versions(client.tenant, name, limit=1)
+        await client.store.catalog.list_versions(client.tenant, name, limit=1)
     return count_cancelled(
         await cancel_where(client, ExecutionFilter(job=name, states=UNFINISHED_STATES))
     )
@@ -422,7 +426,7 @@ async def _fill_template(client: ClientContext, fields: dict[str, Any]) -> dict[
         )
     name = check_name(fields["template"], what="template")
     try:
-        template = await client.store.get_template(client.tenant, name)
+        template = await client.store.admin.get_template(client.tenant, name)
     except TemplateNotFound:
         raise UsageError(
             f"there is no template named {shown(name)}; create it first", field="template"
@@ -437,7 +441,7 @@ async def _named(client: ClientContext, dependency: Any) -> Any:
     id = id_in(dependency) if isinstance(dependency, str) else None
     if id is not None:
         with suppress(JobNotFound):
-            return (await client.store.find_job(client.tenant, id)).name
+            return (await client.store.catalog.find_job(client.tenant, id)).name
     return dependency
 
 
@@ -457,7 +461,7 @@ async def _fired_by(client: ClientContext, schedule: Any) -> Any:
 
 async def job(client: ClientContext, name: str, *, version: int | None = None) -> Job:
     """A job, at its current version or the one asked for."""
-    return await client.store.get_job(client.tenant, name, version=version)
+    return await client.store.catalog.get_job(client.tenant, name, version=version)
 
 
 async def job_named(client: ClientContext, id_or_name: Id) -> Job:
@@ -480,14 +484,14 @@ async def jobs(
     """
     check_options(where, JOB_FILTERS, "jobs()")
     chosen = JobFilter(**where)
-    return await client.store.list_jobs(client.tenant, chosen, limit=limit, cursor=cursor)
+    return await client.store.catalog.list_jobs(client.tenant, chosen, limit=limit, cursor=cursor)
 
 
 async def versions_page(
     client: ClientContext, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Job]:
     """Versions of a job, newest first."""
-    return await client.store.list_versions(client.tenant, name, limit=limit, cursor=cursor)
+    return await client.store.catalog.list_versions(client.tenant, name, limit=limit, cursor=cursor)
 
 
 async def versions(client: ClientContext, name: str) -> list[Job]:

@@ -92,7 +92,7 @@ async def retry(
     The id of a new one follows from that of a `request`; `repeat` says that it may have been
     asked for before. What is `told` goes to the audit log in the same transaction.
     """
-    old = (await client.store.get_execution(client.tenant, read_id(id))).execution
+    old = (await client.store.catalog.get_execution(client.tenant, read_id(id))).execution
     if old.node is not None:
         raise Conflict(
             f"execution {old.id} is node {old.node} of run {old.parent}; retry that, which goes"
@@ -108,7 +108,7 @@ async def retry(
     if old.state is State.CANCELLED or (is_over and force):
         new = clone_execution(old, request)
         client = _audited(client, told, new.id)
-        if not is_over and await client.store.get_run(client.tenant, old.id) is not None:
+        if not is_over and await client.store.runs.get_run(client.tenant, old.id) is not None:
             return await rerun_as(client, old, new, from_=None, repeat=repeat)
         return await _run_again(client, old, new, repeat=repeat)
     if is_over:
@@ -140,11 +140,11 @@ def _audited(client: ClientContext, told: AuditEntryMaker | None, id: UUID) -> C
 
 
 async def _revive(client: ClientContext, old: Execution) -> Enqueued:
-    (answer,) = await client.store.revive(client.tenant, [old.id])
+    (answer,) = await client.store.queue.revive(client.tenant, [old.id])
     if answer is Revival.KEY_HELD:
         raise key_held_error(old)
     if answer is Revival.OVER_QUOTA:
-        most = (await client.store.get_tenant(client.tenant)).quotas.queued or 0
+        most = (await client.store.admin.get_tenant(client.tenant)).quotas.queued or 0
         raise quota_error(client.tenant, "queued", most=most, wait=QUEUED_WAIT_SECONDS)
     if answer is not Revival.REVIVED:
         raise Conflict(f"execution {old.id} is not dead any more; look at it again")
@@ -180,7 +180,7 @@ async def retry_picked(
     """
     answers: Counter[RetryOutcome] = Counter()
     for some in split_batches(ids):
-        revivals = await client.store.revive(client.tenant, some)
+        revivals = await client.store.queue.revive(client.tenant, some)
         handled = [one for one in revivals if one in _HANDLED]
         answers.update(RETRY_OUTCOMES[one] for one in handled)
         others = [id for id, one in zip(some, revivals, strict=True) if one not in _HANDLED]
@@ -261,7 +261,7 @@ async def retry_many(
         others = await load_truncated(
             client.store, client.tenant, (one for one in some if not is_dead_letter(one))
         )
-        revivals = await client.store.revive(client.tenant, dead) if dead else []
+        revivals = await client.store.queue.revive(client.tenant, dead) if dead else []
         answers.update(RETRY_OUTCOMES[answer] for answer in revivals)
         others, begun = await rerun_cancelled(client, others, request, repeat=repeat)
         answers += Counter({RetryOutcome.RENEWED: begun})

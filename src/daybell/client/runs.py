@@ -157,7 +157,7 @@ async def run(client: ClientContext, id: Id) -> WorkflowRun | None:
     One that has not begun is shown with nodes that all wait.
     """
     known = read_id(id)
-    found = await client.store.get_execution(client.tenant, known)
+    found = await client.store.catalog.get_execution(client.tenant, known)
     return await run_of(client, found.execution, found.attempts)
 
 
@@ -167,7 +167,7 @@ async def run_of(
     """The same for one that was looked up; with its attempts, if nodes are to say since when
     they could have been started.
     """
-    detail = await client.store.get_run(client.tenant, execution.id)
+    detail = await client.store.runs.get_run(client.tenant, execution.id)
     if detail is None and execution.node is not None:
         return None
     graph = await _graph(client, execution)
@@ -185,7 +185,7 @@ async def _with_attempts(client: ClientContext, run: WorkflowRun, id: UUID) -> W
     if not begun:
         return run
     limit = max(1, min(NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX // begun))
-    found = await client.store.node_attempts(client.tenant, id, limit=limit)
+    found = await client.store.runs.node_attempts(client.tenant, id, limit=limit)
     nodes = [
         one if one.execution is None else _add_attempts(one, found.get(one.execution, ()))
         for one in run.nodes
@@ -198,7 +198,7 @@ async def _with_waits(client: ClientContext, run: WorkflowRun, id: UUID) -> Work
     if not any(one.may_wait for one in run.nodes):
         return run
     waits: dict[str, list[NodeWait]] = {}
-    for wait in await client.store.node_waits(client.tenant, id, limit=RUN_WAITS_MAX):
+    for wait in await client.store.runs.node_waits(client.tenant, id, limit=RUN_WAITS_MAX):
         waits.setdefault(wait.node, []).append(wait)
     nodes = [replace(one, waits=tuple(waits.get(one.name, ()))) for one in run.nodes]
     return replace(run, nodes=tuple(nodes))
@@ -206,7 +206,9 @@ async def _with_waits(client: ClientContext, run: WorkflowRun, id: UUID) -> Work
 
 async def _is_workflow(client: ClientContext, execution: Execution) -> bool:
     try:
-        job = await client.store.get_job(client.tenant, execution.job, version=execution.version)
+        job = await client.store.catalog.get_job(
+            client.tenant, execution.job, version=execution.version
+        )
     except JobNotFound:
         return False
     return job.definition.kind == WORKFLOW
@@ -214,7 +216,9 @@ async def _is_workflow(client: ClientContext, execution: Execution) -> bool:
 
 async def _graph(client: ClientContext, execution: Execution) -> Graph | None:
     with suppress(JobNotFound):
-        job = await client.store.get_job(client.tenant, execution.job, version=execution.version)
+        job = await client.store.catalog.get_job(
+            client.tenant, execution.job, version=execution.version
+        )
         if job.definition.kind == WORKFLOW:
             return Graph.from_settings(job.definition.settings)
     return None
@@ -233,7 +237,7 @@ async def rerun(
 
     `request` and `repeat` are as `retry` has them.
     """
-    old = (await client.store.get_execution(client.tenant, read_id(id))).execution
+    old = (await client.store.catalog.get_execution(client.tenant, read_id(id))).execution
     return await rerun_as(client, old, clone_execution(old, request), from_=from_, repeat=repeat)
 
 
@@ -268,7 +272,7 @@ async def rerun_as(
     repeat: bool = False,
 ) -> Enqueued:
     """The same for an execution that was made ready."""
-    if await client.store.get_run(client.tenant, old.id) is None:
+    if await client.store.runs.get_run(client.tenant, old.id) is None:
         raise UsageError(
             f"execution {old.id} has no nodes to begin with: it is no workflow's, or it never"
             " began",
@@ -280,10 +284,10 @@ async def rerun_as(
         )
     if repeat:
         with suppress(NotFound):
-            made = (await client.store.get_execution(client.tenant, new.id)).execution
+            made = (await client.store.catalog.get_execution(client.tenant, new.id)).execution
             return Enqueued(made.id)
     labels = [from_] if isinstance(from_, str) else from_
-    return await client.store.rerun(client.tenant, old.id, new, labels=labels)
+    return await client.store.runs.rerun(client.tenant, old.id, new, labels=labels)
 
 
 def _build_run(detail: RunDetail, graph: Graph | None, *, begins: Sequence[Instant]) -> WorkflowRun:

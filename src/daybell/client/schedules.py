@@ -124,7 +124,7 @@ async def schedule(
     saying the same again changes nothing. The job's overlap rule compares its executions with
     each other; with `overlap_by="job"`, with all executions at the job's gate.
     """
-    definition = (await client.store.get_job(client.tenant, job)).definition
+    definition = (await client.store.catalog.get_job(client.tenant, job)).definition
     now = (await client.store.health()).now
     new = _read_added(client, definition, now, when, args, name, overlap_by)
     (made,) = await _put_changed(client, [new])
@@ -182,7 +182,7 @@ async def _definitions(client: ClientContext, items: Sequence[object]) -> dict[s
     found: dict[str, JobDefinition] = {}
     for name in {job: None for one in given if isinstance(job := one.get("job"), str)}:
         with suppress(JobNotFound):
-            found[name] = (await client.store.get_job(client.tenant, name)).definition
+            found[name] = (await client.store.catalog.get_job(client.tenant, name)).definition
     return found
 
 
@@ -251,12 +251,14 @@ async def _put_changed(client: ClientContext, schedules: Sequence[NewSchedule]) 
     that has not fired, or wait for an end.
     """
     ids = [new.id for new in schedules]
-    found = {one.id: one for one in await client.store.list_schedules(client.tenant, ids=ids)}
+    found = {
+        one.id: one for one in await client.store.schedules.list_schedules(client.tenant, ids=ids)
+    }
     changed = [new for new in schedules if new.id not in found or not _is_same(found[new.id], new)]
     if changed:
-        await client.store.put_schedules(client.tenant, changed)
+        await client.store.schedules.put_schedules(client.tenant, changed)
         ids = [new.id for new in changed]
-        written = await client.store.list_schedules(client.tenant, ids=ids)
+        written = await client.store.schedules.list_schedules(client.tenant, ids=ids)
         found |= {one.id: one for one in written}
     for new in schedules:
         if new.id not in found:
@@ -275,13 +277,13 @@ async def unschedule(client: ClientContext, job: str, name: str) -> None:
             " there, or pause the job",
             field="name",
         )
-    await client.store.delete_schedules(client.tenant, [found.id])
+    await client.store.schedules.delete_schedules(client.tenant, [found.id])
 
 
 async def schedules(client: ClientContext, job: str | None = None) -> list[Schedule]:
     """The schedules of a job, or of all, by job and name."""
     if job is None:
-        return sorted(await client.store.list_schedules(client.tenant), key=by_name)
+        return sorted(await client.store.schedules.list_schedules(client.tenant), key=by_name)
     read = partial(schedules_page, client, job, limit=PAGE_ITEMS_MAX)
     found = [one async for page in read_pages(lambda at: read(cursor=at)) for one in page]
     return sorted(found, key=by_name)
@@ -291,7 +293,9 @@ async def schedules_page(
     client: ClientContext, job: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Schedule]:
     """A page of the schedules of a job, by name."""
-    return await client.store.list_job_schedules(client.tenant, job, limit=limit, cursor=cursor)
+    return await client.store.schedules.list_job_schedules(
+        client.tenant, job, limit=limit, cursor=cursor
+    )
 
 
 async def pause(client: ClientContext, job: str, note: str = "") -> None:
@@ -305,9 +309,9 @@ async def pause(client: ClientContext, job: str, note: str = "") -> None:
             field="note",
         )
     if not note:
-        known = await client.store.get_job(client.tenant, job)
+        known = await client.store.catalog.get_job(client.tenant, job)
         note = known.pause_note if known.paused_at is not None else ""
-    await client.store.pause_job(client.tenant, job, note=note)
+    await client.store.schedules.pause_job(client.tenant, job, note=note)
 
 
 async def resume(client: ClientContext, job: str) -> None:
@@ -315,7 +319,7 @@ async def resume(client: ClientContext, job: str) -> None:
 
     What came due while it was paused is on record as missed, and can be backfilled.
     """
-    found = await client.store.list_schedules(client.tenant, job=job)
+    found = await client.store.schedules.list_schedules(client.tenant, job=job)
     now = (await client.store.health()).now
     firings: list[Firing] = []
     for one in found:
@@ -323,12 +327,12 @@ async def resume(client: ClientContext, job: str) -> None:
         if one.next_at is not None and one.next_at <= now:  # else nothing is looked for in them
             # A new definition may have set it back to what is on record. Ticks of later times were
             # fired while the clock was ahead.
-            records = await client.store.list_ticks(
+            records = await client.store.schedules.list_ticks(
                 client.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
             )
         firing = resume_schedule(one, now, records) if one.is_paused else None
         firings += [] if firing is None else [firing]
-    await client.store.resume_job(client.tenant, job, firings)
+    await client.store.schedules.resume_job(client.tenant, job, firings)
 
 
 async def trigger(
@@ -346,7 +350,7 @@ async def trigger(
     check_options(options, ONE_OPTIONS, "trigger()")
     read_pattern(job, **options)  # what is wrong with the words is said before all else
     if args is None:
-        known = await client.store.get_job(client.tenant, job)
+        known = await client.store.catalog.get_job(client.tenant, job)
         args = payload.decode(known.definition.args)
     return await enqueue(client, job, args, unique_key=unique_key, **options)
 
@@ -362,7 +366,7 @@ async def standing(client: ClientContext, job: Id) -> JobStatus:
             known = await _deleted(client, job)
         except JobNotFound as error:
             raise await describe_missing_job(client, str(job), error) from None
-        look = await client.store.job_activity(client.tenant, [known.name])
+        look = await client.store.catalog.job_activity(client.tenant, [known.name])
         standing = build_job_status(known, look[known.name], is_deleted=True)
         return await _complete_standing(client, standing)
     (standing,) = await standings(client, [known])
@@ -375,11 +379,11 @@ async def _complete_standing(client: ClientContext, of: JobStatus) -> JobStatus:
     last = of.last_execution
     if last is not None and last.truncated:
         with suppress(ExecutionNotFound):  # it was removed since
-            last = (await client.store.get_execution(client.tenant, last.id)).execution
+            last = (await client.store.catalog.get_execution(client.tenant, last.id)).execution
     schedules = of.schedules
     cut = [one.id for one in schedules if one.truncated]
     if cut:
-        whole = await client.store.list_schedules(client.tenant, job=of.job.name, ids=cut)
+        whole = await client.store.schedules.list_schedules(client.tenant, job=of.job.name, ids=cut)
         by_id = {one.id: one for one in whole}
         schedules = tuple(by_id.get(one.id, one) for one in schedules)
     return replace(of, last_execution=last, schedules=schedules)
@@ -392,7 +396,7 @@ async def standings(client: ClientContext, jobs: Iterable[Job]) -> list[JobStatu
     looks: dict[str, JobActivity] = {}
     for start in range(0, len(names), PAGE_ITEMS_MAX):
         some = names[start : start + PAGE_ITEMS_MAX]
-        looks |= await client.store.job_activity(client.tenant, some)
+        looks |= await client.store.catalog.job_activity(client.tenant, some)
     return [build_job_status(job, looks.get(job.name, NOTHING)) for job in wanted]
 
 
@@ -442,10 +446,14 @@ async def abandoned(client: ClientContext, author: str, names: Iterable[str]) ->
     that somebody else has rolled back to what the author said, as far as a start has the time
     to look at their versions.
     """
-    fire = {one.job for one in await client.store.list_schedules(client.tenant)} - set(names)
+    fire = {one.job for one in await client.store.schedules.list_schedules(client.tenant)} - set(
+        names
+    )
     found, looked, cursor = list[str](), 0, None
     while fire:
-        page = await client.store.list_jobs(client.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
+        page = await client.store.catalog.list_jobs(
+            client.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor
+        )
         for job in page.items:
             if job.name not in fire:
                 continue
@@ -473,16 +481,18 @@ async def _deleted(client: ClientContext, job: Id) -> Job:
     id = id_in(job)
     if id is not None:
         with suppress(JobNotFound):
-            return await client.store.find_job(client.tenant, id, or_deleted=True)
-    return (await client.store.list_versions(client.tenant, str(job), limit=1)).items[0]
+            return await client.store.catalog.find_job(client.tenant, id, or_deleted=True)
+    return (await client.store.catalog.list_versions(client.tenant, str(job), limit=1)).items[0]
 
 
 async def find_schedule(client: ClientContext, job: str, name: str) -> Schedule:
     ids = [derive_schedule_id(client.tenant, job, name)]
-    added = await client.store.list_schedules(client.tenant, job=job, ids=ids)
+    added = await client.store.schedules.list_schedules(client.tenant, job=job, ids=ids)
     if added:
         return added[0]
-    declared = (await client.store.job_activity(client.tenant, [job])).get(job, NOTHING).schedules
+    declared = (
+        (await client.store.catalog.job_activity(client.tenant, [job])).get(job, NOTHING).schedules
+    )
     for one in declared:
         if one.name == name:
             return one
@@ -614,14 +624,14 @@ async def _alone(client: ClientContext) -> AsyncGenerator[None]:
     """
     name, holder = f"backfill {client.tenant}", mint()
     while True:
-        if await client.store.lead(name, holder=holder, lease=ALONE_SECONDS) is not None:
+        if await client.store.admin.lead(name, holder=holder, lease=ALONE_SECONDS) is not None:
             break
         await asyncio.sleep(LOOK_SECONDS)  # the other one is done soon, or its time is over
     try:
         yield
     finally:
         with suppress(Unavailable):  # it ends by itself, and what was done is done
-            await client.store.resign(name, holder=holder)
+            await client.store.admin.resign(name, holder=holder)
 
 
 async def _plan(
@@ -680,8 +690,8 @@ async def _fill(
 
 
 async def _schedules_of(client: ClientContext, job: str) -> list[Schedule]:
-    await client.store.get_job(client.tenant, job)  # raises for one that is not there
-    return await client.store.list_schedules(client.tenant, job=job)
+    await client.store.catalog.get_job(client.tenant, job)  # raises for one that is not there
+    return await client.store.schedules.list_schedules(client.tenant, job=job)
 
 
 async def _occurrences(
@@ -692,7 +702,7 @@ async def _occurrences(
     seen: set[UUID] = set()
     since = ticks[0] if ticks else None
     while since is not None:
-        page = await client.store.list_occurrences(
+        page = await client.store.schedules.list_occurrences(
             client.tenant,
             schedule.id,
             since=since,

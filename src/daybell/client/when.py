@@ -139,11 +139,11 @@ async def held_up_by(client: ClientContext, execution: Execution) -> list[tuple[
     """The jobs that keep an execution of a schedule waiting as things are now, each with how it
     stands, in words.
     """
-    definition = (await client.store.get_job(client.tenant, execution.job)).definition
+    definition = (await client.store.catalog.get_job(client.tenant, execution.job)).definition
     at = execution.run_at if execution.scheduled_for is None else execution.scheduled_for
     asked = [(name, at) for name in definition.dependencies]
     policy = definition.on_dependency_failure
-    found = zip(asked, await client.store.upstream(client.tenant, asked), strict=True)
+    found = zip(asked, await client.store.schedules.upstream(client.tenant, asked), strict=True)
     held = [(name, one) for (name, _), one in found if is_held_up(policy, one)]
     return [(name, await _words_of(client, name, one)) for name, one in held]
 
@@ -151,7 +151,7 @@ async def held_up_by(client: ClientContext, execution: Execution) -> list[tuple[
 async def _words_of(client: ClientContext, name: str, one: Upstream) -> str:
     if one == Upstream():  # nothing is known of it
         try:
-            await client.store.get_job(client.tenant, name)
+            await client.store.catalog.get_job(client.tenant, name)
         except JobNotFound:
             return "there is no such job any more; create it, or depend on it no longer"
     return _describe_upstream(one)
@@ -168,12 +168,12 @@ async def load_waits(store: Store, tenant: str, standing: JobStatus) -> tuple[Wa
     after = next((one for one in following if not any_jobs((one.rule,))), None)
     if after is None or after.since is None:
         now = (await store.health()).now
-        stand = await store.upstream(tenant, [(name, now) for name in names])
+        stand = await store.schedules.upstream(tenant, [(name, now) for name in names])
         return tuple(
             WaitsFor(name, one.state is State.SUCCEEDED, str(one.state or "it has not run yet"))
             for name, one in zip(names, stand, strict=True)
         )
-    ended = await store.ended_since(tenant, [(name, after.since) for name in names])
+    ended = await store.schedules.ended_since(tenant, [(name, after.since) for name in names])
     # What ended before belongs to a round that is over: it may well have succeeded then.
     is_first = not after.fired and not after.skipped
     when = "yet" if is_first else f"since this job was fired last, at {to_iso(after.since)}"
@@ -235,7 +235,7 @@ async def check_dependencies(
         found = together.get(name)
         if found is None:
             try:
-                found = (await store.get_job(tenant, name)).definition
+                found = (await store.catalog.get_job(tenant, name)).definition
             except JobNotFound:
                 if len(before) == 1:  # others were deleted since, and are their job's concern
                     missing.append(name)

@@ -30,17 +30,21 @@ from daybell.errors import NotFound
 
 async def queues(client: ClientContext) -> list[Queue]:
     """Queues with their numbers, by name."""
-    return await client.store.list_queues(client.tenant)
+    return await client.store.catalog.list_queues(client.tenant)
 
 
 async def pause_queue(client: ClientContext, name: str) -> None:
     """Give out nothing from a queue until it is resumed. What runs goes on."""
-    await client.store.pause_queue(client.tenant, check_name(name, what="queue"), paused=True)
+    await client.store.catalog.pause_queue(
+        client.tenant, check_name(name, what="queue"), paused=True
+    )
 
 
 async def resume_queue(client: ClientContext, name: str) -> None:
     """Give out work from a queue again."""
-    await client.store.pause_queue(client.tenant, check_name(name, what="queue"), paused=False)
+    await client.store.catalog.pause_queue(
+        client.tenant, check_name(name, what="queue"), paused=False
+    )
 
 
 async def purge_queue(
@@ -59,12 +63,12 @@ async def purge_queue(
 
 async def workers(client: ClientContext, *, include_dead: bool = False) -> list[Worker]:
     """Workers, oldest first."""
-    return await client.store.list_workers(client.tenant, include_dead=include_dead)
+    return await client.store.catalog.list_workers(client.tenant, include_dead=include_dead)
 
 
 async def drain_worker(client: ClientContext, id: Id) -> None:
     """Ask a worker to finish what it has, and claim nothing more."""
-    if not await client.store.drain(client.tenant, read_id(id)):
+    if not await client.store.queue.drain(client.tenant, read_id(id)):
         raise NotFound(f"no live worker {id}")
 
 
@@ -72,7 +76,7 @@ async def leaders(client: ClientContext) -> list[Leadership]:
     """Who does what one node should do for all, by name. Not who does it for one tenant: that
     would tell the others its name.
     """
-    return [one for one in await client.store.list_leaders() if one.name in STORE_ROLES]
+    return [one for one in await client.store.admin.list_leaders() if one.name in STORE_ROLES]
 
 
 def find_capable_workers(
@@ -198,11 +202,11 @@ async def overview(client: ClientContext, *, earlier: Overview | None = None) ->
     seconds and a page of dead letters.
     """
     since = None if earlier is None else earlier.activity
-    activity = await client.store.activity(client.tenant, since=since)
-    queues = await client.store.list_queues(client.tenant)
-    workers = await client.store.list_workers(client.tenant)
+    activity = await client.store.catalog.activity(client.tenant, since=since)
+    queues = await client.store.catalog.list_queues(client.tenant)
+    workers = await client.store.catalog.list_workers(client.tenant)
     dead = ExecutionFilter(dead_letters=True)
-    page = await client.store.list_executions(client.tenant, dead, limit=LETTERS_MAX)
+    page = await client.store.catalog.list_executions(client.tenant, dead, limit=LETTERS_MAX)
     seen = Overview(
         activity=activity,
         queues=tuple(queues),

@@ -127,7 +127,7 @@ class Recorder:
 
     async def recall(self, id: UUID) -> list[Step]:
         """Return the recorded steps of an execution."""
-        return await self._patiently("read", lambda: self._store.steps(self._tenant, id))
+        return await self._patiently("read", lambda: self._store.runs.steps(self._tenant, id))
 
     async def record(self, steps: Sequence[NewStep]) -> Answer:
         """Record steps of one execution, possibly grouped with others. None: another worker has the
@@ -190,7 +190,7 @@ class Recorder:
         try:
             written = await self._patiently(
                 "written",
-                lambda: self._store.record(self._tenant, worker=self._worker, steps=steps),
+                lambda: self._store.runs.record(self._tenant, worker=self._worker, steps=steps),
             )
         except Unavailable:  # and the lease is lost
             self._answer(group, [None] * len(group))

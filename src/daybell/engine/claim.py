@@ -113,7 +113,7 @@ class TaskRouting:
             # The answer is advice: the wait is short, and a failure counts as an answer.
             with suppress(Unavailable, TimeoutError):
                 async with asyncio.timeout(OFFERS_TIMEOUT_SECONDS):
-                    self._offers = await self._store.offers(self._tenant)
+                    self._offers = await self._store.catalog.offers(self._tenant)
             self._looked_at = self._clock.monotonic()
             return any(one.has(lacking, queue=queue) for one in self._offers)
 
@@ -244,7 +244,7 @@ class Dispatcher:
             return None
         lease, limit = asking
         sent = self._clock.monotonic()
-        claim = await self._store.claim(
+        claim = await self._store.queue.claim(
             self._tenant,
             worker=self._worker,
             lease=lease,

@@ -191,7 +191,7 @@ class RunEndObserver:
     ) -> None:
         where = ExecutionFilter(ids=frozenset(ids), states=TERMINAL)
         pages = read_pages(
-            lambda cursor: self._store.list_executions(
+            lambda cursor: self._store.catalog.list_executions(
                 tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
             )
         )
@@ -214,7 +214,7 @@ class RunEndObserver:
     async def _is_told_elsewhere(self, run: Execution) -> bool:
         """Return True if its last node ended in another process, which checks it, too."""
         where = ExecutionFilter(parent=run.id, states=TERMINAL)
-        page = await self._store.list_executions(run.tenant, where, limit=PAGE_ITEMS_MAX)
+        page = await self._store.catalog.list_executions(run.tenant, where, limit=PAGE_ITEMS_MAX)
         last = max(page.items, key=lambda one: (_finished_at(one), one.id), default=None)
         if last is None or last.worker is None or page.next_cursor is not None:
             return False

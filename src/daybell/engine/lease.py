@@ -156,7 +156,7 @@ class Heartbeat:
         try:
             with self._leases.naming() as leases:
                 sent = self._sent_at = self._clock.monotonic()
-                renewal = await (store or self._store).renew(
+                renewal = await (store or self._store).queue.renew(
                     self._tenant, worker=self._worker, lease=self.lease, leases=leases
                 )
         except LeaseLost:
@@ -306,7 +306,7 @@ class Pacemaker:
         statements are prepared and connections open.
         """
         with suppress(DaybellError):
-            await store.renew(self._tenant, worker=NO_WORKER, lease=1.0, leases=[])
+            await store.queue.renew(self._tenant, worker=NO_WORKER, lease=1.0, leases=[])
 
     async def _begin(self, heartbeat: Heartbeat, call: Call) -> None:
         assert self._store is not None, "open() comes first"

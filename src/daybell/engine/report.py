@@ -188,7 +188,7 @@ class Completer:
             raise
 
     async def _apply(self, group: list[End]) -> list[Verdict]:
-        return await self._store.apply(
+        return await self._store.queue.apply(
             self._tenant, worker=self._worker, transitions=[move for _, move in group]
         )
 
@@ -329,18 +329,18 @@ class Reporter:
         """
         tenant, worker = self._tenant, self._worker
         try:
-            detail = await self._store.get_execution(tenant, run.claimed.id)
+            detail = await self._store.catalog.get_execution(tenant, run.claimed.id)
         except ExecutionNotFound:
             return None
         async with self._recording:  # keeps the record in the order of the answers
             sole = run.claimed.id if is_alone() else None
             if sole != self._sole:
                 self._sole = _UNKNOWN
-                if not await self._store.record_sole(tenant, worker=worker, execution=sole):
+                if not await self._store.queue.record_sole(tenant, worker=worker, execution=sole):
                     return None
                 self._sole = sole
         report = run.as_report(self._clock)
-        if await self._store.report(tenant, worker=worker, reports=[report]):
+        if await self._store.queue.report(tenant, worker=worker, reports=[report]):
             return None
         return probation_seconds(detail)
 
@@ -373,7 +373,7 @@ class Reporter:
 
     async def _send_log(self, parts: list[NewLogPart]) -> None:
         try:
-            await self._store.write_log(self._tenant, worker=self._worker, parts=parts)
+            await self._store.queue.write_log(self._tenant, worker=self._worker, parts=parts)
         except Unavailable:
             raise
         except Exception:
@@ -383,7 +383,7 @@ class Reporter:
     async def _send(self, reports: list[Report]) -> None:
         """Send reports; bisect to leave out invalid ones."""
         try:
-            await self._store.report(self._tenant, worker=self._worker, reports=reports)
+            await self._store.queue.report(self._tenant, worker=self._worker, reports=reports)
         except UsageError as error:
             if len(reports) == 1:
                 logger.error("the report of %s cannot be stored: %s", reports[0].id, error)

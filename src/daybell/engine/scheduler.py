@@ -92,7 +92,9 @@ class DependentsLoop:
         began = self._clock.monotonic()
         if self._after is None:
             self._is_thorough = began >= self._thorough_at
-        found = await self._store.dependents(limit=DEPENDENTS_BATCH_MAX, after=self._after)
+        found = await self._store.schedules.dependents(
+            limit=DEPENDENTS_BATCH_MAX, after=self._after
+        )
         for tenant, schedules in _group_by_tenant(found.schedules, lambda one: one.schedule.tenant):
             await self._fire(tenant, schedules, found.now)
         for tenant, waiting in _group_by_tenant(found.waiting, lambda one: one.tenant):
@@ -116,7 +118,7 @@ class DependentsLoop:
         for one in schedules:
             assert one.schedule.since is not None, "it follows other jobs"
             asked += [(name, one.schedule.since) for name in one.dependencies]
-        question = partial(self._store.ended_since, thoroughly=self._is_thorough)
+        question = partial(self._store.schedules.ended_since, thoroughly=self._is_thorough)
         ended = iter(await self._ask(tenant, asked, question, ENDED_MAX))
         firings: list[Firing] = []
         jobs: dict[UUID, str] = {}
@@ -128,7 +130,7 @@ class DependentsLoop:
                 jobs[one.schedule.id] = one.schedule.job
         if not firings:
             return
-        answers = await self._store.fire(firings)
+        answers = await self._store.schedules.fire(firings)
         for firing, is_ours in zip(firings, answers, strict=True):
             if is_ours and self._events.is_heard:
                 late = max(0.0, now - firing.ticks[0].at)
@@ -160,15 +162,15 @@ class DependentsLoop:
 
     async def _release(self, tenant: str, waiting: Sequence[Waiting]) -> None:
         asked = [(name, one.at) for one in waiting for name in one.dependencies]
-        stand = iter(await self._ask(tenant, asked, self._store.upstream, UPSTREAM_MAX))
+        stand = iter(await self._ask(tenant, asked, self._store.schedules.upstream, UPSTREAM_MAX))
         decided: dict[Begin, list[UUID]] = {one: [] for one in Begin}
         for one in waiting:
             upstream = [next(stand) for _ in one.dependencies]
             decided[may_begin(one.on_failure, upstream)].append(one.id)
         if decided[Begin.NOW]:
-            await self._store.release_dependents(tenant, decided[Begin.NOW])
+            await self._store.schedules.release_dependents(tenant, decided[Begin.NOW])
         if decided[Begin.SKIP]:
-            await self._store.rule_out_dependents(tenant, decided[Begin.SKIP])
+            await self._store.schedules.rule_out_dependents(tenant, decided[Begin.SKIP])
 
     async def _ask(
         self,
@@ -274,7 +276,7 @@ class Scheduler:
             if self._unlisten is not None:
                 await self._unlisten()
             if self._since is not None:  # other schedulers count on this one
-                await self._store.resign(SCHEDULER, holder=self._holder)
+                await self._store.admin.resign(SCHEDULER, holder=self._holder)
         except Unavailable as error:
             logger.warning("could not resign; the term will end by itself: %s", error)
 
@@ -322,7 +324,9 @@ class Scheduler:
     async def _read_due(self, after: Schedule | None = None) -> tuple[Due, list[Firing]]:
         """Read due schedules, and plan their firings."""
         sent = self._clock.monotonic()
-        due = await self._store.due_schedules(limit=BATCH_MAX, free=self._is_held_up, after=after)
+        due = await self._store.schedules.due_schedules(
+            limit=BATCH_MAX, free=self._is_held_up, after=after
+        )
         self._clock.correct(due.now, sent)
         if self._seen_at is not None and due.now < self._seen_at - AHEAD_SECONDS:
             self.rearming.wake()  # the store's clock was set back
@@ -333,7 +337,7 @@ class Scheduler:
         """Fire; return the firings that this scheduler made."""
         fired: list[Firing] = []
         for some in _slices(firings):
-            answers = await self._store.fire(some)
+            answers = await self._store.schedules.fire(some)
             for firing, is_ours in zip(some, answers, strict=True):
                 if is_ours:
                     fired.append(firing)
@@ -444,7 +448,7 @@ class Scheduler:
         """
         if self._since is None:
             self._since = (await self._store.health()).now
-        leadership = await self._store.lead(
+        leadership = await self._store.admin.lead(
             SCHEDULER, holder=self._holder, lease=TERM_SECONDS, since=self._since
         )
         if leadership is not None and leadership.epoch != self.epoch:
@@ -454,7 +458,7 @@ class Scheduler:
 
     async def _latest(self, schedule: Schedule, now: Instant) -> list[TickRecord]:
         """Read the latest recorded ticks up to now."""
-        return await self._store.list_ticks(
+        return await self._store.schedules.list_ticks(
             schedule.tenant, schedule.id, limit=RECORDS_MAX, before=nextafter(now, inf)
         )
 
@@ -468,7 +472,7 @@ class Scheduler:
         """Set back cursors that advanced while the store's clock was ahead."""
         done, after = 0, None
         while True:
-            ahead = await self._store.schedules_ahead(
+            ahead = await self._store.schedules.schedules_ahead(
                 by=AHEAD_SECONDS, limit=BATCH_MAX, after=after
             )
             rewinds: list[ScheduleRewind] = []
@@ -480,7 +484,7 @@ class Scheduler:
                     continue
                 if rewind is not None:
                     rewinds.append(rewind)
-            done += sum(await self._store.turn_back(rewinds)) if rewinds else 0
+            done += sum(await self._store.schedules.turn_back(rewinds)) if rewinds else 0
             if len(ahead.schedules) < BATCH_MAX:
                 break
             after = ahead.schedules[-1].id

@@ -69,7 +69,7 @@ class Reaper:
         # In a shorter absence a worker misses at most one renewal.
         was_away = self._is_store_away and sent - self._heard_at > self._lease / 3
         is_first = self._since == inf
-        losses = await self._store.lost(
+        losses = await self._store.queue.lost(
             limit=REAP_BATCH_MAX,
             since=max(self._since, self._clock.steady_since()),
             not_after=-inf if was_away else inf if is_first else self._clock.now() + JUMP_SECONDS,
@@ -101,7 +101,9 @@ class Reaper:
             )
             for entry in lost
         ]
-        verdicts = await self._store.apply(tenant, worker=worker, transitions=moves, wait=False)
+        verdicts = await self._store.queue.apply(
+            tenant, worker=worker, transitions=moves, wait=False
+        )
         left = {
             (verdict.id, verdict.attempt)
             for verdict in verdicts
@@ -129,7 +131,7 @@ class Reaper:
         proven = set[UUID]()
         for id, ran in begun.items() if len(begun) > 1 else ():
             with suppress(ExecutionNotFound):
-                if ran > probation_seconds(await self._store.get_execution(tenant, id)):
+                if ran > probation_seconds(await self._store.catalog.get_execution(tenant, id)):
                     proven.add(id)
         return proven if len(proven) < len(begun) else set()
 
@@ -161,7 +163,9 @@ class Leader:
         self.epoch: int | None = None  # None: another process leads
 
     async def tick(self) -> Seconds | None:
-        leadership = await self._store.lead(UPKEEP, holder=self._holder, lease=LEADER_TERM_SECONDS)
+        leadership = await self._store.admin.lead(
+            UPKEEP, holder=self._holder, lease=LEADER_TERM_SECONDS
+        )
         if leadership is None:
             self.epoch = None
             return None
@@ -178,7 +182,7 @@ class Leader:
     async def resign(self) -> None:
         """Give up the leadership."""
         if self.epoch is not None:
-            await self._store.resign(UPKEEP, holder=self._holder)
+            await self._store.admin.resign(UPKEEP, holder=self._holder)
             self.epoch = None
 
 

@@ -244,9 +244,9 @@ class Incarnation:
             self._clock,
             mask=handlers.mask,
             settings=lambda: handlers.settings,
-            begin=partial(store.begin, worker),
+            begin=partial(store.queue.begin, worker),
             recorder=self.recorder,
-            expand=lambda claimed, plan: store.expand(
+            expand=lambda claimed, plan: store.runs.expand(
                 tenant, worker=worker, claimed=claimed, plan=plan
             ),
         )
@@ -310,7 +310,7 @@ class Incarnation:
         if self._pacemaker is not None:
             await self._pacemaker.open()  # before there is a lease to renew
         sent = self._clock.monotonic()
-        renewal = await self._store.register(
+        renewal = await self._store.queue.register(
             options.tenant,
             NewWorker(
                 id=self.id,
@@ -372,8 +372,8 @@ class Incarnation:
         tenant, leases = self._options.tenant, self.leases.known()
         try:
             if leases:  # claims without an answer
-                await self._store.release(tenant, worker=self.id, leases=leases)
-            await self._store.retire(tenant, self.id)
+                await self._store.queue.release(tenant, worker=self.id, leases=leases)
+            await self._store.queue.retire(tenant, self.id)
         except Unavailable as error:
             logger.warning("could not retire; the lease will end by itself: %s", error)
 
@@ -384,7 +384,7 @@ class Incarnation:
         leases = self.dispatcher.unanswered
         if leases and self.is_registered and not self.is_lost:
             with suppress(Unavailable):
-                await self._store.release(self._options.tenant, worker=self.id, leases=leases)
+                await self._store.queue.release(self._options.tenant, worker=self.id, leases=leases)
 
     async def _wait(self, *, within: Seconds) -> bool:
         """Wait for running attempts; False after the timeout."""

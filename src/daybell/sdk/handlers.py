@@ -590,7 +590,7 @@ class Secrets:
         at = asyncio.get_running_loop().time()  # before the query, which may be slow
         try:
             client = await self._app.client_for(tenant)
-            sealed = await client.store.fetch_secrets(tenant, names)
+            sealed = await client.store.admin.fetch_secrets(tenant, names)
         except Unavailable as error:
             listed = ", ".join(sorted(names))
             raise _secret_error(

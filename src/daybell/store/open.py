@@ -73,9 +73,10 @@ def store_for(
     _check_options(url.strip())
     if listen_url is not None:
         _check_options(listen_url, field="listen_url")
-    return load_postgres().PostgresStore(
+    store: PostgresStore = load_postgres().PostgresStore(
         url.strip(), listen_url=listen_url, lease=lease, pool_size=pool_size
     )
+    return store
 
 
 def load_postgres() -> ModuleType:

@@ -69,11 +69,29 @@ from daybell.core.views import (
 from daybell.core.worker import Claim, Leadership, NewWorker, Offer, Renewal, Report, Worker
 from daybell.core.workflow.run import Plan, RunDetail
 
-# The queue port: executions, task transactions, workers with leases, wake-ups.
+
+class TaskTransaction(Protocol):
+    """A transaction that a running task writes in, on a connection of its own."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, for the task to use."""
+        ...
+
+    async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
+        """Make this move to `succeeded` and commit, both or neither. False: the move cannot be made
+        any more, or cancelling was requested; nothing is written. Raises Unavailable if nobody can
+        tell.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Undo everything, unless it was committed, and let go of the connection."""
+        ...
 
 
-class Executions(Protocol):
-    """The hot path: in, out, and every change of state."""
+class QueuePort(Protocol):
+    """The hot path, workers and their leases: every way into, through and out of the queue."""
 
     async def enqueue(
         self,
@@ -181,13 +199,6 @@ class Executions(Protocol):
         """
         ...
 
-    async def expire(self, *, limit: int = 1000) -> int:
-        """End, as skipped, what has expired and was not started: also what no worker ever asks for.
-        For all tenants, at most so many a call; answers how many. Waits whose time is over end
-        without a result, and are counted, too.
-        """
-        ...
-
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         """Put dead executions back to be claimed, with their counts of failures and crashes at
         zero and `attempt` raised.
@@ -204,46 +215,12 @@ class Executions(Protocol):
         """
         ...
 
-
-# Transactions of tasks: what a task writes itself, committed with its end or not at all.
-
-
-class TaskTransaction(Protocol):
-    """A transaction that a running task writes in, on a connection of its own."""
-
-    @property
-    def connection(self) -> Any:
-        """The driver's connection, for the task to use."""
-        ...
-
-    async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
-        """Make this move to `succeeded` and commit, both or neither. False: the move cannot be made
-        any more, or cancelling was requested; nothing is written. Raises Unavailable if nobody can
-        tell.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Undo everything, unless it was committed, and let go of the connection."""
-        ...
-
-
-class Transactions(Protocol):
-    """See above."""
-
     async def begin(self, worker: UUID) -> TaskTransaction:
         """Begin a transaction for a task of this worker. It ends with the worker's lease: when the
         worker is declared dead, what it wrote is undone and its locks are free. Raises UsageError
         where the store has no transaction to give.
         """
         ...
-
-
-# Workers and their leases.
-
-
-class Workers(Protocol):
-    """Leases: who is alive, and what to do with the work of those who are not."""
 
     async def register(
         self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
@@ -320,49 +297,15 @@ class Workers(Protocol):
         """
         ...
 
-    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
-        """Workers of this tenant, oldest first."""
-        ...
-
-    async def offers(self, tenant: str) -> list[Offer]:
-        """What workers of this tenant offer that are live and hold their lease, in no order. Those
-        that offer the same are one, so that the answer is short in a large fleet.
+    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+        """Keep these parts, of executions that `worker` has in hand under these leases: what
+        was given to others is not written about. A part that is there already stays as it is.
         """
         ...
 
 
-# News for who waits.
-
-
-class Wakeups(Protocol):
-    """News for who waits. Losing all of it costs latency, never an execution."""
-
-    async def listen(
-        self,
-        tenant: str,
-        queues: Collection[str],
-        wake: Callable[[], None],
-        *,
-        ask: Callable[[], None] | None = None,
-    ) -> Callable[[], Awaitable[None]]:
-        """Call `wake` when something there may be claimable, and `ask` when a renewal may have news
-        for a worker: something it runs is to be cancelled, or it is to drain. Returns what ends it.
-        Best effort.
-        """
-        ...
-
-    async def listen_schedules(self, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Call `wake` when a schedule of any tenant may be due earlier than was known. Returns what
-        ends it. Best effort.
-        """
-        ...
-
-
-# The schedules port: cursors, ticks, and dependencies between jobs.
-
-
-class Schedules(Protocol):
-    """Cursors and ticks."""
+class SchedulesPort(Protocol):
+    """Cursors and ticks of schedules, and jobs that depend on jobs."""
 
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
         """Create or replace these schedules, all or nothing; counts and last firing are kept.
@@ -417,12 +360,6 @@ class Schedules(Protocol):
         """
         ...
 
-    async def rearm_schedules(self, *, limit: int = 1000) -> int:
-        """Set the next time of fixed delays that wait for the end of an execution which is not
-        there: the sweep behind `apply`. Answers how many.
-        """
-        ...
-
     async def schedules_ahead(
         self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
     ) -> Due:
@@ -465,15 +402,6 @@ class Schedules(Protocol):
         """
         ...
 
-
-# Dependencies: what waits for other jobs, and how those stand.
-
-
-class Dependencies(Protocol):
-    """Jobs that depend on jobs. Only executions of the job itself count, not those of the nodes of
-    a workflow, and not what its overlap rule has skipped.
-    """
-
     async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
         """What may be ready, of any tenant: schedules that fire after others and are not paused,
         and executions that wait for dependencies and whose time has come. At most `limit` of
@@ -513,11 +441,10 @@ class Dependencies(Protocol):
         ...
 
 
-# The runs port: workflow runs, steps of durable functions, and events.
+class RunsPort(Protocol):
+    """Workflow runs, steps of durable functions, and the events that they wait for.
 
-
-class Runs(Protocol):
-    """What a workflow's execution consists of, once it has begun.
+    What a workflow's execution consists of, once it has begun.
 
     A run that was expanded is running in nobody's hands: it has no worker and no lease, and ends
     with its last node. Its nodes' executions have it as `parent` and their label as `node`. However
@@ -540,13 +467,6 @@ class Runs(Protocol):
 
         Raises InvalidWorkflow for one that is deeper inside others than WORKFLOW_LEVELS_MAX, and
         writes nothing: it stays in the worker's hands.
-        """
-        ...
-
-    async def advance_runs(self, *, limit: int = 100) -> int:
-        """The same for runs of all tenants whose helpers have gone, a part for each; answers for
-        how many. Runs that wait for their tenant's quota go on, too, if it has room; a store may
-        leave those out of the answer. For upkeep.
         """
         ...
 
@@ -580,13 +500,6 @@ class Runs(Protocol):
         be claimed, like any dead letter, and goes on when it is expanded.
         """
         ...
-
-
-# Steps of durable functions, and the events that they wait for.
-
-
-class Steps(Protocol):
-    """What executions have done so far, and what they wait for."""
 
     async def steps(self, tenant: str, id: UUID) -> list[Step]:
         """The steps of an execution, by their place. An unknown one has none."""
@@ -646,21 +559,11 @@ class Steps(Protocol):
         ...
 
 
-# The catalog port: tenants, jobs, queues, logs, and all reading views.
+class CatalogPort(Protocol):
+    """Jobs with their versions, and the views of executions, queues and workers.
 
-
-class Definitions(Protocol):
-    """Tenants, jobs and queues: what there is to run."""
-
-    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Create these tenants; ones that exist are left as they are. Answers those that it has
-        created, by name. `default` always exists.
-        """
-        ...
-
-    async def list_tenants(self) -> tuple[str, ...]:
-        """All tenants, by name."""
-        ...
+    A view is one statement, so a page is consistent in itself.
+    """
 
     async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
         """Store these definitions and return the current version of each, in the order given;
@@ -728,13 +631,6 @@ class Definitions(Protocol):
         """Stop or resume claims from a queue, at once and for all workers. Enqueueing goes on."""
         ...
 
-
-# What people look at.
-
-
-class Views(Protocol):
-    """What people look at. One statement each, so a page is consistent in itself."""
-
     async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
         """One execution with its ended attempts. Raises ExecutionNotFound."""
         ...
@@ -798,19 +694,6 @@ class Views(Protocol):
         """
         ...
 
-
-# Logs: what tasks said while they ran.
-
-
-class Logs(Protocol):
-    """Parts of logs. They are kept as long as what is finished, also those of dead letters."""
-
-    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
-        """Keep these parts, of executions that `worker` has in hand under these leases: what
-        was given to others is not written about. A part that is there already stays as it is.
-        """
-        ...
-
     async def read_log(
         self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
     ) -> list[LogPart]:
@@ -819,14 +702,54 @@ class Logs(Protocol):
         """
         ...
 
+    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
+        """Workers of this tenant, oldest first."""
+        ...
 
-# The admin port: keys, quotas, audit log, requests, secrets, and templates.
+    async def offers(self, tenant: str) -> list[Offer]:
+        """What workers of this tenant offer that are live and hold their lease, in no order. Those
+        that offer the same are one, so that the answer is short in a large fleet.
+        """
+        ...
 
 
-class Access(Protocol):
-    """Who may do what, how much of it, and who did."""
+class AdminPort(Protocol):
+    """Tenants, keys, quotas, the audit log, requests, secrets, templates and leadership."""
 
-    # Keys.
+    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Create these tenants; ones that exist are left as they are. Answers those that it has
+        created, by name. `default` always exists.
+        """
+        ...
+
+    async def list_tenants(self) -> tuple[str, ...]:
+        """All tenants, by name."""
+        ...
+
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        """Create a tenant with these quotas. One that exists is refused with DuplicateKey."""
+        ...
+
+    async def get_tenant(self, name: str) -> Tenant:
+        """A tenant. Raises TenantNotFound."""
+        ...
+
+    async def list_tenant_records(self) -> list[Tenant]:
+        """All tenants with their quotas, by name."""
+        ...
+
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+        """Change these quotas of a tenant, by the names that `Quotas` has; the others stay, also
+        if somebody else changes them at the same time. None is no limit.
+
+        `define_jobs` and `enqueue` (`load` too) refuse what would exceed them with QuotaExceeded,
+        and nothing is written. Claims take no more than `running` leaves. Nodes of runs start as
+        far as `queued` leaves room, one of each run in any case; the others start when something
+        ends, or `advance_runs` finds room. Ticks of schedules are
+        counted and never refused: a quota delays work, it does not lose it. What is over a new
+        quota already stays. Other processes heed a change within 5 seconds.
+        """
+        ...
 
     async def add_key(self, tenant: str, key: NewKey) -> Key:
         """Keep a key. One with the same id is there already and is answered as it is."""
@@ -856,85 +779,6 @@ class Access(Protocol):
         """Note that these keys were used so many seconds ago. A later time that is known stays."""
         ...
 
-    # Tenants.
-
-    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
-        """Create a tenant with these quotas. One that exists is refused with DuplicateKey."""
-        ...
-
-    async def get_tenant(self, name: str) -> Tenant:
-        """A tenant. Raises TenantNotFound."""
-        ...
-
-    async def list_tenant_records(self) -> list[Tenant]:
-        """All tenants with their quotas, by name."""
-        ...
-
-    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
-        """Change these quotas of a tenant, by the names that `Quotas` has; the others stay, also
-        if somebody else changes them at the same time. None is no limit.
-
-        `define_jobs` and `enqueue` (`load` too) refuse what would exceed them with QuotaExceeded,
-        and nothing is written. Claims take no more than `running` leaves. Nodes of runs start as
-        far as `queued` leaves room, one of each run in any case; the others start when something
-        ends, or `advance_runs` finds room. Ticks of schedules are
-        counted and never refused: a quota delays work, it does not lose it. What is over a new
-        quota already stays. Other processes heed a change within 5 seconds.
-        """
-        ...
-
-    # The audit log.
-
-    def audited(self, tenant: str, entry: NewAuditEntry) -> Self:
-        """Return this store with an audit entry: the first transaction that changes something
-        through it stores the entry as well, so that there is no change without the entry and no
-        entry without a change. A transaction that fails and is retried brings the entry again.
-        """
-        ...
-
-    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
-        """Add these entries. Those that are there already (by id) stay as they are."""
-        ...
-
-    async def list_audit(
-        self,
-        tenant: str,
-        where: AuditFilter = ALL_ENTRIES,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[AuditEntry]:
-        """Entries, newest first. There is no way to change or remove one younger than a year."""
-        ...
-
-    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
-        """Return the head of a tenant's chain and the entries with numbers above `after`, in order,
-        at most `limit`. Entries join the chain in the order of their commits; `retain` removes them
-        from its beginning only, and the head keeps the hash of the last removed one.
-        """
-        ...
-
-    # Requests that may come twice.
-
-    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
-        """Remember a request, or answer what is known of an earlier one with its key. Remembered
-        for a day.
-        """
-        ...
-
-    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
-        """Keep the answer to a request. The first one stays."""
-        ...
-
-
-# Secrets, sealed, and templates.
-
-
-class Vault(Protocol):
-    """What jobs are made of besides their own definitions."""
-
-    # Secrets.
-
     async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
         """Keep a secret; one of the same name is replaced, and its version rises. Versions of a
         name never repeat: one that is set after a delete goes on counting.
@@ -954,8 +798,6 @@ class Vault(Protocol):
     async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
         """Those of these that there are."""
         ...
-
-    # Templates.
 
     async def set_template(
         self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
@@ -984,12 +826,37 @@ class Vault(Protocol):
         """
         ...
 
+    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+        """Add these entries. Those that are there already (by id) stay as they are."""
+        ...
 
-# The upkeep port: leadership, retention, health, and gates.
+    async def list_audit(
+        self,
+        tenant: str,
+        where: AuditFilter = ALL_ENTRIES,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[AuditEntry]:
+        """Entries, newest first. There is no way to change or remove one younger than a year."""
+        ...
 
+    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
+        """Return the head of a tenant's chain and the entries with numbers above `after`, in order,
+        at most `limit`. Entries join the chain in the order of their commits; `retain` removes them
+        from its beginning only, and the head keeps the hash of the last removed one.
+        """
+        ...
 
-class Upkeep(Protocol):
-    """What one node does for all."""
+    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
+        """Remember a request, or answer what is known of an earlier one with its key. Remembered
+        for a day.
+        """
+        ...
+
+    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
+        """Keep the answer to a request. The first one stays."""
+        ...
 
     async def lead(
         self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
@@ -1014,79 +881,34 @@ class Upkeep(Protocol):
         """Who leads now, by name. A leadership that has ended is not shown."""
         ...
 
-    async def retain(self, policy: Retention) -> Removed:
-        """Remove what is over and older than the policy keeps, a bounded amount a call, and
-        prepare room for days to come. So are gates that made themselves, when nobody is inside or
-        waits and no job needs them: the next one who does makes them again.
 
-        A job that was deleted, or was made to run once (`JobDefinition.once`), goes with its last
-        execution. One that no execution and no schedule to come belongs to is deleted, unless
-        the definition of another job names it. When it was so for as long as executions are kept,
-        and two days, it is removed with its versions. One that is in use is checked again a day
-        later.
-        """
-        ...
+class Store(Protocol):
+    """A place where executions are kept: five ports, their life cycle, and upkeep."""
 
-    async def check_writable(self) -> None:
-        """Raise Unavailable unless the store takes writes; reading may work all the same."""
-        ...
+    @property
+    def queue(self) -> QueuePort: ...
 
-    async def health(self) -> Health:
-        """Product, time, schema and the settings that durability depends on."""
-        ...
+    @property
+    def schedules(self) -> SchedulesPort: ...
 
+    @property
+    def runs(self) -> RunsPort: ...
 
-# Gates: how many of a kind at a time.
+    @property
+    def catalog(self) -> CatalogPort: ...
 
-
-class Gates(Protocol):
-    """Admission: at most so many of a kind at a time. A slot is held from admission to the end,
-    through retries.
-    """
-
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        """Create gates or change their capacity. More room is given out at once; less takes
-        nothing back from those inside.
-        """
-        ...
-
-    async def admit(self, *, limit: int = 1000) -> int:
-        """Admit what waits at gates of any tenant, is due, and finds room: delayed executions
-        get in by this. Answers how many.
-        """
-        ...
-
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        """Gates of any tenant that count more or fewer inside than there are. None should: a slot
-        is counted with the write that gives or takes it. `mend` counts anew, and lets in what
-        then finds room.
-        """
-        ...
-
-
-class Store(
-    Wakeups,
-    Definitions,
-    Executions,
-    Transactions,
-    Workers,
-    Schedules,
-    Dependencies,
-    Runs,
-    Steps,
-    Gates,
-    Logs,
-    Views,
-    Upkeep,
-    Access,
-    Vault,
-    Protocol,
-):
-    """A place where executions are kept."""
+    @property
+    def admin(self) -> AdminPort: ...
 
     async def open(self) -> None:
         """Connect, and check that the schema fits this program. Raises SchemaError with what to
         do, or Unavailable.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections. What is under way is finished first. Closing twice is
+        fine.
         """
         ...
 
@@ -1102,8 +924,89 @@ class Store(
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of all connections. What is under way is finished first. Closing twice is
-        fine.
+    async def check_writable(self) -> None:
+        """Raise Unavailable unless the store takes writes; reading may work all the same."""
+        ...
+
+    async def health(self) -> Health:
+        """Product, time, schema and the settings that durability depends on."""
+        ...
+
+    def audited(self, tenant: str, entry: NewAuditEntry) -> Self:
+        """Return this store with an audit entry: the first transaction that changes something
+        through it stores the entry as well, so that there is no change without the entry and no
+        entry without a change. A transaction that fails and is retried brings the entry again.
+        """
+        ...
+
+    async def listen(
+        self,
+        tenant: str,
+        queues: Collection[str],
+        wake: Callable[[], None],
+        *,
+        ask: Callable[[], None] | None = None,
+    ) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when something there may be claimable, and `ask` when a renewal may have news
+        for a worker: something it runs is to be cancelled, or it is to drain. Returns what ends it.
+        Best effort.
+        """
+        ...
+
+    async def listen_schedules(self, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when a schedule of any tenant may be due earlier than was known. Returns what
+        ends it. Best effort.
+        """
+        ...
+
+    async def expire(self, *, limit: int = 1000) -> int:
+        """End, as skipped, what has expired and was not started: also what no worker ever asks for.
+        For all tenants, at most so many a call; answers how many. Waits whose time is over end
+        without a result, and are counted, too.
+        """
+        ...
+
+    async def admit(self, *, limit: int = 1000) -> int:
+        """Admit what waits at gates of any tenant, is due, and finds room: delayed executions
+        get in by this. Answers how many.
+        """
+        ...
+
+    async def rearm_schedules(self, *, limit: int = 1000) -> int:
+        """Set the next time of fixed delays that wait for the end of an execution which is not
+        there: the sweep behind `apply`. Answers how many.
+        """
+        ...
+
+    async def advance_runs(self, *, limit: int = 100) -> int:
+        """The same for runs of all tenants whose helpers have gone, a part for each; answers for
+        how many. Runs that wait for their tenant's quota go on, too, if it has room; a store may
+        leave those out of the answer. For upkeep.
+        """
+        ...
+
+    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
+        """Gates of any tenant that count more or fewer inside than there are. None should: a slot
+        is counted with the write that gives or takes it. `mend` counts anew, and lets in what
+        then finds room.
+        """
+        ...
+
+    async def retain(self, policy: Retention) -> Removed:
+        """Remove what is over and older than the policy keeps, a bounded amount a call, and
+        prepare room for days to come. So are gates that made themselves, when nobody is inside or
+        waits and no job needs them: the next one who does makes them again.
+
+        A job that was deleted, or was made to run once (`JobDefinition.once`), goes with its last
+        execution. One that no execution and no schedule to come belongs to is deleted, unless
+        the definition of another job names it. When it was so for as long as executions are kept,
+        and two days, it is removed with its versions. One that is in use is checked again a day
+        later.
+        """
+        ...
+
+    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
+        """Create gates or change their capacity. More room is given out at once; less takes
+        nothing back from those inside.
         """
         ...

@@ -381,7 +381,7 @@ class BenchWorker:
 
         self._store.serve(worker.id, self._crew.wanted, on_cancel=on_cancel)
         new = NewWorker(id=worker.id, name="bench")
-        await self._store.register(self._tenant, new, lease=LEASE_SECONDS)
+        await self._store.queue.register(self._tenant, new, lease=LEASE_SECONDS)
 
     async def turn(self) -> bool:
         """Claim one execution, if one is due, and see it through to its end; False: none is."""
@@ -408,7 +408,7 @@ class BenchWorker:
             executor.abandon()
         await self._report()
         self._store.dismiss(self._worker.id)
-        await self._store.retire(self._tenant, self._worker.id)
+        await self._store.queue.retire(self._tenant, self._worker.id)
 
     async def _report(self) -> None:
         completer = self._worker.current.completer

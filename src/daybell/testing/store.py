@@ -21,6 +21,7 @@ from daybell.core.worker import Claim, NewWorker, Renewal
 from daybell.errors import UsageError, shown
 from daybell.store.sqlite import catalog, queue
 from daybell.store.sqlite.connection import IN_MEMORY, InlineConnection, Operation
+from daybell.store.sqlite.ports import SqliteQueue, SqliteSchedules
 from daybell.store.sqlite.store import SqliteStore
 from daybell.store.sqlite.transaction import (
     CLAIMED_COLUMNS,
@@ -114,7 +115,7 @@ class BenchTransaction:
             return False
         # Commit first: the store in memory cannot take the end back if a constraint fails.
         await self.commit()
-        return not await self._store.apply(tenant, worker=worker, transitions=[move])
+        return not await self._store.queue.apply(tenant, worker=worker, transitions=[move])
 
     async def close(self) -> None:
         transaction, self._transaction = self._transaction, None
@@ -184,20 +185,19 @@ class BenchStore(SqliteStore):
     def __init__(self, *, clock: Callable[[], Instant], tenants: Collection[str]) -> None:
         super().__init__(IN_MEMORY, clock=clock)
         self._lock = threading.Lock()
-        self._customers: dict[UUID, tuple[Wanted, Callable[[], object]]] = {}
+        self.customers: dict[UUID, tuple[Wanted, Callable[[], object]]] = {}
         self.connection: Any = None  # of the test, for transactions of tasks
-        self._fires: Fires = _never
+        self.fires: Fires = _never
+        self.queue = BenchQueue(self)
+        self.schedules = BenchSchedules(self)
         self._open_in_memory()
-        self._run(lambda tx: catalog.add_tenants(tx, sorted(set(tenants))))
+        self.run(lambda tx: catalog.add_tenants(tx, sorted(set(tenants))))
 
-    def _run(self, operation: Operation[T]) -> T:
+    def run(self, operation: Operation[T]) -> T:
         writer = self.db.writer
         if not isinstance(writer, InlineConnection):
             raise UsageError("the store is not open; call open() first")
         return writer.run(operation)
-
-    async def begin(self, worker: UUID) -> Any:
-        return await begin_transaction(self.connection, self, call="Bench(app, connection=…)")
 
     def may_succeed(self, move: Transition) -> bool:
         """True if the execution still runs, and nothing has asked for its end."""
@@ -208,36 +208,32 @@ class BenchStore(SqliteStore):
     @contextmanager
     def firing(self, fires: Fires) -> Generator[None]:
         """Let the schedules of these jobs be due, until the block ends."""
-        kept, self._fires = self._fires, fires
+        kept, self.fires = self.fires, fires
         try:
             yield
         finally:
-            self._fires = kept
+            self.fires = kept
 
     def next_tick(self) -> Instant | None:
         """When the next of those schedules is due."""
-        ticks = self._run(lambda tx: tx.execute(_TICKS).fetchall())
-        return next((at for at, job in ticks if self._fires(job)), None)
-
-    async def due_schedules(
-        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
-    ) -> Due:
-        due = await super().due_schedules(limit=limit, free=free, after=after)
-        return replace(due, schedules=tuple(one for one in due.schedules if self._fires(one.job)))
-
-    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
-        found = await super().dependents(limit=limit, after=after)
-        schedules = tuple(one for one in found.schedules if self._fires(one.schedule.job))
-        return replace(found, schedules=schedules)
+        ticks = self.run(lambda tx: tx.execute(_TICKS).fetchall())
+        return next((at for at, job in ticks if self.fires(job)), None)
 
     def serve(self, worker: UUID, wanted: Wanted, *, on_cancel: Callable[[], object]) -> None:
         """Let this worker claim what it wants; it is told when somebody cancels something."""
         with self._lock:
-            self._customers[worker] = wanted, on_cancel
+            self.customers[worker] = wanted, on_cancel
+
+    def report_cancel(self) -> None:
+        """Report to all workers that something may be cancelled."""
+        with self._lock:
+            customers = list(self.customers.values())
+        for _, on_cancel in customers:
+            on_cancel()
 
     def dismiss(self, worker: UUID) -> None:
         with self._lock:
-            self._customers.pop(worker, None)
+            self.customers.pop(worker, None)
 
     def shut(self) -> None:
         """Refuse what comes after the test's end, from a thread that it left behind."""
@@ -245,7 +241,7 @@ class BenchStore(SqliteStore):
 
     def executions(self) -> list[Execution]:
         """All of all tenants, oldest first."""
-        return self._run(
+        return self.run(
             lambda tx: [_read(tx, row) for row in tx.execute(f"{_EXECUTIONS} ORDER BY e.id")]
         )
 
@@ -253,28 +249,47 @@ class BenchStore(SqliteStore):
         """An execution of any tenant."""
 
         statement = f"{_EXECUTIONS} WHERE e.id = ?"
-        return self._run(lambda tx: _read(tx, tx.execute(statement, (id.bytes,)).fetchone()))
+        return self.run(lambda tx: _read(tx, tx.execute(statement, (id.bytes,)).fetchone()))
 
     def tenants(self) -> list[str]:
-        return list(self._run(catalog.list_tenants))
+        return list(self.run(catalog.list_tenants))
 
     def upcoming(self, wanted: Wanted) -> Instant | None:
         """When the next one that is wanted can run; not after now if it can already."""
         walks = _pending, _waits
-        times = [next((at for at, one in self._walk(walk) if wanted(one)), None) for walk in walks]
+        times = [next((at for at, one in self.walk(walk) if wanted(one)), None) for walk in walks]
         return min((at for at in times if at is not None), default=None)
 
-    def _walk(
+    def walk(
         self, read: Callable[[Transaction, int], Found]
     ) -> Iterator[tuple[Instant, Execution]]:
         """Read rows in order, more each time; the caller of each row may read others."""
         seen, limit = 0, ROWS_FIRST
         while True:
-            found = self._run(lambda tx, limit=limit: read(tx, limit))
+            found = self.run(lambda tx, limit=limit: read(tx, limit))
             yield from found[seen:]
             if len(found) < limit:
                 return
             seen, limit = limit, limit * ROWS_FACTOR
+
+    async def listen(
+        self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
+    ) -> Callable[[], Awaitable[None]]:
+        """Nobody is woken: it would be from another thread, and to get nothing."""
+        return _stop
+
+
+class BenchQueue(SqliteQueue):
+    """The queue of a bench: a worker gets one execution at a time, and its lease does not end."""
+
+    def __init__(self, bench: BenchStore) -> None:
+        super().__init__(bench.db, bench.wakeups)
+        self._bench = bench
+
+    async def begin(self, worker: UUID) -> Any:
+        return await begin_transaction(
+            self._bench.connection, self._bench, call="Bench(app, connection=…)"
+        )
 
     async def claim(
         self,
@@ -286,9 +301,9 @@ class BenchStore(SqliteStore):
         limit: int,
         kinds: Sequence[str] = ("task",),
     ) -> Claim:
-        queues = self._run(lambda tx: _queues(tx, tenant))
-        wanted, _ = self._customers.get(worker, (_nothing, None))
-        due = self._walk(partial(_due, tenant=tenant, queues=queues, kinds=kinds))
+        queues = self._bench.run(lambda tx: _queues(tx, tenant))
+        wanted, _ = self._bench.customers.get(worker, (_nothing, None))
+        due = self._bench.walk(partial(_due, tenant=tenant, queues=queues, kinds=kinds))
         chosen = next((one.id.bytes for _, one in due if wanted(one)), None)
 
         def choose(tx: Transaction, lanes: list[list[int]], limit: int) -> list[Row]:
@@ -301,10 +316,7 @@ class BenchStore(SqliteStore):
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
         answers = await super().cancel(tenant, ids)
-        with self._lock:
-            customers = list(self._customers.values())
-        for _, on_cancel in customers:
-            on_cancel()
+        self._bench.report_cancel()
         return answers
 
     async def register(
@@ -317,11 +329,25 @@ class BenchStore(SqliteStore):
     ) -> Renewal:
         return await super().renew(tenant, worker=worker, lease=LEASE_SECONDS, leases=leases)
 
-    async def listen(
-        self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
-    ) -> Callable[[], Awaitable[None]]:
-        """Nobody is woken: it would be from another thread, and to get nothing."""
-        return _stop
+
+class BenchSchedules(SqliteSchedules):
+    """The schedules of a bench: those fire that the test lets fire."""
+
+    def __init__(self, bench: BenchStore) -> None:
+        super().__init__(bench.db, bench.wakeups)
+        self._bench = bench
+
+    async def due_schedules(
+        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+    ) -> Due:
+        due = await super().due_schedules(limit=limit, free=free, after=after)
+        schedules = tuple(one for one in due.schedules if self._bench.fires(one.job))
+        return replace(due, schedules=schedules)
+
+    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+        found = await super().dependents(limit=limit, after=after)
+        schedules = tuple(one for one in found.schedules if self._bench.fires(one.schedule.job))
+        return replace(found, schedules=schedules)
 
 
 def _queues(tx: Transaction, tenant: str) -> list[str]:

@@ -49,7 +49,7 @@ async def test_a_secret_is_set_listed_replaced_and_deleted(http, client):
 async def test_a_server_opens_what_it_has_sealed(http, client):
     await http.put("/secrets/TOKEN", json={"value": VALUE})
 
-    (kept,) = (await client.store.fetch_secrets("default", ["TOKEN"])).values()
+    (kept,) = (await client.store.admin.fetch_secrets("default", ["TOKEN"])).values()
 
     assert client.sealer().open("default", kept) == VALUE
     assert b"canary" not in kept.sealed

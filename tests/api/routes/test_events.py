@@ -30,8 +30,8 @@ async def waiting(client, *events, **fields):
     """An execution that has made a step, and waits for events; answers its id."""
     made = await client.enqueue("resize")
     worker = a_worker(queues=("images",))
-    await client.store.register(client.tenant, worker, lease=60.0)
-    claim = await client.store.claim(
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
+    claim = await client.store.queue.claim(
         client.tenant, worker=worker.id, lease=mint(), queues=["images"], limit=1
     )
     (one,) = claim.executions
@@ -41,8 +41,8 @@ async def waiting(client, *events, **fields):
         steps.append(
             NewStep(**own, n=n, name=event, kind=StepKind.WAIT, event=event, timeout=60.0, **fields)
         )
-    await client.store.record(client.tenant, worker=worker.id, steps=steps)
-    await client.store.apply(
+    await client.store.runs.record(client.tenant, worker=worker.id, steps=steps)
+    await client.store.queue.apply(
         client.tenant, worker=worker.id, transitions=[after_wait(one, ran=0.0)]
     )
     return str(made.id)
@@ -229,7 +229,7 @@ async def test_a_decision_that_a_run_has_passed_on_is_not_refused_if_its_answer_
     await work(client.store, rounds=1)
     hands = await claim(client.store)
     wait = a_step(hands.one, name="go", event="go")
-    await client.store.record(client.tenant, worker=hands.worker, steps=[wait])
+    await client.store.runs.record(client.tenant, worker=hands.worker, steps=[wait])
 
     async def die(*_, **__):
         raise RuntimeError("killed between the change and its answer")

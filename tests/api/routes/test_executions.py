@@ -19,8 +19,8 @@ UNKNOWN = "01934b2e-7c00-7000-8000-000000000000"
 async def run(client, *, fail=False):
     """Have a worker run the next execution; answers its id and the worker's."""
     worker = a_worker(queues=("images",))
-    await client.store.register(client.tenant, worker, lease=60.0)
-    claim = await client.store.claim(
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
+    claim = await client.store.queue.claim(
         client.tenant, worker=worker.id, lease=mint(), queues=["images"], limit=1
     )
     (one,) = claim.executions
@@ -29,7 +29,7 @@ async def run(client, *, fail=False):
         move = after_failure(one, none, error=error, kinds=["ValueError"], ran=0.0, jitter=0.0)
     else:
         move = after_success(one, result='{"made":1}', ran=0.0)
-    await client.store.apply(client.tenant, worker=worker.id, transitions=[move])
+    await client.store.queue.apply(client.tenant, worker=worker.id, transitions=[move])
     return one.id, worker.id
 
 
@@ -190,8 +190,8 @@ async def test_what_has_not_started_is_cancelled_at_once(http, client):
 async def test_what_runs_is_asked_to_stop(http, client):
     made = await client.enqueue("resize")
     worker = a_worker(queues=("images",))
-    await client.store.register(client.tenant, worker, lease=60.0)
-    await client.store.claim(
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
+    await client.store.queue.claim(
         client.tenant, worker=worker.id, lease=mint(), queues=["images"], limit=1
     )
 
@@ -292,16 +292,16 @@ async def test_dead_letters_are_listed_and_decided_on(http, client):
 async def test_a_log_is_read_in_pages(http, client):
     made = await client.enqueue("resize")
     worker = a_worker(queues=("images",))
-    await client.store.register(client.tenant, worker, lease=60.0)
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
     lease = mint()
-    await client.store.claim(
+    await client.store.queue.claim(
         client.tenant, worker=worker.id, lease=lease, queues=["images"], limit=1
     )
     parts = [
         NewLogPart(made.id, 1, lease, number, line_text(1.0, "info", "app", f"line {number}"))
         for number in range(1, 13)
     ]
-    await client.store.write_log(client.tenant, worker=worker.id, parts=parts)
+    await client.store.queue.write_log(client.tenant, worker=worker.id, parts=parts)
 
     first = (await http.get(f"/executions/{made.id}/logs")).json()
     rest = (await http.get(f"/executions/{made.id}/logs?cursor={first['next_cursor']}")).json()
@@ -318,13 +318,13 @@ async def test_a_log_is_read_in_pages(http, client):
 
 async def test_a_page_asks_once_for_all_jobs_that_it_does_not_know(http, client, monkeypatch):
     asked: list[set[str]] = []
-    job_ids = type(client.store).job_ids
+    job_ids = type(client.store.catalog).job_ids
 
     async def counted(self, tenant, names):
         asked.append(set(names))
         return await job_ids(self, tenant, names)
 
-    monkeypatch.setattr(type(client.store), "job_ids", counted)
+    monkeypatch.setattr(type(client.store.catalog), "job_ids", counted)
     jobs = [await client.define(f"job {n}") for n in range(3)]
     for job in jobs:
         await client.enqueue(job.name)
@@ -357,7 +357,7 @@ DEEP = '{"a":' + "[" * 2_000 + "]" * 2_000 + "}"
 async def test_a_deeply_nested_row_breaks_itself_and_not_the_list(http, client):
     fine = await client.enqueue("resize", {"width": 1})
     deep = NewExecution(id=mint(), job="resize", args=DEEP, queue="images")
-    await client.store.enqueue(client.tenant, [deep])
+    await client.store.queue.enqueue(client.tenant, [deep])
 
     answer = await http.get("/executions")
 

@@ -88,7 +88,7 @@ async def test_a_retry_and_its_entry_are_one_transaction(http, client, kind, mon
     path, body, count = await request_of(client, kind)
 
     # What is written besides the change could be lost, so nothing is.
-    monkeypatch.setattr(type(client.store), "write_audit", going)
+    monkeypatch.setattr(type(client.store.admin), "write_audit", going)
     answer = await http.post(path, json=body)
 
     assert answer.status_code < 300
@@ -102,7 +102,7 @@ async def test_what_has_a_unique_key_is_on_record_if_it_was_created(
 ):
     body = {"args": {}, "unique_key": "k"}
     asked = [{"job": "resize", **body}] if path == "/executions" else body
-    monkeypatch.setattr(type(client.store), "write_audit", going)
+    monkeypatch.setattr(type(client.store.admin), "write_audit", going)
 
     first = await http.post(path, json=asked)
     again = await http.post(path, json=asked)
@@ -125,13 +125,13 @@ async def test_a_retry_that_is_refused_is_not_on_record(http, client):
 async def test_picked_ones_are_renewed_together(http, client, monkeypatch):
     ids = await cancelled(client, 5)
     batches = []
-    enqueue = type(client.store).enqueue
+    enqueue = type(client.store.queue).enqueue
 
     async def counted(self, tenant, executions, **options):
         batches.append(len(executions))
         return await enqueue(self, tenant, executions, **options)
 
-    monkeypatch.setattr(type(client.store), "enqueue", counted)
+    monkeypatch.setattr(type(client.store.queue), "enqueue", counted)
     answer = await http.post("/executions/retry", json={"ids": ids})
 
     assert answer.json() == {"matched": 5, "renewed": 5}

@@ -34,15 +34,15 @@ async def orders(client, *numbers, **options):
 async def fail(client, name="TimeoutError", *, worker="web-1"):
     """Have a worker fail at the next execution; answers the worker's id."""
     new = a_worker(name=worker, queues=("images",))
-    await client.store.register(client.tenant, new, lease=60.0)
-    claim = await client.store.claim(
+    await client.store.queue.register(client.tenant, new, lease=60.0)
+    claim = await client.store.queue.claim(
         client.tenant, worker=new.id, lease=mint(), queues=["images"], limit=1
     )
     error = Failure(type=name, message="no answer").to_json()
     move = after_failure(
         claim.executions[0], Retry(retries=0), error=error, kinds=[name], ran=0.0, jitter=0.0
     )
-    await client.store.apply(client.tenant, worker=new.id, transitions=[move])
+    await client.store.queue.apply(client.tenant, worker=new.id, transitions=[move])
     return str(new.id)
 
 

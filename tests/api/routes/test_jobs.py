@@ -95,11 +95,11 @@ async def test_a_job_that_runs_once_is_there_with_its_execution_or_not_at_all(
 
     body = {"name": "import", "task": "resize"}
     with monkeypatch.context() as patched:
-        patched.setattr(type(client.store), "enqueue", go_away)
+        patched.setattr(type(client.store.queue), "enqueue", go_away)
         first = await http.post("/jobs", json=body)
     await http.delete("/jobs/import")
     with monkeypatch.context() as patched:
-        patched.setattr(type(client.store), "launch", go_away)
+        patched.setattr(type(client.store.catalog), "launch", go_away)
         lost = await http.post("/jobs", json=body)
     again = await http.post("/jobs", json=body)
 
@@ -353,7 +353,7 @@ async def test_the_end_of_a_job_that_was_interrupted_is_finished_by_asking_again
         raise Unavailable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(client.store), "cancel", go_away)
+        patched.setattr(type(client.store.queue), "cancel", go_away)
         lost = await http.delete("/jobs/resize")
     again = await http.delete("/jobs/resize")
     third = await http.delete(f"/jobs/{again.json()['job_id']}")

@@ -32,8 +32,8 @@ async def test_queues_are_listed_paused_resumed_and_purged(http, client):
 async def test_a_queue_says_how_much_work_it_has(http, client):
     await client.enqueue_many("resize", [{}] * 3)
     worker = a_worker(queues=("images",), capacity=4)
-    await client.store.register(client.tenant, worker, lease=60.0)
-    await client.store.claim(
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
+    await client.store.queue.claim(
         client.tenant, worker=worker.id, lease=mint(), queues=["images"], limit=1
     )
 
@@ -46,7 +46,7 @@ async def test_a_queue_says_how_much_work_it_has(http, client):
 
 async def test_workers_are_listed_and_drained(http, client):
     worker = a_worker(queues=("images",))
-    await client.store.register(client.tenant, worker, lease=60.0)
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
 
     drained = await http.post(f"/workers/{worker.id}/drain")
     (listed,) = (await http.get("/workers")).json()["items"]

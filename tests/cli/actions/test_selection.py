@@ -48,7 +48,7 @@ async def test_what_filters_let_through_is_cancelled(store, command):
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
 async def test_a_job_that_never_was_is_not_found_and_a_deleted_one_is(store, command, verb):
     await defined(store, "mail")
-    await store.delete_job(TENANT, "mail")
+    await store.catalog.delete_job(TENANT, "mail")
 
     misspelt = command(verb, "--job", "mial", "--yes")
     deleted = command(verb, "--job", "mail", "--yes")
@@ -112,9 +112,9 @@ async def test_a_person_is_asked_and_may_refuse(store, tmp_path):
 async def test_dead_ones_are_retried_and_others_only_by_name(store, command):
     letters = await dead(store, 2)
     (discarded,) = await dead(store)
-    await store.discard(TENANT, [discarded])
+    await store.queue.discard(TENANT, [discarded])
     cancelled = await enqueued(store, 3)
-    await store.cancel(TENANT, cancelled)
+    await store.queue.cancel(TENANT, cancelled)
 
     unasked = command("retry", "--job", "resize")
     retried = command("retry", "--job", "resize", "--yes")
@@ -148,10 +148,10 @@ async def test_what_cannot_run_again_is_counted_and_stops_no_other(store, comman
         await client.cancel(held.id)
         await client.enqueue("resize", unique_key="j")
         gone = await enqueued(store, 2, job="gone")
-        await store.cancel(TENANT, gone)
-        await store.delete_job(TENANT, "gone")
+        await store.queue.cancel(TENANT, gone)
+        await store.catalog.delete_job(TENANT, "gone")
         fine = await enqueued(store, 1, job="fine")
-        await store.cancel(TENANT, fine)
+        await store.queue.cancel(TENANT, fine)
         steps = []
 
         answers = await client.retry_many(status=["cancelled", "dead"], on_step=steps.append)

@@ -30,7 +30,7 @@ def command(tmp_path, client, key):
 
 
 async def value_of(client, key, name="TOKEN", tenant="default"):
-    (kept,) = (await client.store.fetch_secrets(tenant, [name])).values()
+    (kept,) = (await client.store.admin.fetch_secrets(tenant, [name])).values()
     return Sealer(key).open(tenant, kept)
 
 
@@ -153,7 +153,7 @@ async def test_rotate_seals_the_secrets_of_all_tenants_with_the_first_key(comman
     await client.add_tenant("acme")
     command("set", "THEIRS", "--tenant", "acme", stdin=VALUE + "2")
     command("set", "LOST", stdin=VALUE, DAYBELL_SECRETS_KEY=lost)
-    (before,) = (await client.store.fetch_secrets("default", ["TOKEN"])).values()
+    (before,) = (await client.store.admin.fetch_secrets("default", ["TOKEN"])).values()
 
     first = command("rotate", "--json", DAYBELL_SECRETS_KEY=f"{new},{key}")
     again = command("rotate", DAYBELL_SECRETS_KEY=f"{new},{key},{lost}")
@@ -169,7 +169,7 @@ async def test_rotate_seals_the_secrets_of_all_tenants_with_the_first_key(comman
     assert last == (0, f"0 sealed with key {Sealer(new).key_id}, 0 failed\n", "")
     assert await value_of(client, new) == await value_of(client, new, "LOST") == VALUE
     assert await value_of(client, new, "THEIRS", "acme") == VALUE + "2"
-    (after,) = (await client.store.fetch_secrets("default", ["TOKEN"])).values()
+    (after,) = (await client.store.admin.fetch_secrets("default", ["TOKEN"])).values()
     assert after.version == before.version + 1
     entries = (await client.audit(action="secret.rotate")).items
     assert sorted(one.target for one in entries) == ["LOST", "TOKEN"]
@@ -181,15 +181,15 @@ async def test_rotate_keeps_a_value_that_is_set_meanwhile(client, key, monkeypat
     old = Client(client.store, secrets_key=key)
     await old.set_secret("TOKEN", VALUE)
     rotating = Client(client.store, secrets_key=f"{new},{key}")
-    fetch, store = client.store.fetch_secrets, client.store
+    fetch, store = client.store.admin.fetch_secrets, client.store
 
     async def overtaken(tenant, names):
         found = await fetch(tenant, names)
-        monkeypatch.setattr(store, "fetch_secrets", fetch)
+        monkeypatch.setattr(store.admin, "fetch_secrets", fetch)
         await old.set_secret("TOKEN", VALUE + "2")
         return found
 
-    monkeypatch.setattr(store, "fetch_secrets", overtaken)
+    monkeypatch.setattr(store.admin, "fetch_secrets", overtaken)
     made = await rotating.reseal_secret("TOKEN", author="ana")
 
     assert made is not None

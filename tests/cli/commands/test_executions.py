@@ -182,13 +182,13 @@ async def test_a_queue_that_nobody_takes_is_told_at_once(store, command):
     async with Client(store) as client:
         await client.define("mail", queue="mail")
     taken, others = a_worker(queues=("mail", "default")), a_worker(queues=("default",))
-    await store.register(TENANT, others, lease=30)
+    await store.queue.register(TENANT, others, lease=30)
     words = ["jobs", "trigger", "mail", "--wait", "--timeout", "50ms"]
 
     nobody = command(*words)
-    await store.register(TENANT, taken, lease=30)
+    await store.queue.register(TENANT, taken, lease=30)
     somebody = command(*words)
-    await store.drain(TENANT, taken.id)
+    await store.queue.drain(TENANT, taken.id)
     draining = command(*words)
 
     assert "no live worker takes queue 'mail'" in nobody.err
@@ -200,7 +200,7 @@ async def test_a_queue_that_nobody_takes_is_told_at_once(store, command):
 async def test_a_killed_worker_takes_nothing(store, command):
     await enqueued(store)
     gone = a_worker(queues=("default",))
-    await store.register(TENANT, gone, lease=0.001)  # and nobody looks after it
+    await store.queue.register(TENANT, gone, lease=0.001)  # and nobody looks after it
 
     ended = command("jobs", "trigger", "resize", "--wait", "--timeout", "50ms")
 

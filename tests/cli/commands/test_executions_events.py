@@ -27,7 +27,7 @@ async def waiting(tmp_path):
             a_step(one, 2, name="go", event="go", match='{"n":1}', timeout=60.0),
             a_step(one, 3, name=event, event=event),
         ]
-        await client.store.record(client.tenant, worker=hands.worker, steps=steps)
+        await client.store.runs.record(client.tenant, worker=hands.worker, steps=steps)
         await apply(client.store, hands, after_wait(one, ran=0.0))
         return str(made.id)
 

@@ -31,7 +31,7 @@ async def test_a_list_follows_its_pages_until_something_is_found(store, command)
     await defined(store, "mail")
     oldest = an_execution("mail", args='{"order_id":42}')
     new = [oldest, *(an_execution("mail", args='{"order_id":1}') for _ in range(SCAN_ITEMS_MAX))]
-    await store.load("default", iter(new))
+    await store.queue.load("default", iter(new))
 
     assert found(command("executions", "list", "--arg", "order_id=42", "--json")) == [
         str(oldest.id)
@@ -44,7 +44,7 @@ async def test_content_chooses_what_is_listed_cancelled_and_retried(store, comma
     await defined(store, "mail")
     timeout, missing = await failed(store, "TimeoutError"), await failed(store, "KeyError")
     new = [an_execution("mail", args=f'{{"n":{n}}}', unique_key=f"k{n}") for n in range(3)]
-    await store.enqueue("default", new)
+    await store.queue.enqueue("default", new)
 
     assert found(command("executions", "list", "--error", "TimeoutError", "--json")) == [
         str(timeout)

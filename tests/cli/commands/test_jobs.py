@@ -63,12 +63,12 @@ async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client,
 
 async def test_a_job_that_a_live_worker_declares_is_deleted_by_force_only(client, command):
     worker = a_worker(tasks={"greet": "mail"})
-    await client.store.register("default", worker, lease=60.0)
+    await client.store.queue.register("default", worker, lease=60.0)
 
     refused = command("jobs", "delete", "greet", "--yes")
     forced = command("jobs", "delete", "greet", "--yes", "--force")
     await client.define("greet")
-    await client.store.retire("default", worker=worker.id)
+    await client.store.queue.retire("default", worker=worker.id)
     free = command("jobs", "delete", "greet", "--yes")
 
     assert (refused.code, "declared by the code of a live worker" in refused.err) == (1, True)

@@ -320,7 +320,7 @@ async def test_the_execution_of_a_tick_shows_its_time(client, command):
 async def test_it_says_which_scheduler_leads(client, command):
     nobody = command("workers", "list")
     holder = mint()
-    await client.store.lead("scheduler", holder=holder, lease=60.0)
+    await client.store.admin.lead("scheduler", holder=holder, lease=60.0)
     somebody = command("workers", "list")
     leaders = as_json(command("workers", "list", "--leaders", "--json"))["items"]
 
@@ -459,7 +459,7 @@ async def test_a_job_shows_the_gates_of_its_schedules_and_which_are_overdue(clie
     late = NewSchedule(
         id=own.id, job="report", rule=own.rule, next_at=8e8, name="own", own_gate=True
     )
-    await client.store.put_schedules("default", [late])
+    await client.store.schedules.put_schedules("default", [late])
 
     shown = command("jobs", "show", "report").out
     ways = {

@@ -25,7 +25,7 @@ async def problems(client):
 
 async def a_live_worker(client, *kinds):
     worker = a_worker(queues=("default",), kinds=kinds)
-    await client.store.register(client.tenant, worker, lease=60.0)
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
 
 
 async def test_nothing_is_said_where_there_are_no_such_jobs(client):
@@ -65,12 +65,14 @@ async def test_secrets_that_jobs_refer_to_and_that_are_not_set_are_named(client)
     token = {"secret": "API_TOKEN"}
     await client.create("call", http={"url": "https://example.org", "headers": {"x": token}})
     await client.create("run", command="uptime", args={"a": [token, {"secret": "OTHER"}]})
-    await client.store.set_secret("default", NewSecret(name="OTHER", key_id="k", sealed=b"x"))
+    await client.store.admin.set_secret("default", NewSecret(name="OTHER", key_id="k", sealed=b"x"))
 
     assert await problems(client) == [
         "not set: API_TOKEN of call, run; set it with `daybell secrets set API_TOKEN`"
     ]
-    await client.store.set_secret("default", NewSecret(name="API_TOKEN", key_id="k", sealed=b"x"))
+    await client.store.admin.set_secret(
+        "default", NewSecret(name="API_TOKEN", key_id="k", sealed=b"x")
+    )
     assert await problems(client) == []
 
 

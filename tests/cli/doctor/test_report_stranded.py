@@ -18,7 +18,7 @@ NOW = -60.0  # how late they must be: what is due this moment is late enough
 async def client():
     async with Client("memory://") as opened:
         worker = a_worker(queues=("default",), kinds=("task", "http"))
-        await opened.store.register(opened.tenant, worker, lease=60.0)
+        await opened.store.queue.register(opened.tenant, worker, lease=60.0)
         yield opened
 
 
@@ -86,7 +86,7 @@ async def test_the_doctor_does_not_call_fine_what_waits_in_vain(tmp_path, monkey
         node = {"name": "load", "task": "load", "queue": "db"}
         await opened.create("etl", workflow={"nodes": [node]})
         worker = a_worker(queues=("default", "db"), kinds=("http", "workflow"))
-        await opened.store.register(opened.tenant, worker, lease=60.0)
+        await opened.store.queue.register(opened.tenant, worker, lease=60.0)
         id = (await opened.enqueue("etl")).id
         before = await check_store(Settings(database_url=url))
         await work(opened.store, rounds=1)

@@ -298,7 +298,7 @@ async def test_it_is_said_once_and_not_in_the_way_of_what_commands_print(capsys)
     await store.open()
     for _ in range(3):
         other = a_worker(queues=("default",), tasks={"report": "default"})
-        await store.register("default", other, lease=60.0)
+        await store.queue.register("default", other, lease=60.0)
 
     await warn_task_mismatch(store, options())
 

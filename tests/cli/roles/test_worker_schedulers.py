@@ -113,8 +113,8 @@ async def check(client, schedule, first):
     """One tick a second, each on record, each with an execution of its own."""
     start, end = round(first / PERIOD, 3), round(schedule.next_at / PERIOD, 3)
     nominal = [first + n * PERIOD for n in range(round(end - start))]
-    ticks = await client.store.list_ticks(client.tenant, schedule.id, limit=1000)
-    occurrences = await client.store.list_occurrences(
+    ticks = await client.store.schedules.list_ticks(client.tenant, schedule.id, limit=1000)
+    occurrences = await client.store.schedules.list_occurrences(
         client.tenant, schedule.id, since=first, until=schedule.next_at
     )
 

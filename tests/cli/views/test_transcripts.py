@@ -25,7 +25,7 @@ async def say(store, hands, *lines, number=1):
     one = hands.one
     text = "\n".join(json.dumps([AT, *line]) for line in lines)
     part = NewLogPart(one.id, one.attempt, one.lease, number, text)
-    await store.write_log(TENANT, worker=hands.worker, parts=[part])
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[part])
 
 
 async def two_attempts(store):

@@ -39,9 +39,9 @@ class Players:
         hands = await claim(self.store, 500, kinds=KINDS, worker=worker)
         for one in hands.executions:
             if one.kind == "workflow":
-                job = await self.store.get_job(TENANT, one.job, version=one.version)
+                job = await self.store.catalog.get_job(TENANT, one.job, version=one.version)
                 plan = Graph.from_settings(job.definition.settings).plan()
-                assert await self.store.expand(TENANT, worker=worker, claimed=one, plan=plan)
+                assert await self.store.runs.expand(TENANT, worker=worker, claimed=one, plan=plan)
             else:
                 self.nodes[str(one.node)] = Hands(worker, [one], hands.lease)
 
@@ -50,7 +50,7 @@ class Players:
         number = self.parts[hands.one.id] = self.parts.get(hands.one.id, 0) + 1
         text = json.dumps([at, "info", "", message])
         part = NewLogPart(hands.one.id, hands.one.attempt, hands.one.lease, number, text)
-        await self.store.write_log(TENANT, worker=hands.worker, parts=[part])
+        await self.store.queue.write_log(TENANT, worker=hands.worker, parts=[part])
 
     async def end(self, *nodes):
         for node in nodes:
@@ -220,7 +220,7 @@ async def test_what_has_ended_is_printed_bit_by_bit_without_what_never_began(
     await run.end("first")
     await client.cancel(id)
     await run.end("second")
-    asked, whole = [], client.store.read_log
+    asked, whole = [], client.store.catalog.read_log
     (never_id,) = (
         one.execution_id
         for one in (await client.executions(parent=id)).items
@@ -231,7 +231,7 @@ async def test_what_has_ended_is_printed_bit_by_bit_without_what_never_began(
         asked.append((node, len(said(capsys))))
         return await whole(tenant, node, **how)
 
-    monkeypatch.setattr(client.store, "read_log", read_log)
+    monkeypatch.setattr(client.store.catalog, "read_log", read_log)
     await follow(client, id, ManualClock())
 
     assert never_id not in [node for node, _ in asked]
@@ -254,7 +254,7 @@ async def test_following_a_run_outlasts_a_restart(client, capsys, monkeypatch):
     id, run = await a_run(client, {"name": "a", "task": "resize"}, {"name": "b", "task": "resize"})
     await run.say("a", "one")
     await run.say("b", "one")
-    whole, failing = client.store.read_log, 1
+    whole, failing = client.store.catalog.read_log, 1
 
     async def read_log(tenant, asked, **how):
         nonlocal failing
@@ -264,7 +264,7 @@ async def test_following_a_run_outlasts_a_restart(client, capsys, monkeypatch):
         return await whole(tenant, asked, **how)
 
     run_ids = [hands.one.id for hands in run.nodes.values()]
-    monkeypatch.setattr(client.store, "read_log", read_log)
+    monkeypatch.setattr(client.store.catalog, "read_log", read_log)
     await follow(client, id, clock_of([], [lambda: run.end("a", "b")]))
 
     assert not failing

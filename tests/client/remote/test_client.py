@@ -227,7 +227,7 @@ async def test_dead_letters_are_decided_on(store, remote):
     await remote.enqueue_many("plain", [{}, {}, {}])
     hands = await claim(store.store, queues=["images"])
     moves = [death(one) for one in hands.executions]
-    await store.store.apply("default", worker=hands.worker, transitions=moves)
+    await store.store.queue.apply("default", worker=hands.worker, transitions=moves)
     one, two, three = (
         letter.execution_id for letter in (await remote.dead_letters(job="plain")).items
     )
@@ -256,7 +256,7 @@ async def test_a_log_is_read_as_it_grows(store, remote):
             )
             for number in numbers
         ]
-        await store.store.write_log("default", worker=hands.worker, parts=parts)
+        await store.store.queue.write_log("default", worker=hands.worker, parts=parts)
 
     async def heard(after):
         parts = [part async for part in remote.log_parts(made.id, after=after)]

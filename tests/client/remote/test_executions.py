@@ -23,7 +23,7 @@ async def test_what_is_sent_over_http_is_what_the_store_has(store, remote):
     hands = await claim(store.store)
     (one,) = hands.executions
     wait = a_step(one, 2, name="go", event="go", timeout=60.0)
-    await store.store.record(
+    await store.store.runs.record(
         "default", worker=hands.worker, steps=[a_step(one, 1, result='{"cents":1}'), wait]
     )
     await apply(store.store, hands, after_wait(one, ran=0.0))
@@ -56,7 +56,7 @@ async def test_a_wait_whose_answer_is_too_long_to_send_has_not_timed_out(store, 
     (one,) = hands.executions
     big = a_step(one, 1, result=f'"{"x" * RESULTS_CHARS_MAX}"')
     wait = a_step(one, 2, name=approval_event("boss"), event=approval_event("boss"), timeout=60.0)
-    await store.store.record("default", worker=hands.worker, steps=[big, wait])
+    await store.store.runs.record("default", worker=hands.worker, steps=[big, wait])
     await apply(store.store, hands, after_wait(one, ran=0.0))
     await store.approve(made.id, "boss")
 
@@ -135,7 +135,7 @@ async def test_what_nodes_wait_for_is_the_same_over_http(store, remote):
         a_step(hands.one, 1, name=event, event=event, timeout=60.0),
         a_step(hands.one, 2, name="paid", event="paid", match='{"order":1}'),
     ]
-    await store.store.record(store.tenant, worker=hands.worker, steps=waits)
+    await store.store.runs.record(store.tenant, worker=hands.worker, steps=waits)
     await apply(store.store, hands, after_wait(hands.one, ran=0.0))
 
     assert len((await as_told(remote, id)).nodes[0].waits) == 2

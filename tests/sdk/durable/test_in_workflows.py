@@ -141,13 +141,13 @@ async def test_looking_at_a_run_asks_for_all_waits_at_once(app, bench: Bench, fl
     client = await app.open()
     asked: list[Any] = []
     for name in ("steps", "node_waits"):
-        real = getattr(client.store, name)
+        real = getattr(client.store.runs, name)
 
         async def counting(*words: Any, name: str = name, real: Any = real, **options: Any) -> Any:
             asked.append(name)
             return await real(*words, **options)
 
-        monkeypatch.setattr(client.store, name, counting)
+        monkeypatch.setattr(client.store.runs, name, counting)
 
     await runs.run(client, run.id)
 

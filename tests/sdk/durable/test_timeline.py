@@ -14,7 +14,10 @@ async def seen(app: App, id: Any) -> tuple[list[str], list[str]]:
     """How its attempts ended, and its timeline."""
     client = await app.open()
     store, tenant = client.store, client.tenant
-    detail, steps = await store.get_execution(tenant, id), await store.steps(tenant, id)
+    detail, steps = (
+        await store.catalog.get_execution(tenant, id),
+        await store.runs.steps(tenant, id),
+    )
     told = timeline(detail, None, steps)
     events = [f"{one.event} {one.step or ''}".rstrip() for one in told]
     return [attempt_outcome(one, steps) for one in detail.attempts], events
@@ -60,8 +63,8 @@ async def test_what_was_given_back_by_its_worker_is_still_released(app: App, ben
     made = await order.enqueue()
     await bench.run_due()
     client = await app.open()
-    steps = await client.store.steps(client.tenant, made.id)
-    [slept] = (await client.store.get_execution(client.tenant, made.id)).attempts
+    steps = await client.store.runs.steps(client.tenant, made.id)
+    [slept] = (await client.store.catalog.get_execution(client.tenant, made.id)).attempts
 
     assert attempt_outcome(slept, steps) == "slept"
     assert attempt_outcome(slept, []) == "released"

@@ -53,7 +53,7 @@ async def stepped(place):
 @pytest.fixture
 async def slow(stepped):
     """One to be stopped: it has its connection, so that only what it is asked for counts."""
-    await stepped.list_tenants()
+    await stepped.admin.list_tenants()
     return stepped
 
 
@@ -61,6 +61,6 @@ async def slow(stepped):
 async def quick(place):
     """Another one, to see whether it waits."""
     opened = await stepped_store(place.url)
-    await opened.list_tenants()
+    await opened.admin.list_tenants()
     yield opened
     await opened.close()

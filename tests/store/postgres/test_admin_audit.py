@@ -13,16 +13,16 @@ OTHER = "acme"
 
 
 async def test_a_chain_that_is_held_delays_neither_other_tenants_nor_reads(store, another):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     await defined(store)
-    await store.write_audit(TENANT, [an_entry()])
+    await store.admin.write_audit(TENANT, [an_entry()])
     async with another.transaction():
         await another.execute("SELECT FROM daybell.audit_head FOR UPDATE")
 
-        await store.write_audit(OTHER, [an_entry()])
-        await store.enqueue(TENANT, [an_execution()])
+        await store.admin.write_audit(OTHER, [an_entry()])
+        await store.queue.enqueue(TENANT, [an_execution()])
         check = await Client(store).verify_audit()
-        held = asyncio.create_task(store.write_audit(TENANT, [an_entry()]))
+        held = asyncio.create_task(store.admin.write_audit(TENANT, [an_entry()]))
         await blocked_by(another, another.get_server_pid())
 
     await held
@@ -51,10 +51,10 @@ END_WATCH = """
 
 async def test_a_batch_locks_the_chain_after_its_executions_are_written(store, sql):
     await defined(store)
-    await store.write_audit(TENANT, [an_entry()])
+    await store.admin.write_audit(TENANT, [an_entry()])
     await sql.execute(WATCH)
     try:
-        await store.enqueue(TENANT, [an_execution(), an_execution()], entries=[an_entry()])
+        await store.queue.enqueue(TENANT, [an_execution(), an_execution()], entries=[an_entry()])
 
         assert await sql.fetchval("SELECT array_agg(is_free) FROM daybell_test.seen") == [True] * 2
     finally:
@@ -98,11 +98,11 @@ async def test_a_transaction_that_is_made_again_brings_its_entry_once(store, bre
     await breaking(2, "serialization_failure")
 
     audited = store.audited(TENANT, an_entry())
-    await audited.define_jobs(TENANT, [a_job()])
+    await audited.catalog.define_jobs(TENANT, [a_job()])
 
     assert await sql.fetchval("SELECT last_value FROM daybell_test.tries") == 3
-    assert len((await store.list_audit(TENANT)).items) == 1
-    assert len((await store.list_jobs(TENANT)).items) == 1
+    assert len((await store.admin.list_audit(TENANT)).items) == 1
+    assert len((await store.catalog.list_jobs(TENANT)).items) == 1
 
 
 async def test_a_commit_that_fails_leaves_neither_the_change_nor_its_entry(store, breaking):
@@ -111,11 +111,11 @@ async def test_a_commit_that_fails_leaves_neither_the_change_nor_its_entry(store
 
     audited = store.audited(TENANT, entry)
     with pytest.raises(Unavailable):
-        await audited.define_jobs(TENANT, [a_job()])
-    assert (await audited.list_audit(TENANT)).items == ()
-    assert (await audited.list_jobs(TENANT)).items == ()
+        await audited.catalog.define_jobs(TENANT, [a_job()])
+    assert (await audited.admin.list_audit(TENANT)).items == ()
+    assert (await audited.catalog.list_jobs(TENANT)).items == ()
 
-    await audited.define_jobs(TENANT, [a_job()])
+    await audited.catalog.define_jobs(TENANT, [a_job()])
 
-    (kept,) = (await store.list_audit(TENANT)).items
+    (kept,) = (await store.admin.list_audit(TENANT)).items
     assert kept.id == entry.id

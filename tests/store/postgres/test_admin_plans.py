@@ -53,13 +53,13 @@ def looked_at(plan, table):
 
 async def test_a_key_is_found_by_one_look_at_an_index(explained, sql):
     for _ in range(WARM):
-        await explained.find_key(b"x")
-        await explained.touch_keys({mint(): 1.0})
+        await explained.admin.find_key(b"x")
+        await explained.admin.touch_keys({mint(): 1.0})
     await sql.execute(KEYS, ROWS)
-    made = await explained.add_key(TENANT, a_key(digest=b"y" * 32))
+    made = await explained.admin.add_key(TENANT, a_key(digest=b"y" * 32))
 
-    (found,) = await plans_of(explained, explained.find_key(b"y" * 32))
-    (touched,) = await plans_of(explained, explained.touch_keys({made.id: 1.0, mint(): 1.0}))
+    (found,) = await plans_of(explained, explained.admin.find_key(b"y" * 32))
+    (touched,) = await plans_of(explained, explained.admin.touch_keys({made.id: 1.0, mint(): 1.0}))
 
     rows, kinds = looked_at(found, "api_key")
     assert rows <= 1 and kinds == {"Index Scan"}
@@ -68,28 +68,28 @@ async def test_a_key_is_found_by_one_look_at_an_index(explained, sql):
 
 async def test_a_page_of_the_audit_log_reads_little_more_than_itself(explained, sql):
     for _ in range(WARM):
-        await explained.list_audit(TENANT, AuditFilter(since=1.0), cursor=str(mint()))
+        await explained.admin.list_audit(TENANT, AuditFilter(since=1.0), cursor=str(mint()))
     await sql.execute(ENTRIES, ROWS)
-    page = await explained.list_audit(TENANT, limit=10)
+    page = await explained.admin.list_audit(TENANT, limit=10)
 
     for where in (AuditFilter(), AuditFilter(until=1000.0), AuditFilter(since=2000.0)):
-        (plan,) = await plans_of(explained, explained.list_audit(TENANT, where, limit=10))
+        (plan,) = await plans_of(explained, explained.admin.list_audit(TENANT, where, limit=10))
         assert looked_at(plan, "audit")[0] <= 30, where
     for going_on in (
-        explained.list_audit(TENANT, limit=10, cursor=page.next_cursor),
-        explained.read_audit_chain(TENANT, after=500, limit=10),
+        explained.admin.list_audit(TENANT, limit=10, cursor=page.next_cursor),
+        explained.admin.read_audit_chain(TENANT, after=500, limit=10),
     ):
         (plan,) = await plans_of(explained, going_on)
         assert looked_at(plan, "audit")[0] <= 30
 
 
 async def test_what_is_left_of_a_quota_is_counted_up_to_the_quota(explained, sql):
-    await explained.set_quotas(TENANT, queued=100_000, per_minute=100_000, running=20)
+    await explained.admin.set_quotas(TENANT, queued=100_000, per_minute=100_000, running=20)
     for _ in range(WARM):
         await enqueued(explained)
         await claim(explained, 1)
     await sql.execute(FILL, ROWS)
-    await explained.set_quotas(TENANT, queued=100_000, running=20)
+    await explained.admin.set_quotas(TENANT, queued=100_000, running=20)
 
     plans = await plans_of(explained, claim(explained, 5))
 

@@ -53,14 +53,14 @@ async def fill_pool(store):
 
 
 async def test_one_timeout_is_the_price_of_a_whole_pool_that_went_deaf(far, passage):
-    await far.list_tenants()
+    await far.admin.list_tenants()
     passage.go_deaf()
 
     async with asyncio.timeout(SECONDS):
         with pytest.raises(Unavailable):
-            await far.list_tenants()
+            await far.admin.list_tenants()
         for _ in range(2 * POOL_CONNECTIONS_MAX):
-            assert await far.list_tenants()
+            assert await far.admin.list_tenants()
 
 
 async def test_a_host_that_is_deaf_does_not_keep_a_store_from_the_next_one(place, passage):
@@ -71,7 +71,7 @@ async def test_a_host_that_is_deaf_does_not_keep_a_store_from_the_next_one(place
 
     async with asyncio.timeout(SECONDS):
         await store.open()
-        assert await store.list_tenants()
+        assert await store.admin.list_tenants()
         await store.close()
 
 
@@ -91,9 +91,9 @@ async def test_a_deaf_connection_costs_a_large_batch_no_more_than_a_small_one(pl
 async def test_what_never_got_a_connection_was_not_sent(far, passage):
     passage.go_deaf(to_new=True)
     with pytest.raises(Unavailable) as sent:
-        await far.list_tenants()
+        await far.admin.list_tenants()
     with pytest.raises(Unavailable) as unsent:
-        await far.list_tenants()
+        await far.admin.list_tenants()
 
     assert (sent.value.was_sent, unsent.value.was_sent) == (True, False)
 
@@ -127,29 +127,29 @@ async def test_an_enqueue_whose_connection_went_deaf_is_there_once(far, store, p
         async with asyncio.timeout(SECONDS):
             answer = await client.enqueue("resize")
 
-    found = await store.list_executions(TENANT, ExecutionFilter())
+    found = await store.catalog.list_executions(TENANT, ExecutionFilter())
     assert found.items[0].id == answer.id
     assert len(found.items) == 2
 
 
 async def test_a_renewal_is_made_on_a_new_connection_before_the_lease_is_over(far, passage):
     worker = await registered(far)
-    await far.renew(TENANT, worker=worker, lease=LEASE, leases=[])
+    await far.queue.renew(TENANT, worker=worker, lease=LEASE, leases=[])
     passage.go_deaf()
 
     async with asyncio.timeout(SECONDS):
         with pytest.raises(Unavailable):
-            await far.renew(TENANT, worker=worker, lease=LEASE, leases=[])
-        await far.renew(TENANT, worker=worker, lease=LEASE, leases=[])
+            await far.queue.renew(TENANT, worker=worker, lease=LEASE, leases=[])
+        await far.queue.renew(TENANT, worker=worker, lease=LEASE, leases=[])
 
 
 async def test_a_task_gets_a_transaction_on_a_connection_that_answers(far, passage):
     worker = mint()
-    await (await far.begin(worker)).close()
+    await (await far.queue.begin(worker)).close()
     passage.go_deaf()
 
     async with asyncio.timeout(SECONDS):
-        transaction = await far.begin(worker)
+        transaction = await far.queue.begin(worker)
         assert await transaction.connection.fetchval("SELECT 1") == 1
         await transaction.close()
 

@@ -218,7 +218,7 @@ async def test_an_old_primary_behind_the_only_address_is_refused(primary, standb
             async with store.db.apart():
                 pass
         with pytest.raises(Unavailable, match="old primary"):
-            await store.begin(mint())
+            await store.queue.begin(mint())
         another = PostgresStore(url_of(database, way.port))  # as the thread that keeps a lease has
         with pytest.raises(Unavailable, match="old primary"):
             await another.open()
@@ -239,7 +239,7 @@ async def test_connections_to_the_old_primary_are_left_when_a_new_one_is_seen(
         store = PostgresStore(url_of(database, way.port))
         await store.open()
         (before,) = await enqueued(store)
-        task = await store.begin(mint())
+        task = await store.queue.begin(mint())
         await task.close()
         await asyncio.wait_for(has_come(before, standby, database), SECONDS)
         await asyncio.to_thread(standby.promote)
@@ -248,7 +248,7 @@ async def test_connections_to_the_old_primary_are_left_when_a_new_one_is_seen(
         async with store.db.apart():
             pass
         await enqueued(store)
-        task = await store.begin(mint())
+        task = await store.queue.begin(mint())
         timeline = await task.connection.fetchval(
             "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
         )

@@ -56,18 +56,18 @@ def operations(store, hands):
     claim = {"worker": hands.worker, "lease": mint(), "queues": ["default"], "limit": 1}
     known = [hands.lease, claim["lease"]]
     return [
-        lambda: store.enqueue(TENANT, [an_execution()]),
-        lambda: store.enqueue(TENANT, [an_execution(unique_key="k")]),
-        lambda: store.load(TENANT, [an_execution() for _ in range(3)]),
-        lambda: store.claim(TENANT, **claim),
-        lambda: store.renew(TENANT, worker=hands.worker, lease=60.0, leases=known),
-        lambda: store.apply(TENANT, worker=hands.worker, transitions=[success(one)]),
-        lambda: store.cancel(TENANT, [one.id]),
-        store.lost,
-        store.due_schedules,
-        lambda: store.get_execution(TENANT, one.id),
-        lambda: store.list_queues(TENANT),
-        lambda: store.lead("janitor", holder=mint(), lease=60.0),
+        lambda: store.queue.enqueue(TENANT, [an_execution()]),
+        lambda: store.queue.enqueue(TENANT, [an_execution(unique_key="k")]),
+        lambda: store.queue.load(TENANT, [an_execution() for _ in range(3)]),
+        lambda: store.queue.claim(TENANT, **claim),
+        lambda: store.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=known),
+        lambda: store.queue.apply(TENANT, worker=hands.worker, transitions=[success(one)]),
+        lambda: store.queue.cancel(TENANT, [one.id]),
+        store.queue.lost,
+        store.schedules.due_schedules,
+        lambda: store.catalog.get_execution(TENANT, one.id),
+        lambda: store.catalog.list_queues(TENANT),
+        lambda: store.admin.lead("janitor", holder=mint(), lease=60.0),
         lambda: store.retain(Retention()),
         store.health,
     ]
@@ -103,7 +103,7 @@ async def test_operations_cut_off_by_a_crash_are_unavailable_and_can_be_repeated
     await defined(store)
     worker = await registered(store)
     new = [an_execution(retries=1) for _ in range(200)]
-    tasks = [asyncio.create_task(store.enqueue(TENANT, [one])) for one in new]
+    tasks = [asyncio.create_task(store.queue.enqueue(TENANT, [one])) for one in new]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     await asyncio.to_thread(server.stop, signal.SIGQUIT)
@@ -114,7 +114,7 @@ async def test_operations_cut_off_by_a_crash_are_unavailable_and_can_be_repeated
     assert all(isinstance(error, Unavailable) for error in errors), errors
     for one, answer in zip(new, answers, strict=True):
         if isinstance(answer, Unavailable):
-            (again,) = await store.enqueue(TENANT, [one], repeat=True)
+            (again,) = await store.queue.enqueue(TENANT, [one], repeat=True)
             assert (again.id, again.created) == (one.id, True)
     hands = await claim(store, 500, worker=worker)
     assert sorted(one.id for one in hands.executions) == sorted(one.id for one in new)
@@ -160,7 +160,7 @@ async def refused(url):
 
 
 async def test_this_end_of_a_connection_notices_too_when_the_other_is_gone(store):
-    transaction = await store.begin(mint())
+    transaction = await store.queue.begin(mint())
     try:
         async with store.db.link() as pooled, store.db.apart() as apart:
             for link in (pooled, apart, transaction.connection):

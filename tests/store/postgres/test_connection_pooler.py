@@ -102,7 +102,7 @@ async def test_several_workers_share_a_queue_behind_a_pooler(pooler, pooled, sql
         taken = []
         while (hands := await claim(store, 5)).executions:
             moves = [success(one) for one in hands.executions]
-            assert await store.apply("default", worker=hands.worker, transitions=moves) == []
+            assert await store.queue.apply("default", worker=hands.worker, transitions=moves) == []
             taken += [one.id for one in hands.executions]
         await store.close()
         return taken
@@ -137,7 +137,7 @@ async def test_a_client_that_leaves_in_the_middle_leaves_no_transaction_behind(p
     rude.terminate()
 
     moves = [success(hands.one)]
-    assert await pooled.apply("default", worker=hands.worker, transitions=moves) == []
+    assert await pooled.queue.apply("default", worker=hands.worker, transitions=moves) == []
 
 
 async def test_a_pooler_that_is_gone_is_unavailable(place):
@@ -146,7 +146,7 @@ async def test_a_pooler_that_is_gone_is_unavailable(place):
         await store.open()
 
     with pytest.raises(Unavailable):
-        await store.list_tenants()
+        await store.admin.list_tenants()
     await store.close()
 
 
@@ -203,7 +203,7 @@ async def test_a_pooler_in_session_mode_that_has_too_few_servers_is_reported(pla
             for _ in range(3):
                 await stack.enter_async_context(store.db.link())
             with pytest.raises(Unavailable, match=r"no free server.*It is in session mode"):
-                await store.list_tenants()
+                await store.admin.list_tenants()
         await store.close()
 
 

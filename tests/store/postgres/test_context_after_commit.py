@@ -43,17 +43,17 @@ async def test_a_run_goes_on_if_the_enqueue_that_would_replace_it_was_rolled_bac
     found = "SELECT count(*) FROM daybell.live WHERE id = $1"
 
     async def neighbour():
-        await slow.cancel(TENANT, [mint()])
+        await slow.queue.cancel(TENANT, [mint()])
 
     statement = 0
     for statement in range(1, 50):
         execution = an_execution("etl")
-        enqueue = slow.enqueue(TENANT, [execution])
+        enqueue = slow.queue.enqueue(TENANT, [execution])
         assert await broken(slow, enqueue, statement, neighbour if is_beside else None)
         await neighbour()
         if await sql.fetchval(found, execution.id):
             break  # that statement came after the commit
-        assert (await slow.get_run(TENANT, run)).run.stopping is None, statement
+        assert (await slow.runs.get_run(TENANT, run)).run.stopping is None, statement
     assert statement > 5
     assert await violations(sql) == []
 

@@ -44,12 +44,14 @@ async def marks(sql):
 async def test_what_ends_while_a_repeat_searches_the_history_is_not_created_again(slow, store, sql):
     (ended,) = await finished(store)
     running = an_execution()
-    await store.enqueue(TENANT, [running])
+    await store.queue.enqueue(TENANT, [running])
     hands = await claim(store)
-    await slow.enqueue(TENANT, [an_execution(delay=3600.0)], repeat=True)  # it knows the job now
+    await slow.queue.enqueue(
+        TENANT, [an_execution(delay=3600.0)], repeat=True
+    )  # it knows the job now
     slow.pace.stop = Stop(2)  # its rows, and the search for them in the history
     repeat = asyncio.create_task(
-        slow.enqueue(TENANT, [an_execution(id=ended), running], repeat=True)
+        slow.queue.enqueue(TENANT, [an_execution(id=ended), running], repeat=True)
     )
     await slow.pace.stop.arrival()
 
@@ -69,7 +71,7 @@ async def test_a_first_request_that_stalls_while_its_repeat_runs_to_the_end_crea
     """The statement has begun, and waits for another transaction; then it goes on."""
     await defined(store)
     blocked, overtaken, last = (an_execution(**options) for _ in range(3))
-    await quick.enqueue(TENANT, [an_execution(delay=3600.0, **options)])
+    await quick.queue.enqueue(TENANT, [an_execution(delay=3600.0, **options)])
     transaction = another.transaction()
     await transaction.start()
     await another.execute(
@@ -78,10 +80,10 @@ async def test_a_first_request_that_stalls_while_its_repeat_runs_to_the_end_crea
         " FROM daybell.live",
         blocked.id,
     )
-    first = asyncio.create_task(quick.enqueue(TENANT, [blocked, overtaken, last]))
+    first = asyncio.create_task(quick.queue.enqueue(TENANT, [blocked, overtaken, last]))
     assert await settle(sql, first, quick.pace.processes), "it should wait for the other row"
 
-    await store.enqueue(TENANT, [overtaken], repeat=True)
+    await store.queue.enqueue(TENANT, [overtaken], repeat=True)
     assert await run_all(store) == [overtaken.id]
     await transaction.rollback()
 
@@ -114,16 +116,16 @@ async def test_a_statement_that_arrives_after_its_repeat_has_run_creates_nothing
 async def test_first_requests_leave_no_mark_and_repeats_do(store, sql):
     await defined(store)
     first, repeat = an_execution(), an_execution()
-    await store.enqueue(TENANT, [first])
+    await store.queue.enqueue(TENANT, [first])
 
-    await store.enqueue(TENANT, [first, repeat], repeat=True)
+    await store.queue.enqueue(TENANT, [first, repeat], repeat=True)
 
     assert await marks(sql) == {repeat.id}
 
 
 async def test_marks_are_removed_after_the_documented_time(store, sql, clock):
     await defined(store)
-    await store.enqueue(TENANT, [an_execution()], repeat=True)
+    await store.queue.enqueue(TENANT, [an_execution()], repeat=True)
     await clock.advance(REPEAT_SECONDS_KEPT)
     await store.retain(Retention())
     assert len(await marks(sql)) == 1
@@ -139,7 +141,7 @@ async def test_marks_are_removed_after_the_documented_time(store, sql, clock):
 
 async def test_the_search_for_marks_goes_on_while_a_repeat_is_under_way(store, place, sql, clock):
     await defined(store)
-    await store.enqueue(TENANT, [an_execution()], repeat=True)
+    await store.queue.enqueue(TENANT, [an_execution()], repeat=True)
     await clock.advance(REPEAT_SECONDS_KEPT + 1.0)
     other = await asyncpg.connect(place.url)
     async with other.transaction():
@@ -153,12 +155,12 @@ async def test_the_search_for_marks_goes_on_while_a_repeat_is_under_way(store, p
 
 async def test_a_repeat_that_is_rolled_back_leaves_no_mark(slow, store, sql, monkeypatch):
     await defined(store)
-    await slow.enqueue(TENANT, [an_execution(delay=3600.0)])
+    await slow.queue.enqueue(TENANT, [an_execution(delay=3600.0)])
     broken = enqueue.MARK_REPEATED.replace("RETURNING 1", "RETURNING 1 / 0")
     monkeypatch.setattr(enqueue, "MARK_REPEATED", broken)
 
     with pytest.raises(Exception, match="division"):
-        await slow.enqueue(TENANT, [an_execution()], repeat=True)
+        await slow.queue.enqueue(TENANT, [an_execution()], repeat=True)
 
     assert await marks(sql) == set()
     assert await count(store) == 1

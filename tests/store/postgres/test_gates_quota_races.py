@@ -36,10 +36,10 @@ async def waits(sql, work):
 
 async def test_an_enqueue_counts_what_another_is_about_to_commit(store, other, sql):
     await defined(store)
-    await store.set_quotas(TENANT, queued=1)
+    await store.admin.set_quotas(TENANT, queued=1)
     await other.execute(ENQUEUE)
 
-    task = await waits(sql, store.enqueue(TENANT, [an_execution()]))
+    task = await waits(sql, store.queue.enqueue(TENANT, [an_execution()]))
     await other.execute("COMMIT")
 
     with pytest.raises(QuotaExceeded):
@@ -48,24 +48,24 @@ async def test_an_enqueue_counts_what_another_is_about_to_commit(store, other, s
 
 async def test_an_enqueue_does_not_count_what_another_takes_back(store, other, sql):
     await defined(store)
-    await store.set_quotas(TENANT, queued=1)
+    await store.admin.set_quotas(TENANT, queued=1)
     await other.execute(ENQUEUE)
 
-    task = await waits(sql, store.enqueue(TENANT, [an_execution()]))
+    task = await waits(sql, store.queue.enqueue(TENANT, [an_execution()]))
     await other.execute("ROLLBACK")
 
     assert len(await task) == 1
 
 
 async def test_a_definition_counts_what_another_is_about_to_commit(store, other, sql):
-    await store.set_quotas(TENANT, jobs=1)
+    await store.admin.set_quotas(TENANT, jobs=1)
     await other.execute("SELECT FROM daybell.tenant WHERE name = 'default' FOR NO KEY UPDATE")
     await other.execute(
         "INSERT INTO daybell.job (id, tenant, name, version, queue)"
         " SELECT gen_random_uuid(), key, 'theirs', 0, '' FROM daybell.tenant"
     )
 
-    task = await waits(sql, store.define_jobs(TENANT, [a_job("mine")]))
+    task = await waits(sql, store.catalog.define_jobs(TENANT, [a_job("mine")]))
     await other.execute("COMMIT")
 
     with pytest.raises(QuotaExceeded):
@@ -74,7 +74,7 @@ async def test_a_definition_counts_what_another_is_about_to_commit(store, other,
 
 async def test_a_claim_waits_for_the_one_before_it(store, other, sql):
     await enqueued(store, 3)
-    await store.set_quotas(TENANT, running=2)
+    await store.admin.set_quotas(TENANT, running=2)
     await other.execute(LOCK_RUNNING, 1)
 
     task = await waits(sql, claim(store))
@@ -84,7 +84,7 @@ async def test_a_claim_waits_for_the_one_before_it(store, other, sql):
 
 
 async def test_a_nodes_end_does_not_wait_for_who_has_the_tenant(store, other):
-    await store.set_quotas(TENANT, queued=3)
+    await store.admin.set_quotas(TENANT, queued=3)
     run = await begun(store, a_plan({"a": [], "b": [], "c": [], "d": []}))
     hands = await take(store)
     assert labels(hands) == ["a", "b"]
@@ -103,7 +103,7 @@ async def test_a_nodes_end_does_not_wait_for_who_has_the_tenant(store, other):
 
 async def test_who_enqueues_in_sql_is_bound_by_quotas_as_well(store, sql, clock):
     await defined(store)
-    await store.set_quotas(TENANT, per_minute=2)
+    await store.admin.set_quotas(TENANT, per_minute=2)
     await sql.execute(ENQUEUE)
 
     with pytest.raises(asyncpg.ConfigurationLimitExceededError) as caught:
@@ -120,7 +120,7 @@ async def test_who_enqueues_in_sql_is_bound_by_quotas_as_well(store, sql, clock)
 
 async def test_a_unique_key_that_is_held_costs_no_quota_in_sql(store, sql):
     await defined(store)
-    await store.set_quotas(TENANT, queued=1)
+    await store.admin.set_quotas(TENANT, queued=1)
     asked = """SELECT id FROM daybell.enqueue_many('resize', ARRAY['{}'], '{"unique_key": "k"}')"""
 
     assert await sql.fetchval(asked) == await sql.fetchval(asked)
@@ -128,7 +128,7 @@ async def test_a_unique_key_that_is_held_costs_no_quota_in_sql(store, sql):
 
 async def test_a_borrowed_connection_hears_of_the_quota_in_our_words(store, sql):
     await defined(store)
-    await store.set_quotas(TENANT, queued=0)
+    await store.admin.set_quotas(TENANT, queued=0)
 
     async with sql.transaction():
         with pytest.raises(QuotaExceeded) as caught:
@@ -140,7 +140,7 @@ async def test_a_borrowed_connection_hears_of_the_quota_in_our_words(store, sql)
 
 async def test_quotas_are_not_looked_up_each_time(store):
     await enqueued(store)
-    await store.define_jobs(TENANT, [a_job("other")])  # which learns them on the way
+    await store.catalog.define_jobs(TENANT, [a_job("other")])  # which learns them on the way
     before = store.context.names.known_quotas(1)
 
     await enqueued(store, 3)

@@ -103,23 +103,23 @@ async def test_a_reaper_steps_over_a_run_that_is_locked(store, sql):
     await sql.execute("SELECT FROM daybell.run FOR UPDATE")
 
     moves = [replace(death(one), run=one.parent, node=one.node) for one in hands.executions]
-    verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+    verdicts = await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
     assert {verdict.ruling for verdict in verdicts} == {"busy"}
     assert await store.advance_runs() == 0
     await transaction.rollback()
 
-    again = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+    again = await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
     assert again == []
     assert await violations(sql) == []
 
 
 async def test_ends_of_inner_runs_meet_in_the_same_order(store, crowd, sql):
     specs = {name: Spec(job="inner") for name in ("x", "y", "z")}
-    await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
+    await store.catalog.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
     run = await begun(store, a_plan({"x": ["end"], "y": ["end"], "z": ["end"]}, specs=specs))
     inner = await claim(store, 3, kinds=("workflow",))
     for one in inner.executions:
-        assert await store.expand(TENANT, worker=inner.worker, claimed=one, plan=a_plan(JOIN))
+        assert await store.runs.expand(TENANT, worker=inner.worker, claimed=one, plan=a_plan(JOIN))
     hands = [await take(one, 2) for one in crowd[:3]]
     assert {labels(one)[0] for one in hands} <= {"a", "b"}
 
@@ -133,12 +133,12 @@ async def test_ends_of_inner_runs_meet_in_the_same_order(store, crowd, sql):
 
 async def test_cancelling_ending_and_replacing_do_not_block_each_other(store, crowd, sql):
     workflow = a_job("etl", kind="workflow", settings=SETTINGS, overlap=Overlap.REPLACE)
-    await store.define_jobs(TENANT, [workflow])
+    await store.catalog.define_jobs(TENANT, [workflow])
     plan = a_plan({"root": [], **{f"n{number}": ["join"] for number in range(20)}})
     runs = []
 
     async def begin(store):
-        answer = (await store.enqueue(TENANT, [an_execution("etl")]))[0]
+        answer = (await store.queue.enqueue(TENANT, [an_execution("etl")]))[0]
         runs.append(answer.id)
 
     async def work(store):
@@ -146,19 +146,19 @@ async def test_cancelling_ending_and_replacing_do_not_block_each_other(store, cr
             held = await take(store, 10)
             for one in held.executions:
                 if one.kind == "workflow":
-                    await store.expand(TENANT, worker=held.worker, claimed=one, plan=plan)
+                    await store.runs.expand(TENANT, worker=held.worker, claimed=one, plan=plan)
             nodes = [one for one in held.executions if one.node is not None]
             await apply(store, held, *map(success, nodes))
 
     async def stop(store):
         for run in list(runs):
-            await store.cancel(TENANT, [run])
+            await store.queue.cancel(TENANT, [run])
 
     for _ in range(4):
         await asyncio.gather(begin(crowd[0]), work(crowd[1]), work(crowd[2]), stop(crowd[3]))
         assert await violations(sql) == []
 
-    await store.cancel(TENANT, runs)
+    await store.queue.cancel(TENANT, runs)
     for worker in crowd:
         await work(worker)
     assert await violations(sql) == []
@@ -171,7 +171,7 @@ async def test_cancelling_a_run_waits_for_an_end_of_it_that_is_under_way(store, 
     ending = asyncio.create_task(apply(stepped, hands, success(hands.one)))
     await stop.arrival()
 
-    cancelling = asyncio.create_task(store.cancel(TENANT, [run]))
+    cancelling = asyncio.create_task(store.queue.cancel(TENANT, [run]))
     processes = [row["pid"] for row in await sql.fetch("SELECT pid FROM pg_stat_activity")]
     assert await settle(sql, cancelling, processes), "it should wait for the end"
     stop.resumed.set()
@@ -193,7 +193,7 @@ async def test_a_node_that_ends_and_is_cancelled_is_locked_in_the_same_order(
     ending = asyncio.create_task(apply(stepped, hands, how(hands.one)))
     await stop.arrival()
 
-    cancelling = asyncio.create_task(store.cancel(TENANT, [hands.one.id]))
+    cancelling = asyncio.create_task(store.queue.cancel(TENANT, [hands.one.id]))
     await settle(sql, cancelling, await pids(sql))
     stop.resumed.set()
 
@@ -211,11 +211,11 @@ async def test_an_inner_run_that_begins_and_is_cancelled_is_locked_in_the_same_o
     outer, inner = await an_inner_one(store)
     stepped.db.stop = stop = Stop(after=after)
     expanding = asyncio.create_task(
-        stepped.expand(TENANT, worker=inner.worker, claimed=inner.one, plan=a_plan(JOIN))
+        stepped.runs.expand(TENANT, worker=inner.worker, claimed=inner.one, plan=a_plan(JOIN))
     )
     await stop.arrival()
 
-    cancelling = asyncio.create_task(store.cancel(TENANT, [inner.one.id]))
+    cancelling = asyncio.create_task(store.queue.cancel(TENANT, [inner.one.id]))
     await settle(sql, cancelling, await pids(sql))
     stop.resumed.set()
 
@@ -231,7 +231,7 @@ async def test_an_inner_run_that_ends_and_is_cancelled_is_locked_in_the_same_ord
 ):
     monkeypatch.setattr(connection, "CONFLICT_TRIES", 1)
     outer, inner = await an_inner_one(store)
-    assert await store.expand(
+    assert await store.runs.expand(
         TENANT, worker=inner.worker, claimed=inner.one, plan=a_plan({"last": []})
     )
     last = await take(store)
@@ -239,7 +239,7 @@ async def test_an_inner_run_that_ends_and_is_cancelled_is_locked_in_the_same_ord
     ending = asyncio.create_task(apply(stepped, last, success(last.one)))
     await stop.arrival()
 
-    cancelling = asyncio.create_task(store.cancel(TENANT, [inner.one.id]))
+    cancelling = asyncio.create_task(store.queue.cancel(TENANT, [inner.one.id]))
     await settle(sql, cancelling, await pids(sql))
     stop.resumed.set()
 
@@ -260,7 +260,7 @@ async def test_ends_of_many_kinds_and_a_cancel_lock_nodes_in_the_same_order(
     ending = asyncio.create_task(apply(stepped, hands, death(first), success(then)))
     await stop.arrival()
 
-    cancelling = asyncio.create_task(store.cancel(TENANT, [first.id, then.id]))
+    cancelling = asyncio.create_task(store.queue.cancel(TENANT, [first.id, then.id]))
     await settle(sql, cancelling, await pids(sql))
     stop.resumed.set()
 
@@ -297,7 +297,7 @@ async def test_a_run_that_cannot_go_on_does_not_keep_others_from_it(store, sql, 
 
 async def an_inner_one(store):
     """A run, and its node that is a workflow itself, in hand."""
-    await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
+    await store.catalog.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
     run = await begun(store, a_plan({"x": ["end"]}, specs={"x": Spec(job="inner")}))
     return run, await claim(store, 1, kinds=("workflow",))
 
@@ -346,14 +346,14 @@ async def test_a_cancelled_run_whose_nodes_succeeded_all_the_same_begins_again_a
     run = await begun(store, a_plan({"a": []}))
     hands = await take(store)
     monkeypatch.setattr(progress, "_uncancelled_nodes", lose)
-    await store.cancel(TENANT, [run])
+    await store.queue.cancel(TENANT, [run])
     await end(store, hands, results={"a": 7})
     assert await state(store, run) is State.CANCELLED
     new = an_execution("etl")
 
-    await store.rerun(TENANT, run, new)
+    await store.runs.rerun(TENANT, run, new)
     again = await claim(store, kinds=("workflow",))
-    assert await store.expand(
+    assert await store.runs.expand(
         TENANT, worker=again.worker, claimed=again.one, plan=a_plan({"wrong": []})
     )
 
@@ -386,7 +386,7 @@ async def test_nobody_else_in_the_process_says_too_early_that_a_node_was_started
     async def interrupted(*args):
         gone = await start_nodes(*args)
         # Another operation of the same store is committed meanwhile.
-        await asyncio.create_task(store.cancel(TENANT, [mint()]))
+        await asyncio.create_task(store.queue.cancel(TENANT, [mint()]))
         heard.clear()
         return gone
 

@@ -47,9 +47,9 @@ async def test_a_lane_that_another_process_makes_costs_two_statements_once(stepp
 
 async def test_to_go_on_leading_is_one_statement(stepped, clock):
     worker = await registered(stepped)
-    await stepped.lead("upkeep", holder=worker, lease=30.0)
+    await stepped.admin.lead("upkeep", holder=worker, lease=30.0)
 
-    again = stepped.lead("upkeep", holder=worker, lease=30.0)
+    again = stepped.admin.lead("upkeep", holder=worker, lease=30.0)
 
     assert await statements(stepped, again) == 1
 
@@ -59,10 +59,10 @@ async def test_a_quota_of_another_process_is_heeded_by_the_next_claim(stepped, a
     await enqueued(stepped, 6)
     assert len((await claim(stepped, 1, worker=worker)).executions) == 1
 
-    await another_store.set_quotas(TENANT, running=3)
+    await another_store.admin.set_quotas(TENANT, running=3)
     assert len((await claim(stepped, worker=worker)).executions) == 2
     assert len((await claim(stepped, worker=worker)).executions) == 0
-    await another_store.set_quotas(TENANT, running=None)
+    await another_store.admin.set_quotas(TENANT, running=None)
     assert len((await claim(stepped, worker=worker)).executions) == 3
 
     look = claim(stepped, worker=worker)
@@ -71,5 +71,5 @@ async def test_a_quota_of_another_process_is_heeded_by_the_next_claim(stepped, a
 
 async def test_each_look_of_upkeep_that_finds_nothing_is_one_statement(stepped):
     await registered(stepped)
-    for look in (stepped.lost, stepped.admit, stepped.expire):
+    for look in (stepped.queue.lost, stepped.admit, stepped.expire):
         assert await statements(stepped, look()) == 1

@@ -40,7 +40,7 @@ async def terminate_open_transaction(sql, processes):
 
 
 async def ask(store, worker, lease):
-    return await store.claim(TENANT, worker=worker, lease=lease, queues=["default"], limit=2)
+    return await store.queue.claim(TENANT, worker=worker, lease=lease, queues=["default"], limit=2)
 
 
 async def test_a_claim_whose_session_dies_before_the_commit_takes_nothing(stepped, store, sql):
@@ -130,7 +130,7 @@ async def test_a_finish_by_a_stranger_does_not_end_the_lease_of_the_holder(store
     hands = await claimed(store)
     stranger = await registered(store)
 
-    (verdict,) = await store.apply(TENANT, worker=stranger, transitions=[success(hands.one)])
+    (verdict,) = await store.queue.apply(TENANT, worker=stranger, transitions=[success(hands.one)])
     assert verdict.ruling is Ruling.STALE
     await claim(store, worker=hands.worker)
 
@@ -193,45 +193,45 @@ def said(answers):
 
 
 async def test_an_enqueue_repeated_finds_the_first_copy_committed(store, sql, new):
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
 
-    assert said(await store.enqueue(TENANT, new, repeat=True)) == created(new)
+    assert said(await store.queue.enqueue(TENANT, new, repeat=True)) == created(new)
     assert await violations(sql) == []
 
 
 async def test_an_enqueue_repeated_finds_the_first_copy_finished(store, sql, new):
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
     hands = await claim(store)
     await apply(store, hands, *[success(one) for one in hands.executions])
 
-    assert said(await store.enqueue(TENANT, new, repeat=True)) == created(new)
+    assert said(await store.queue.enqueue(TENANT, new, repeat=True)) == created(new)
     assert await states(store, [one.id for one in new]) == [State.SUCCEEDED] * 2
     assert await violations(sql) == []
 
 
 async def test_an_enqueue_repeated_finds_the_first_copy_half_dead_half_alive(store, sql, new):
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
     hands = await claim(store, 1)
     await apply(store, hands, death(hands.one))
 
-    assert said(await store.enqueue(TENANT, new, repeat=True)) == created(new)
+    assert said(await store.queue.enqueue(TENANT, new, repeat=True)) == created(new)
     assert await states(store, [one.id for one in new]) == [State.DEAD, State.QUEUED]
     assert await violations(sql) == []
 
 
 async def test_an_enqueue_repeated_finds_the_first_copy_finished_and_its_key_taken(store, new):
     keyed = new[1]
-    await store.enqueue(TENANT, [keyed])
+    await store.queue.enqueue(TENANT, [keyed])
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
-    await store.enqueue(TENANT, [an_execution(unique_key="k")])
+    await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
 
-    assert said(await store.enqueue(TENANT, [keyed], repeat=True)) == created([keyed])
+    assert said(await store.queue.enqueue(TENANT, [keyed], repeat=True)) == created([keyed])
     assert (await look(store, keyed.id)).state is State.SUCCEEDED
 
 
 async def test_an_enqueue_repeated_creates_what_was_never_committed(store, sql, new):
-    assert said(await store.enqueue(TENANT, new, repeat=True)) == created(new)
+    assert said(await store.queue.enqueue(TENANT, new, repeat=True)) == created(new)
     assert await states(store, [one.id for one in new]) == [State.QUEUED] * 2
     assert await violations(sql) == []
 
@@ -242,11 +242,11 @@ async def test_an_enqueue_repeated_waits_for_a_first_copy_still_under_way(
 ):
     await warmed(stepped)
     stop = stepped.pace.stop = Stop(1, fate)  # the rows
-    first = asyncio.create_task(stepped.enqueue(TENANT, new))
+    first = asyncio.create_task(stepped.queue.enqueue(TENANT, new))
     await stop.arrival()
     twin = await stepped_store(place.url)
 
-    second = asyncio.create_task(twin.enqueue(TENANT, new, repeat=True))
+    second = asyncio.create_task(twin.queue.enqueue(TENANT, new, repeat=True))
     assert await settle(sql, second, twin.pace.processes), "the repetition should wait"
     stepped.pace.stop.resumed.set()
 
@@ -279,15 +279,15 @@ async def test_many_claims_asked_again_at_once_do_not_wait_for_each_other(store)
 async def test_an_enqueue_repeated_slowly_does_not_create_what_ended_meanwhile(
     stepped, place, store, sql, new, after
 ):
-    await stepped.enqueue(TENANT, [an_execution(retries=1)])
+    await stepped.queue.enqueue(TENANT, [an_execution(retries=1)])
     await apply(store, hands := await claim(store), success(hands.one))
     stop = stepped.pace.stop = Stop(after)
-    repeating = asyncio.create_task(stepped.enqueue(TENANT, new, repeat=True))
+    repeating = asyncio.create_task(stepped.queue.enqueue(TENANT, new, repeat=True))
     await stop.arrival()
     twin = await stepped_store(place.url)
 
     async def live():
-        await twin.enqueue(TENANT, new)
+        await twin.queue.enqueue(TENANT, new)
         hands = await claim(twin)
         await apply(twin, hands, *[success(one) for one in hands.executions])
 

@@ -173,7 +173,7 @@ async def live(store, hands):
     """The moves of a life, a third of the executions each."""
     third = len(hands.executions) // 3
     one, two, three = (hands.executions[n * third : (n + 1) * third] for n in range(3))
-    await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
     assert await apply(store, hands, *map(success, one)) == []
     assert await apply(store, hands, *map(death, two)) == []
     assert await apply(store, hands, *map(retry, three)) == []
@@ -182,12 +182,14 @@ async def live(store, hands):
 async def lose(store, count):
     """Give so many back, then claim them again and be lost with them."""
     hands = await claim(store, count)
-    await store.release(TENANT, worker=hands.worker, leases=[hands.lease])
+    await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease])
     hands = await claim(store, count, worker=hands.worker)
-    await store.retire(TENANT, hands.worker)
-    moves = [after_loss(lost.claimed, max_crashes=1) for lost in (await store.lost()).executions]
+    await store.queue.retire(TENANT, hands.worker)
+    moves = [
+        after_loss(lost.claimed, max_crashes=1) for lost in (await store.queue.lost()).executions
+    ]
     assert len(moves) == count
-    verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+    verdicts = await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
     assert verdicts == []
 
 
@@ -209,7 +211,7 @@ async def test_statements_prepared_on_empty_tables_are_as_good_on_full_ones(fill
     await lose(filled, BATCH)
     wrong += taken(filled, BATCH)
     ids = await enqueued(filled, BATCH)
-    await filled.cancel(TENANT, ids)
+    await filled.queue.cancel(TENANT, ids)
     wrong += taken(filled, BATCH)
 
     assert wrong == [], "\n".join(wrong)
@@ -229,7 +231,7 @@ async def test_a_look_at_the_last_seconds_reads_nothing_old(place, sql):
     store = PostgresStore(place.url)
     store.db = database = ExplainedDatabase(place.url)
     await store.open()
-    look = await store.activity(TENANT)
+    look = await store.catalog.activity(TENANT)
     hands = await claimed(store, 6)
     await live(store, hands)
     await enqueued(store)
@@ -249,7 +251,7 @@ async def test_a_look_at_the_last_seconds_reads_nothing_old(place, sql):
     plans: list[tuple[str, Any]] = []
     database.plans = plans
 
-    await store.activity(TENANT, since=look)
+    await store.catalog.activity(TENANT, since=look)
 
     (plan,) = [plan for query, plan in plans if "first_before" in query]
     scanned = [node for node in nodes(plan) if "Relation Name" in node]
@@ -266,7 +268,7 @@ async def test_a_look_at_jobs_reads_no_more_than_it_says(place, sql):
     store.db = database = ExplainedDatabase(place.url)
     await store.open()
     for _ in range(WARM):
-        await store.job_activity(TENANT, ["resize"])
+        await store.catalog.job_activity(TENANT, ["resize"])
     hands = await claimed(store, 6)
     await live(store, hands)
     await enqueued(store)
@@ -280,7 +282,7 @@ async def test_a_look_at_jobs_reads_no_more_than_it_says(place, sql):
     plans: list[tuple[str, Any]] = []
     database.plans = plans
 
-    looks = await store.job_activity(TENANT, ["resize"])
+    looks = await store.catalog.job_activity(TENANT, ["resize"])
 
     assert looks["resize"].unfinished >= {State.QUEUED, State.SCHEDULED}
     assert len(plans) <= 12

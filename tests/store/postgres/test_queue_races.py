@@ -43,9 +43,11 @@ async def stopped(store, operation, *, after=1):
 async def reap(store):
     """What a reaper does; its verdicts."""
     verdicts = []
-    for lost in (await store.lost()).executions:
+    for lost in (await store.queue.lost()).executions:
         move = after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
-        verdicts += await store.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
+        verdicts += await store.queue.apply(
+            TENANT, worker=lost.worker, transitions=[move], wait=False
+        )
     return verdicts
 
 
@@ -107,16 +109,16 @@ async def test_an_open_transaction_does_not_make_claims_read_everything(store, c
 async def test_a_reaper_leaves_a_worker_alone_whose_renewal_is_under_way(slow, store, clock, sql):
     hands = await claimed(store)
     await clock.advance(61.0)
-    await slow.list_workers(TENANT)
+    await slow.catalog.list_workers(TENANT)
     renewing, resume = await stopped(
-        slow, slow.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+        slow, slow.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
     )
 
-    assert (await store.lost()).executions == []  # it does not even wait
+    assert (await store.queue.lost()).executions == []  # it does not even wait
     resume()
 
     assert (await renewing).lease_until == clock.now() + 60
-    assert (await store.lost()).executions == []
+    assert (await store.queue.lost()).executions == []
     assert await apply(store, hands, success(hands.one)) == []
 
 
@@ -125,10 +127,10 @@ async def test_a_renewal_that_waits_for_a_reaper_hears_that_it_is_dead(
 ):
     hands = await claimed(store)
     await clock.advance(61.0)
-    reaping, resume = await stopped(slow, slow.lost(), after=3)  # up to the burial
+    reaping, resume = await stopped(slow, slow.queue.lost(), after=3)  # up to the burial
 
     renewing = asyncio.create_task(
-        quick.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+        quick.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
     )
     assert await settle(sql, renewing, quick.pace.processes), "it should wait for the reaper"
     resume()
@@ -161,14 +163,14 @@ async def test_what_a_worker_claims_while_it_is_declared_dead_comes_back(slow, s
     await clock.advance(61.0)
     claiming, resume = await stopped(
         slow,
-        slow.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1),
+        slow.queue.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1),
     )
 
     assert await reap(store) == []
     resume()
     assert [one.id for one in (await claiming).executions] == [id]
     with pytest.raises(LeaseLost):
-        await slow.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1)
+        await slow.queue.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1)
     assert await reap(store) == []
 
     execution = await look(store, id)
@@ -185,9 +187,9 @@ async def test_a_frozen_client_keeps_only_its_own_row_from_being_reaped(store, c
     await transaction.start()
     await client.execute("SELECT FROM daybell.live WHERE id = $1 FOR UPDATE", frozen)
 
-    lost = (await store.lost()).executions
+    lost = (await store.queue.lost()).executions
     moves = [after_loss(one.claimed, max_crashes=9) for one in lost]
-    verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+    verdicts = await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
 
     assert [(verdict.id, verdict.ruling) for verdict in verdicts] == [(frozen, Ruling.BUSY)]
     assert await states(store, others) == [State.QUEUED] * 2
@@ -204,7 +206,7 @@ async def test_a_frozen_client_at_a_gate_keeps_only_that_gate_from_being_reaped(
     await store.set_gates(TENANT, {"frozen": 1, "free": 1})
     await defined(store)
     new = [an_execution(gate=gate) for gate in ("frozen", "free")]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
     hands = await claim(store)
     await clock.advance(61.0)
     client = await asyncpg.connect(place.url)
@@ -212,8 +214,10 @@ async def test_a_frozen_client_at_a_gate_keeps_only_that_gate_from_being_reaped(
     await transaction.start()
     await client.execute("SELECT FROM daybell.gate WHERE key = 'frozen' FOR UPDATE")
 
-    moves = [after_loss(one.claimed, max_crashes=1) for one in (await store.lost()).executions]
-    verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+    moves = [
+        after_loss(one.claimed, max_crashes=1) for one in (await store.queue.lost()).executions
+    ]
+    verdicts = await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
 
     assert [(verdict.id, verdict.ruling) for verdict in verdicts] == [(new[0].id, Ruling.BUSY)]
     assert (await look(store, new[1].id)).state is State.DEAD
@@ -225,7 +229,7 @@ async def test_a_frozen_client_at_a_gate_keeps_only_that_gate_from_being_reaped(
 async def test_two_reapers_at_once_charge_each_loss_once(slow, quick, store, clock, sql):
     hands = await claimed(store, 3)
     await clock.advance(61.0)
-    await slow.list_tenants()
+    await slow.admin.list_tenants()
     first, resume = await stopped(slow, reap(slow), after=6)
 
     second = asyncio.create_task(reap(quick))
@@ -244,17 +248,17 @@ async def test_a_tick_is_fired_once_by_three_schedulers(store, place, clock, sql
     jobs = [f"job-{n}" for n in range(10)]
     await defined(store, *jobs)
     schedules = [a_schedule(job, next_at=clock.now() - n) for n, job in enumerate(jobs)]
-    await store.put_schedules(TENANT, schedules)
+    await store.schedules.put_schedules(TENANT, schedules)
     schedulers = [place.connect() for _ in range(3)]
     for scheduler in schedulers:
         await scheduler.open()
 
     firings = [a_firing(schedule) for schedule in schedules]
-    answers = await asyncio.gather(*[scheduler.fire(firings) for scheduler in schedulers])
+    answers = await asyncio.gather(*[scheduler.schedules.fire(firings) for scheduler in schedulers])
 
     assert [sum(each) for each in zip(*answers, strict=True)] == [1] * 10
     assert await sql.fetchval("SELECT count(*) FROM daybell.live") == 10
-    assert [schedule.fired for schedule in await store.list_schedules(TENANT)] == [1] * 10
+    assert [schedule.fired for schedule in await store.schedules.list_schedules(TENANT)] == [1] * 10
     assert await violations(sql) == []
     for scheduler in schedulers:
         await scheduler.close()
@@ -267,11 +271,11 @@ async def test_schedulers_that_fire_in_opposite_orders_do_not_stop_each_other(
     await defined(store, *jobs)
     for _ in range(10):
         schedules = [a_schedule(job, next_at=clock.now()) for job in jobs]
-        await store.put_schedules(TENANT, schedules)
+        await store.schedules.put_schedules(TENANT, schedules)
 
         answers = await asyncio.gather(
-            store.fire([a_firing(schedule) for schedule in schedules]),
-            another_store.fire([a_firing(schedule) for schedule in reversed(schedules)]),
+            store.schedules.fire([a_firing(schedule) for schedule in schedules]),
+            another_store.schedules.fire([a_firing(schedule) for schedule in reversed(schedules)]),
         )
 
         assert sorted([*answers[0], *answers[1]]) == [False] * 8 + [True] * 8
@@ -286,13 +290,13 @@ async def test_a_scheduler_that_froze_before_its_commit_delays_only_that_tick(
     frozen, twin, free = (
         a_schedule(job, next_at=clock.now()) for job in ("frozen", "frozen", "free")
     )
-    await store.put_schedules(TENANT, [frozen, twin, free])
-    await slow.due_schedules()
-    firing, resume = await stopped(slow, slow.fire([a_firing(frozen)]), after=3)
+    await store.schedules.put_schedules(TENANT, [frozen, twin, free])
+    await slow.schedules.due_schedules()
+    firing, resume = await stopped(slow, slow.schedules.fire([a_firing(frozen)]), after=3)
 
     # Neither waits for the scheduler that has the job's gate locked.
-    assert await store.fire([a_firing(twin), a_firing(free)]) == [False, True]
-    assert len((await store.due_schedules()).schedules) <= 2
+    assert await store.schedules.fire([a_firing(twin), a_firing(free)]) == [False, True]
+    assert len((await store.schedules.due_schedules()).schedules) <= 2
     resume()
 
     assert await firing == [True]
@@ -300,12 +304,12 @@ async def test_a_scheduler_that_froze_before_its_commit_delays_only_that_tick(
 
 
 async def test_the_same_key_in_two_tenants_is_two_keys(store, sql):
-    await store.add_tenants([OTHER])
+    await store.admin.add_tenants([OTHER])
     for tenant in (TENANT, OTHER):
         await defined(store, tenant=tenant)
 
     answers = [
-        (await store.enqueue(tenant, [an_execution(unique_key="k")]))[0]
+        (await store.queue.enqueue(tenant, [an_execution(unique_key="k")]))[0]
         for tenant in (TENANT, OTHER, TENANT, OTHER)
     ]
 
@@ -319,11 +323,11 @@ async def test_a_key_asked_for_while_its_holder_is_created_names_the_holder(
 ):
     await defined(store)
     for each in (slow, quick):
-        await each.enqueue(TENANT, [an_execution(retries=1)])
+        await each.queue.enqueue(TENANT, [an_execution(retries=1)])
     holder, late = an_execution(unique_key="k"), an_execution(unique_key="k")
-    first, resume = await stopped(slow, slow.enqueue(TENANT, [holder]))
+    first, resume = await stopped(slow, slow.queue.enqueue(TENANT, [holder]))
 
-    second = asyncio.create_task(quick.enqueue(TENANT, [late]))
+    second = asyncio.create_task(quick.queue.enqueue(TENANT, [late]))
     assert await settle(sql, second, quick.pace.processes), "it should wait for the holder"
     resume()
 
@@ -334,8 +338,8 @@ async def test_a_key_asked_for_while_its_holder_is_created_names_the_holder(
 async def test_a_finish_that_meets_a_cancel_under_way_ends_as_cancelled(slow, quick, store, sql):
     hands = await claimed(store, 2)
     ids = [one.id for one in hands.executions]
-    await slow.cancel(TENANT, [mint()])
-    cancelling, resume = await stopped(slow, slow.cancel(TENANT, ids[:1]), after=2)
+    await slow.queue.cancel(TENANT, [mint()])
+    cancelling, resume = await stopped(slow, slow.queue.cancel(TENANT, ids[:1]), after=2)
 
     finishing = asyncio.create_task(
         apply(quick, hands, *[success(one) for one in hands.executions])
@@ -391,7 +395,7 @@ async def test_one_bad_row_keeps_the_whole_enqueue_out_and_is_named(store, sql, 
     new = [an_execution(), an_execution(**poison), an_execution()]
 
     with pytest.raises(UsageError, match=r"executions\[1\]"):
-        await store.enqueue(TENANT, new)
+        await store.queue.enqueue(TENANT, new)
 
     assert await sql.fetchval("SELECT count(*) FROM daybell.live") == 0
 

@@ -45,14 +45,14 @@ async def live(store):
     for failing in ([], ["each[1]"]):
         run = await begun(store, a_mapped_plan())
         await run_to_end(store, failing=failing, results={"list": [1, 2, 3]})
-        assert await store.get_run(TENANT, run) is not None
-        assert await store.node_attempts(TENANT, run)
-        assert await store.node_waits(TENANT, run, event=an_event()) == []
-    assert (await store.revive(TENANT, [run]))[0] == "revived"
-    await store.cancel(TENANT, [run])
+        assert await store.runs.get_run(TENANT, run) is not None
+        assert await store.runs.node_attempts(TENANT, run)
+        assert await store.runs.node_waits(TENANT, run, event=an_event()) == []
+    assert (await store.queue.revive(TENANT, [run]))[0] == "revived"
+    await store.queue.cancel(TENANT, [run])
     run = await begun(store, a_mapped_plan())
     await end(store, await take(store), results={"list": [1, 2, 3]})
-    await store.cancel(TENANT, [run])
+    await store.queue.cancel(TENANT, [run])
     assert await state(store, run) is State.CANCELLED
     await store.advance_runs()
 

@@ -25,16 +25,16 @@ def wait_of(hands: Hands):
 
 
 async def record(store, hands):
-    return await store.record(TENANT, worker=hands.worker, steps=[wait_of(hands)])
+    return await store.runs.record(TENANT, worker=hands.worker, steps=[wait_of(hands)])
 
 
 async def publish(store, hands):
-    return await store.publish(TENANT, an_event(f"paid {hands.one.id}"))
+    return await store.runs.publish(TENANT, an_event(f"paid {hands.one.id}"))
 
 
 async def signal(store, hands):
     sent = an_event(f"paid {hands.one.id}", execution=hands.one.id)
-    return await store.publish(TENANT, sent)
+    return await store.runs.publish(TENANT, sent)
 
 
 async def suspend(store, hands):
@@ -94,12 +94,12 @@ async def test_who_waits_goes_on(slow, quick, store, clock, sql, first, second, 
             await suspend(store, hands)
 
         seen = await look(store, hands.one.id)
-        (step,) = await store.steps(TENANT, hands.one.id)
+        (step,) = await store.runs.steps(TENANT, hands.one.id)
         assert (seen.state, step.is_done) == (State.QUEUED, True), after
         if not has_come:
             assert await violations(sql) == []
             return
-        await store.cancel(TENANT, [hands.one.id])
+        await store.queue.cancel(TENANT, [hands.one.id])
     pytest.fail("it does not come to an end")
 
 
@@ -117,7 +117,7 @@ async def test_what_is_lost_while_a_wait_is_recorded_is_recorded_before_or_not_a
             move = after_loss(hands.one, max_crashes=9)
             # As a reaper does: what is locked is left alone.
             answers.extend(
-                await store.apply(TENANT, worker=hands.worker, transitions=[move], wait=False)
+                await store.queue.apply(TENANT, worker=hands.worker, transitions=[move], wait=False)
             )
 
         has_come = await interleaved(slow, quick, sql, hands, note, lose, after)
@@ -128,29 +128,29 @@ async def test_what_is_lost_while_a_wait_is_recorded_is_recorded_before_or_not_a
             assert await violations(sql) == []
             return
         assert (answers == [None]) == is_lost, after
-        await store.cancel(TENANT, [hands.one.id])
+        await store.queue.cancel(TENANT, [hands.one.id])
     pytest.fail("it does not come to an end")
 
 
 async def test_a_stale_step_is_not_written_after_the_loss(slow, quick, store, sql):
     hands = await claimed(store)
     for each in (slow, quick):
-        await each.steps(TENANT, hands.one.id)  # they know the tenant
+        await each.runs.steps(TENANT, hands.one.id)  # they know the tenant
     step = a_step(hands.one)
-    losing = slow.apply(
+    losing = slow.queue.apply(
         TENANT, worker=hands.worker, transitions=[after_loss(hands.one, max_crashes=9)]
     )
     stop = slow.pace.stop = Stop(1)
     lost = asyncio.create_task(losing)
     await stop.arrival()
 
-    recording = asyncio.create_task(quick.record(TENANT, worker=hands.worker, steps=[step]))
+    recording = asyncio.create_task(quick.runs.record(TENANT, worker=hands.worker, steps=[step]))
     assert await settle(sql, recording, quick.pace.processes), "it should wait for the other"
     stop.resumed.set()
 
     assert await lost == []
     assert await recording == [None]
-    assert await store.steps(TENANT, hands.one.id) == []
+    assert await store.runs.steps(TENANT, hands.one.id) == []
 
 
 # Many waits for the same large events.
@@ -172,7 +172,7 @@ class Reader:
 async def test_each_event_is_read_once_for_all_who_want_it(store, clock, monkeypatch):
     hands = await claimed(store, 30)
     for size in range(3):
-        await store.publish(TENANT, an_event(data=f'{{"size": {size}}}'))
+        await store.runs.publish(TENANT, an_event(data=f'{{"size": {size}}}'))
     choose, seen = steps._choose, []
     written, put = [], steps._put_steps
 
@@ -189,7 +189,7 @@ async def test_each_event_is_read_once_for_all_who_want_it(store, clock, monkeyp
     waits = [a_step(one, event="paid", match='{"size": 1}') for one in hands.executions[:15]]
     waits += [a_step(one, event="paid") for one in hands.executions[15:]]
 
-    made = await store.record(TENANT, worker=hands.worker, steps=waits)
+    made = await store.runs.record(TENANT, worker=hands.worker, steps=waits)
 
     sizes = [msgspec.json.decode(step.result)["data"]["size"] for step in made]
     assert sizes == [1] * 15 + [0] * 15

@@ -37,20 +37,20 @@ async def live(store, clock, order):
         a_step(hands.one, 0),
         a_step(hands.one, 1, event="paid", match=f'{{"order": {order}}}', timeout=1.0),
     ]
-    await store.record(TENANT, worker=hands.worker, steps=steps[:1])
-    await store.record(TENANT, worker=hands.worker, steps=steps)
+    await store.runs.record(TENANT, worker=hands.worker, steps=steps[:1])
+    await store.runs.record(TENANT, worker=hands.worker, steps=steps)
     await apply(store, hands, after_wait(hands.one, ran=0.0))
-    published = await store.publish(TENANT, an_event(data=f'{{"order": {order}}}'))
+    published = await store.runs.publish(TENANT, an_event(data=f'{{"order": {order}}}'))
     assert published.resumed == 1
     again = await claim(store)
     wait = a_step(again.one, 2, event="paid", match='{"order": -5}', timeout=1.0)
-    await store.record(TENANT, worker=again.worker, steps=[wait])
+    await store.runs.record(TENANT, worker=again.worker, steps=[wait])
     await apply(store, again, after_wait(again.one, ran=0.0))
     await clock.advance(1)
-    assert (await store.lost()).is_any_overdue
+    assert (await store.queue.lost()).is_any_overdue
     assert await store.expire() == 1
-    assert len(await store.steps(TENANT, hands.one.id)) == 3
-    await store.list_events(TENANT, limit=10)
+    assert len(await store.runs.steps(TENANT, hands.one.id)) == 3
+    await store.runs.list_events(TENANT, limit=10)
     final = await claim(store)
     await apply(store, final, success(final.one))
 

@@ -108,7 +108,9 @@ class Lab:
         for store in self.stores:
             if store.context.done_leases:
                 await outcome(
-                    store.claim(TENANT, worker=world.ada, lease=mint(), queues=["none"], limit=1)
+                    store.queue.claim(
+                        TENANT, worker=world.ada, lease=mint(), queues=["none"], limit=1
+                    )
                 )
         wrong = await gone_wrong(self.sql, self.before)
         return [*raised, *wrong, *await untrue(self.sql, world, said)]

@@ -162,7 +162,7 @@ LOAD = (
 
 async def new(store, count=1, **options):
     """Enqueue so many executions; a view would tell whether the job is there."""
-    answers = await store.enqueue(TENANT, [an_execution(**options) for _ in range(count)])
+    answers = await store.queue.enqueue(TENANT, [an_execution(**options) for _ in range(count)])
     return [answer.id for answer in answers]
 
 
@@ -179,44 +179,44 @@ async def work(store, clock):
     hands = await hold(store, 8)
     again = await claim(store, 8, worker=hands.worker, lease=hands.lease)
     assert len(again.executions) == 8
-    await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+    await store.queue.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
     one, two, three, four, five, six, seven, _ = hands.executions
-    await store.report(TENANT, worker=hands.worker, reports=[a_report(one, progress=0.5)])
+    await store.queue.report(TENANT, worker=hands.worker, reports=[a_report(one, progress=0.5)])
     part = NewLogPart(id=one.id, attempt=1, lease=one.lease, number=1, text="x")
-    await store.write_log(TENANT, worker=hands.worker, parts=[part])
-    await store.record_sole(TENANT, worker=hands.worker, execution=one.id)
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[part])
+    await store.queue.record_sole(TENANT, worker=hands.worker, execution=one.id)
     moves = [success(one), success(two)], [death(three)], [retry(four, delay=0.0), success(five)]
     for batch in moves:
         assert await apply(store, hands, *batch) == []
         assert await apply(store, hands, *batch) == []
     assert await apply(store, hands, after_release(six)) == []
-    await store.cancel(TENANT, [seven.id])
+    await store.queue.cancel(TENANT, [seven.id])
     await apply(store, hands, success(seven))
-    await store.release(TENANT, worker=hands.worker, leases=[hands.lease])
+    await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease])
     hands = await claim(store, 3)
-    await store.drain(TENANT, hands.worker)
-    await store.retire(TENANT, hands.worker)
-    lost = (await store.lost()).executions
+    await store.queue.drain(TENANT, hands.worker)
+    await store.queue.retire(TENANT, hands.worker)
+    lost = (await store.queue.lost()).executions
     losses = [after_loss(one.claimed, max_crashes=1) for one in lost]
-    await store.apply(TENANT, worker=hands.worker, transitions=losses, wait=False)
+    await store.queue.apply(TENANT, worker=hands.worker, transitions=losses, wait=False)
     hands = await hold(store, 2)
     await clock.advance(61)
-    lost = (await store.lost()).executions
+    lost = (await store.queue.lost()).executions
     losses = [after_loss(one.claimed, max_crashes=9) for one in lost]
-    await store.apply(TENANT, worker=hands.worker, transitions=losses, wait=False)
-    assert await store.revive(TENANT, [three.id]) == ["revived"]
+    await store.queue.apply(TENANT, worker=hands.worker, transitions=losses, wait=False)
+    assert await store.queue.revive(TENANT, [three.id]) == ["revived"]
     hands = await take(store)
     await apply(store, hands, *map(death, hands.executions))
-    await store.discard(TENANT, [three.id])
+    await store.queue.discard(TENANT, [three.id])
 
 
 async def submit(store, clock):
     """The ways into a queue, some sent twice; delays, keys, expiry and quotas."""
     both = [an_execution(), an_execution(unique_key="k", delay=5.0)]
-    await store.enqueue(TENANT, both)
-    await store.enqueue(TENANT, both, repeat=True)
-    await store.enqueue(TENANT, [an_execution(unique_key="k")])
-    await store.load(TENANT, [an_execution(), an_execution()])
+    await store.queue.enqueue(TENANT, both)
+    await store.queue.enqueue(TENANT, both, repeat=True)
+    await store.queue.enqueue(TENANT, [an_execution(unique_key="k")])
+    await store.queue.load(TENANT, [an_execution(), an_execution()])
     await new(store, 2, expires_in=1.0, delay=100.0)
     await new(store, expires_in=1.0)
     await clock.advance(5)
@@ -229,11 +229,11 @@ async def submit(store, clock):
     await limit(store)
     hands = await claim(store, 10)
     await apply(store, hands, *map(success, hands.executions))
-    await store.enqueue(TENANT, both, repeat=True)
+    await store.queue.enqueue(TENANT, both, repeat=True)
     async with store.db.link() as link:
         await link.fetch("SELECT * FROM daybell.enqueue('resize', '{}', '{\"unique_key\": \"q\"}')")
     ids = await new(store, 2, delay=3.0)
-    await store.cancel(TENANT, ids)
+    await store.queue.cancel(TENANT, ids)
     hands = await take(store)
     await apply(store, hands, *map(success, hands.executions))
 
@@ -249,19 +249,19 @@ async def pass_gates(store, clock):
     hands = await claim(store)
     await apply(store, hands, death(hands.one))
     await clock.advance(2)
-    await store.cancel(TENANT, ids)
+    await store.queue.cancel(TENANT, ids)
     await store.admit()
     hands = await claim(store)
-    await store.retire(TENANT, hands.worker)
-    lost = [after_loss(one.claimed, max_crashes=0) for one in (await store.lost()).executions]
-    await store.apply(TENANT, worker=hands.worker, transitions=lost, wait=False)
-    await store.cancel(TENANT, [one.id for one in hands.executions])
+    await store.queue.retire(TENANT, hands.worker)
+    lost = [after_loss(one.claimed, max_crashes=0) for one in (await store.queue.lost()).executions]
+    await store.queue.apply(TENANT, worker=hands.worker, transitions=lost, wait=False)
+    await store.queue.cancel(TENANT, [one.id for one in hands.executions])
 
 
 async def fire(store, clock, schedule, *ticks, **options):
-    due = await store.due_schedules(limit=10)
+    due = await store.schedules.due_schedules(limit=10)
     [current] = [one for one in due.schedules if one.id == schedule.id]
-    assert await store.fire([a_firing(current, *ticks, **options)]) == [True]
+    assert await store.schedules.fire([a_firing(current, *ticks, **options)]) == [True]
 
 
 async def follow_schedules(store, clock):
@@ -271,7 +271,7 @@ async def follow_schedules(store, clock):
     await fire(store, clock, plain)
     await fire(store, clock, fixed)
     await clock.advance(60)
-    await store.due_schedules(limit=10, free=True)
+    await store.schedules.due_schedules(limit=10, free=True)
     missed = Tick(at=clock.now(), until=clock.now(), count=2, decision=Decision.MISSED)
     tick = a_tick(clock.now(), job="report", schedule=plain.id)
     await fire(store, clock, plain, replace(missed, at=clock.now() - 0.5), tick)
@@ -286,10 +286,10 @@ async def follow_schedules(store, clock):
     back = ScheduleRewind(
         tenant=TENANT, schedule=plain.id, expect=clock.now(), next_at=clock.now(), now=clock.now()
     )
-    await store.turn_back([back])
-    await store.pause_job(TENANT, "report")
-    await store.resume_job(TENANT, "report")
-    await store.delete_schedules(TENANT, [plain.id, fixed.id])
+    await store.schedules.turn_back([back])
+    await store.schedules.pause_job(TENANT, "report")
+    await store.schedules.resume_job(TENANT, "report")
+    await store.schedules.delete_schedules(TENANT, [plain.id, fixed.id])
 
 
 async def follow_dependencies(store, clock):
@@ -299,30 +299,30 @@ async def follow_dependencies(store, clock):
     for schedule in schedules:
         tick = a_tick(clock.now(), job="load", schedule=schedule.id, wait_for_dependencies=True)
         await fire(store, clock, schedule, tick)
-    waiting = (await store.dependents(limit=10)).waiting
-    await store.ended_since(TENANT, [("extract", 0.0), ("load", clock.now() - 10)])
-    assert await store.release_dependents(TENANT, [waiting[0].id]) == 1
-    assert await store.rule_out_dependents(TENANT, [waiting[1].id]) == 1
+    waiting = (await store.schedules.dependents(limit=10)).waiting
+    await store.schedules.ended_since(TENANT, [("extract", 0.0), ("load", clock.now() - 10)])
+    assert await store.schedules.release_dependents(TENANT, [waiting[0].id]) == 1
+    assert await store.schedules.rule_out_dependents(TENANT, [waiting[1].id]) == 1
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
-    await store.delete_schedules(TENANT, [schedule.id for schedule in schedules])
+    await store.schedules.delete_schedules(TENANT, [schedule.id for schedule in schedules])
 
 
 async def take_steps(store, clock):
     hands = await hold(store)
     order = f'{{"order": "{mint()}"}}'
     steps = [a_step(hands.one, 0), a_step(hands.one, 1, event="paid", match=order, timeout=1.0)]
-    await store.record(TENANT, worker=hands.worker, steps=steps[:1])
-    await store.record(TENANT, worker=hands.worker, steps=steps)
+    await store.runs.record(TENANT, worker=hands.worker, steps=steps[:1])
+    await store.runs.record(TENANT, worker=hands.worker, steps=steps)
     await apply(store, hands, after_wait(hands.one, ran=0.0))
-    assert (await store.publish(TENANT, an_event(data=order))).resumed == 1
+    assert (await store.runs.publish(TENANT, an_event(data=order))).resumed == 1
     again = await claim(store)
-    assert len(await store.steps(TENANT, hands.one.id)) == 2
+    assert len(await store.runs.steps(TENANT, hands.one.id)) == 2
     wait = a_step(again.one, 2, event="paid", match='{"order": -5}', timeout=1.0)
-    await store.record(TENANT, worker=again.worker, steps=[wait])
+    await store.runs.record(TENANT, worker=again.worker, steps=[wait])
     await apply(store, again, after_wait(again.one, ran=0.0))
     await clock.advance(2)
-    await store.lost()
+    await store.queue.lost()
     assert await store.expire() == 1
     final = await claim(store)
     await apply(store, final, success(final.one))
@@ -332,22 +332,22 @@ async def follow_runs(store, clock):
     for failing in ([], ["each[1]"]):
         run = await begun(store, a_mapped_plan())
         await run_to_end(store, failing=failing, results={"list": [1, 2, 3]})
-    assert (await store.revive(TENANT, [run]))[0] == "revived"
-    await store.cancel(TENANT, [run])
+    assert (await store.queue.revive(TENANT, [run]))[0] == "revived"
+    await store.queue.cancel(TENANT, [run])
     run = await begun(store, a_mapped_plan())
     await end(store, await take(store), results={"list": [1, 2, 3]})
-    await store.cancel(TENANT, [run])
+    await store.queue.cancel(TENANT, [run])
     await store.advance_runs()
 
 
 async def keep_up(store, clock):
-    await store.lead("upkeep", holder=mint(), lease=10.0)
+    await store.admin.lead("upkeep", holder=mint(), lease=10.0)
     await store.retain(Retention())
     await store.admit()
     await store.expire()
     await store.rearm_schedules()
     await store.advance_runs()
-    await store.lost()
+    await store.queue.lost()
 
 
 SCENARIO = (
@@ -428,7 +428,7 @@ async def test_table_sizes_are_read_after_a_slow_statement_but_not_when_idle(
     await store.open()
 
     for _ in range(5):
-        await store.list_workers("default")
+        await store.catalog.list_workers("default")
 
     await store.close()
     assert (store.db._table_sizes is not None) == looks
@@ -449,12 +449,12 @@ async def test_no_operation_waits_for_the_sizes_of_the_tables(place, monkeypatch
     monkeypatch.setattr(Database, "read_sizes", read_late)
     store = PostgresStore(place.url)
     await store.open()
-    await store.list_workers("default")
-    await store.list_workers("default")
+    await store.catalog.list_workers("default")
+    await store.catalog.list_workers("default")
     await is_read.wait()
 
     for _ in range(5):
-        await store.list_workers("default")
+        await store.catalog.list_workers("default")
 
     assert store.db._table_sizes is None
     goes_on.set()

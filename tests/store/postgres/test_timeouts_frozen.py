@@ -86,7 +86,7 @@ async def fire_until(scheduler, store, ids):
     async with asyncio.timeout(SECONDS):
         while True:
             await scheduler.tick()
-            schedules = await store.list_schedules(TENANT)
+            schedules = await store.schedules.list_schedules(TENANT)
             if all(one.fired for one in schedules if one.id in ids):
                 return
             await asyncio.sleep(0.02)
@@ -99,15 +99,17 @@ async def test_schedules_fire_beside_a_scheduler_that_is_frozen(cold, warm, cloc
     await put(warm, *held, free, **GENERAL)
     scheduler = a_scheduler(warm, clock)
 
-    async with frozen(cold, cold.fire([a_firing(one) for one in held])):
+    async with frozen(cold, cold.schedules.fire([a_firing(one) for one in held])):
         await scheduler.tick()
-        assert {one.job for one in await warm.list_schedules(TENANT) if one.fired} == {"free"}
+        assert {one.job for one in await warm.schedules.list_schedules(TENANT) if one.fired} == {
+            "free"
+        }
         await fire_until(scheduler, warm, {one.id for one in held})
 
     for one in held:
-        (tick,) = await warm.list_ticks(TENANT, one.id)
+        (tick,) = await warm.schedules.list_ticks(TENANT, one.id)
         assert tick.decision is Decision.FIRED
-    assert [one.missed for one in await warm.list_schedules(TENANT)] == [0] * 4
+    assert [one.missed for one in await warm.schedules.list_schedules(TENANT)] == [0] * 4
 
 
 async def test_one_row_that_is_locked_keeps_one_schedule_of_a_batch_from_firing(
@@ -128,7 +130,9 @@ async def test_one_row_that_is_locked_keeps_one_schedule_of_a_batch_from_firing(
     async with sql.transaction():
         await sql.execute("SELECT pg_advisory_xact_lock(17)")
 
-        fired = await asyncio.wait_for(warm.fire([a_firing(one) for one in schedules]), SECONDS)
+        fired = await asyncio.wait_for(
+            warm.schedules.fire([a_firing(one) for one in schedules]), SECONDS
+        )
 
     assert [one is not stuck for one in schedules] == fired
 
@@ -149,7 +153,9 @@ async def test_a_row_that_all_schedules_need_is_not_asked_for_by_each_of_them(
     async with sql.transaction():
         await sql.execute("SELECT pg_advisory_xact_lock(17)")
 
-        fired = await asyncio.wait_for(warm.fire([a_firing(one) for one in schedules]), SECONDS)
+        fired = await asyncio.wait_for(
+            warm.schedules.fire([a_firing(one) for one in schedules]), SECONDS
+        )
 
     assert fired == [False] * 40
     assert asked < 10
@@ -174,7 +180,7 @@ async def test_a_scheduler_that_was_cut_off_for_being_slow_fires_at_its_next_try
 
     monkeypatch.setattr(schedules_room, "advance_cursors", slowly)
 
-    assert await warm.fire([a_firing(schedule)]) == [True]
+    assert await warm.schedules.fire([a_firing(schedule)]) == [True]
     assert tries == 2
 
 
@@ -193,10 +199,10 @@ async def test_a_row_that_is_locked_keeps_one_schedule_from_going_the_short_way(
 
     async with sql.transaction():
         await sql.execute(*locks[table])
-        fired = await asyncio.wait_for(warm.fire(firings), SECONDS)
+        fired = await asyncio.wait_for(warm.schedules.fire(firings), SECONDS)
 
     assert fired == [one is not stuck for one in schedules]
-    assert await warm.fire(firings) == [one is stuck for one in schedules]
+    assert await warm.schedules.fire(firings) == [one is stuck for one in schedules]
     assert await warm.recount_gates() == []
 
 
@@ -204,9 +210,9 @@ async def test_an_enqueue_into_a_gate_waits_for_a_frozen_one_and_succeeds(cold, 
     await warm.set_gates(TENANT, {"narrow": 5})
     await defined(warm)
 
-    async with frozen(cold, cold.enqueue(TENANT, [an_execution(gate="narrow")])):
+    async with frozen(cold, cold.queue.enqueue(TENANT, [an_execution(gate="narrow")])):
         (answer,) = await asyncio.wait_for(
-            warm.enqueue(TENANT, [an_execution(gate="narrow")]), SECONDS
+            warm.queue.enqueue(TENANT, [an_execution(gate="narrow")]), SECONDS
         )
 
     assert answer.created
@@ -219,13 +225,13 @@ async def test_a_new_worker_starts_beside_a_frozen_one(cold, warm):
         async with asyncio.timeout(SECONDS):
             await defined(warm, "two", "one", "three")
             worker = await registered(warm)
-            await warm.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1)
+            await warm.queue.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1)
 
 
 async def test_a_scheduler_that_freezes_while_it_leads_is_followed(cold, warm, clock):
     async def lead(store):
         holder = mint()
-        return await store.lead(SCHEDULER, holder=holder, lease=LEASE, since=clock.now())
+        return await store.admin.lead(SCHEDULER, holder=holder, lease=LEASE, since=clock.now())
 
     async with frozen(cold, lead(cold)):
         leader = await asyncio.wait_for(lead(warm), SECONDS)
@@ -241,13 +247,13 @@ async def worker_of(store, sql) -> UUID:
 
 async def test_burying_a_worker_frees_what_its_tasks_have_locked(cold, warm, sql, clock):
     worker, living = await worker_of(warm, sql), await registered(warm, lease=1000.0)
-    one, other = await cold.begin(worker), await cold.begin(living)
+    one, other = await cold.queue.begin(worker), await cold.queue.begin(living)
     try:
         await one.connection.execute("INSERT INTO public.sale VALUES (1)")
         await other.connection.execute("INSERT INTO public.sale VALUES (2)")
         await clock.advance(100)
 
-        await warm.lost()
+        await warm.queue.lost()
 
         await sql.execute(f"SET lock_timeout = '{SECONDS:g}s'")
         await sql.execute("INSERT INTO public.sale VALUES (1)")

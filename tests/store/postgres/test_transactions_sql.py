@@ -213,7 +213,7 @@ async def test_the_current_version_of_the_job_is_taken(store, sql):
 
 
 async def test_each_tenant_has_its_own(store, sql):
-    await store.add_tenants(["acme"])
+    await store.admin.add_tenants(["acme"])
     await defined(store, "resize", tenant="acme")
 
     id = await enqueue(sql, tenant="acme")
@@ -446,7 +446,7 @@ async def test_a_job_that_is_not_there_is_named_and_what_to_do(store, sql):
     assert "app.open()" in caught.value.as_dict()["hint"]
 
     await defined(store)
-    await store.delete_job(TENANT, "resize")
+    await store.catalog.delete_job(TENANT, "resize")
     with pytest.raises(asyncpg.UndefinedObjectError):
         await enqueue(sql)
 

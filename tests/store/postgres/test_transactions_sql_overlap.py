@@ -93,7 +93,7 @@ async def test_what_came_by_sql_is_in_the_way_of_the_store_and_the_other_way_rou
     first = await enqueue(sql)
 
     with pytest.raises(ExecutionInTheWay) as caught:
-        await store.enqueue(TENANT, [an_execution()])
+        await store.queue.enqueue(TENANT, [an_execution()])
     assert caught.value.execution == first
 
     with pytest.raises(ExecutionInTheWay, match=str(first)):

@@ -187,7 +187,7 @@ async def test_a_role_that_was_granted_the_schema_goes_on_after_an_upgrade(
     try:
         await running.open()
         await live_through_everything(running)
-        assert set(await running.list_tenants()) == {"default", "acme"}
+        assert set(await running.admin.list_tenants()) == {"default", "acme"}
     finally:
         await running.close()
     may = "SELECT has_table_privilege($1, $2, 'INSERT')"

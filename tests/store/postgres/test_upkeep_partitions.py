@@ -51,7 +51,7 @@ async def test_days_made_late_take_over_what_was_put_aside(store, clock, sql):
 
     assert (await rest(sql), await rest(sql, "attempt")) == (0, 0)
     assert await states(store, ids) == [State.SUCCEEDED] * 3
-    detail = await store.get_execution(TENANT, hands.one.id)
+    detail = await store.catalog.get_execution(TENANT, hands.one.id)
     assert [attempt.attempt for attempt in detail.attempts] == [1]
     assert await violations(sql) == []
 
@@ -92,7 +92,7 @@ async def test_a_dead_letter_outlives_its_day_until_it_is_discarded(store, clock
     await store.retain(WEEK)
     assert await states(store, ids) == [State.DEAD] * 2
 
-    await store.discard(TENANT, ids[:1])
+    await store.queue.discard(TENANT, ids[:1])
     await store.retain(WEEK)
     # When it is kept from is not promised, but that it goes, and the other stays, is.
     await clock.advance(20 * DAY)

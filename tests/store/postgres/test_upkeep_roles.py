@@ -61,12 +61,14 @@ async def test_such_a_role_makes_and_drops_days(running, clock, sql):
 
 
 async def test_such_a_role_writes_the_audit_log_and_removes_what_is_old(running, clock):
-    await running.write_audit("default", [an_entry()])
+    await running.admin.write_audit("default", [an_entry()])
     await clock.advance(366 * DAY)
-    await running.write_audit("default", [an_entry("new.entry")])
+    await running.admin.write_audit("default", [an_entry("new.entry")])
 
     assert (await running.retain(Retention())).others == 1
-    assert [entry.action for entry in (await running.list_audit("default")).items] == ["new.entry"]
+    assert [entry.action for entry in (await running.admin.list_audit("default")).items] == [
+        "new.entry"
+    ]
 
 
 async def test_such_a_role_may_ask_to_migrate_when_nothing_is_to_be_done(running):
@@ -108,7 +110,7 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("statement", FORBIDDEN.values(), ids=FORBIDDEN)
 async def test_such_a_role_cannot(url, store, statement):
-    await store.set_secret("default", a_secret(key_id="k1"))
+    await store.admin.set_secret("default", a_secret(key_id="k1"))
     connection = await asyncpg.connect(url)
     try:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

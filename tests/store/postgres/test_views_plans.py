@@ -69,40 +69,54 @@ SCHEDULES = """
 
 def listed(most=4 * PAGE, /, **where: Any):
     """A page, and how many rows it may read."""
-    return lambda store: store.list_executions(TENANT, ExecutionFilter(**where), limit=PAGE), most
+    return lambda store: store.catalog.list_executions(
+        TENANT, ExecutionFilter(**where), limit=PAGE
+    ), most
 
 
 def counted(**where: Any):
-    return lambda store: store.count_executions(TENANT, ExecutionFilter(**where)), COUNT_ITEMS_MAX
+    return lambda store: store.catalog.count_executions(
+        TENANT, ExecutionFilter(**where)
+    ), COUNT_ITEMS_MAX
 
 
 PENDING = frozenset({State.QUEUED, State.SCHEDULED, State.RETRYING, State.WAITING})
 VIEWS = {
-    "jobs": (lambda store: store.list_jobs(TENANT), 0),
-    "looks": (lambda store: store.job_activity(TENANT, JOBS), 2 * LOOKED_AT_MAX),
+    "jobs": (lambda store: store.catalog.list_jobs(TENANT), 0),
+    "looks": (lambda store: store.catalog.job_activity(TENANT, JOBS), 2 * LOOKED_AT_MAX),
     "looks at schedules": (
-        lambda store: store.job_activity(TENANT, ["timed", "rare"]),
+        lambda store: store.catalog.job_activity(TENANT, ["timed", "rare"]),
         2 * DECLARED_MAX,
     ),
-    "job": (lambda store: store.get_job(TENANT, "common"), 0),
-    "versions": (lambda store: store.list_versions(TENANT, "common"), 0),
-    "schedules": (lambda store: store.list_job_schedules(TENANT, "timed", limit=PAGE), 2 * PAGE),
-    "few schedules": (lambda store: store.list_job_schedules(TENANT, "rare", limit=PAGE), 2 * PAGE),
-    "more schedules": (
-        lambda store: store.list_job_schedules(TENANT, "timed", limit=PAGE, cursor=BEHIND),
+    "job": (lambda store: store.catalog.get_job(TENANT, "common"), 0),
+    "versions": (lambda store: store.catalog.list_versions(TENANT, "common"), 0),
+    "schedules": (
+        lambda store: store.schedules.list_job_schedules(TENANT, "timed", limit=PAGE),
         2 * PAGE,
     ),
-    "no schedules": (lambda store: store.list_job_schedules(TENANT, "idle"), 0),
+    "few schedules": (
+        lambda store: store.schedules.list_job_schedules(TENANT, "rare", limit=PAGE),
+        2 * PAGE,
+    ),
+    "more schedules": (
+        lambda store: store.schedules.list_job_schedules(
+            TENANT, "timed", limit=PAGE, cursor=BEHIND
+        ),
+        2 * PAGE,
+    ),
+    "no schedules": (lambda store: store.schedules.list_job_schedules(TENANT, "idle"), 0),
     "some schedules": (
-        lambda store: store.list_schedules(TENANT, job="timed", ids=[mint() for _ in range(5)]),
+        lambda store: store.schedules.list_schedules(
+            TENANT, job="timed", ids=[mint() for _ in range(5)]
+        ),
         0,
     ),
-    "queues": (lambda store: store.list_queues(TENANT), COUNT_ITEMS_MAX),
-    "workers": (lambda store: store.list_workers(TENANT), 0),
-    "activity": (lambda store: store.activity(TENANT), PAGE),
-    "events": (lambda store: store.list_events(TENANT), 0),
-    "audit": (lambda store: store.list_audit(TENANT), 0),
-    "templates": (lambda store: store.list_templates(TENANT), 0),
+    "queues": (lambda store: store.catalog.list_queues(TENANT), COUNT_ITEMS_MAX),
+    "workers": (lambda store: store.catalog.list_workers(TENANT), 0),
+    "activity": (lambda store: store.catalog.activity(TENANT), PAGE),
+    "events": (lambda store: store.runs.list_events(TENANT), 0),
+    "audit": (lambda store: store.admin.list_audit(TENANT), 0),
+    "templates": (lambda store: store.admin.list_templates(TENANT), 0),
     "all": listed(),
     "queued": listed(states=frozenset({State.QUEUED})),
     "scheduled": listed(30 * PAGE, states=frozenset({State.SCHEDULED})),

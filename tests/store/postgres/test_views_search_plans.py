@@ -41,7 +41,7 @@ async def test_a_page_of_a_search_reads_a_bounded_number(place, sql, analysed):
     ):
         plans.clear()
         where = ExecutionFilter(content=content, states=TERMINAL)
-        page = await store.list_executions(TENANT, where)
+        page = await store.catalog.list_executions(TENANT, where)
         assert page.items == () and page.next_cursor is not None
         (plan,) = [plan for query, plan in plans if "daybell.history" in query]
         scanned = [node for node in nodes(plan) if "Relation Name" in node]

@@ -91,14 +91,14 @@ async def build(store: PostgresStore, clock: Any) -> World:
         an_execution(gate=GATE, priority=2),
         an_execution(priority=3),
     ]
-    await store.enqueue(TENANT, new)
+    await store.queue.enqueue(TENANT, new)
     hands = await claim(store, 4, worker=ada)
     keyed, plain, gated, cancelling = hands.executions
-    await store.cancel(TENANT, [cancelling.id])
+    await store.queue.cancel(TENANT, [cancelling.id])
     queued, parked = an_execution(), an_execution(gate=GATE)
-    await store.enqueue(TENANT, [queued, parked])
+    await store.queue.enqueue(TENANT, [queued, parked])
     schedule = a_schedule(next_at=clock.now() + 5)
-    await store.put_schedules(TENANT, [schedule])
+    await store.schedules.put_schedules(TENANT, [schedule])
     await clock.advance(20.0)
     return World(
         ada, bob, hands.lease, keyed, plain, gated, cancelling, queued.id, parked.id, dead_ids,
@@ -132,57 +132,59 @@ async def claims_as_another(store: PostgresStore, world: World, me: str) -> Any:
 
 
 async def _claim(store: PostgresStore, worker: UUID, lease: UUID) -> Any:
-    return await store.claim(TENANT, worker=worker, lease=lease, queues=["default"], limit=10)
+    return await store.queue.claim(TENANT, worker=worker, lease=lease, queues=["default"], limit=10)
 
 
 async def finishes(store: PostgresStore, world: World, me: str) -> Any:
     moves = [success(world.keyed), success(world.cancelling)]
-    return await store.apply(TENANT, worker=world.ada, transitions=moves)
+    return await store.queue.apply(TENANT, worker=world.ada, transitions=moves)
 
 
 async def finishes_gated(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.apply(TENANT, worker=world.ada, transitions=[success(world.gated)])
+    return await store.queue.apply(TENANT, worker=world.ada, transitions=[success(world.gated)])
 
 
 async def retries(store: PostgresStore, world: World, me: str) -> Any:
     moves = [retry(world.keyed, delay=0.0), retry(world.gated), retry(world.cancelling)]
-    return await store.apply(TENANT, worker=world.ada, transitions=moves)
+    return await store.queue.apply(TENANT, worker=world.ada, transitions=moves)
 
 
 async def dies(store: PostgresStore, world: World, me: str) -> Any:
     moves = [death(world.keyed), death(world.gated)]
-    return await store.apply(TENANT, worker=world.ada, transitions=moves)
+    return await store.queue.apply(TENANT, worker=world.ada, transitions=moves)
 
 
 async def renews(store: PostgresStore, world: World, me: str) -> Any:
     known = [world.lease, *world.mine.values()]
-    return await store.renew(TENANT, worker=world.ada, lease=60.0, leases=known)
+    return await store.queue.renew(TENANT, worker=world.ada, lease=60.0, leases=known)
 
 
 async def renews_forgetfully(store: PostgresStore, world: World, me: str) -> Any:
     known = list(world.mine.values())
-    return await store.renew(TENANT, worker=world.ada, lease=60.0, leases=known)
+    return await store.queue.renew(TENANT, worker=world.ada, lease=60.0, leases=known)
 
 
 async def reaps(store: PostgresStore, world: World, me: str) -> Any:
     verdicts = []
-    for lost in (await store.lost()).executions:
+    for lost in (await store.queue.lost()).executions:
         move = after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
-        verdicts += await store.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
+        verdicts += await store.queue.apply(
+            TENANT, worker=lost.worker, transitions=[move], wait=False
+        )
     return verdicts
 
 
 async def reaps_together(store: PostgresStore, world: World, me: str) -> Any:
     moves = [
         after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
-        for lost in (await store.lost()).executions
+        for lost in (await store.queue.lost()).executions
         if lost.worker == world.ada
     ]
-    return await store.apply(TENANT, worker=world.ada, transitions=moves, wait=False)
+    return await store.queue.apply(TENANT, worker=world.ada, transitions=moves, wait=False)
 
 
 async def cancels(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.cancel(TENANT, cancelled_ids(world))
+    return await store.queue.cancel(TENANT, cancelled_ids(world))
 
 
 def cancelled_ids(world: World) -> list[UUID]:
@@ -201,17 +203,17 @@ async def fires(store: PostgresStore, world: World, me: str) -> Any:
         next_at=world.tick + 60,
         ticks=(tick,),
     )
-    return await store.fire([firing])
+    return await store.schedules.fire([firing])
 
 
 async def enqueues_a_held_key(store: PostgresStore, world: World, me: str) -> Any:
     new = an_execution(id=world.fresh(f"keyed {me}"), unique_key=KEY)
-    return await store.enqueue(TENANT, [new], repeat=me in world.mine)
+    return await store.queue.enqueue(TENANT, [new], repeat=me in world.mine)
 
 
 async def enqueues_at_the_gate(store: PostgresStore, world: World, me: str) -> Any:
     new = an_execution(id=world.fresh(f"gated {me}"), gate=GATE)
-    return await store.enqueue(TENANT, [new], repeat=me in world.mine)
+    return await store.queue.enqueue(TENANT, [new], repeat=me in world.mine)
 
 
 async def enqueues_again(store: PostgresStore, world: World, me: str) -> Any:
@@ -219,40 +221,40 @@ async def enqueues_again(store: PostgresStore, world: World, me: str) -> Any:
         an_execution(id=world.keyed.id, unique_key=KEY),
         an_execution(id=world.gated.id, gate=GATE),
     ]
-    return await store.enqueue(TENANT, new, repeat=True)
+    return await store.queue.enqueue(TENANT, new, repeat=True)
 
 
 async def releases(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.release(TENANT, worker=world.ada, leases=[world.lease])
+    return await store.queue.release(TENANT, worker=world.ada, leases=[world.lease])
 
 
 async def reports(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.report(TENANT, worker=world.ada, reports=[a_report(world.keyed)])
+    return await store.queue.report(TENANT, worker=world.ada, reports=[a_report(world.keyed)])
 
 
 async def revives(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.revive(TENANT, world.dead)
+    return await store.queue.revive(TENANT, world.dead)
 
 
 async def discards(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.discard(TENANT, world.dead)
+    return await store.queue.discard(TENANT, world.dead)
 
 
 async def retires(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.retire(TENANT, world.ada)
+    return await store.queue.retire(TENANT, world.ada)
 
 
 async def suspends(store: PostgresStore, world: World, me: str) -> Any:
     """Two wait for an event, which may have come."""
     chosen = [world.keyed, world.gated]
     steps = [a_step(one, event=EVENT) for one in chosen]
-    await store.record(TENANT, worker=world.ada, steps=steps)
+    await store.runs.record(TENANT, worker=world.ada, steps=steps)
     moves = [after_wait(one, ran=1.0) for one in chosen]
-    return await store.apply(TENANT, worker=world.ada, transitions=moves)
+    return await store.queue.apply(TENANT, worker=world.ada, transitions=moves)
 
 
 async def publishes(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.publish(TENANT, an_event(EVENT, id=str(world.fresh(f"event {me}"))))
+    return await store.runs.publish(TENANT, an_event(EVENT, id=str(world.fresh(f"event {me}"))))
 
 
 async def widens_the_gate(store: PostgresStore, world: World, me: str) -> Any:

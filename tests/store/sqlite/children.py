@@ -26,7 +26,7 @@ async def enqueue(store: SqliteStore) -> None:
     """Enqueue some batches."""
     for size in BATCHES * 5:
         new = [an_execution() for _ in range(size)]
-        await store.enqueue(TENANT, new)
+        await store.queue.enqueue(TENANT, new)
         tell(*(one.id for one in new))
 
 
@@ -37,14 +37,14 @@ async def live(store: SqliteStore) -> None:
     async def produce() -> None:
         while True:
             new = [an_execution() for _ in range(3)]
-            await store.enqueue(TENANT, new)
+            await store.queue.enqueue(TENANT, new)
             tell("enqueued", *(one.id for one in new))
 
     async def consume() -> None:
         while True:
             hands = await claim(store, 10, worker=worker)
             moves = [success(one) for one in hands.executions]
-            await store.apply(TENANT, worker=worker, transitions=moves)
+            await store.queue.apply(TENANT, worker=worker, transitions=moves)
             tell("finished", *(one.id for one in hands.executions))
 
     await asyncio.gather(produce(), produce(), consume(), consume())
@@ -57,13 +57,13 @@ async def fill(store: SqliteStore) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
     answers = await asyncio.gather(
-        *(store.enqueue(TENANT, [one]) for one in new), return_exceptions=True
+        *(store.queue.enqueue(TENANT, [one]) for one in new), return_exceptions=True
     )
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     for one, answer in zip(new, answers, strict=True):
         tell("failed" if isinstance(answer, Unavailable) else "enqueued", one.id)
     one = an_execution()
-    await store.enqueue(TENANT, [one])
+    await store.queue.enqueue(TENANT, [one])
     tell("enqueued", one.id)
 
 

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from daybell.store.sqlite import connection
-from daybell.store.sqlite import store as store_module
+from daybell.store.sqlite import connection, wakeups
 from daybell.store.sqlite.connection import LOOKS_MAX, Bell, CommitProbe
 from daybell.store.wakeups import pause
 from tests.builders import TENANT, defined, enqueued
@@ -88,7 +87,7 @@ async def test_a_file_at_rest_is_not_read_and_the_next_commit_of_others_is_heard
     place, store, monkeypatch
 ):
     await defined(store)
-    looks, rounds, version = [], [], store_module._data_version
+    looks, rounds, version = [], [], wakeups._data_version
     is_quiet, woken = asyncio.Event(), asyncio.Event()
 
     def noticing(tx):
@@ -101,7 +100,7 @@ async def test_a_file_at_rest_is_not_read_and_the_next_commit_of_others_is_heard
             is_quiet.set()
         await pause(0.001)
 
-    monkeypatch.setattr(store_module, "_data_version", noticing)
+    monkeypatch.setattr(wakeups, "_data_version", noticing)
     monkeypatch.setattr(Bell, "wait", counting)
     other = place.connect()
     await other.open()
@@ -136,12 +135,12 @@ async def bell(path):
 
 @needs_inotify
 async def test_a_commit_of_another_process_is_heard_without_a_poll(place, store, monkeypatch):
-    monkeypatch.setattr(store_module, "WATCH_SECONDS", FOREVER)
+    monkeypatch.setattr(wakeups, "WATCH_SECONDS", FOREVER)
     await defined(store)
     other, woken = place.connect(), asyncio.Event()
     await other.open()
     stop = await store.listen(TENANT, ["default"], woken.set)
-    await asyncio.wait_for(is_watching(store._bell), DEADLINE)
+    await asyncio.wait_for(is_watching(store.wakeups._bell), DEADLINE)
 
     for _ in range(3):
         woken.clear()

@@ -181,7 +181,7 @@ async def test_a_store_serves_several_event_loops(store):
     there, here = await asyncio.gather(asyncio.to_thread(elsewhere), enqueued(store, 3))
 
     assert len({*there, *here}) == 6
-    assert (await store.list_queues(TENANT))[0].queued == 6
+    assert (await store.catalog.list_queues(TENANT))[0].queued == 6
 
 
 def test_what_sqlite_says_is_told_in_our_words():

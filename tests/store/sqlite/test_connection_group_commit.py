@@ -71,7 +71,7 @@ async def test_what_queued_up_shares_a_transaction_and_its_time(counting):
     store, asked = counting
     new = [an_execution() for _ in range(50)]
 
-    await together(store, *(store.enqueue(TENANT, [one]) for one in new))
+    await together(store, *(store.queue.enqueue(TENANT, [one]) for one in new))
 
     assert len(asked) == 2  # one for what kept the thread busy
     assert {(await look(store, one.id)).created_at for one in new} == {1001.0}
@@ -80,8 +80,8 @@ async def test_what_queued_up_shares_a_transaction_and_its_time(counting):
 async def test_a_lone_operation_is_committed_alone(counting):
     store, asked = counting
 
-    await store.enqueue(TENANT, [an_execution()])
-    await store.enqueue(TENANT, [an_execution()])
+    await store.queue.enqueue(TENANT, [an_execution()])
+    await store.queue.enqueue(TENANT, [an_execution()])
 
     assert len(asked) == 2
 
@@ -89,16 +89,16 @@ async def test_a_lone_operation_is_committed_alone(counting):
 async def test_an_operation_that_fails_does_not_hurt_its_neighbours(store):
     await defined(store)
     good = [an_execution() for _ in range(10)]
-    operations = [store.enqueue(TENANT, [one]) for one in good]
-    operations.insert(5, store.enqueue(TENANT, [an_execution(), an_execution("unknown")]))
-    operations.insert(3, store.enqueue(TENANT, [an_execution(args="\ud800")]))
+    operations = [store.queue.enqueue(TENANT, [one]) for one in good]
+    operations.insert(5, store.queue.enqueue(TENANT, [an_execution(), an_execution("unknown")]))
+    operations.insert(3, store.queue.enqueue(TENANT, [an_execution(args="\ud800")]))
 
     answers = await together(store, *operations)
 
     failed = [type(answer) for answer in answers if isinstance(answer, Exception)]
     assert failed == [UsageError, JobNotFound]
     assert await states(store, [one.id for one in good]) == [State.QUEUED] * 10
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 10}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 10}
 
 
 async def test_what_a_failed_operation_learned_is_forgotten(store):
@@ -109,10 +109,10 @@ async def test_what_a_failed_operation_learned_is_forgotten(store):
 
     answers = await together(
         store,
-        store.define_jobs(TENANT, bad_jobs),
-        store.enqueue(TENANT, bad_rows),
-        store.enqueue(TENANT, [an_execution(queue="newer")]),
-        store.enqueue(TENANT, [an_execution(queue="new")]),
+        store.catalog.define_jobs(TENANT, bad_jobs),
+        store.queue.enqueue(TENANT, bad_rows),
+        store.queue.enqueue(TENANT, [an_execution(queue="newer")]),
+        store.queue.enqueue(TENANT, [an_execution(queue="new")]),
     )
 
     assert [isinstance(answer, Exception) for answer in answers] == [True, True, False, False]
@@ -123,7 +123,7 @@ async def test_what_a_failed_operation_learned_is_forgotten(store):
 async def test_a_lone_failure_is_forgotten_too(store):
     await defined(store)
     with pytest.raises(JobNotFound):
-        await store.enqueue(TENANT, [an_execution(queue="new"), an_execution("unknown")])
+        await store.queue.enqueue(TENANT, [an_execution(queue="new"), an_execution("unknown")])
 
     await enqueued(store, queue="newer")
     await enqueued(store, queue="new")
@@ -141,9 +141,9 @@ async def test_the_current_version_is_found_whoever_has_changed_it(store, path):
     (id,) = await enqueued(store)
 
     assert (await look(store, id)).version == 2
-    await other.delete_job(TENANT, "resize")
+    await other.catalog.delete_job(TENANT, "resize")
     with pytest.raises(JobNotFound):
-        await store.enqueue(TENANT, [an_execution()])
+        await store.queue.enqueue(TENANT, [an_execution()])
     await other.close()
 
 
@@ -151,7 +151,7 @@ async def test_cancelled_callers_do_not_stop_the_thread(store):
     await defined(store)
     new = [an_execution() for _ in range(20)]
     async with busy(store):
-        tasks = [asyncio.create_task(store.enqueue(TENANT, [one])) for one in new]
+        tasks = [asyncio.create_task(store.queue.enqueue(TENANT, [one])) for one in new]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
@@ -161,7 +161,7 @@ async def test_cancelled_callers_do_not_stop_the_thread(store):
 
     cancelled = [isinstance(answer, asyncio.CancelledError) for answer in answers]
     assert cancelled == [True, False] * 10
-    kept = await store.list_executions(TENANT, EVERYTHING)
+    kept = await store.catalog.list_executions(TENANT, EVERYTHING)
     assert {one.id for one in kept.items} == {one.id for one in new[1::2]}
 
 
@@ -174,7 +174,7 @@ async def test_an_operation_under_way_ends_though_nobody_waits(store):
         go_on.wait()
         yield an_execution()
 
-    task = asyncio.create_task(store.load(TENANT, slow()))
+    task = asyncio.create_task(store.queue.load(TENANT, slow()))
     await asyncio.to_thread(begun.wait)
     task.cancel()
     await asyncio.sleep(0)
@@ -183,7 +183,7 @@ async def test_an_operation_under_way_ends_though_nobody_waits(store):
     with pytest.raises(asyncio.CancelledError):
         await task
     await store.set_gates(TENANT, {})  # comes after it
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1}
 
 
 async def test_a_load_whose_rows_raise_leaves_nothing(store):
@@ -195,9 +195,9 @@ async def test_a_load_whose_rows_raise_leaves_nothing(store):
         raise RuntimeError("the source broke")
 
     with pytest.raises(RuntimeError, match="the source broke"):
-        await store.load(TENANT, rows())
+        await store.queue.load(TENANT, rows())
 
-    assert await store.count_executions(TENANT, EVERYTHING) == {}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {}
     await enqueued(store)
 
 
@@ -205,7 +205,7 @@ async def test_reading_goes_on_while_a_write_is_under_way(store):
     await enqueued(store, 3)
 
     async with busy(store):
-        counts = await store.count_executions(TENANT, EVERYTHING)
+        counts = await store.catalog.count_executions(TENANT, EVERYTHING)
 
     assert counts == {State.QUEUED: 3}
 
@@ -217,15 +217,15 @@ async def test_no_room_is_told_and_nothing_of_it_is_kept(store):
     await store.db.write(lambda tx: tx.execute(f"PRAGMA max_page_count = {pages + 4}").fetchone())
     large = [[an_execution(args=f'"{"x" * 50_000}"')] for _ in range(4)]
 
-    answers = await together(store, *(store.enqueue(TENANT, new) for new in large))
+    answers = await together(store, *(store.queue.enqueue(TENANT, new) for new in large))
 
     assert [type(answer) for answer in answers] == [Unavailable] * 4
     assert "no room left" in str(answers[0])
     await store.db.write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000").fetchone())
-    assert await store.count_executions(TENANT, EVERYTHING) == {}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {}
     for new in large:
-        await store.enqueue(TENANT, new)
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 4}
+        await store.queue.enqueue(TENANT, new)
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 4}
 
 
 async def test_closing_finishes_what_was_asked_for(path):
@@ -233,7 +233,9 @@ async def test_closing_finishes_what_was_asked_for(path):
     await store.open()
     await defined(store)
     async with busy(store):
-        tasks = [asyncio.create_task(store.enqueue(TENANT, [an_execution()])) for _ in range(20)]
+        tasks = [
+            asyncio.create_task(store.queue.enqueue(TENANT, [an_execution()])) for _ in range(20)
+        ]
         await asyncio.sleep(0)
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
@@ -242,4 +244,4 @@ async def test_closing_finishes_what_was_asked_for(path):
 
     assert all(task.done() and task.result() for task in tasks)
     with pytest.raises(UsageError, match="not open"):
-        await store.list_tenants()
+        await store.admin.list_tenants()

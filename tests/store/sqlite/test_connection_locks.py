@@ -31,7 +31,7 @@ async def test_a_write_waits_for_the_lock(store, raw, refused):
     raw.execute("BEGIN EXCLUSIVE")
 
     answers = await waited_out(
-        store.enqueue(TENANT, [an_execution()]), refused, lambda: raw.execute("ROLLBACK")
+        store.queue.enqueue(TENANT, [an_execution()]), refused, lambda: raw.execute("ROLLBACK")
     )
 
     assert [answer.created for answer in answers] == [True]
@@ -41,7 +41,7 @@ async def test_reads_do_not_wait_for_a_writer(store, raw):
     await enqueued(store, 2)
     raw.execute("BEGIN EXCLUSIVE")
 
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 2}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 2}
 
     raw.execute("ROLLBACK")
 
@@ -93,14 +93,14 @@ async def test_a_lock_that_is_never_let_go_is_told_in_the_end(store, raw, monkey
     raw.execute("BEGIN EXCLUSIVE")
 
     answers = await asyncio.gather(
-        *(store.enqueue(TENANT, [an_execution()]) for _ in range(3)), return_exceptions=True
+        *(store.queue.enqueue(TENANT, [an_execution()]) for _ in range(3)), return_exceptions=True
     )
 
     assert [type(answer) for answer in answers] == [Unavailable] * 3
     assert "another program has kept it locked" in str(answers[0])
     raw.execute("ROLLBACK")
     await enqueued(store)
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1}
 
 
 async def test_what_a_transaction_read_stays_true_until_it_commits(path, refused):
@@ -118,7 +118,7 @@ async def test_what_a_transaction_read_stays_true_until_it_commits(path, refused
     held = first.db.write(hold)
     await asyncio.to_thread(begun.wait)
     defining = [
-        asyncio.ensure_future(store.define_jobs(TENANT, [a_job(timeout=timeout)]))
+        asyncio.ensure_future(store.catalog.define_jobs(TENANT, [a_job(timeout=timeout)]))
         for store, timeout in ((first, 1.0), (second, 2.0))
     ]
     assert await asyncio.to_thread(refused.wait, SECONDS)

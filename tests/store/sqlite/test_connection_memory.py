@@ -33,7 +33,7 @@ async def test_it_needs_no_migration_and_no_thread():
 
 
 async def test_an_operation_is_done_before_its_caller_waits(store):
-    operation = store.list_tenants()
+    operation = store.admin.list_tenants()
 
     with pytest.raises(StopIteration) as done:
         operation.send(None)
@@ -48,11 +48,13 @@ async def test_each_store_has_its_own_data_and_keeps_it_when_it_is_closed(store)
 
     await store.close()
     with pytest.raises(UsageError, match="open"):
-        await store.list_jobs(TENANT)
+        await store.catalog.list_jobs(TENANT)
     await store.open()
 
-    assert [job.definition.name for job in (await store.list_jobs(TENANT)).items] == ["kept"]
-    assert (await other.list_jobs(TENANT)).items == ()
+    assert [job.definition.name for job in (await store.catalog.list_jobs(TENANT)).items] == [
+        "kept"
+    ]
+    assert (await other.catalog.list_jobs(TENANT)).items == ()
     await other.close()
 
 
@@ -61,7 +63,7 @@ async def test_it_goes_by_the_clock_it_is_given_from_the_beginning():
     store = SqliteStore.in_memory(clock=clock.now)
     await store.open()
 
-    assert (await store.get_tenant(TENANT)).created_at == clock.now()
+    assert (await store.admin.get_tenant(TENANT)).created_at == clock.now()
     await store.close()
 
 
@@ -77,7 +79,7 @@ async def test_a_failed_operation_leaves_nothing_behind(store):
     with pytest.raises(UsageError, match="on purpose"):
         store.db.writer.run(fail)
 
-    assert await store.list_tenants() == (TENANT,)
+    assert await store.admin.list_tenants() == (TENANT,)
 
 
 def test_event_loops_of_several_threads_take_turns():
@@ -94,5 +96,5 @@ def test_event_loops_of_several_threads_take_turns():
     for thread in threads:
         thread.join()
 
-    (queue,) = asyncio.run(store.list_queues(TENANT))
+    (queue,) = asyncio.run(store.catalog.list_queues(TENANT))
     assert queue.queued == 200

@@ -43,7 +43,7 @@ async def test_processes_that_write_at_once_lose_nothing(store, path, raw):
 
     ids = [UUID(word) for line in chain(*lines) for word in line.split()]
     assert len(ids) == len(set(ids)) == 3 * 5 * 53
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: len(ids)}
+    assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: len(ids)}
     assert set(await states(store, ids)) == {State.QUEUED}
     assert is_intact(raw)
 
@@ -79,6 +79,6 @@ async def test_a_commit_that_fails_is_told_to_all_and_nothing_of_it_is_kept(stor
         what, id = line.split()
         answers[what].add(UUID(id))
     assert answers["failed"], "the limit was not reached"
-    kept = await store.list_executions(TENANT, EVERYTHING)
+    kept = await store.catalog.list_executions(TENANT, EVERYTHING)
     assert {one.id for one in kept.items} == answers["enqueued"]
     assert is_intact(raw)

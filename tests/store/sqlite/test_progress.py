@@ -182,7 +182,7 @@ async def test_what_one_transaction_leaves_is_stopped_by_the_next(store, monkeyp
     outer = await begun(store, a_plan_of_runs("inner", 8))
     inner = await expanded(store, 8, a_plan({"work": []}))
 
-    assert await store.cancel(TENANT, [outer]) == [Cancellation.REQUESTED]
+    assert await store.queue.cancel(TENANT, [outer]) == [Cancellation.REQUESTED]
 
     assert {await state(store, run) for run in (outer, *inner)} == {State.CANCELLED}
 
@@ -195,7 +195,7 @@ async def test_so_is_what_the_next_one_leaves_in_runs_further_inside(store, monk
     middle = await expanded(store, 4, a_plan_of_runs("inner", 4))
     inner = await expanded(store, 16, a_plan({"work": []}))
 
-    await store.cancel(TENANT, [outer])
+    await store.queue.cancel(TENANT, [outer])
 
     assert (await take(store)).executions == []
     assert {await state(store, run) for run in (outer, *middle, *inner)} == {State.CANCELLED}
@@ -211,7 +211,7 @@ async def test_each_run_gets_so_many_parts_before_it_is_left_to_upkeep(store, mo
 
     monkeypatch.setattr("daybell.store.sqlite.progress.continue_run", go_on)
 
-    await store._go_on([(1, b"a")])
+    await store.runs._continue_runs([(1, b"a")])
 
     assert asked == {(1, b"a"): ADVANCE_ROUNDS, (1, b"b"): ADVANCE_ROUNDS}
 
@@ -225,5 +225,5 @@ async def expanded(store, count, plan):
     hands = await claim(store, count, kinds=("workflow",))
     assert len(hands.executions) == count
     for one in hands.executions:
-        assert await store.expand(TENANT, worker=hands.worker, claimed=one, plan=plan)
+        assert await store.runs.expand(TENANT, worker=hands.worker, claimed=one, plan=plan)
     return [one.id for one in hands.executions]

@@ -92,7 +92,7 @@ async def test_the_first_tenant_is_as_old_as_the_file(tmp_path, clock):
     await store.migrate()
     await store.open()
 
-    tenant = await store.get_tenant(TENANT)
+    tenant = await store.admin.get_tenant(TENANT)
 
     assert tenant.created_at == clock.now()
     await store.close()

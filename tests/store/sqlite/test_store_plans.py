@@ -84,7 +84,9 @@ async def analyzed(store, raw):
     await finished(store, 300)
     await dead(store, 20)
     await claimed(store, 20)
-    await store.enqueue(TENANT, [an_execution(delay=60.0, unique_key=f"{n}") for n in range(100)])
+    await store.queue.enqueue(
+        TENANT, [an_execution(delay=60.0, unique_key=f"{n}") for n in range(100)]
+    )
     raw.execute("ANALYZE")
     return raw
 
@@ -124,9 +126,9 @@ async def test_a_look_at_a_huge_backlog_sees_the_newest_and_all_that_run(store, 
     monkeypatch.setattr(views, "FEW", 0)
     await finished(store, job="ended")
     hands = await claimed(store, job="busy")
-    await store.enqueue(TENANT, [an_execution("busy", delay=60.0)])
+    await store.queue.enqueue(TENANT, [an_execution("busy", delay=60.0)])
 
-    found = await store.job_activity(TENANT, ["busy", "ended"])
+    found = await store.catalog.job_activity(TENANT, ["busy", "ended"])
 
     assert found["busy"].unfinished == {State.RUNNING, State.SCHEDULED}
     assert found["ended"].unfinished == set()

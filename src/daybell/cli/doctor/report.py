@@ -74,19 +74,19 @@ async def check_kinds(store: Store) -> list[Check]:
     """
     checks: list[Check] = []
     now = (await store.health()).now
-    for tenant in await store.list_tenants():
+    for tenant in await store.admin.list_tenants():
         jobs = [job async for job in iterate_jobs(store, tenant)]
         without_code = [job for job in jobs if job.definition.kind != "task"]
         if without_code:
-            workers = await store.list_workers(tenant)
+            workers = await store.catalog.list_workers(tenant)
             unoffered = {
                 job.name: lanes for job in without_code if (lanes := _closed(job, workers, now))
             }
-            looks = await store.job_activity(tenant, list(unoffered))
+            looks = await store.catalog.job_activity(tenant, list(unoffered))
             checks += judge_offers(tenant, unoffered, looks)
         used = secrets_in(jobs)
         if used:
-            known = {one.name for one in await store.list_secrets(tenant)}
+            known = {one.name for one in await store.admin.list_secrets(tenant)}
             checks.append(judge_secrets(tenant, used, known))
     return checks
 
@@ -172,14 +172,16 @@ async def check_sealing(store: Store, sealer: Sealer | None) -> list[Check]:
     that jobs refer to are a problem: the workers may have it from elsewhere.
     """
     checks: list[Check] = []
-    for tenant in await store.list_tenants():
-        names = [one.name for one in await store.list_secrets(tenant)]
+    for tenant in await store.admin.list_tenants():
+        names = [one.name for one in await store.admin.list_secrets(tenant)]
         if sealer is None and names:
             names = sorted(
                 secrets_in([job async for job in iterate_jobs(store, tenant)]).keys() & set(names)
             )
         if names:
-            checks.append(judge_sealing(tenant, await store.fetch_secrets(tenant, names), sealer))
+            checks.append(
+                judge_sealing(tenant, await store.admin.fetch_secrets(tenant, names), sealer)
+            )
     return checks
 
 
@@ -227,14 +229,14 @@ async def check_schedules(store: Store) -> list[Check]:
     """The schedules of all tenants."""
     found: list[Schedule] = []
     vain: list[Check] = []
-    for tenant in await store.list_tenants():
-        of_tenant = await store.list_schedules(tenant)
+    for tenant in await store.admin.list_tenants():
+        of_tenant = await store.schedules.list_schedules(tenant)
         found += of_tenant
         vain += await _check_calls(store, tenant, of_tenant)
     now = (await store.health()).now
-    checks = judge_schedules(found, await store.list_leaders(), now=now) + vain
+    checks = judge_schedules(found, await store.admin.list_leaders(), now=now) + vain
     return checks + judge_ahead(
-        (await store.schedules_ahead(by=AHEAD_SECONDS)).schedules, found, now
+        (await store.schedules.schedules_ahead(by=AHEAD_SECONDS)).schedules, found, now
     )
 
 
@@ -373,13 +375,13 @@ async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -
     """Of the queues of all tenants that are late. Of a long one only the newest page is read."""
     checks: list[Check] = []
     late = (now := (await store.health()).now) - patience
-    for tenant in await store.list_tenants():
+    for tenant in await store.admin.list_tenants():
         queues = [
             one
-            for one in await store.list_queues(tenant)
+            for one in await store.catalog.list_queues(tenant)
             if not one.is_paused and one.oldest_run_at is not None and one.oldest_run_at < late
         ]
-        workers = await store.list_workers(tenant) if queues else []
+        workers = await store.catalog.list_workers(tenant) if queues else []
         for queue in queues:
             where = ExecutionFilter(
                 queue=queue.name, states=PENDING - {State.WAITING}, with_nodes=True
@@ -411,7 +413,7 @@ async def _by_needs(
 
 async def _job(store: Store, tenant: str, name: str, version: int | None) -> Job | None:
     try:
-        return await store.get_job(tenant, name, version=version)
+        return await store.catalog.get_job(tenant, name, version=version)
     except JobNotFound:
         return None
 
@@ -450,7 +452,7 @@ async def check_tasks(store: Store) -> list[Check]:
     """Of all tenants; of very many executions that are put off, only the newest are read."""
     checks: list[Check] = []
     where = ExecutionFilter(states=frozenset({State.SCHEDULED}), with_nodes=True)
-    for tenant in await store.list_tenants():
+    for tenant in await store.admin.list_tenants():
         page = await read_found(page_reader(store, tenant, where))
         put_off = [one for one in page.items if one.reason == UNKNOWN_TASK]
         if put_off:
@@ -464,7 +466,9 @@ async def _definitions(
     found: dict[_Version, JobDefinition] = {}
     for job, version in {(one.job, one.version) for one in put_off}:
         try:
-            found[job, version] = (await store.get_job(tenant, job, version=version)).definition
+            found[job, version] = (
+                await store.catalog.get_job(tenant, job, version=version)
+            ).definition
         except JobNotFound:
             found[job, version] = JobDefinition(name=job)
     return found

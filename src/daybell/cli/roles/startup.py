@@ -105,7 +105,7 @@ async def _retire_workers(workers: list[UUID], url: str, tenant: str, lease: Sec
     await store.open()
     try:
         for worker in workers:
-            await store.retire(tenant, worker)
+            await store.queue.retire(tenant, worker)
         # It has just begun, so it takes others for dead only by what is on record in the store.
         await Reaper(store, clock=SystemClock(), events=Events(), lease=lease).tick()
     finally:
@@ -154,7 +154,7 @@ SAMPLE_MAX: Final = 5
 async def warn_task_mismatch(store: Store, options: WorkerOptions) -> None:
     """Say once, at the start, that work will go back and forth between workers, and why."""
     try:
-        warning = task_mismatch_warning(options, await store.offers(options.tenant))
+        warning = task_mismatch_warning(options, await store.catalog.offers(options.tenant))
     except Unavailable:
         return  # it is waited for elsewhere, and this is not worth it
     if warning is not None:

@@ -1,4 +1,4 @@
-"""The SQLite store: each operation sends a function of a transaction to a connection."""
+"""The SQLite store: its life cycle, wake-ups and upkeep, and its ports."""
 
 from __future__ import annotations
 
@@ -6,130 +6,50 @@ import asyncio
 import sqlite3
 import time
 import weakref
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection
 from copy import copy
-from math import inf
-from typing import Final, NoReturn, Self
-from uuid import UUID
+from typing import Self
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from daybell.core import checks
 from daybell.core.access import (
-    ALL_ENTRIES,
-    NO_QUOTAS,
-    AuditEntry,
-    AuditFilter,
-    ChainSegment,
-    Key,
     NewAuditEntry,
-    NewKey,
-    NewRequest,
-    NewSecret,
-    Quotas,
-    Request,
-    SealedSecret,
-    Secret,
-    Tenant,
 )
-from daybell.core.event import (
-    Event,
-    NewEvent,
-    NewStep,
-    NodeWait,
-    Published,
-    Step,
-    check_event,
-    check_steps,
-)
-from daybell.core.event import check_cursor as check_event_cursor
-from daybell.core.execution import (
-    AttemptSpan,
-    Cancellation,
-    Claimed,
-    Enqueued,
-    Execution,
-    ExecutionDetail,
-    LogPart,
-    Losses,
-    NewExecution,
-    NewLogPart,
-    Revival,
-)
-from daybell.core.job import Job, JobActivity, NewJob, NewTemplate, Template
-from daybell.core.lifecycle import Transition, Verdict
-from daybell.core.limits import CLAIM_BATCH_MAX, PAGE_ITEMS_MAX, check_labels, check_name
-from daybell.core.references import check_secret_name
 from daybell.core.schedule import (
-    Dependents,
-    Due,
-    Ended,
-    Firing,
     Miscount,
-    NewSchedule,
-    Occurrence,
-    Schedule,
-    ScheduleRewind,
-    TickRecord,
-    Upstream,
 )
-from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
-    ALL_JOBS,
-    Activity,
-    Counts,
-    ExecutionFilter,
     Health,
-    JobFilter,
-    Page,
-    Queue,
     Removed,
     Retention,
 )
-from daybell.core.worker import (
-    Claim,
-    Leadership,
-    NewWorker,
-    Offer,
-    Renewal,
-    Report,
-    Worker,
-)
-from daybell.core.workflow.run import Plan, RunDetail
-from daybell.errors import Unavailable
-from daybell.store import migrate, run_driver
+from daybell.store import migrate
 from daybell.store.admin import PendingEntry
 from daybell.store.sqlite import (
-    admin,
-    catalog,
     connection,
-    enqueue,
     gates,
     progress,
     queue,
-    transaction,
     upkeep,
-    views,
-    workers,
 )
 from daybell.store.sqlite import schedules as schedules_room
 from daybell.store.sqlite import steps as steps_room
 from daybell.store.sqlite.connection import (
     IN_MEMORY,
     AuditedDatabase,
-    Bell,
     Clock,
-    CommitProbe,
     Database,
 )
-from daybell.store.sqlite.transaction import RunKey, Transaction
-from daybell.store.wakeups import Listeners, Signal, Wake
-
-WATCH_SECONDS: Final = 0.05  # the latency between processes where no bell is heard
-
-StopListening = Callable[[], Awaitable[None]]
+from daybell.store.sqlite.ports import (
+    SqliteAdmin,
+    SqliteCatalog,
+    SqliteQueue,
+    SqliteRuns,
+    SqliteSchedules,
+)
+from daybell.store.sqlite.wakeups import StopListening, Wakeups
+from daybell.store.wakeups import Wake
 
 
 class SqliteStore:
@@ -138,11 +58,13 @@ class SqliteStore:
     def __init__(self, path: str, *, clock: Clock = time.time) -> None:
         self.db = Database(path, clock)
         self._memory: sqlite3.Connection | None = None  # of a database in memory, even if closed
-        self._listeners = Listeners()
-        self._schedule_listeners = Listeners()
-        self._watch: asyncio.Task[None] | None = None
-        self._bell = Bell(path)
+        self.wakeups = Wakeups(self.db)
         self._retain_from = 0  # where the walk of `retain` through executions continues
+        self.queue = SqliteQueue(self.db, self.wakeups)
+        self.schedules = SqliteSchedules(self.db, self.wakeups)
+        self.runs = SqliteRuns(self.db, self.wakeups)
+        self.catalog = SqliteCatalog(self.db, self.wakeups)
+        self.admin = SqliteAdmin(self.db, self.wakeups)
 
     @classmethod
     def in_memory(cls, *, clock: Clock = time.time) -> Self:
@@ -159,18 +81,17 @@ class SqliteStore:
         if applied is None:
             raise connection.missing_file_error(self.db.path)
         migrate.check(migrate.known_migrations(upkeep.PACKAGE), applied)
-        await self.db.open(self._give, progress.take_pending_runs)
+        await self.db.open(self.wakeups.give, progress.take_pending_runs)
 
     def _open_in_memory(self) -> None:
         """Open a database that lives as long as this store, closed or not."""
         if self._memory is None:
             self._memory = upkeep.create_in_memory(self.db.clock)
             weakref.finalize(self, self._memory.close)
-        self.db.open_inline(self._memory, self._give, progress.take_pending_runs)
+        self.db.open_inline(self._memory, self.wakeups.give, progress.take_pending_runs)
 
     async def close(self) -> None:
-        await self._stop_watching()
-        self._bell.flush()
+        await self.wakeups.close()
         await self.db.close()
 
     async def pending_migrations(self) -> tuple[str, ...]:
@@ -186,398 +107,21 @@ class SqliteStore:
         made = await asyncio.to_thread(upkeep.apply_migrations, self.db.path, self.db.clock)
         return upkeep.step_names(made)
 
-    async def begin(self, worker: UUID) -> NoReturn:
-        raise checks.no_transactions("in memory" if self.db.is_in_memory else "SQLite")
-
-    # Wake-ups.
-
     async def listen(
         self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
     ) -> StopListening:
         await self.db.read(lambda tx: tx.names.tenant(tx, tenant))
-        return self._hear(self._listeners.add(wake, ask))
+        return self.wakeups.listen(wake, ask)
 
     async def listen_schedules(self, wake: Wake) -> StopListening:
-        return self._hear(self._schedule_listeners.add(wake))
-
-    def _hear(self, stop_hearing: StopListening) -> StopListening:
-        """Watch the file as long as there is a listener."""
-        is_watched = self._watch is not None and not self._watch.done()
-        if not is_watched and not self.db.is_in_memory:
-            self._watch = asyncio.get_running_loop().create_task(self._watch_file())
-
-        async def stop() -> None:
-            await stop_hearing()
-            if not len(self._listeners) and not len(self._schedule_listeners):
-                await self._stop_watching()
-
-        return stop
-
-    async def _watch_file(self) -> None:
-        """Notice what another process has committed to the file."""
-        log, seen, cursor = CommitProbe(self.db.path), 0, None
-        self._bell.open()
-        while True:
-            try:
-                if log.is_worth_a_look():
-                    version = await self.db.read(_data_version)
-                    if version != seen:
-                        # Of a schedule only the first cursor counts, whichever way it was moved.
-                        before, cursor = cursor, await self.db.read(schedules_room.next_cursor)
-                        if cursor != before:
-                            self._schedule_listeners.wake()
-                        self._listeners.wake()
-                    log.looked(is_new=version != seen)
-                    seen = version
-            except Unavailable:
-                pass  # the next look may go well
-            await self._bell.wait(WATCH_SECONDS)
-
-    def _give(self, signal: Signal) -> None:
-        if signal is Signal.ASK:
-            self._listeners.ask()
-        elif signal is Signal.CLAIM:
-            self._tell()
-        else:
-            self._schedule_listeners.wake()
-            self._ring()
-
-    def _tell(self) -> None:
-        """Wake all listeners, those of other processes included: work is committed."""
-        self._listeners.wake()
-        self._ring()
-
-    def _ring(self) -> None:
-        if not self.db.is_in_memory:
-            self._bell.ring()
-
-    async def _stop_watching(self) -> None:
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
-            self._bell.close()
-
-    # Definitions.
-
-    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
-        wanted = sorted({check_name(name, what="tenant") for name in names})
-        return await self.db.write(lambda tx: catalog.add_tenants(tx, wanted))
-
-    async def list_tenants(self) -> tuple[str, ...]:
-        return await self.db.read(catalog.list_tenants)
-
-    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
-        return await self.db.write(lambda tx: catalog.define_jobs(tx, tenant, jobs))
-
-    async def launch(
-        self, tenant: str, job: NewJob, execution: NewExecution
-    ) -> tuple[Job, Enqueued]:
-        return await self.db.write(lambda tx: catalog.launch(tx, tenant, job, execution))
-
-    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
-        return await self.db.read(lambda tx: catalog.get_job(tx, tenant, name, version))
-
-    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
-        return await self.db.read(lambda tx: catalog.find_job(tx, tenant, id, or_deleted))
-
-    async def list_jobs(
-        self,
-        tenant: str,
-        where: JobFilter = ALL_JOBS,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[Job]:
-        checks.check_limit(limit)
-        checks.check_job_filter(where, cursor)
-        return await self.db.read(lambda tx: catalog.list_jobs(tx, tenant, where, limit, cursor))
-
-    async def list_versions(
-        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Job]:
-        checks.check_limit(limit)
-        before = checks.check_version(cursor)
-        return await self.db.read(lambda tx: catalog.list_versions(tx, tenant, name, limit, before))
-
-    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        await self.db.write(lambda tx: catalog.delete_job(tx, tenant, name, expect))
-
-    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
-        check_name(queue, what="queue")
-        await self.db.write(lambda tx: catalog.pause_queue(tx, tenant, queue, paused))
-
-    # Enqueue.
-
-    async def enqueue(
-        self,
-        tenant: str,
-        executions: Sequence[NewExecution],
-        *,
-        repeat: bool = False,
-        entries: Sequence[NewAuditEntry] = (),
-    ) -> list[Enqueued]:
-        del repeat  # finished ids are recognised anyway: they are in the same table
-        for entry in entries:
-            checks.check_entry(entry)
-        answers = await self.db.write(lambda tx: enqueue.enqueue(tx, tenant, executions, entries))
-        self._tell()
-        return answers
-
-    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
-        """See the protocol. The iterable is read by the store's thread, not by the event loop.
-
-        All other writers wait until it is done. Those of other processes give up after a minute:
-        split loads that take longer.
-        """
-        count = await self.db.write(lambda tx: enqueue.load(tx, tenant, executions), is_alone=True)
-        self._tell()
-        return count
-
-    # Queue.
-
-    async def claim(
-        self,
-        tenant: str,
-        *,
-        worker: UUID,
-        lease: UUID,
-        queues: Sequence[str],
-        limit: int,
-        kinds: Sequence[str] = ("task",),
-    ) -> Claim:
-        checks.check_limit(limit, most=CLAIM_BATCH_MAX)
-        return await self.db.write(
-            lambda tx: queue.claim(tx, tenant, worker, lease, queues, kinds, limit)
-        )
-
-    async def apply(
-        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
-    ) -> list[Verdict]:
-        del wait  # there are no locks on rows here
-        verdicts, todo = await self.db.write(
-            lambda tx: queue.apply(tx, tenant, worker, transitions)
-        )
-        if todo:
-            await self._go_on(todo)
-        return verdicts
-
-    async def report(
-        self, tenant: str, *, worker: UUID, reports: Sequence[Report]
-    ) -> list[tuple[UUID, int]]:
-        return await self.db.write(
-            lambda tx: queue.report(tx, tx.names.tenant(tx, tenant), worker.bytes, reports)
-        )
-
-    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        answers, todo = await self.db.write(lambda tx: queue.cancel(tx, tenant, ids))
-        await self._go_on(todo)
-        return answers
+        return self.wakeups.listen_schedules(wake)
 
     async def expire(self, *, limit: int = 1000) -> int:
         return await self.db.write(lambda tx: queue.expire(tx, limit))
 
-    async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
-        return await self.db.write(lambda tx: queue.revive(tx, tenant, ids))
-
-    async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
-        return await self.db.write(lambda tx: queue.discard(tx, tenant, ids))
-
-    # Workers.
-
-    async def register(
-        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
-    ) -> Renewal:
-        check_name(worker.name, what="worker")
-        check_labels(worker.labels)
-        return await self.db.write(lambda tx: workers.register(tx, tenant, worker, lease, replaces))
-
-    async def renew(
-        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
-    ) -> Renewal:
-        return await self.db.write(lambda tx: workers.renew(tx, tenant, worker, lease, leases))
-
-    async def drain(self, tenant: str, worker: UUID) -> bool:
-        is_drained = await self.db.write(
-            lambda tx: workers.drain(tx, tx.names.tenant(tx, tenant), worker)
-        )
-        self._listeners.ask()
-        return is_drained
-
-    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
-        return await self.db.write(lambda tx: workers.release(tx, tenant, worker, leases))
-
-    async def retire(self, tenant: str, worker: UUID) -> None:
-        await self.db.write(lambda tx: workers.retire(tx, tx.names.tenant(tx, tenant), worker))
-
-    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
-        return await self.db.write(
-            lambda tx: workers.record_sole(tx, tx.names.tenant(tx, tenant), worker, execution)
-        )
-
-    async def lost(
-        self,
-        *,
-        limit: int = 1000,
-        since: Instant = -inf,
-        not_after: Instant = inf,
-        record_every: Seconds = inf,
-    ) -> Losses:
-        checks.check_limit(limit)
-        return await self.db.write(
-            lambda tx: workers.lost(tx, limit, since, not_after, record_every)
-        )
-
-    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
-        return await self.db.read(lambda tx: workers.list_workers(tx, tenant, include_dead))
-
-    async def offers(self, tenant: str) -> list[Offer]:
-        return await self.db.read(lambda tx: workers.list_offers(tx, tenant))
-
-    # Schedules.
-
-    async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
-        await self.db.write(lambda tx: schedules_room.put_schedules(tx, tenant, schedules))
-
-    async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
-        return await self.db.write(lambda tx: schedules_room.delete_schedules(tx, tenant, ids))
-
-    async def list_schedules(
-        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
-    ) -> list[Schedule]:
-        return await self.db.read(lambda tx: schedules_room.list_schedules(tx, tenant, job, ids))
-
-    async def list_job_schedules(
-        self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Schedule]:
-        checks.check_limit(limit)
-        after = checks.check_schedule_cursor(cursor)
-        return await self.db.read(
-            lambda tx: schedules_room.list_job_schedules(tx, tenant, job, limit, after)
-        )
-
-    async def due_schedules(
-        self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
-    ) -> Due:
-        checks.check_limit(limit)  # `free` has no effect: no transaction holds a schedule for long
-        return await self.db.read(lambda tx: schedules_room.due_schedules(tx, limit, after))
-
-    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        answers = await self.db.write(lambda tx: schedules_room.fire(tx, firings))
-        self._tell()
-        return answers
-
     async def rearm_schedules(self, *, limit: int = 1000) -> int:
         checks.check_limit(limit)
         return await self.db.write(lambda tx: schedules_room.rearm_schedules(tx, limit))
-
-    async def schedules_ahead(
-        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
-    ) -> Due:
-        checks.check_limit(limit)
-        return await self.db.read(lambda tx: schedules_room.schedules_ahead(tx, by, limit, after))
-
-    async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
-        return await self.db.write(lambda tx: schedules_room.turn_back(tx, turns))
-
-    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
-        await self.db.write(lambda tx: schedules_room.pause_by_name(tx, tenant, name, note))
-
-    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
-        await self.db.write(lambda tx: schedules_room.resume_job(tx, tenant, name, firings))
-        self._tell()
-
-    async def list_ticks(
-        self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
-    ) -> list[TickRecord]:
-        checks.check_limit(limit)
-        return await self.db.read(
-            lambda tx: schedules_room.list_ticks(tx, tenant, schedule, limit, before)
-        )
-
-    async def list_occurrences(
-        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
-    ) -> list[Occurrence]:
-        checks.check_limit(limit, most=checks.OCCURRENCES_MAX)
-        return await self.db.read(
-            lambda tx: schedules_room.list_occurrences(tx, tenant, schedule, (since, until), limit)
-        )
-
-    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
-        checks.check_limit(limit)
-        return await self.db.read(lambda tx: schedules_room.dependents(tx, limit, after))
-
-    async def ended_since(
-        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
-    ) -> list[Ended]:
-        return await self.db.read(
-            lambda tx: [
-                schedules_room.ended_since(tx, tenant, *one, thoroughly=thoroughly) for one in jobs
-            ]
-        )
-
-    async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
-        return await self.db.read(
-            lambda tx: [schedules_room.upstream(tx, tenant, *one) for one in jobs]
-        )
-
-    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        count = await self.db.write(lambda tx: schedules_room.release(tx, tenant, ids))
-        self._tell()
-        return count
-
-    async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        return await self.db.write(lambda tx: schedules_room.skip_dependents(tx, tenant, ids))
-
-    # Steps, logs and runs.
-
-    async def steps(self, tenant: str, id: UUID) -> list[Step]:
-        return await self.db.read(lambda tx: steps_room.list_steps(tx, tenant, id))
-
-    async def record(
-        self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
-    ) -> list[Step | None]:
-        check_steps(steps)
-        return await self.db.write(lambda tx: steps_room.record(tx, tenant, worker, steps))
-
-    async def publish(self, tenant: str, event: NewEvent) -> Published:
-        check_event(event)
-        return await self.db.write(
-            lambda tx: steps_room.publish(tx, tx.names.tenant(tx, tenant), event)
-        )
-
-    async def node_waits(
-        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
-    ) -> list[NodeWait]:
-        checks.check_limit(limit)
-        return await self.db.read(
-            lambda tx: gates.waits_of_nodes(tx, tx.names.tenant(tx, tenant), run, event, limit)
-        )
-
-    async def list_events(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Event]:
-        checks.check_limit(limit)
-        before = check_event_cursor(cursor)
-        return await self.db.read(
-            lambda tx: steps_room.list_events(tx, tx.names.tenant(tx, tenant), limit, before)
-        )
-
-    async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
-        await self.db.write(lambda tx: steps_room.write_log(tx, tenant, worker, parts))
-
-    async def read_log(
-        self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
-    ) -> list[LogPart]:
-        checks.check_limit(limit, most=PAGE_ITEMS_MAX)
-        return await self.db.read(lambda tx: steps_room.read_log(tx, tenant, id, after, limit))
-
-    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
-        is_made, todo = await self.db.write(
-            lambda tx: steps_room.expand(tx, tenant, worker, claimed, plan)
-        )
-        await self._go_on(todo)
-        return is_made
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         checks.check_limit(limit)
@@ -585,46 +129,6 @@ class SqliteStore:
         for key in found:
             await self.db.write(lambda tx, key=key: progress.continue_run(tx, key))
         return len(found)
-
-    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
-        return await self.db.read(
-            lambda tx: steps_room.get_run(tx, tx.names.tenant(tx, tenant), id)
-        )
-
-    async def node_attempts(
-        self, tenant: str, id: UUID, *, limit: int = 20
-    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
-        checks.check_limit(limit)
-        return await self.db.read(
-            lambda tx: steps_room.node_attempts(tx, tx.names.tenant(tx, tenant), id, limit)
-        )
-
-    async def rerun(
-        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
-    ) -> Enqueued:
-        return await self.db.write(lambda tx: steps_room.rerun(tx, tenant, id, new, labels))
-
-    async def _go_on(self, runs: Iterable[RunKey]) -> None:
-        """Continue runs, each in transactions of its own, and the runs that these have to continue.
-
-        A run gets only so many parts; upkeep continues the rest. The caller's operation is
-        committed, so an error here is not reported to the caller: upkeep continues then, too.
-        """
-        todo = dict.fromkeys(runs)
-        done: Counter[RunKey] = Counter()  # parts of each run
-        with suppress(Unavailable):
-            while todo:
-                key = next(iter(todo))
-                del todo[key]
-                parts = min(progress.TOGETHER, run_driver.ADVANCE_ROUNDS - done[key])
-                if parts > 0:
-                    done[key] += parts
-                    todo |= dict.fromkeys(await self._continue_run(key, parts))
-
-    def _continue_run(self, key: RunKey, parts: int) -> asyncio.Future[list[RunKey]]:
-        return self.db.write(lambda tx: progress.continue_run(tx, key, parts))
-
-    # Gates.
 
     async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
         await self.db.write(lambda tx: gates.set_gates(tx, tenant, capacities))
@@ -638,48 +142,6 @@ class SqliteStore:
         if not mend or not wrong:
             return [one for _, one in wrong]
         return await self.db.write(gates.recount)
-
-    # Views.
-
-    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
-        return await self.db.read(lambda tx: views.get_execution(tx, tenant, id))
-
-    async def list_executions(
-        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Execution]:
-        checks.check_limit(limit)
-        after = checks.check_cursor(cursor)
-        return await self.db.read(lambda tx: views.list_executions(tx, tenant, where, limit, after))
-
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
-        return await self.db.read(lambda tx: views.count_executions(tx, tenant, where))
-
-    async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-        checks.check_names(names)
-        return await self.db.read(lambda tx: views.job_activity(tx, tenant, names))
-
-    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
-        checks.check_names(names)
-        return await self.db.read(lambda tx: views.job_ids(tx, tenant, names))
-
-    async def list_queues(self, tenant: str) -> list[Queue]:
-        return await self.db.read(lambda tx: views.list_queues(tx, tenant))
-
-    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
-        return await self.db.read(lambda tx: views.activity(tx, tenant, since))
-
-    # Upkeep.
-
-    async def lead(
-        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
-    ) -> Leadership | None:
-        return await self.db.write(lambda tx: upkeep.lead(tx, name, holder, lease, since))
-
-    async def resign(self, name: str, *, holder: UUID) -> None:
-        await self.db.write(lambda tx: upkeep.resign(tx, name, holder))
-
-    async def list_leaders(self) -> list[Leadership]:
-        return await self.db.read(upkeep.list_leaders)
 
     async def retain(self, policy: Retention) -> Removed:
         total = Removed()
@@ -703,112 +165,12 @@ class SqliteStore:
     async def health(self) -> Health:
         return await self.db.read(lambda tx: upkeep.health(tx, self.db.path))
 
-    # Access, audit, secrets, templates.
-
-    async def add_key(self, tenant: str, key: NewKey) -> Key:
-        checks.check_new_key(key)
-        return await self.db.write(lambda tx: admin.add_key(tx, tenant, key))
-
-    async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
-        return await self.db.read(lambda tx: admin.find_key(tx, digest))
-
-    async def has_keys(self) -> bool:
-        return await self.db.read(admin.has_keys)
-
-    async def list_keys(self, tenant: str) -> list[Key]:
-        return await self.db.read(lambda tx: admin.list_keys(tx, tenant))
-
-    async def revoke_key(self, tenant: str, id: UUID) -> Key:
-        return await self.db.write(lambda tx: admin.revoke_key(tx, tenant, id))
-
-    async def touch_keys(self, used: Mapping[UUID, Seconds]) -> None:
-        ages = {id.bytes: age for id, age in used.items()}
-        await self.db.write(lambda tx: admin.touch_keys(tx, ages))
-
-    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
-        checks.check_quotas(asdict(quotas))
-        checked = check_name(name, what="tenant")
-        return await self.db.write(lambda tx: admin.add_tenant(tx, checked, quotas))
-
-    async def get_tenant(self, name: str) -> Tenant:
-        return await self.db.read(lambda tx: admin.get_tenant(tx, name))
-
-    async def list_tenant_records(self) -> list[Tenant]:
-        return await self.db.read(admin.list_tenant_records)
-
-    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
-        checks.check_quotas(changes)
-        return await self.db.write(lambda tx: admin.set_quotas(tx, tenant, changes))
-
-    async def begin_request(self, tenant: str, request: NewRequest) -> Request:
-        checks.check_request(request)
-        return await self.db.write(lambda tx: admin.begin_request(tx, tenant, request))
-
-    async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
-        await self.db.write(lambda tx: admin.answer_request(tx, tenant, key, status, answer))
-
     def audited(self, tenant: str, entry: NewAuditEntry) -> Self:
         view = copy(self)
-        view.db = AuditedDatabase(self.db, PendingEntry(tenant, entry))
+        view.db = db = AuditedDatabase(self.db, PendingEntry(tenant, entry))
+        view.queue = self.queue.over(db)
+        view.schedules = self.schedules.over(db)
+        view.runs = self.runs.over(db)
+        view.catalog = self.catalog.over(db)
+        view.admin = self.admin.over(db)
         return view
-
-    async def write_audit(self, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
-        for entry in entries:
-            checks.check_entry(entry)
-        await self.db.write(lambda tx: transaction.record_entries(tx, tenant, entries))
-
-    async def list_audit(
-        self,
-        tenant: str,
-        where: AuditFilter = ALL_ENTRIES,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[AuditEntry]:
-        checks.check_limit(limit)
-        last = checks.check_cursor(cursor)
-        return await self.db.read(lambda tx: admin.list_entries(tx, tenant, where, limit, last))
-
-    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
-        return await self.db.read(lambda tx: admin.read_stretch(tx, tenant, after, limit))
-
-    async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
-        checks.check_secret(secret)
-        return await self.db.write(lambda tx: admin.set_secret(tx, tenant, secret))
-
-    async def list_secrets(self, tenant: str) -> list[Secret]:
-        return await self.db.read(lambda tx: admin.list_secrets(tx, tenant))
-
-    async def delete_secret(self, tenant: str, name: str) -> None:
-        check_secret_name(name)
-        await self.db.write(lambda tx: admin.delete_secret(tx, tenant, name))
-
-    async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
-        return await self.db.read(lambda tx: admin.fetch_secrets(tx, tenant, names))
-
-    async def set_template(
-        self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
-    ) -> Template:
-        text = checks.check_template(template, author)
-        return await self.db.write(
-            lambda tx: admin.set_template(tx, tenant, template.name, text, author, expect)
-        )
-
-    async def get_template(self, tenant: str, name: str) -> Template:
-        check_name(name, what="template")
-        return await self.db.read(lambda tx: admin.get_template(tx, tenant, name))
-
-    async def list_templates(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Template]:
-        checks.check_limit(limit)
-        after = checks.check_name_cursor(cursor)
-        return await self.db.read(lambda tx: admin.list_templates(tx, tenant, limit, after))
-
-    async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        check_name(name, what="template")
-        await self.db.write(lambda tx: admin.delete_template(tx, tenant, name, expect))
-
-
-def _data_version(tx: Transaction) -> int:
-    return tx.execute("PRAGMA data_version").fetchone()[0]
