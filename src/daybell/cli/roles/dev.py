@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -109,7 +109,7 @@ async def dev(
 
 
 @contextlib.contextmanager
-def _uncached_code(*, is_reloaded: bool) -> Iterator[None]:
+def _uncached_code(*, is_reloaded: bool) -> Generator[None]:
     """Import code without writing bytecode if it may be edited within a second.
 
     Python compares bytecode with its source by size and whole seconds: an edit right after a start
