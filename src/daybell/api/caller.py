@@ -28,16 +28,33 @@ from daybell.errors import AccessDenied, DaybellError, UsageError, shown
 T = TypeVar("T")
 
 
+class JsonResponse(Response):
+    """A response with encoded JSON. It does without Starlette's checks of other bodies."""
+
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        media_type: str = "application/json",
+    ) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", media_type.encode()),
+        ]
+        for name, value in (headers or {}).items():
+            self.raw_headers.append((name.lower().encode(), value.encode("latin-1")))
+
+
 def answer_json(
     content: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """An answer with JSON in it."""
-    return Response(
-        encode(content),
-        status_code=status,
-        headers=None if headers is None else dict(headers),
-        media_type="application/json",
-    )
+    return JsonResponse(encode(content), status=status, headers=headers)
 
 
 def answer_page(
@@ -56,7 +73,7 @@ def answer_page(
             break
         parts.append(part)
     body = b'{"items":[%b],"next_cursor":%b}' % (b",".join(parts), encode(more))
-    return Response(body, media_type="application/json")
+    return JsonResponse(body)
 
 
 def answer_created(
@@ -285,7 +302,7 @@ def _answer_problem(content: dict[str, Any], *, headers: Mapping[str, str] | Non
     return Response(
         encode(content),
         status_code=content["status"],
-        headers=None if headers is None else dict(headers),
+        headers=headers,
         media_type=MEDIA_TYPE,
     )
 

@@ -8,7 +8,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
     Mapping,
     MutableMapping,
     Sequence,
@@ -52,6 +51,7 @@ _SECRET_NAMES: Final = frozenset(
     {"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"}
 )
 KEY_PREFIX: Final = "dbk_"
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]*[a-z0-9_-])\.?)(?::[0-9]+)?")
 
 # As an ASGI server hands it over: `headers` are pairs of bytes, with names in lower case.
 HeadScope = Mapping[str, Any]
@@ -67,12 +67,11 @@ class Refusal(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def check_head(scope: HeadScope, hosts: Collection[str]) -> Refusal | None:
+def check_head(scope: HeadScope, fields: HeaderFields, hosts: Collection[str]) -> Refusal | None:
     """The first thing that is wrong with the head of a request.
 
     `hosts` are the names that it may be addressed to.
     """
-    fields = read_fields(scope)
     return (
         check_host(scope, fields, hosts)
         or check_query(scope)
@@ -116,16 +115,8 @@ def check_host(scope: HeadScope, fields: HeaderFields, hosts: Collection[str]) -
 
 def host_name(text: str) -> str | None:
     """The name in a Host header, without its port; None if that is not one."""
-    text = text.strip().lower()
-    if text.startswith("["):
-        name, bracket, port = text[1:].partition("]")
-        is_fine = bool(bracket) and set(name) <= set("0123456789abcdef:.")
-    else:
-        name, colon, port = text.partition(":")
-        port = colon + port
-        is_fine = name.isascii() and all(char.isalnum() or char in "-._" for char in name)
-    is_fine = is_fine and (not port or (port[0] == ":" and port[1:].isdigit()))
-    return name.removesuffix(".") if is_fine and name else None
+    found = _HOST.fullmatch(text.strip().lower())
+    return None if found is None else found[1] or found[2]
 
 
 def check_query(scope: HeadScope) -> Refusal | None:
@@ -162,6 +153,8 @@ def check_origin(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
     is shown to them.
     """
     origins = fields.get(b"origin", [])
+    if not origins and b"sec-fetch-site" not in fields:
+        return None  # no browser
     host = fields.get(b"host", [""])[0]
     is_foreign = len(origins) > 1 or not all(_is_same(one, host, scope) for one in origins)
     site = fields.get(b"sec-fetch-site", ["none"])
@@ -200,7 +193,7 @@ def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
     """A body is JSON, and says so: what a form of another site can send is not."""
     if fields.get(b"content-encoding", ["identity"]) != ["identity"]:
         return _unsupported("send the body without a Content-Encoding")
-    has_body = b"transfer-encoding" in fields or fields.get(b"content-length", ["0"]) != ["0"]
+    has_body = announces_body(fields)
     if has_body and is_handshake(scope):
         return Refusal(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -217,6 +210,11 @@ def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
         is_fine = not types or (len(types) == 1 and is_text(types[0]))
         return None if is_fine else _unsupported("send JSON, or text in UTF-8 as text/plain")
     return _unsupported("send JSON, with Content-Type: application/json")
+
+
+def announces_body(fields: HeaderFields) -> bool:
+    """True if the head of a request says that a body follows."""
+    return b"transfer-encoding" in fields or fields.get(b"content-length", ["0"]) != ["0"]
 
 
 def is_handshake(scope: HeadScope) -> bool:
@@ -294,7 +292,7 @@ _HEADERS: Final = (
 )
 _TLS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
 _CLOSE: Final = (b"connection", b"close")
-_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -369,20 +367,17 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        passage = GuardedRequest(self, self._limits, self._headers, scope, receive, send)
+        fields = read_fields(scope)
+        passage = GuardedRequest(self, self._limits, self._headers, scope, fields, receive, send)
         try:
-            await self._pass(passage, scope)
+            if refusal := check_head(scope, fields, self.hosts):
+                raise RequestRefused(refusal)
+            admit = None if scope["path"] in OPEN_PATHS else self._admit
+            await passage.through(self._app, admit_by_address if is_handshake(scope) else admit)
         except RequestRefused as refused:
             await passage.refuse(refused.refusal)
         finally:
             passage.leave()
-
-    async def _pass(self, passage: GuardedRequest, scope: Scope) -> None:
-        refusal = check_head(scope, self.hosts)
-        if refusal is not None:
-            raise RequestRefused(refusal)
-        admit = None if scope["path"] in OPEN_PATHS else self._admit
-        await passage.through(self._app, admit_by_address if is_handshake(scope) else admit)
 
 
 class GuardedRequest:
@@ -394,6 +389,7 @@ class GuardedRequest:
         limits: Limits,
         headers: tuple[tuple[bytes, bytes], ...],
         scope: Scope,
+        fields: HeaderFields,
         receive: Receive,
         send: Send,
     ) -> None:
@@ -407,7 +403,8 @@ class GuardedRequest:
         self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
         self._body: bytes | None = None  # of one that has come and was not passed on
         self._taken: list[tuple[Shares, Holder, int]] = []
-        self._has_body, self._length = _read_length(scope["headers"])
+        self._has_body = announces_body(fields)
+        self._length = fields.get(b"content-length", (None,))[-1]
         self._is_body_read = not self._has_body
         self._is_reading = False
         self._began: Seconds = 0.0  # the work on a large body
@@ -587,11 +584,8 @@ class GuardedRequest:
         self._is_started = True
         self._leave_large()  # the work is done, however slowly the answer is read
         self._guard.told(self._scope, message["status"])
-        headers: list[tuple[bytes, bytes]] = [
-            (name.lower(), value) for name, value in message.get("headers", ())
-        ]
-        own = dict(headers)
-        headers += [pair for pair in self._headers if pair[0] not in own]
+        own: dict[bytes, bytes] = dict(message["headers"])
+        headers = [*message["headers"], *[pair for pair in self._headers if pair[0] not in own]]
         if self._has_body and not self._is_body_read:
             headers.append(_CLOSE)
             self._is_to_close = True
@@ -681,15 +675,3 @@ def refusal_response(refusal: Refusal) -> Response:
     """What is sent instead of an answer."""
     headers = dict(refusal.headers)
     return caller.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
-
-
-def _read_length(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bytes | None]:
-    """Return whether there is a body, and its length as it was sent, if it was."""
-    has_body, length = False, None
-    for name, value in headers:
-        if name == b"content-length":
-            length = value
-            has_body = has_body or value != b"0"
-        elif name == b"transfer-encoding":
-            has_body = True
-    return has_body, length

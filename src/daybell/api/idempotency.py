@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api.caller import Caller
+from daybell.api.caller import Caller, JsonResponse
 from daybell.client import mint
 from daybell.client.executions import derive_id
 from daybell.core.access import NewRequest
@@ -99,9 +99,6 @@ def _encode_response(response: Response) -> str:
 
 def _replay_response(status: int, answer: str) -> Response:
     kept = msgspec.json.decode(answer, type=StoredResponse)
-    return Response(
-        kept.body,
-        status_code=status,
-        headers={**kept.headers, REPLAYED: "true"},
-        media_type="application/json",
+    return JsonResponse(
+        kept.body.encode(), status=status, headers={**kept.headers, REPLAYED: "true"}
     )

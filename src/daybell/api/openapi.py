@@ -257,7 +257,7 @@ def _parameters(route: Route) -> Iterator[dict[str, Any]]:
         yield from _fields_of(route.query, "query")
     if route.role is not None:
         yield from _fields_of(TenantQuery, "query")
-    for name, model in HEADERS.items():
+    for name, (_, model) in HEADERS.items():
         if name in route.takes:
             yield from _fields_of(model, "header")
     yield from map(dict, route.parameters)

@@ -198,19 +198,23 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         """Read the parameters of the path, and the headers."""
         for field, value in zip(info_of(self.values).fields, values, strict=True):
             given[field.name] = read_text(field.type, value, field.encode_name, wrong)
-        for name, model in HEADERS.items():
+        for name, (header, model) in HEADERS.items():
             if name in self.takes:
-                (header,) = model.__struct_encode_fields__
-                text = read_header(request, header.lower().encode())
-                sent = {} if text is None else {header: (text,)}
-                read = read_parameters(model, sent, wrong) if sent else None
-                given[name] = None if read is None else read.value
+                text = read_header(request, header)
+                given[name] = None if text is None else _read_value(model, text, wrong)
 
 
-HEADERS: Final[Mapping[str, type[KeyHeader | MatchHeader]]] = {
-    "key": KeyHeader,
-    "if_match": MatchHeader,
+HEADERS: Final[Mapping[str, tuple[bytes, type[KeyHeader | MatchHeader]]]] = {
+    "key": (b"idempotency-key", KeyHeader),
+    "if_match": (b"if-match", MatchHeader),
 }
+
+
+def _read_value(model: type[KeyHeader | MatchHeader], text: str, wrong: Findings) -> str | None:
+    """Read the one field of a header."""
+    (name,) = model.__struct_encode_fields__
+    read = read_parameters(model, {name: (text,)}, wrong)
+    return None if read is None else read.value
 
 
 class Routes:

@@ -21,6 +21,8 @@ from daybell.core.units import Instant, Seconds
 LATE_SECONDS: Final[Seconds] = 10.0
 
 RANDOMS: Final = 256  # numbers drawn at a time
+# A byte with 10 as its first two bits, and the others as they are.
+_VARIANT: Final = bytes(0x80 | byte & 0x3F for byte in range(256))
 
 _lock = threading.Lock()
 _last = 0
@@ -35,19 +37,25 @@ def mint() -> UUID:
     # a millisecond; 62 random bits make ids of different processes distinct.
     stamp = _take(1)
     random = _random()
-    return UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random)
+    number = (stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random
+    return msgspec.convert(number.to_bytes(16), UUID)  # in half the time of the constructor
 
 
 def mint_many(count: int) -> list[UUID]:
     """Make several ascending ids, at a lower cost than single ones."""
     first = _take(count)
-    randoms = struct.unpack(f">{count}Q", os.urandom(8 * count))
-    numbers = (
-        (stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random >> 2
-        for stamp, random in zip(range(first, first + count), randoms, strict=True)
-    )
+    # Numbers of 128 bits would take longer: each half is a column of 64-bit words.
+    stamps = range(first, first + count)
+    upper = [(stamp >> 12) << 16 | 0x7000 | (stamp & 0xFFF) for stamp in stamps]
+    lower = bytearray(os.urandom(8 * count))
+    lower[::8] = lower[::8].translate(_VARIANT)
+    both = bytearray(16 * count)
+    words = memoryview(both).cast("Q")
+    words[::2] = memoryview(struct.pack(f">{count}Q", *upper)).cast("Q")
+    words[1::2] = memoryview(lower).cast("Q")
+    raw = bytes(both)
     # Calling the constructor would take longer than all of this.
-    return msgspec.convert([number.to_bytes(16) for number in numbers], list[UUID])
+    return msgspec.convert([raw[at : at + 16] for at in range(0, len(raw), 16)], list[UUID])
 
 
 def _random() -> int:
