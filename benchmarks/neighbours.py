@@ -153,7 +153,7 @@ async def prepare(url: str) -> None:
             await client.add_tenant(name)
             tenant = client.for_tenant(name)
             await tenant.define(JOB)
-            _, keys[name] = await tenant.create_key("bench", role="operator")
+            keys[name] = (await tenant.create_key("bench", role="operator")).token
     print(json.dumps(keys))
 
 

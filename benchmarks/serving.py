@@ -209,7 +209,7 @@ class Server:
 async def served(place: Place) -> AsyncIterator[Server]:
     """Start a server on a place, and end it afterwards."""
     async with Client(place.database_url, tenant=TENANT) as client:
-        _, token = await client.create_key("bench", role="admin")
+        token = (await client.create_key("bench", role="admin")).token
     process = _start(place.database_url)
     try:
         yield Server(process, await asyncio.to_thread(_port_of, process), token, place)

@@ -107,18 +107,19 @@ async def opened(options):
 
 async def test_a_key_decides_tenant_and_role(place):
     await place.client.add_tenant("acme")
-    key, token = await place.client.for_tenant("acme").create_key("deploy", role="operator")
+    key = await place.client.for_tenant("acme").create_key("deploy", role="operator")
+    token = key.token
 
     answer = await place.get(token)
 
-    assert answer.json() == ["acme", "operator", f"key deploy ({key.hint}, {key.id})", "10.0.0.1"]
+    assert answer.json() == ["acme", "operator", f"key deploy ({key.hint}, {key.key_id})", "10.0.0.1"]
     assert token not in key.hint + answer.text
 
 
 async def test_a_key_that_sends_too_many_requests_waits_and_other_keys_do_not():
     async for place in opened(ApiOptions(key_rate=0.5)):
-        _, token = await place.client.create_key("busy", role="viewer")
-        _, other = await place.client.create_key("calm", role="viewer")
+        token = (await place.client.create_key("busy", role="viewer")).token
+        other = (await place.client.create_key("calm", role="viewer")).token
 
         answers = [await place.get(token) for _ in range(7)]
 
@@ -132,7 +133,7 @@ async def test_a_key_that_sends_too_many_requests_waits_and_other_keys_do_not():
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
 async def test_the_word_before_a_key_may_be_written_in_any_case(scheme, place):
-    _, token = await place.client.create_key("me", role="viewer")
+    token = (await place.client.create_key("me", role="viewer")).token
 
     answer = await place.get(headers=[("authorization", f"{scheme} {token}")])
 
@@ -162,7 +163,7 @@ async def test_the_word_before_a_key_may_be_written_in_any_case(scheme, place):
     ],
 )
 async def test_nothing_else_opens_anything(headers, place):
-    _, token = await place.client.create_key("me", role="admin")
+    token = (await place.client.create_key("me", role="admin")).token
     sent = [(name, value.replace("{token}", token)) for name, value in headers]
 
     for path in ("/api/v1/me", "/docs", "/openapi.json", "/metrics", "/", "/nothing"):
@@ -190,7 +191,7 @@ async def test_a_request_without_a_key_costs_the_store_nothing(place):
 
 
 async def test_a_key_in_use_is_looked_up_once_in_a_while(place):
-    _, token = await place.client.create_key("me", role="viewer")
+    token = (await place.client.create_key("me", role="viewer")).token
 
     answers = await asyncio.gather(*(place.get(token) for _ in range(20)))
     assert {one.status_code for one in answers} == {200}
@@ -202,10 +203,11 @@ async def test_a_key_in_use_is_looked_up_once_in_a_while(place):
 
 
 async def test_a_revoked_key_opens_nothing_within_seconds(place):
-    key, token = await place.client.create_key("me", role="viewer")
+    key = await place.client.create_key("me", role="viewer")
+    token = key.token
     assert (await place.get(token)).status_code == 200
 
-    await place.client.revoke_key(key.id)
+    await place.client.revoke_key(key.key_id)
     place.clock.advance(FRESH_SECONDS)
 
     assert (await place.get(token)).status_code == 401
@@ -213,7 +215,7 @@ async def test_a_revoked_key_opens_nothing_within_seconds(place):
 
 
 async def test_an_expired_key_opens_nothing_from_that_moment_on(place):
-    _, token = await place.client.create_key("me", role="viewer", expires="10s")
+    token = (await place.client.create_key("me", role="viewer", expires="10s")).token
     place.clock.advance(9)
     assert (await place.get(token)).status_code == 200
 
@@ -223,8 +225,8 @@ async def test_an_expired_key_opens_nothing_from_that_moment_on(place):
 
 
 async def test_many_wrong_keys_are_told_to_wait_and_nobody_else_is(place):
-    _, used = await place.client.create_key("in use", role="viewer")
-    _, fresh = await place.client.create_key("not seen before", role="viewer")
+    used = (await place.client.create_key("in use", role="viewer")).token
+    fresh = (await place.client.create_key("not seen before", role="viewer")).token
     assert (await place.get(used)).status_code == 200
 
     statuses = [
@@ -255,7 +257,7 @@ async def test_a_flood_of_wrong_keys_is_bounded(place, monkeypatch):
 
 
 async def test_a_store_that_is_away_is_not_a_wrong_key(place):
-    _, token = await place.client.create_key("me", role="viewer")
+    token = (await place.client.create_key("me", role="viewer")).token
     place.keys.is_away = True
 
     for _ in range(WRONG_KEYS_MAX + 5):
@@ -269,7 +271,7 @@ async def test_a_store_that_is_away_is_not_a_wrong_key(place):
 
 
 async def test_nobody_needs_a_key_on_this_machine_but_a_key_must_be_right(open_place):
-    _, token = await open_place.client.create_key("me", role="viewer")
+    token = (await open_place.client.create_key("me", role="viewer")).token
 
     assert (await open_place.get()).json()[:3] == ["default", "superadmin", "dev"]
     assert (await open_place.get(token)).json()[1] == "viewer"
@@ -277,7 +279,7 @@ async def test_nobody_needs_a_key_on_this_machine_but_a_key_must_be_right(open_p
 
 
 async def test_the_last_use_of_keys_is_noted_now_and_then(place):
-    _, token = await place.client.create_key("me", role="viewer")
+    token = (await place.client.create_key("me", role="viewer")).token
     await place.get(token)
 
     await place.keeper.tick()
@@ -291,7 +293,8 @@ async def test_the_last_use_of_keys_is_noted_now_and_then(place):
 async def test_what_is_refused_to_a_key_is_on_record_once_a_minute(place):
     heard = []
     place.keeper.on_denial = lambda: heard.append(1)
-    key, token = await place.client.create_key("robot", role=Role.WORKER)
+    key = await place.client.create_key("robot", role=Role.WORKER)
+    token = key.token
 
     async def refused(times):
         for _ in range(times):
@@ -302,7 +305,7 @@ async def test_what_is_refused_to_a_key_is_on_record_once_a_minute(place):
     (first,) = await refused(1)
     assert heard == [1]
     assert (first.actor, first.target, first.source) == (
-        f"key robot ({token[:8]}, {key.id})", "GET /api/v1/me", "10.0.0.1",
+        f"key robot ({token[:8]}, {key.key_id})", "GET /api/v1/me", "10.0.0.1",
     )  # fmt: skip
     assert len(await refused(50)) == 1
     place.clock.advance(QUIET_SECONDS)
@@ -317,8 +320,8 @@ async def test_what_could_not_be_told_is_told_later(place):
     await place.client.add_tenant("other")
     other = place.client.for_tenant("other")
     keys.append(await other.create_key("you", role=Role.WORKER))
-    for _, token in keys:
-        assert (await place.get(token)).status_code == 403
+    for key in keys:
+        assert (await place.get(key.token)).status_code == 403
     place.clock.advance(NOTE_SECONDS)
 
     async def told():
@@ -330,7 +333,7 @@ async def test_what_could_not_be_told_is_told_later(place):
         await place.keeper.tick()
     with pytest.raises(Unavailable):
         await place.keeper.note_use()
-    assert (await place.get(keys[1][1])).status_code == 403
+    assert (await place.get(keys[1].token)).status_code == 403
     assert await told() == [[], []]
     place.keys.is_mute = False
     await place.keeper.tick()
@@ -344,9 +347,9 @@ async def test_what_could_not_be_told_is_told_later(place):
 
 
 async def test_what_was_told_is_not_told_again_when_others_could_not_be(place):
-    tokens = [(await place.client.create_key("me", role=Role.WORKER))[1]]
+    tokens = [(await place.client.create_key("me", role=Role.WORKER)).token]
     await place.client.add_tenant("other")
-    tokens.append((await place.client.for_tenant("other").create_key("me", role=Role.WORKER))[1])
+    tokens.append((await place.client.for_tenant("other").create_key("me", role=Role.WORKER)).token)
     for token in tokens:
         await place.get(token)
     place.keys.mute_tenant = "other"

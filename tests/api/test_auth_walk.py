@@ -207,7 +207,7 @@ async def state(here: World) -> list[object]:
         page.items,
         await here.client.queues(),
         await here.client.workers(),
-        [(key.id, key.revoked_at) for key in await here.client.keys()],
+        [(key.key_id, key.revoked_at) for key in await here.client.keys()],
         (await here.client.audit(limit=100)).items,
         await here.client.secrets(),
         await here.client.templates(),

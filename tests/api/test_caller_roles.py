@@ -22,7 +22,7 @@ async def app(client):
 
 
 async def token_of(client, role):
-    return (await client.create_key(str(role), role=role))[1]
+    return (await client.create_key(str(role), role=role)).token
 
 
 def test_writing_takes_more_than_a_viewers_key():
@@ -66,21 +66,22 @@ async def test_only_a_superadmin_may_name_another_tenant(app, client):
 
 async def test_nobody_makes_a_key_above_their_own(app, client):
     admin = {"Authorization": f"Bearer {await token_of(client, Role.ADMIN)}"}
-    top, _ = await client.create_key("top", role="superadmin")
+    top = await client.create_key("top", role="superadmin")
 
     async with asking(app) as http:
         for role, status in (("admin", 201), ("worker", 201), ("superadmin", 403)):
             body = {"name": "new", "role": role}
             assert (await http.post("/keys", json=body, headers=admin)).status_code == status
-        revoked = await http.delete(f"/keys/{top.id}", headers=admin)
+        revoked = await http.delete(f"/keys/{top.key_id}", headers=admin)
 
     assert revoked.status_code == 403
 
 
 async def test_a_revoked_key_opens_nothing(client):
     app = create_api(client, options=ApiOptions())
-    key, token = await client.create_key("old", role="viewer")
-    await client.revoke_key(key.id)
+    key = await client.create_key("old", role="viewer")
+    token = key.token
+    await client.revoke_key(key.key_id)
 
     async with asking(app) as http:
         answer = await http.get("/jobs", headers={"Authorization": f"Bearer {token}"})

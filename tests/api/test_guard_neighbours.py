@@ -86,7 +86,7 @@ async def neighbours(request: Any, scale: Any, tmp_path: Path, servers: Any) -> 
                 await client.add_tenant(name)
                 tenant = client.for_tenant(name)
                 await tenant.define("resize")
-                _, keys[name] = await tenant.create_key(name, role="operator")
+                keys[name] = (await tenant.create_key(name, role="operator")).token
         settings = {f"DAYBELL_SERVER_{name}": value for name, value in scale.items()}
         running = stack.enter_context(
             Running("server", "--port", "0", folder=tmp_path, DAYBELL_DATABASE_URL=url, **settings)

@@ -61,7 +61,7 @@ class Served:
         await client.create("single", task="resize", overlap="skip")
         made = [await client.enqueue(name) for name in ("resize", "single")]
         await client.cancel(made[0].id)
-        key, _ = await client.create_key("deploy", role="operator")
+        key = await client.create_key("deploy", role="operator")
         await client.add_tenant("acme")
         backup = {"command": ["pg_dump", {"parameter": "database"}]}
         parameters = {"database": "string"}
@@ -69,7 +69,7 @@ class Served:
         await client.set_secret("TOKEN", "some value")
         self.known = {
             "job": ["resize", "nightly", "single"],
-            "id": [str(one.id) for one in made] + [str(key.id), str(mint())],
+            "id": [str(one.id) for one in made] + [str(key.key_id), str(mint())],
             "name": ["images", "acme", "default", "another", "TOKEN"],
             "task": ["resize"],
             "template": ["images"],

@@ -65,11 +65,12 @@ async def serving():
 
 async def test_a_stream_ends_soon_after_its_key_was_revoked():
     async with serving() as place, Reader(place.port) as reader:
-        key, token = await place.client.create_key("screen", role="viewer")
+        key = await place.client.create_key("screen", role="viewer")
+        token = key.token
         await reader.ask("/api/v1/stream", Authorization=f"Bearer {token}")
         await reader.next("stats")
 
-        await place.client.revoke_key(key.id)
+        await place.client.revoke_key(key.key_id)
         place.ahead += max(FRESH_SECONDS, place.front.streams.pace.check)
 
         await reader.end()
@@ -78,7 +79,7 @@ async def test_a_stream_ends_soon_after_its_key_was_revoked():
 
 async def test_stopping_ends_streams_and_notes_which_keys_were_used():
     async with serving() as place, Reader(place.port) as reader:
-        _, token = await place.client.create_key("screen", role="viewer")
+        token = (await place.client.create_key("screen", role="viewer")).token
         await reader.ask("/api/v1/stream", Authorization=f"Bearer {token}")
         await reader.next("stats")
 
@@ -102,7 +103,7 @@ async def test_a_store_that_is_not_open_yet_is_nobodys_fault():
 
 async def test_a_store_that_is_away_says_nothing_of_where_it_is():
     async with serving() as place:
-        _, token = await place.client.create_key("me", role="viewer")
+        token = (await place.client.create_key("me", role="viewer")).token
         place.keys.is_away = True
         answer = await talk(place.port, get("/api/v1/jobs", place.key(token)))
 
@@ -113,7 +114,7 @@ async def test_a_store_that_is_away_says_nothing_of_where_it_is():
 async def test_nothing_of_a_key_is_logged(caplog):
     caplog.set_level(0)
     async with serving() as place:
-        _, token = await place.client.create_key("me", role="viewer")
+        token = (await place.client.create_key("me", role="viewer")).token
         await talk(place.port, get("/api/v1/jobs", place.key(token)))
         await talk(place.port, get(f"/api/v1/jobs?key={token}"))
         await talk(place.port, get(f"/api/v1/jobs/{token}", place.key(token)))

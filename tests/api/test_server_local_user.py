@@ -68,7 +68,7 @@ async def test_another_user_needs_a_key(start, client):
     # Root can be another user; any other user can only ask a server of one.
     own, other = (OWN, NOBODY) if OWN == 0 else (OWN + 1, OWN)
     ask = await start(own)
-    _, token = await client.create_key("other", role="viewer")
+    token = (await client.create_key("other", role="viewer")).token
 
     said = await ask(a_socket(other))
 

@@ -38,7 +38,7 @@ async def pair(servers, tmp_path) -> AsyncIterator[tuple[Client, InTurns]]:
         url = await stack.enter_async_context(servers.live("18"))
         client = await stack.enter_async_context(Client(url))
         await client.define("resize")
-        _, token = await client.create_key("root", role="superadmin")
+        token = (await client.create_key("root", role="superadmin")).token
         running = [
             stack.enter_context(
                 Running("server", "--port", "0", folder=tmp_path, DAYBELL_DATABASE_URL=url)

@@ -44,15 +44,15 @@ class World:
         worker = NewWorker(id=UUID(int=1), name="one", queues=("images",))
         await self.client.store.queue.register(self.client.tenant, worker, lease=60)
         for role in Role:
-            _, self.keys[role] = await self.client.create_key(f"a {role}", role=role)
-        _, self.foreign = await self.other.create_key("an admin", role=Role.ADMIN)
-        key, _ = await self.client.create_key("unused", role=Role.VIEWER)
+            self.keys[role] = (await self.client.create_key(f"a {role}", role=role)).token
+        self.foreign = (await self.other.create_key("an admin", role=Role.ADMIN)).token
+        key = await self.client.create_key("unused", role=Role.VIEWER)
         await self.client.set_secret("TOKEN", "some value")
         await self.client.set_template({"name": "backup", "job": {"command": "true"}})
         self.ids = {
             "job": "resize",
             "execution": str(execution.id),
-            "key": str(key.id),
+            "key": str(key.key_id),
             "worker": str(worker.id),
             "secret": "TOKEN",
             "template": "backup",

@@ -50,7 +50,7 @@ def an_app(url: str) -> App:
 async def _live(url: str) -> dict[str, str]:
     """A past: what succeeded, what died, what waits. Answers keys by role."""
     async with Client(url, migrate=True) as client:
-        keys = {role: (await client.create_key(role, role=role))[1] for role in KEY_ROLES}
+        keys = {role: (await client.create_key(role, role=role)).token for role in KEY_ROLES}
     app = an_app(url)
     async with app, app.worker():
         await (await app.tasks["greet"].enqueue("Ada")).result(timeout=30)

@@ -420,7 +420,7 @@ def limited(world, run):
     def limited(*words: str, role: str = "admin", **limits: Any) -> Said:
         async def make() -> str:
             async with Client(world.there.url) as client:
-                return (await client.create_key("limited", role=role, **limits))[1]
+                return (await client.create_key("limited", role=role, **limits)).token
 
         return run(*words, DAYBELL_API_URL=world.address, DAYBELL_API_KEY=asyncio.run(make()))
 
@@ -547,7 +547,7 @@ def test_the_key_decides_whose_jobs_these_are(run, world):
     async def prepare():
         async with Client(world.there.url) as client:
             await client.ensure_tenant("other")
-            return (await client.for_tenant("other").create_key("theirs", role="viewer"))[1]
+            return (await client.for_tenant("other").create_key("theirs", role="viewer")).token
 
     key = asyncio.run(prepare())
 

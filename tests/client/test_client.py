@@ -168,7 +168,7 @@ async def test_workers_are_drained(client, store):
     await client.drain_worker(id)
 
     (worker,) = await client.workers()
-    assert (worker.id, worker.state) == (id, "draining")
+    assert (worker.worker_id, worker.state) == (id, "draining")
     with pytest.raises(NotFound, match="no live worker"):
         await client.drain_worker(mint())
 

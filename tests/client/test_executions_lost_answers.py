@@ -58,7 +58,7 @@ async def test_what_tells_of_it_is_on_record_exactly_once_as_well(client, store,
     await over(faulty).submit(new, entry=entry)
 
     assert [one.execution_id for one in (await client.executions()).items] == [new.id]
-    assert [one.id for one in (await client.audit()).items] == [entry.id]
+    assert [one.entry_id for one in (await client.audit()).items] == [entry.id]
 
 
 async def test_an_enqueue_that_ran_and_finished_meanwhile_is_not_made_again(client, store):

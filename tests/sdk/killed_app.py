@@ -85,7 +85,7 @@ async def begin(folder: str) -> None:
 async def mourn() -> None:
     url = Settings.load().database_url
     async with Client(url) as client:
-        dead = [one.id for one in await client.workers()]
+        dead = [one.worker_id for one in await client.workers()]
     await retire_dead_workers(dead, url=url, tenant="default", lease=LEASE)
 
 

@@ -359,7 +359,7 @@ async def test_a_worker_that_is_drained_stops_before_its_block_ends(app: App, sh
     async with app, app.worker():
         client = app.client()
         (worker,) = await client.workers()
-        await client.drain_worker(worker.id)
+        await client.drain_worker(worker.worker_id)
         await eventually(client.workers, lambda found: not found)
         handle = await task.enqueue()
     assert handle.created

@@ -134,7 +134,7 @@ class Customer:
     async def _drain(self) -> None:
         workers = await self._client.workers()
         if workers:
-            await self._client.drain_worker(self._chance.choice(workers).id)
+            await self._client.drain_worker(self._chance.choice(workers).worker_id)
 
     async def _pause(self) -> None:
         queue = self._chance.choice(QUEUES)

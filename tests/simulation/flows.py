@@ -218,7 +218,7 @@ class FlowCluster(NarrowCluster):
         elif chance.random() < 0.1:
             workers = await client.workers()
             if workers:
-                await client.drain_worker(chance.choice(workers).id)
+                await client.drain_worker(chance.choice(workers).worker_id)
         else:
             name = f"flow-{chance.randrange(FLOWS)}"
             with suppress(Unavailable):

@@ -55,8 +55,8 @@ async def guessing(opened, folder, variables):
     assert app is not None
     async with opened() as client:
         await client.set_secret("TOKEN", TOKEN)
-        _, admin = await client.create_key("admin", role="admin")
-        _, operator = await client.create_key("guesser", role="operator")
+        admin = (await client.create_key("admin", role="admin")).token
+        operator = (await client.create_key("guesser", role="operator")).token
         with (
             Running("server", "--port", "0", folder=folder, **variables) as server,
             Running("worker", app, "--allow-command", folder=folder, **variables) as worker,

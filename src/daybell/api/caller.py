@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from daybell import errors
 from daybell.client import Client, Holder, mint
-from daybell.client.wire import encode
+from daybell.client.wire import AuditEntry, encode
 from daybell.core import payload
-from daybell.core.access import Action, AuditEntry, Key, NewAuditEntry, Role, Scope
+from daybell.core.access import Action, Key, NewAuditEntry, Role, Scope
 from daybell.core.limits import KEY_RATE_DEFAULT, PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.views import Page
@@ -25,7 +25,7 @@ from daybell.errors import AccessDenied, DaybellError, UsageError, shown
 
 # Responses as JSON: encode content, pages and created objects.
 
-T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class JsonResponse(Response):
@@ -57,15 +57,13 @@ def answer_json(
     return JsonResponse(encode(content), status=status, headers=headers)
 
 
-def answer_page(
-    page: Page[T], items: Iterable[msgspec.Struct], *, cursor: Callable[[T], str]
-) -> Response:
-    """An answer with a page of a list, its `items` as `client/wire.py` has them. It ends before the
-    first item with which it would have more than PAGE_BYTES_MAX bytes.
+def answer_page(page: Page[S], *, cursor: Callable[[S], str]) -> Response:
+    """Return an answer with a page of a list. It ends before the first item with which it would
+    have more than PAGE_BYTES_MAX bytes.
     """
     parts: list[bytes] = []
     more, left = page.next_cursor, PAGE_BYTES_MAX - 1_100  # what is around them, and the cursor
-    for one in items:
+    for one in page.items:
         part = encode(one)
         left -= len(part) + 1
         if parts and left < 0:
@@ -197,7 +195,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
                 action=action, target=str(target), limit=PAGE_ITEMS_MAX, cursor=cursor
             )
             for one in page.items:
-                if one.id == id:
+                if one.entry_id == id:
                     return one
             seen, cursor = seen + len(page.items), page.next_cursor
             if cursor is None:

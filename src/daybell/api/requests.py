@@ -157,14 +157,13 @@ def refuse_repeated_keys(raw: bytes) -> None:
 
 # Pages of lists that a store answers as a whole.
 
-T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def answer_list(
-    found: Iterable[T],
-    told: Callable[[T], msgspec.Struct],
+    found: Iterable[S],
     *,
-    key: Callable[[T], Any],
+    key: Callable[[S], Any],
     limit: int,
     cursor: str | None,
     read: Callable[[str], Any] = str,
@@ -183,7 +182,7 @@ def answer_list(
     page = ordered[:limit]
     more = len(ordered) > limit
     listed = Page(items=tuple(page), next_cursor=write(key(page[-1])) if more else None)
-    return answer_page(listed, map(told, page), cursor=lambda one: write(key(one)))
+    return answer_page(listed, cursor=lambda one: write(key(one)))
 
 
 def _read_cursor(cursor: str, read: Callable[[str], Any]) -> Any:

@@ -20,7 +20,6 @@ from daybell.api.router import Routes
 from daybell.client import Client, Holder, Shares, answers, set_holder, wire
 from daybell.client.executions import START
 from daybell.client.executions import execution as find_execution
-from daybell.client.workers import Overview
 from daybell.core.access import Action, Role
 from daybell.core.execution import TERMINAL, LogPart
 from daybell.core.limits import STREAMS_MAX
@@ -268,12 +267,9 @@ class Channel:
 
     async def _run(self) -> None:
         set_holder(Holder(self._client.tenant))  # not to the key of the first that listens
-        seen: Overview | None = None
         while not self._is_left.is_set():
             try:
-                seen = await self._client.overview(earlier=seen)
-                ids = await self._client.job_ids(one.job for one in seen.letters)
-                frame = encode_event("stats", answers.stats(seen, ids))
+                frame = encode_event("stats", await self._client.stats())
             except DaybellError as error:
                 if self._last is not AWAY:
                     logger.warning("nothing to stream: %s", error)

@@ -77,6 +77,7 @@ from daybell.chaos.workflows import (
 )
 from daybell.client import Client
 from daybell.client.executions import executions as list_executions
+from daybell.client.workers import workers as list_workers
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.units import Instant, Seconds
@@ -323,7 +324,7 @@ async def _define(client: Client, seed: int) -> None:
 async def _alive(client: Client) -> int:
     """Return the number of workers, without dead processes that are not reaped."""
     now = (await client.health()).now
-    return sum(worker.lease_until > now for worker in await client.workers())
+    return sum(worker.lease_until > now for worker in await list_workers(client))
 
 
 async def _clear(client: Client) -> None:
@@ -377,8 +378,8 @@ class ChaosRun:
             for _ in range(count):
                 self.fleet.start(role)
         await self._until_up()
-        key, token = await self._client.create_key("chaos", role="operator")
-        submitter = Submitter(self.fleet.servers, token, clock=self.clock)
+        key = await self._client.create_key("chaos", role="operator")
+        submitter = Submitter(self.fleet.servers, key.token, clock=self.clock)
         async with Client(self._url_of(LOAD), tenant=TENANT) as client:
             load = self._load = Load(
                 client, submitter, rate=options.rate, seed=options.seed, clock=self.clock
@@ -407,7 +408,7 @@ class ChaosRun:
                 await asyncio.gather(*work, *beside, return_exceptions=True)
                 await load.abandon()
                 await submitter.close()
-        await self._client.revoke_key(key.id)
+        await self._client.revoke_key(key.key_id)
         await self.fleet.stop()
         last = await cursors(self._client, SCHEDULED)
         history = await self._history(
@@ -419,7 +420,7 @@ class ChaosRun:
         self, load: Load, since: Instant, missing: list[str], courses: list[ScheduleHistory]
     ) -> History:
         executions, doubled = await self._executions(since)
-        workers = await self._client.workers(include_dead=True)
+        workers = await list_workers(self._client, include_dead=True)
         return History(
             calls=load.calls,
             cancels=load.cancels,
@@ -455,7 +456,7 @@ class ChaosRun:
         deadline = self.clock.monotonic() + RETURN_SECONDS
         while True:
             now = (await self._client.health()).now
-            there = {one.name for one in await self._client.workers() if one.lease_until > now}
+            there = {one.name for one in await list_workers(self._client) if one.lease_until > now}
             missing = [name for name in self.fleet.workers() if name not in there]
             if not missing or self.clock.monotonic() > deadline:
                 return missing

@@ -12,11 +12,11 @@ from types import CoroutineType
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from daybell.cli.runtime import use_server
-from daybell.client import Client
+from daybell.client import Client, wire
 from daybell.client.remote.client import AnyClient, RemoteClient
 from daybell.core.access import NewAuditEntry
 from daybell.core.ids import mint
-from daybell.core.job import DEFAULT_TENANT, Template
+from daybell.core.job import DEFAULT_TENANT
 from daybell.settings import Settings
 
 # Changes made at a terminal go on record, too.
@@ -107,7 +107,7 @@ class RecordingClient(Client):
 
     async def set_template(
         self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
-    ) -> Template:
+    ) -> wire.Template:
         action = "template.create" if expect == 0 else "template.update"
         view = self.audited(_entry(action, str(value.get("name")), after=dict(value)))
         return await Client.set_template(view, value, author=author, expect=expect)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from functools import wraps
+from types import CoroutineType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
 from daybell.client import wire
+from daybell.client.context import ClientContext
 from daybell.client.declarations import Change, diff_versions
 from daybell.client.events import ExecutionHistory
 from daybell.client.explain import Reason
@@ -45,6 +48,8 @@ from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
 from daybell.errors import InvalidSchedule, PayloadError
 
+C = TypeVar("C", bound=ClientContext)
+P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 
@@ -59,9 +64,26 @@ def page(listed: Page[T], item: Callable[[T], A]) -> Page[A]:
     return Page(items=tuple(map(item, listed.items)), next_cursor=listed.next_cursor)
 
 
-def whole(found: Iterable[T], item: Callable[[T], A]) -> Page[A]:
-    """Make a page of all there are."""
-    return Page(items=tuple(map(item, found)))
+def page_of(item: Callable[[T], A]) -> Callable[[Page[T]], Page[A]]:
+    """Return a maker of pages of answers."""
+    return lambda listed: page(listed, item)
+
+
+def all_of(item: Callable[[T], A]) -> Callable[[Iterable[T]], list[A]]:
+    """Return a maker of lists of answers."""
+    return lambda found: list(map(item, found))
+
+
+def answering(
+    operation: Callable[Concatenate[C, P], Coroutine[Any, Any, T]], answer: Callable[[T], A]
+) -> Callable[Concatenate[C, P], CoroutineType[Any, Any, A]]:
+    """Return the verb of a client that performs an operation and answers as `wire` has it."""
+
+    @wraps(operation)
+    async def verb(client: C, *args: P.args, **options: P.kwargs) -> A:
+        return answer(await operation(client, *args, **options))
+
+    return verb
 
 
 def link(*parts: object) -> str:
@@ -474,22 +496,28 @@ def backfill(of: Backfill) -> wire.Backfill:
     )
 
 
-def template(of: Template, *, listed: bool = False) -> wire.Template:
-    """A template. A list leaves a large job out."""
-    large = listed and len(wire.encode(of.template.job)) > LIST_VALUE_BYTES_MAX
+def template(of: Template) -> wire.Template:
+    """A template."""
     return wire.Template(
         name=of.name,
         version=of.version,
         tenant=of.tenant,
         description=of.template.description,
         parameters=msgspec.to_builtins(of.template.parameters),
-        job=None if large else of.template.job,
+        job=of.template.job,
         author=of.author,
         created_at=to_datetime(of.created_at),
         updated_at=to_datetime(of.updated_at),
-        truncated=large,
-        link=link("templates", of.name) if large else None,
+        truncated=False,
+        link=None,
     )
+
+
+def shorten_template(of: wire.Template) -> wire.Template:
+    """Return a template as a list has it, without a large job."""
+    if len(wire.encode(of.job)) <= LIST_VALUE_BYTES_MAX:
+        return of
+    return msgspec.structs.replace(of, job=None, truncated=True, link=link("templates", of.name))
 
 
 # Events.
@@ -587,10 +615,9 @@ def stats(of: Overview, ids: JobIds) -> wire.Stats:
 # Access.
 
 
-def key(of: Key, *, token: str | None = None) -> wire.Key:
-    """A key, with its token if it is new."""
+def _key_fields(of: Key) -> dict[str, Any]:
     scope = Scope() if of.scope is None else of.scope
-    fields: dict[str, Any] = {
+    return {
         "key_id": of.id,
         "tenant": of.tenant,
         "name": of.name,
@@ -605,7 +632,17 @@ def key(of: Key, *, token: str | None = None) -> wire.Key:
         "used_at": time(of.used_at),
         "revoked_at": time(of.revoked_at),
     }
-    return wire.Key(**fields) if token is None else wire.NewKeyAnswer(**fields, token=token)
+
+
+def key(of: Key) -> wire.Key:
+    """A key, without its token."""
+    return wire.Key(**_key_fields(of))
+
+
+def new_key(of: tuple[Key, str]) -> wire.NewKeyAnswer:
+    """A key with its token."""
+    made, token = of
+    return wire.NewKeyAnswer(**_key_fields(made), token=token)
 
 
 def tenant(of: Tenant) -> wire.Tenant:

@@ -30,6 +30,7 @@ from daybell.client import executions as execution_room
 from daybell.client import jobs as job_room
 from daybell.client import schedules as schedule_room
 from daybell.client import workers as worker_room
+from daybell.client.answers import all_of, answering, page_of
 from daybell.client.context import ClientContext
 from daybell.client.requests import EnqueueOptions, Filters, Id, copies, read_pattern
 from daybell.core.access import Scope
@@ -108,7 +109,7 @@ class Client(ClientContext):
         if tenant not in self._others:
             other = Client(self.store, tenant=tenant, secrets_key=self.secrets_key)
             other.on_wait, other.place = self.on_wait, self.place
-            other.known_job_ids = self.known_job_ids
+            other.known_job_ids, other.last_overviews = self.known_job_ids, self.last_overviews
             self._others[tenant] = other
         return self._others[tenant]
 
@@ -117,6 +118,8 @@ class Client(ClientContext):
         store = cast("Store", ScopedStore(self.store, scope))
         scoped = Client(store, tenant=self.tenant, secrets_key=self.secrets_key)
         scoped.known_job_ids = self.known_job_ids
+        if not scope.limits_names:
+            scoped.last_overviews = self.last_overviews
         return scoped
 
     # The store.
@@ -166,10 +169,7 @@ class Client(ClientContext):
         items = tuple(answers.executions(page.items, ids))
         return Page(items=items, next_cursor=page.next_cursor)
 
-    async def why(self, id: Id) -> wire.Why:
-        """Why an execution has not run, or not ended."""
-        return answers.why(await explain.why(self, id))
-
+    why = answering(explain.why, answers.why)
     enqueue = execution_room.enqueue
     enqueue_many = execution_room.enqueue_many
     submit = execution_room.submit
@@ -215,10 +215,10 @@ class Client(ClientContext):
     plan_job = declarations.plan_job
     make_planned = declarations.make_planned
     warnings = declarations.warnings
-    set_template = declarations.set_template
-    template = declarations.template
-    templates = declarations.templates
-    templates_page = declarations.templates_page
+    set_template = answering(declarations.set_template, answers.template)
+    template = answering(declarations.template, answers.template)
+    templates = answering(declarations.templates, all_of(answers.template))
+    templates_page = answering(declarations.templates_page, page_of(answers.template))
     delete_template = declarations.delete_template
 
     note_params = job_checks.note_params
@@ -259,49 +259,44 @@ class Client(ClientContext):
     keep = event_room.keep
     addressed = event_room.addressed
 
-    async def events(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[wire.Event]:
-        """Events on record, newest first."""
-        page = await event_room.events(self, limit=limit, cursor=cursor)
-        return answers.page(page, answers.event)
+    events = answering(event_room.events, page_of(answers.event))
 
     # Queues and workers.
 
-    queues = worker_room.queues
+    queues = answering(worker_room.queues, all_of(answers.queue))
     pause_queue = worker_room.pause_queue
     resume_queue = worker_room.resume_queue
     purge_queue = worker_room.purge_queue
-    workers = worker_room.workers
+    workers = answering(worker_room.workers, all_of(answers.worker))
     drain_worker = worker_room.drain_worker
+    leaders = answering(worker_room.leaders, all_of(answers.leader))
 
-    async def leaders(self) -> list[wire.Leader]:
-        """The leaders of the roles that one process has for all tenants, by name."""
-        return [answers.leader(one) for one in await worker_room.leaders(self)]
-
-    overview = worker_room.overview
+    async def stats(self) -> wire.Stats:
+        """Queues, workers, the last dead letters, and rates since the last look at them."""
+        seen = await worker_room.look(self)
+        return answers.stats(seen, await self.job_ids(one.job for one in seen.letters))
 
     # Keys, tenants, the audit log, requests and secrets.
 
-    create_key = admin.create_key
-    keys = admin.keys
-    revoke_key = admin.revoke_key
+    create_key = answering(admin.create_key, answers.new_key)
+    keys = answering(admin.keys, all_of(answers.key))
+    revoke_key = answering(admin.revoke_key, answers.key)
     authenticate = admin.authenticate
     has_keys = admin.has_keys
     note_use = admin.note_use
-    tenants = admin.tenants
-    tenant_record = admin.tenant_record
+    tenants = answering(admin.tenants, all_of(answers.tenant))
+    tenant_record = answering(admin.tenant_record, answers.tenant)
     ensure_tenant = admin.ensure_tenant
-    add_tenant = admin.add_tenant
-    update_tenant = admin.update_tenant
-    audit = admin.audit
-    verify_audit = admin.verify_audit
+    add_tenant = answering(admin.add_tenant, answers.tenant)
+    update_tenant = answering(admin.update_tenant, answers.tenant)
+    audit = answering(admin.audit, page_of(answers.audit_entry))
+    verify_audit = answering(admin.verify_audit, answers.audit_check)
     record = admin.record
     begin_request = admin.begin_request
     answer_request = admin.answer_request
-    set_secret = admin.set_secret
+    set_secret = answering(admin.set_secret, answers.secret)
     reseal_secret = admin.reseal_secret
-    secrets = admin.secrets
+    secrets = answering(admin.secrets, all_of(answers.secret))
     delete_secret = admin.delete_secret
 
 

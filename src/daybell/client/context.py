@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
-from typing import Final, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 from daybell.client.sealing import NEW_KEY, VARIABLE, KeyMissing, Sealer
@@ -145,6 +145,7 @@ class ClientContext:
         self.secrets_key = secrets_key
         self.coalescer = Coalescer(store, tenant)
         self.known_job_ids = JobIds()  # shared by the clients of one store
+        self.last_overviews: OrderedDict[str, Any] = OrderedDict()  # the same, by tenant
         self.known_params: ParamsCache = {}
         self.asked_params: dict[str, asyncio.Task[Params | None]] = {}  # by job
         # Called before a caller waits for an execution: without a worker, it may run it.

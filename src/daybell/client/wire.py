@@ -15,9 +15,10 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from daybell.core.access import Action, Role
+from daybell.core.access import Action, Role, Scope
 from daybell.core.event import StepKind
 from daybell.core.execution import Outcome, State
+from daybell.core.job import NewTemplate
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
 from daybell.core.options import PlainOptions
 from daybell.core.schedule import OverlapBy
@@ -599,6 +600,12 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     truncated: Truncated
     link: Link
 
+    @property
+    def template(self) -> NewTemplate:
+        """The template as a request describes it."""
+        names = ("name", "description", "parameters", "job")
+        return NewTemplate.parse({name: getattr(self, name) for name in names})
+
 
 class DeletedName(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the deletion of a template or a secret."""
@@ -820,6 +827,16 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Time | None
     used_at: Time | None
     revoked_at: Time | None
+
+    @property
+    def scope(self) -> Scope | None:
+        """The limits of the key within its role; None: it has none."""
+        found = Scope(
+            jobs=tuple(self.jobs or ()),
+            queues=tuple(self.queues or ()),
+            actions=tuple(self.actions or ()),
+        )
+        return None if found == Scope() else found
 
 
 class NewKeyAnswer(Key, frozen=True, kw_only=True):

@@ -160,7 +160,9 @@ def _variable(connection: str) -> str:
 # An overview with rates.
 
 
-LETTERS_MAX: Final = 50  # that are looked at; nobody reads more of them at a glance
+LETTERS_MAX: Final = 50  # dead letters of an overview
+LOOKS_MAX: Final = 1_000  # tenants with an overview in memory
+LOOK_SECONDS: Final = 1.0
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +218,20 @@ async def overview(client: ClientContext, *, earlier: Overview | None = None) ->
     )
     rates = None if earlier is None else rates_between(earlier, seen)
     return msgspec.structs.replace(seen, rates=rates)
+
+
+async def look(client: ClientContext) -> Overview:
+    """Return an overview with the rates since the last one of the tenant. Looks that are less than
+    LOOK_SECONDS apart are compared with the same earlier one.
+    """
+    last: Overview | None = client.last_overviews.get(client.tenant)
+    seen = await overview(client, earlier=last)
+    if last is None or seen.now - last.now >= LOOK_SECONDS:
+        client.last_overviews[client.tenant] = seen
+        client.last_overviews.move_to_end(client.tenant)
+        if len(client.last_overviews) > LOOKS_MAX:
+            client.last_overviews.popitem(last=False)
+    return seen
 
 
 def rates_between(earlier: Overview, later: Overview) -> Rates | None:

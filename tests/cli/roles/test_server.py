@@ -46,7 +46,7 @@ def address(running):
 def make_key(url: str, role: str = "admin") -> str:
     async def make() -> str:
         async with Client(url) as client:
-            return (await client.create_key("first", role=role))[1]
+            return (await client.create_key("first", role=role)).token
 
     return asyncio.run(make())
 

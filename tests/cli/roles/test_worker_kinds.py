@@ -56,4 +56,4 @@ async def test_a_worker_runs_what_it_may_and_never_takes_what_it_may_not(tmp_pat
                 for one in done:
                     assert (one.status, one.attempt) == (State.SUCCEEDED, 1), one.error
                     (attempt,) = (await client.execution(one.execution_id)).attempts
-                    assert attempt.worker_id == workers["able"].id
+                    assert attempt.worker_id == workers["able"].worker_id

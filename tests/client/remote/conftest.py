@@ -36,6 +36,6 @@ async def address(store):
 @pytest.fixture
 async def remote(store, address):
     """The same over HTTP, with a superadmin's key."""
-    _, token = await store.create_key("root", role="superadmin")
+    token = (await store.create_key("root", role="superadmin")).token
     async with RemoteClient(address, key=token) as opened:
         yield opened

@@ -69,7 +69,7 @@ async def test_a_wait_whose_answer_is_too_long_to_send_has_not_timed_out(store, 
 
 
 async def test_an_event_whose_answer_is_lost_counts_once(store, address):
-    _, token = await store.create_key("root", role="superadmin")
+    token = (await store.create_key("root", role="superadmin")).token
     async with losing(address) as way, RemoteClient(way.url, key=token) as remote:
         way.to_lose = 1
         published = await remote.publish("go")

@@ -19,10 +19,10 @@ from daybell.api.fields import UUID_FORMAT, AgoBound, Limit, Paged, Shorter
 from daybell.api.idempotency import HEADER, IdempotentRequest, perform_once
 from daybell.api.requests import answer_list
 from daybell.api.router import Routes
-from daybell.client import answers, wire
+from daybell.client import wire
 from daybell.client.requests import read_id
 from daybell.client.sealing import VARIABLE, KeyMissing
-from daybell.core.access import Action, Role, Secret, Tenant
+from daybell.core.access import Action, Role
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.references import check_secret_name
 from daybell.core.views import Page
@@ -73,14 +73,14 @@ async def create_key(request: Request, body: NewKey, caller: Caller) -> Response
     given = body.limits()
     after = {"name": body.name, "role": str(body.role), "expires": body.expires, **given}
     client = about.audited("key.create", body.name, after=after)
-    key, token = await client.create_key(
+    key = await client.create_key(
         body.name,
         role=body.role,
         expires=body.expires,
         created_by=caller.actor,
         **given,
     )
-    return answer_created(answers.key(key, token=token), location=f"/api/v1/keys/{key.id}")
+    return answer_created(key, location=f"/api/v1/keys/{key.key_id}")
 
 
 @keys_router.get(
@@ -95,8 +95,7 @@ async def list_keys(caller: Caller, query: Paged) -> Response:
     """List keys, revoked and expired ones too."""
     return answer_list(
         await caller.client.keys(),
-        answers.key,
-        key=lambda one: one.id,
+        key=lambda one: one.key_id,
         read=UUID,
         limit=query.limit,
         cursor=query.cursor,
@@ -108,11 +107,10 @@ async def revoke_key(id: KeyPath, caller: Caller) -> Response:
     """Let a key open nothing any more. That counts within 5 seconds, for open streams too."""
     known = read_id(id)
     for one in await caller.client.keys():
-        if one.id == known:
+        if one.key_id == known:
             _check_role(caller, one.role)
     client = caller.audited("key.revoke", known)
-    key = await client.revoke_key(known)
-    return answer_json(answers.key(key))
+    return answer_json(await client.revoke_key(known))
 
 
 keys_router.post(
@@ -171,14 +169,12 @@ async def create_tenant(
 
     async def perform(this: IdempotentRequest) -> Response:
         made = await _create_tenant(caller, body, this)
-        return answer_created(
-            answers.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}"
-        )
+        return answer_created(made, location=f"/api/v1/tenants/{quote(made.name, safe='')}")
 
     return await perform_once(request, caller, key, raw, perform)
 
 
-async def _create_tenant(caller: Caller, wanted: NewTenant, this: IdempotentRequest) -> Tenant:
+async def _create_tenant(caller: Caller, wanted: NewTenant, this: IdempotentRequest) -> wire.Tenant:
     entry = this.made("entry")
     if this.is_repeated and await caller.recorded("tenant.create", wanted.name, entry) is not None:
         return await caller.client.tenant_record(wanted.name)
@@ -199,9 +195,7 @@ async def _create_tenant(caller: Caller, wanted: NewTenant, this: IdempotentRequ
 async def list_tenants(caller: Caller, query: Paged) -> Response:
     """List tenants with their quotas."""
     found = await caller.client.tenants()
-    return answer_list(
-        found, answers.tenant, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
-    )
+    return answer_list(found, key=lambda one: one.name, limit=query.limit, cursor=query.cursor)
 
 
 @tenants_router.get(
@@ -215,7 +209,7 @@ async def list_tenants(caller: Caller, query: Paged) -> Response:
 )
 async def get_tenant(name: TenantPath, caller: Caller) -> Response:
     """Show a tenant with its quotas."""
-    return answer_json(answers.tenant(await caller.client.tenant_record(name)))
+    return answer_json(await caller.client.tenant_record(name))
 
 
 @tenants_router.patch(
@@ -230,11 +224,10 @@ async def get_tenant(name: TenantPath, caller: Caller) -> Response:
 )
 async def update_tenant(body: TenantChange, name: TenantPath, caller: Caller) -> Response:
     """Change a tenant's quotas. Those that are not named stay; null is no limit."""
-    before = answers.tenant(await caller.client.tenant_record(name)).quotas
+    before = (await caller.client.tenant_record(name)).quotas
     quotas = msgspec.to_builtins(body)
     client = caller.audited("tenant.update", name, before=before, after=quotas)
-    made = await client.update_tenant(name, **quotas)
-    return answer_json(answers.tenant(made))
+    return answer_json(await client.update_tenant(name, **quotas))
 
 
 # `/secrets`: values that jobs use and nobody reads. No answer ever has one.
@@ -261,9 +254,7 @@ SecretPath = Annotated[
 async def list_secrets(caller: Caller, query: Paged) -> Response:
     """List secrets, without their values."""
     found = await caller.client.secrets()
-    return answer_list(
-        found, answers.secret, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
-    )
+    return answer_list(found, key=lambda one: one.name, limit=query.limit, cursor=query.cursor)
 
 
 @secrets_router.put(
@@ -288,7 +279,7 @@ async def set_secret(body: NewSecret, name: SecretPath, caller: Caller) -> Respo
     client = caller.audited("secret.set", name, before=_secret_payload(before), after=after)
     made = await client.set_secret(name, body.value, author=caller.actor)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(answers.secret(made), status=status)
+    return answer_json(made, status=status)
 
 
 @secrets_router.delete(
@@ -322,11 +313,11 @@ def _sealing_key(caller: Caller) -> str:
         ) from None
 
 
-async def _find_secret(caller: Caller, name: str) -> Secret | None:
+async def _find_secret(caller: Caller, name: str) -> wire.Secret | None:
     return next((one for one in await caller.client.secrets() if one.name == name), None)
 
 
-def _secret_payload(secret: Secret | None) -> dict[str, Any] | None:
+def _secret_payload(secret: wire.Secret | None) -> dict[str, Any] | None:
     """What the audit log is told of it."""
     return None if secret is None else {"version": secret.version, "key_id": secret.key_id}
 
@@ -374,7 +365,7 @@ async def list_audit(
         limit=query.limit,
         cursor=query.cursor,
     )
-    return answer_page(page, map(answers.audit_entry, page.items), cursor=lambda one: str(one.id))
+    return answer_page(page, cursor=lambda one: str(one.entry_id))
 
 
 @audit_router.get(
@@ -391,8 +382,4 @@ async def verify_audit(caller: Caller, query: VerifyQuery) -> Response:
     `cursor` is `next_cursor` of the answer before, or the `head` of an earlier check, from which
     the log must still continue.
     """
-    return answer_json(
-        answers.audit_check(
-            await caller.client.verify_audit(limit=query.limit, cursor=query.cursor)
-        )
-    )
+    return answer_json(await caller.client.verify_audit(limit=query.limit, cursor=query.cursor))

@@ -53,7 +53,7 @@ from daybell.errors import UsageError
 
 def answer_executions(page: Page[wire.Execution]) -> Response:
     """The answer with a page of executions."""
-    return answer_page(page, page.items, cursor=lambda one: str(one.execution_id))
+    return answer_page(page, cursor=lambda one: str(one.execution_id))
 
 
 async def find_job_name(caller: Caller, job: str | None) -> str | None:
@@ -326,7 +326,7 @@ async def _retry(caller: Caller, id: UUID, this: IdempotentRequest, wanted: Agai
 async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UUID | None:
     """What runs because of an earlier try: a dead one that was revived cannot be once more."""
     entry = await caller.recorded("execution.retry", id, this.made("entry"))
-    return None if entry is None else UUID(payload.decode(entry.after or "{}")["execution_id"])
+    return None if entry is None else UUID(entry.after["execution_id"])
 
 
 async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, cast
 from urllib.parse import quote
@@ -53,7 +54,7 @@ from daybell.client.jobs import definition_of
 from daybell.core.access import Action, Role
 from daybell.core.execution import Enqueued
 from daybell.core.ids import id_in
-from daybell.core.job import Job, Template
+from daybell.core.job import Job
 from daybell.core.job_request import JobRequest, read_request
 from daybell.core.limits import check_key, check_name
 from daybell.core.views import Page
@@ -220,8 +221,8 @@ async def list_jobs(
         limit=query.limit,
         cursor=query.cursor,
     )
-    items = (answers.job(one, listed=True) for one in page.items)
-    return answer_page(page, items, cursor=lambda one: one.job.name)
+    listed = answers.page(page, partial(answers.job, listed=True))
+    return answer_page(listed, cursor=lambda one: one.name)
 
 
 @router.get(
@@ -525,8 +526,9 @@ async def list_versions(name: JobPath, caller: Caller, query: Paged) -> Response
     if page.items:
         before.append(await _previous_version(caller, page.items[-1]))
     pairs = zip(page.items, before, strict=True)
-    items = (answers.listed_version(one, older, listed=True) for one, older in pairs)
-    return answer_page(page, items, cursor=lambda one: str(one.version))
+    items = tuple(answers.listed_version(one, older, listed=True) for one, older in pairs)
+    listed = Page(items=items, next_cursor=page.next_cursor)
+    return answer_page(listed, cursor=lambda one: str(one.version))
 
 
 @job_actions_router.get(
@@ -658,16 +660,14 @@ async def create_template(
     async def perform(this: IdempotentRequest) -> Response:
         made = await _create_template(caller, body, this)
         location = f"/api/v1/templates/{quote(made.name, safe='')}"
-        return answer_created(
-            answers.template(made), location=location, headers=template_etag_header(made)
-        )
+        return answer_created(made, location=location, headers=template_etag_header(made))
 
     return await perform_once(request, caller, key, raw, perform)
 
 
 async def _create_template(
     caller: Caller, wanted: NewTemplate, this: IdempotentRequest
-) -> Template:
+) -> wire.Template:
     entry, name = this.made("entry"), wanted.name
     if this.is_repeated and await caller.recorded("template.create", name, entry) is not None:
         return await caller.client.template(name)
@@ -687,8 +687,7 @@ async def _create_template(
 async def list_templates(caller: Caller, query: Paged) -> Response:
     """List templates."""
     page = await caller.client.templates_page(limit=query.limit, cursor=query.cursor)
-    items = (answers.template(one, listed=True) for one in page.items)
-    return answer_page(page, items, cursor=lambda one: one.name)
+    return answer_page(answers.page(page, answers.shorten_template), cursor=lambda one: one.name)
 
 
 @templates_router.get(
@@ -704,7 +703,7 @@ async def list_templates(caller: Caller, query: Paged) -> Response:
 async def get_template(name: TemplatePath, caller: Caller) -> Response:
     """Show a template."""
     found = await caller.client.template(name)
-    return answer_json(answers.template(found), headers=template_etag_header(found))
+    return answer_json(found, headers=template_etag_header(found))
 
 
 @templates_router.put(
@@ -737,7 +736,7 @@ async def set_template(
     with precondition(expect):
         made = await client.set_template(said, author=caller.actor, expect=expect)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(answers.template(made), status=status, headers=template_etag_header(made))
+    return answer_json(made, status=status, headers=template_etag_header(made))
 
 
 @templates_router.delete(
@@ -752,7 +751,7 @@ async def set_template(
 async def delete_template(name: TemplatePath, caller: Caller, if_match: str | None) -> Response:
     """Delete a template. Jobs that were made from it stay as they are."""
     expect = read_version(if_match)
-    before = answers.template(await caller.client.template(name))
+    before = await caller.client.template(name)
     client = caller.audited("template.delete", name, before=before)
     with precondition(expect):
         await client.delete_template(name, expect=expect)
@@ -761,11 +760,11 @@ async def delete_template(name: TemplatePath, caller: Caller, if_match: str | No
 
 async def _template_before(caller: Caller, name: str) -> wire.Template | None:
     try:
-        return answers.template(await caller.client.template(name))
+        return await caller.client.template(name)
     except TemplateNotFound:
         return None
 
 
-def template_etag_header(template: Template) -> dict[str, str]:
+def template_etag_header(template: wire.Template) -> dict[str, str]:
     """The header that names a template's version."""
     return {"ETag": f'"{template.version}"'}

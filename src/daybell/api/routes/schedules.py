@@ -36,8 +36,8 @@ async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Respons
     """List a job's schedules: those that it declares, and those made at run time."""
     job = await caller.client.job_named(name)
     page = await caller.client.schedules_page(job.name, limit=query.limit, cursor=query.cursor)
-    items = (answers.schedule(one) for one in page.items)
-    return answer_page(page, items, cursor=lambda one: schedule_cursor(one.name, one.id))
+    listed = answers.page(page, answers.schedule)
+    return answer_page(listed, cursor=lambda one: schedule_cursor(one.name, one.schedule_id))
 
 
 # Route of `/schedules/preview`: a schedule in words and its next times.

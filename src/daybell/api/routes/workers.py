@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Final
 from uuid import UUID
 
 from msgspec import Meta
-from starlette.requests import Request
 from starlette.responses import Response
 
 from daybell.api.bodies import Nothing
@@ -19,13 +18,12 @@ from daybell.api.caller import Caller, answer_json
 from daybell.api.fields import UUID_FORMAT, Paged
 from daybell.api.requests import answer_list
 from daybell.api.router import Reach, Routes
-from daybell.client import answers, wire
+from daybell.client import wire
 from daybell.client.requests import read_id
-from daybell.client.workers import Overview
 from daybell.core.access import Action, Role
 from daybell.core.limits import check_name
-from daybell.core.units import Instant, to_datetime
-from daybell.core.views import Page, Queue
+from daybell.core.units import to_datetime
+from daybell.core.views import Page
 from daybell.core.worker import WorkerState
 from daybell.errors import DaybellError, Unavailable
 
@@ -56,8 +54,7 @@ async def list_workers(
     found = await caller.client.workers(include_dead=query.include_dead)
     return answer_list(
         found,
-        answers.worker,
-        key=lambda one: (one.started_at, one.id),
+        key=lambda one: (one.started_at, one.worker_id),
         read=_read_cursor,
         write=_write_cursor,
         limit=query.limit,
@@ -65,13 +62,13 @@ async def list_workers(
     )
 
 
-def _write_cursor(place: tuple[Instant, UUID]) -> str:
-    return f"{place[0]!r} {place[1]}"
+def _write_cursor(place: tuple[datetime, UUID]) -> str:
+    return f"{place[0].isoformat()} {place[1]}"
 
 
-def _read_cursor(cursor: str) -> tuple[Instant, UUID]:
+def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
     started_at, id = cursor.split(" ")
-    return float(started_at), UUID(id)
+    return datetime.fromisoformat(started_at).replace(tzinfo=UTC), UUID(id)
 
 
 @router.post(
@@ -113,9 +110,7 @@ QueuePath = Annotated[str, Meta(description="A queue's name.", max_length=200)]
 async def list_queues(caller: Caller, query: Paged) -> Response:
     """List queues with their numbers."""
     found = await caller.client.queues()
-    return answer_list(
-        found, answers.queue, key=lambda one: one.name, limit=query.limit, cursor=query.cursor
-    )
+    return answer_list(found, key=lambda one: one.name, limit=query.limit, cursor=query.cursor)
 
 
 @queues_router.post(
@@ -191,7 +186,7 @@ async def get_scaling(name: QueuePath, caller: Caller) -> Response:
 
 
 async def _scaling(caller: Caller, name: str) -> wire.Scaling:
-    found: list[Queue] = [one for one in await caller.client.queues() if one.name == name]
+    found = [one for one in await caller.client.queues() if one.name == name]
     queued = sum(one.queued for one in found)
     running = sum(one.running for one in found)
     bounded = [name for one in found for name in one.at_least if name in ("queued", "running")]
@@ -214,30 +209,7 @@ async def _scaling(caller: Caller, name: str) -> wire.Scaling:
 
 # Routes of `/healthz`, `/readyz`, `/stats` and `/status`.
 
-TENANTS_MAX: Final = 1_000  # whose last look is remembered
-LOOK_SECONDS: Final = (1.0, 60.0)  # looks that are so far apart are compared
-
 status_router = Routes("", tag="stats")
-
-
-class RecentOverviews:
-    """The last look at each tenant, which rates are counted from."""
-
-    def __init__(self) -> None:
-        self._last: OrderedDict[str, Overview] = OrderedDict()
-
-    async def look(self, caller: Caller) -> Overview:
-        """Look at everything."""
-        last = self._last.get(caller.tenant)
-        seen = await caller.client.overview(earlier=last)
-        least, most = LOOK_SECONDS
-        since = most if last is None else seen.now - last.now
-        if since >= least:
-            self._last[caller.tenant] = seen
-            self._last.move_to_end(caller.tenant)
-            if len(self._last) > TENANTS_MAX:
-                self._last.popitem(last=False)
-        return seen
 
 
 @status_router.get(
@@ -248,17 +220,12 @@ class RecentOverviews:
     answers=wire.Stats,
     says="What goes on.",
 )
-async def get_stats(request: Request, caller: Caller) -> Response:
+async def get_stats(caller: Caller) -> Response:
     """Show queues, workers, rates and the last dead letters.
 
     Rates are those since this process was last asked; null when it was not.
     """
-    state = request.app.state
-    if not hasattr(state, "looks"):
-        state.looks = RecentOverviews()
-    seen = await state.looks.look(caller)
-    ids = await caller.client.job_ids(one.job for one in seen.letters)
-    return answer_json(answers.stats(seen, ids))
+    return answer_json(await caller.client.stats())
 
 
 @status_router.get(

@@ -15,14 +15,15 @@ from daybell.cli.connection import audited, client_for, current_actor
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED
 from daybell.cli.terminal import confirm, interruptible
-from daybell.client import Client, answers
+from daybell.client import Client, wire
 from daybell.client.admin import read_role, read_scope
 from daybell.client.remote.client import AnyClient
 from daybell.client.sealing import NEW_KEY, VARIABLE, check_value, new_key
-from daybell.core.access import Action, Key, Quotas, Secret
+from daybell.core.access import Action
 from daybell.core.limits import SECRET_BYTES_MAX
 from daybell.core.references import check_secret_name
 from daybell.core.units import Instant
+from daybell.core.views import Page
 from daybell.errors import Conflict, NotFound, SecretNotFound, UsageError, shown
 from daybell.settings import Settings
 
@@ -43,7 +44,7 @@ async def list_tenants(settings: Settings, *, as_json: bool) -> int:
         tenants = await client.tenants()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(answers.whole(tenants, answers.tenant))
+        output.echo_json(Page(items=tuple(tenants)))
         return DONE
     rows = [
         (one.name, *_limits(one.quotas).values(), output.format_relative(one.created_at, now=now))
@@ -85,12 +86,12 @@ def _read_quotas(words: dict[str, str | None]) -> dict[str, int | None]:
     return quotas
 
 
-def _limits(quotas: Quotas) -> dict[str, str]:
+def _limits(quotas: wire.Quotas) -> dict[str, str]:
     """Quotas as a table shows them."""
     return {name: "-" if most is None else f"{most:,}" for name, most in asdict(quotas).items()}
 
 
-def _describe_quotas(quotas: Quotas) -> str:
+def _describe_quotas(quotas: wire.Quotas) -> str:
     """Quotas in words."""
     limits = {name: most for name, most in _limits(quotas).items() if most != "-"}
     words = [f"{name.replace('_', ' ')} {most}" for name, most in limits.items()]
@@ -115,11 +116,11 @@ async def create_key(
     asked |= {name: value for name, value in limits.items() if value is not None}
     async with client_for(settings, tenant=tenant) as client:
         recorded = audited(client, "key.create", name, after=asked)
-        key, token = await recorded.create_key(
+        key = await recorded.create_key(
             name, role=role, expires=expires, created_by=current_actor(), **limits
         )
     if as_json:
-        output.echo_json(answers.key(key, token=token))
+        output.echo_json(key)
         return DONE
     until = "" if key.expires_at is None else f", until {output.format_moment(key.expires_at)}"
     limited = "" if key.scope is None else f", limited to {key.scope.describe()}"
@@ -129,7 +130,7 @@ async def create_key(
         " it, it cannot be shown again:",
         err=True,
     )
-    typer.echo(token)
+    typer.echo(key.token)
     if key.scope is not None and not key.scope.allows(Action.READ):
         typer.echo(
             "note: without the action read, commands that list, show or wait are refused to it, and"
@@ -144,11 +145,11 @@ async def list_keys(settings: Settings, *, tenant: str | None, as_json: bool) ->
         keys = await client.keys()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(answers.whole(keys, answers.key))
+        output.echo_json(Page(items=tuple(keys)))
         return DONE
     rows = [
         (
-            one.id,
+            one.key_id,
             one.name,
             one.role,
             "" if one.scope is None else output.printable(one.scope.describe()),
@@ -173,17 +174,17 @@ async def revoke_key(settings: Settings, *, wanted: str, tenant: str | None) -> 
     async with client_for(settings, tenant=tenant) as client:
         key = await _find_key(client, wanted)
         if key.revoked_at is None:
-            recorded = audited(client, "key.revoke", str(key.id), before={"name": key.name})
-            await recorded.revoke_key(key.id)
+            recorded = audited(client, "key.revoke", str(key.key_id), before={"name": key.name})
+            await recorded.revoke_key(key.key_id)
     done = "is revoked" if key.revoked_at is None else "was revoked already"
     typer.echo(f"key {key.name} ({key.hint}…) {done}")
     return DONE
 
 
-async def _find_key(client: AnyClient, wanted: str) -> Key:
+async def _find_key(client: AnyClient, wanted: str) -> wire.Key:
     """The only key that is meant. One that was revoked is meant only by its id."""
     keys = await client.keys()
-    exact = [key for key in keys if str(key.id) == wanted.lower()]
+    exact = [key for key in keys if str(key.key_id) == wanted.lower()]
     valid = [key for key in keys if key.revoked_at is None]
     named = [key for key in valid if key.name == wanted]
     begun = [key for key in valid if _begins(key, wanted)]
@@ -191,12 +192,12 @@ async def _find_key(client: AnyClient, wanted: str) -> Key:
         if len(found) == 1:
             return found[0]
         if found:
-            which = ", ".join(f"{key.name} {key.hint}… {key.id}" for key in found)
+            which = ", ".join(f"{key.name} {key.hint}… {key.key_id}" for key in found)
             raise UsageError(f"{output.printable(wanted)!r} may be any of {which}; give the id")
     raise NotFound(f"no key {output.printable(wanted)!r}; see daybell keys list")
 
 
-def _begins(key: Key, wanted: str) -> bool:
+def _begins(key: wire.Key, wanted: str) -> bool:
     if not wanted:
         return False
     # Of a token only how it begins is known, and whoever has all of it may paste that.
@@ -207,10 +208,11 @@ def _begins(key: Key, wanted: str) -> bool:
     )
 
 
-def _key_state(key: Key, now: Instant) -> str:
+def _key_state(key: wire.Key, now: Instant) -> str:
     if key.revoked_at is not None:
         return "revoked"
-    return "valid" if key.is_valid(now) else "expired"
+    is_over = key.expires_at is not None and key.expires_at.timestamp() <= now
+    return "expired" if is_over else "valid"
 
 
 Text = str | None
@@ -225,12 +227,12 @@ async def verify_entries(settings: Settings, *, after: Text, tenant: Text, as_js
             check = replace(more, entries=entries)
     broken = check.broken
     if as_json:
-        output.echo_json(answers.audit_check(check))
+        output.echo_json(check)
         return DONE if broken is None else FAILED
     if broken is None:
         typer.echo(f"{check.entries} entries checked; head {check.head}")
         return DONE
-    place = f"entry {broken.number}" + ("" if broken.id is None else f" ({broken.id})")
+    place = f"entry {broken.number}" + ("" if broken.entry_id is None else f" ({broken.entry_id})")
     typer.echo(f"the audit log is broken: {place} {broken.problem}", err=True)
     return FAILED
 
@@ -255,7 +257,7 @@ async def list_entries(
             cursor=cursor,
         )
     if as_json:
-        output.echo_json(answers.page(page, answers.audit_entry))
+        output.echo_json(page)
         return DONE
     rows = [
         (
@@ -263,7 +265,7 @@ async def list_entries(
             one.actor,
             one.action,
             one.target,
-            one.after or "",
+            "" if one.after is None else wire.encode(one.after).decode(),
             one.source,
         )
         for one in page.items
@@ -290,7 +292,7 @@ async def list_secrets(settings: Settings, *, tenant: str | None, as_json: bool)
         secrets = await client.secrets()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(answers.whole(secrets, answers.secret))
+        output.echo_json(Page(items=tuple(secrets)))
         return DONE
     rows = [
         (
@@ -336,7 +338,7 @@ async def set_secret(settings: Settings, *, name: str, tenant: str | None, as_js
         recorded = audited(client, "secret.set", name, before=_audited(before), after=after)
         made = await recorded.set_secret(name, value, author=current_actor())
     if as_json:
-        output.echo_json(answers.secret(made))
+        output.echo_json(made)
     else:
         typer.echo(f"secret {made.name} is at version {made.version}")
     return DONE
@@ -391,11 +393,11 @@ async def rotate_secrets(settings: Settings, *, as_json: bool) -> int:
     return FAILED if failed else DONE
 
 
-async def _find_secret(client: AnyClient, name: str) -> Secret | None:
+async def _find_secret(client: AnyClient, name: str) -> wire.Secret | None:
     return next((one for one in await client.secrets() if one.name == name), None)
 
 
-def _audited(secret: Secret | None) -> dict[str, object] | None:
+def _audited(secret: wire.Secret | None) -> dict[str, object] | None:
     """What the audit log is told of it."""
     return None if secret is None else {"version": secret.version, "key_id": secret.key_id}
 

@@ -38,7 +38,7 @@ from daybell.cli.views.jobs import (
     next_run,
     required_args,
 )
-from daybell.client import answers
+from daybell.client import answers, wire
 from daybell.client.declarations import diff_versions, read_template
 from daybell.client.job_checks import (
     add_versions,
@@ -48,10 +48,10 @@ from daybell.client.job_checks import (
     find_superseded,
 )
 from daybell.client.remote.client import AnyClient
-from daybell.core.job import Job, Parameter, Template
+from daybell.core.job import Job, Parameter
 from daybell.core.job_request import build_request
 from daybell.core.limits import check_name
-from daybell.core.views import Check
+from daybell.core.views import Check, Page
 from daybell.errors import DuplicateKey, InvalidFields, JobNotFound, UsageError, VersionConflict
 from daybell.sdk.app import App, superseded_warning
 from daybell.settings import Settings
@@ -364,14 +364,14 @@ async def list_templates(settings: Settings, *, tenant: str | None, as_json: boo
     async with client_for(settings, tenant=tenant) as client:
         templates = await client.templates()
     if as_json:
-        output.echo_json(answers.whole(templates, partial(answers.template, listed=True)))
+        output.echo_json(Page(items=tuple(map(answers.shorten_template, templates))))
         return DONE
     rows = [
         (
             one.name,
             one.version,
-            ", ".join(one.template.parameters),
-            one.template.description,
+            ", ".join(one.parameters),
+            one.description,
             output.format_moment(one.updated_at),
             one.author,
         )
@@ -396,13 +396,13 @@ async def show_template(
     async with client_for(settings, tenant=tenant) as client:
         found = await client.template(name)
     if as_json:
-        output.echo_json(answers.template(found))
+        output.echo_json(found)
     elif as_yaml:
         typer.echo(write_yaml({"name": found.name, **template_fields(found.template)}), nl=False)
     else:
         _echo_template(found)
         typer.echo("\njob")
-        typer.echo(write_yaml(found.template.job, indent="  "), nl=False)
+        typer.echo(write_yaml(found.job, indent="  "), nl=False)
     return DONE
 
 
@@ -421,9 +421,9 @@ async def create_template(
                 f"there is a template named {value['name']!r} already; --replace takes its place"
             ) from None
     if as_json:
-        output.echo_json(answers.template(made))
+        output.echo_json(made)
     else:
-        blanks = ", ".join(made.template.parameters) or "none"
+        blanks = ", ".join(made.parameters) or "none"
         typer.echo(f"template {made.name} is at version {made.version}; parameters: {blanks}")
     return DONE
 
@@ -460,11 +460,11 @@ def _read_template(file: str) -> dict[str, Any]:
     return declared.fields
 
 
-def _echo_template(found: Template) -> None:
+def _echo_template(found: wire.Template) -> None:
     output.echo_fields(
         {
             "name": found.name,
-            "description": found.template.description,
+            "description": found.description,
             "version": f"{found.version}, since {output.format_moment(found.updated_at)}",
             "author": found.author,
         }

@@ -9,7 +9,6 @@ from daybell.cli.connection import client_for
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE
 from daybell.cli.terminal import confirm
-from daybell.client import answers
 from daybell.client.remote.client import AnyClient
 from daybell.core.limits import PAGE_ITEMS_MAX, check_name
 from daybell.core.views import Page
@@ -25,11 +24,11 @@ async def list_workers(
         now = (await client.health()).now
         leaders = await client.leaders()
     if as_json:
-        output.echo_json(answers.whole(workers, answers.worker))
+        output.echo_json(Page(items=tuple(workers)))
         return DONE
     rows = [
         (
-            one.id,
+            one.worker_id,
             one.name,
             one.state,
             f"{one.running} of {one.capacity}",
@@ -89,7 +88,7 @@ async def list_queues(settings: Settings, *, tenant: str | None, as_json: bool) 
         queues = await client.queues()
         now = (await client.health()).now
     if as_json:
-        output.echo_json(answers.whole(queues, answers.queue))
+        output.echo_json(Page(items=tuple(queues)))
         return DONE
     rows = [
         (

@@ -7,11 +7,10 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
 import typer
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -25,13 +24,11 @@ from daybell.cli.output import GAP, Column, fit
 from daybell.cli.runtime import DONE
 from daybell.cli.terminal import KeyReader, StartInterrupted, StopSignals
 from daybell.cli.views.transcripts import error_line
-from daybell.client import answers
+from daybell.client import wire
 from daybell.client.remote.client import AnyClient
-from daybell.client.workers import Overview
-from daybell.core.execution import Execution
-from daybell.core.units import Instant, Seconds, parse_duration
-from daybell.core.views import Queue, Total
-from daybell.core.worker import Worker, WorkerState
+from daybell.core.units import Seconds, parse_duration
+from daybell.core.views import Total
+from daybell.core.worker import WorkerState
 from daybell.engine.loop import Clock, SystemClock
 from daybell.errors import Unavailable, UsageError
 from daybell.runners.python import wait_for_first
@@ -52,30 +49,7 @@ class Section(NamedTuple):
     empty: str
 
 
-def overview_json(seen: Overview, *, store: str) -> dict[str, Any]:
-    """An overview for programs."""
-    rates = seen.rates
-    return {
-        "store": store,
-        "now": answers.time(seen.now),
-        "enqueued_per_second": None if rates is None else round(rates.enqueued, 3),
-        "finished_per_second": None if rates is None else _rounded(rates.finished),
-        "failed_per_second": None if rates is None else round(rates.failed, 3),
-        "queues": [answers.queue(one) for one in seen.queues],
-        "workers": [answers.worker(one) for one in seen.workers],
-        "dead_letters": [_letter_json(one) for one in seen.letters],
-        "has_more_dead_letters": seen.has_more_letters,
-    }
-
-
-def _letter_json(of: Execution) -> dict[str, Any]:
-    """A dead letter without the id of its job, which an overview does not have."""
-    fields = msgspec.structs.asdict(answers.execution(of, of.id))
-    del fields["job_id"]
-    return fields
-
-
-def echo_overview(seen: Overview, *, store: str) -> None:
+def echo_overview(seen: wire.Stats, *, store: str) -> None:
     """Print an overview as text."""
     typer.echo(f"{output.printable(store)} at {_clock(seen.now)}")
     typer.echo(format_totals(seen))
@@ -86,7 +60,7 @@ def echo_overview(seen: Overview, *, store: str) -> None:
 
 
 def render_screen(
-    seen: Overview, *, store: str, trouble: str = "", columns: int, lines: int
+    seen: wire.Stats, *, store: str, trouble: str = "", columns: int, lines: int
 ) -> RenderableType:
     """An overview that fits a terminal of this size."""
     head = Text(no_wrap=True, overflow="ellipsis")
@@ -125,11 +99,11 @@ def divide(lines: int, wanted: Sequence[int]) -> list[int]:
     return shares
 
 
-def format_totals(seen: Overview) -> str:
+def format_totals(seen: wire.Stats) -> str:
     """How much there is of everything, in a line."""
     queues, workers = seen.queues, seen.workers
     scheduled = _all(queues, "scheduled", without="retrying")
-    letters = f"{len(seen.letters)}{'+' if seen.has_more_letters else ''}"
+    letters = f"{len(seen.dead_letters)}{'+' if seen.has_more_dead_letters else ''}"
     words = [
         output.format_count(len(workers), "worker"),
         f"{_all(queues, 'running'):,} running",
@@ -141,13 +115,13 @@ def format_totals(seen: Overview) -> str:
     return ", ".join(words)
 
 
-def _all(queues: Sequence[Queue], name: str, *, without: str | None = None) -> Total:
+def _all(queues: Sequence[wire.Queue], name: str, *, without: str | None = None) -> Total:
     """One of the numbers of several queues together."""
     numbers = [_number(one, name, without=without) for one in queues]
     return Total(sum(numbers), is_exact=all(one.is_exact for one in numbers))
 
 
-def _number(queue: Queue, name: str, *, without: str | None = None) -> Total:
+def _number(queue: wire.Queue, name: str, *, without: str | None = None) -> Total:
     number = queue.number(name)
     if without is None:
         return number
@@ -155,7 +129,7 @@ def _number(queue: Queue, name: str, *, without: str | None = None) -> Total:
     return Total(max(0, number - less), is_exact=number.is_exact and less.is_exact)
 
 
-def format_rates(seen: Overview) -> str:
+def format_rates(seen: wire.Stats) -> str:
     """The rates, in a line."""
     if seen.rates is None:
         return "enqueued …/s  finished …/s  failed …/s"
@@ -166,7 +140,7 @@ def format_rates(seen: Overview) -> str:
     )
 
 
-def sections(seen: Overview) -> list[Section]:
+def sections(seen: wire.Stats) -> list[Section]:
     """Queues, workers and dead letters as tables."""
     queues = Section(
         (
@@ -203,19 +177,19 @@ def sections(seen: Overview) -> list[Section]:
         ),
         [
             (
-                output.format_relative(one.finished_at, now=seen.now),
+                output.format_relative(one.finished_at, now=seen.now.timestamp()),
                 one.job,
                 (error_line(one.error) or one.reason or "").partition("\n")[0],
-                str(one.id),
+                str(one.execution_id),
             )
-            for one in seen.letters
+            for one in seen.dead_letters
         ],
         "no dead letters",
     )
     return [queues, workers, letters]
 
 
-def _queue_row(queue: Queue, now: Instant) -> tuple[str, ...]:
+def _queue_row(queue: wire.Queue, now: datetime) -> tuple[str, ...]:
     oldest = queue.oldest_run_at
     return (
         queue.name,
@@ -224,24 +198,24 @@ def _queue_row(queue: Queue, now: Instant) -> tuple[str, ...]:
         f"{_number(queue, 'scheduled', without='retrying'):,}",
         f"{queue.number('retrying'):,}",
         f"{queue.number('waiting'):,}",
-        "" if oldest is None else output.format_duration(max(0.0, now - oldest)),
+        "" if oldest is None else output.format_duration(max(0.0, (now - oldest).total_seconds())),
         "paused" if queue.is_paused else "open",
     )
 
 
-def _worker_row(worker: Worker, now: Instant) -> tuple[str, ...]:
+def _worker_row(worker: wire.Worker, now: datetime) -> tuple[str, ...]:
     is_late = worker.lease_until < now
     return (
         worker.name,
         "lost" if is_late and worker.state is not WorkerState.DEAD else str(worker.state),
         f"{worker.running} of {worker.capacity}",
-        output.format_relative(worker.renewed_at, now=now),
+        output.format_relative(worker.renewed_at, now=now.timestamp()),
         f"{worker.host} {worker.pid}",
         ", ".join(worker.queues),
     )
 
 
-def _by_work(queue: Queue) -> tuple[int, str]:
+def _by_work(queue: wire.Queue) -> tuple[int, str]:
     return -(queue.queued + queue.running + queue.retrying), queue.name
 
 
@@ -275,18 +249,14 @@ def _table(section: Section, share: int, room: int) -> RenderableType:
     return table
 
 
-def _rounded(per_second: float | None) -> float | None:
-    return None if per_second is None else round(per_second, 3)
-
-
 def _rate(per_second: float | None) -> str:
     if per_second is None:
         return "…"
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.1f}"
 
 
-def _clock(instant: Instant) -> str:
-    return datetime.fromtimestamp(instant, UTC).astimezone().strftime("%H:%M:%S")
+def _clock(moment: datetime) -> str:
+    return moment.astimezone().strftime("%H:%M:%S")
 
 
 INTERVAL_MIN_SECONDS: Final = 0.1
@@ -306,12 +276,12 @@ async def watch(
         )
     url, clock = masked_url(settings.api_url or settings.database_url), SystemClock()
     async with client_for(settings, tenant=tenant) as client:
-        first = await client.overview()
+        first = await client.stats()
         if once or as_json or not sys.stdout.isatty():
             await clock.sleep(seconds)  # a rate needs two looks
-            seen = await client.overview(earlier=first)
+            seen = await client.stats()
             if as_json:
-                output.echo_json(overview_json(seen, store=url))
+                output.echo_json(seen)
             else:
                 echo_overview(seen, store=url)
             return DONE
@@ -327,7 +297,7 @@ async def watch(
 class Display:
     """The screen, and what it shows."""
 
-    def __init__(self, url: str, first: Overview) -> None:
+    def __init__(self, url: str, first: wire.Stats) -> None:
         self._url = url
         self._trouble = ""
         self.seen = first
@@ -341,7 +311,7 @@ class Display:
             vertical_overflow="crop",
         )
 
-    def show(self, seen: Overview) -> None:
+    def show(self, seen: wire.Stats) -> None:
         self.seen, self._trouble = seen, ""
         self.draw()
 
@@ -385,7 +355,6 @@ async def _look_on(
 ) -> None:
     stop = display.stop
     assert stop is not None
-    earlier: Overview | None = display.seen
     display.draw()
     took: Seconds = 0.0
     while True:
@@ -396,12 +365,11 @@ async def _look_on(
         began = clock.monotonic()
         try:
             with stop.heeding():
-                earlier = await client.overview(earlier=earlier)
-            display.show(earlier)
+                seen = await client.stats()
+            display.show(seen)
         except StartInterrupted:
             return
         except Unavailable as error:
-            earlier = None  # by the next answer it is too old to tell a rate
             display.complain(settings.mask(str(error)))
         took = clock.monotonic() - began
 

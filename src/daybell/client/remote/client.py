@@ -97,7 +97,7 @@ class RemoteClient(RemoteContext):
     workers = execution_room.workers
     drain_worker = execution_room.drain_worker
     leaders = execution_room.leaders
-    overview = execution_room.overview
+    stats = execution_room.stats
 
     # Keys, tenants, the audit log and secrets.
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
 
 from daybell.client import wire
 from daybell.client.executions import (
@@ -24,10 +23,10 @@ from daybell.client.executions import (
     restrict_to_unfinished,
 )
 from daybell.client.remote import messages
+from daybell.client.remote.messages import answer
 from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
 from daybell.client.retries import RetryOutcome, split_retryable
-from daybell.client.workers import Overview, Rates
 from daybell.core.event import Published
 from daybell.core.execution import (
     LAST,
@@ -44,16 +43,13 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEM
 from daybell.core.options import Arguments
 from daybell.core.units import from_iso, to_iso
 from daybell.core.views import (
-    Activity,
     Counts,
     ExecutionFilter,
     Page,
-    Queue,
     Total,
     read_pages,
     total_of,
 )
-from daybell.core.worker import Worker
 from daybell.errors import Conflict, ExecutionNotFound, UsageError
 
 
@@ -110,13 +106,13 @@ async def _enqueue(client: RemoteContext, items: list[dict[str, Any]]) -> list[E
 async def execution(client: RemoteContext, id: Id) -> wire.ExecutionDetail:
     """An execution, with its ended attempts, its steps or nodes, and its timeline."""
     path = build_path("executions", read_id(id))
-    return await client.transport.get(path, read=messages.answer(wire.ExecutionDetail))
+    return await client.transport.get(path, read=answer(wire.ExecutionDetail))
 
 
 async def why(client: RemoteContext, id: Id) -> wire.Why:
     """Why it has not run, or has not ended."""
     path = build_path("executions", read_id(id), "why")
-    return await client.transport.get(path, read=messages.answer(wire.Why))
+    return await client.transport.get(path, read=answer(wire.Why))
 
 
 async def executions(
@@ -128,7 +124,7 @@ async def executions(
 ) -> Page[wire.Execution]:
     """Executions, newest first. A status is a state, or "pending": not started, not ended."""
     asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
-    read = messages.answer(Page[wire.Execution])
+    read = answer(Page[wire.Execution])
     return await client.transport.get("/executions", asked, read=read)
 
 
@@ -268,7 +264,7 @@ async def dead_letters(
     """Dead letters, newest first."""
     check_no_status(filters)
     asked = {**messages.encode_parameters(filters), "limit": limit, "cursor": cursor}
-    read = messages.answer(Page[wire.Execution])
+    read = answer(Page[wire.Execution])
     return await client.transport.get("/dead-letters", asked, read=read)
 
 
@@ -397,7 +393,7 @@ async def events(
 ) -> Page[wire.Event]:
     """Events on record, newest first."""
     asked = {"limit": limit, "cursor": cursor}
-    return await client.transport.get("/events", asked, read=messages.answer(Page[wire.Event]))
+    return await client.transport.get("/events", asked, read=answer(Page[wire.Event]))
 
 
 def _published(of: messages.Wire) -> Published:
@@ -453,12 +449,12 @@ def _line(of: dict[str, Any]) -> str:
 
 async def leaders(client: RemoteContext) -> list[wire.Leader]:
     """The leaders of the roles that one process has for all tenants, by name."""
-    return (await client.transport.get("/status", read=messages.answer(wire.Status))).leaders
+    return (await client.transport.get("/status", read=answer(wire.Status))).leaders
 
 
-async def queues(client: RemoteContext) -> list[Queue]:
+async def queues(client: RemoteContext) -> list[wire.Queue]:
     """Queues with their numbers, by name."""
-    return await messages.whole(client.transport, "/queues", messages.queue)
+    return await messages.whole(client.transport, "/queues", answer(wire.Queue))
 
 
 async def pause_queue(client: RemoteContext, name: str) -> None:
@@ -483,30 +479,18 @@ async def purge_queue(
     return cancelled
 
 
-async def workers(client: RemoteContext, *, include_dead: bool = False) -> list[Worker]:
+async def workers(client: RemoteContext, *, include_dead: bool = False) -> list[wire.Worker]:
     """Workers, oldest first."""
     asked = {"include_dead": True} if include_dead else {}
-    return await messages.whole(client.transport, "/workers", messages.worker, asked)
+    return await messages.whole(client.transport, "/workers", answer(wire.Worker), asked)
 
 
 async def drain_worker(client: RemoteContext, id: Id) -> None:
     """Ask a worker to finish what it has, and claim nothing more."""
     path = build_path("workers", read_id(id), "drain")
-    await client.transport.post(path, read=messages.state)
+    await client.transport.post(path, read=answer(wire.Drained))
 
 
-async def overview(client: RemoteContext, *, earlier: Overview | None = None) -> Overview:
-    """Look at everything; rates are those that the server has seen lately."""
-    seen = await client.transport.get("/stats", read=_overview)
-    return seen if earlier is not None else replace(seen, rates=None)
-
-
-def _overview(of: messages.Wire) -> Overview:
-    return Overview(
-        activity=Activity(now=from_iso(of["now"])),
-        queues=tuple(messages.queue(one) for one in of["queues"]),
-        workers=tuple(messages.worker(one) for one in of["workers"]),
-        letters=tuple(messages.execution(one) for one in of["dead_letters"]),
-        has_more_letters=of["has_more_dead_letters"],
-        rates=None if of["rates"] is None else Rates(**of["rates"]),
-    )
+async def stats(client: RemoteContext) -> wire.Stats:
+    """Queues, workers, the last dead letters, and rates since the last look at them."""
+    return await client.transport.get("/stats", read=answer(wire.Stats))

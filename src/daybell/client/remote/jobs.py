@@ -10,8 +10,10 @@ from typing import Any, Literal, Unpack
 import msgspec
 from msgspec.structs import replace
 
+from daybell.client import wire
 from daybell.client.declarations import ApplyOutcome, read_template
 from daybell.client.remote import messages
+from daybell.client.remote.messages import answer
 from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import (
     EnqueueOptions,
@@ -25,7 +27,7 @@ from daybell.client.requests import (
 from daybell.client.schedules import Backfill
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import mint
-from daybell.core.job import Job, JobStatus, Template, by_name
+from daybell.core.job import Job, JobStatus, by_name
 from daybell.core.job_request import encode_fields
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
@@ -160,9 +162,9 @@ async def _is_scheduled(client: RemoteContext, said: messages.Body) -> bool:
         return is_said
     template = await client.transport.get(
         build_path("templates", check_name(said["template"], what="template")),
-        read=messages.template,
+        read=answer(wire.Template),
     )
-    job = template.template.job
+    job = template.job or {}
     return job.get("schedule") is not None or bool(job.get("dependencies"))
 
 
@@ -329,7 +331,7 @@ def _job_path(name: str, *verb: str) -> str:
 
 async def set_template(
     client: RemoteContext, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
-) -> Template:
+) -> wire.Template:
     """Keep a template: an object with `name`, `parameters` and `job`. One of the same name is
     replaced. Its author is whoever has the key.
 
@@ -337,26 +339,30 @@ async def set_template(
     """
     name = read_template(value).name
     if expect == 0:
-        return await client.transport.post("/templates", value, once=True, read=messages.template)
+        return await client.transport.post(
+            "/templates", value, once=True, read=answer(wire.Template)
+        )
     return await client.transport.put(
-        _template_path(name), value, version=expect, read=messages.template
+        _template_path(name), value, version=expect, read=answer(wire.Template)
     )
 
 
-async def template(client: RemoteContext, name: str) -> Template:
+async def template(client: RemoteContext, name: str) -> wire.Template:
     """A template. Raises TemplateNotFound."""
-    return await client.transport.get(_template_path(name), read=messages.template)
+    return await client.transport.get(_template_path(name), read=answer(wire.Template))
 
 
 async def templates_page(
     client: RemoteContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-) -> Page[Template]:
+) -> Page[wire.Template]:
     """Templates, by name."""
     asked = {"limit": limit, "cursor": cursor}
-    return await messages.complete_page(client.transport, "/templates", messages.template, asked)
+    return await messages.complete_page(
+        client.transport, "/templates", answer(wire.Template), asked
+    )
 
 
-async def templates(client: RemoteContext) -> list[Template]:
+async def templates(client: RemoteContext) -> list[wire.Template]:
     """All templates, by name."""
     pages = read_pages(lambda at: templates_page(client, limit=PAGE_ITEMS_MAX, cursor=at))
     return [one async for page in pages for one in page]

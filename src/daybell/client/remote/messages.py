@@ -33,17 +33,6 @@ from daybell.client.requests import (
 )
 from daybell.client.schedules import Backfill, BackfilledTick
 from daybell.core import payload
-from daybell.core.access import (
-    Action,
-    AuditCheck,
-    AuditEntry,
-    ChainBreak,
-    Key,
-    Quotas,
-    Role,
-    Scope,
-    Tenant,
-)
 from daybell.core.execution import (
     Enqueued,
     Execution,
@@ -51,14 +40,13 @@ from daybell.core.execution import (
     Priority,
     State,
 )
-from daybell.core.job import Job, JobDefinition, JobStatus, NewTemplate, Template, WaitsFor
+from daybell.core.job import Job, JobDefinition, JobStatus, WaitsFor
 from daybell.core.limits import PAGE_ITEMS_MAX, check_key
 from daybell.core.options import Arguments, read_args
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, format_duration, from_iso, to_iso
-from daybell.core.views import ExecutionFilter, Page, Queue
-from daybell.core.worker import Worker, WorkerState
+from daybell.core.views import ExecutionFilter, Page
 from daybell.errors import NotFound
 
 T = TypeVar("T")
@@ -292,37 +280,6 @@ def is_paused(of: Wire) -> bool:
     return bool(of["is_paused"])
 
 
-def state(of: Wire) -> WorkerState:
-    """What a worker does."""
-    return WorkerState(of["state"])
-
-
-def worker(of: Wire) -> Worker:
-    """A worker."""
-    return Worker(
-        id=UUID(of["worker_id"]),
-        tenant=of["tenant"],
-        name=of["name"],
-        host=of["host"],
-        pid=of["pid"],
-        version=of["version"],
-        queues=tuple(of["queues"]),
-        kinds=tuple(of["kinds"]),
-        labels=dict(of["labels"]),
-        capacity=of["capacity"],
-        state=WorkerState(of["state"]),
-        started_at=from_iso(of["started_at"]),
-        renewed_at=from_iso(of["renewed_at"]),
-        lease_until=from_iso(of["lease_until"]),
-        running=of["running"],
-    )
-
-
-def queue(of: Wire) -> Queue:
-    """A queue with its numbers."""
-    return msgspec.convert({**of, "oldest_run_at": time(of["oldest_run_at"])}, Queue)
-
-
 def time(said: str | None) -> Instant | None:
     """A time, if there is one."""
     return None if said is None else from_iso(said)
@@ -346,82 +303,6 @@ def text_or_none(value: Any) -> str | None:
 def failure(value: Any) -> str | None:
     """An error as it is kept; one that another program wrote in its own way is plain text."""
     return value if isinstance(value, str) else text_or_none(value)
-
-
-def key(of: Wire) -> Key:
-    """A key, without its secret."""
-    return Key(
-        id=UUID(of["key_id"]),
-        tenant=of["tenant"],
-        name=of["name"],
-        role=Role(of["role"]),
-        hint=of["hint"],
-        created_at=from_iso(of["created_at"]),
-        created_by=of["created_by"],
-        expires_at=time(of["expires_at"]),
-        used_at=time(of["used_at"]),
-        revoked_at=time(of["revoked_at"]),
-        scope=_scope(of),
-    )
-
-
-def _scope(of: Wire) -> Scope | None:
-    jobs, queues, actions = (tuple(of.get(name) or ()) for name in ("jobs", "queues", "actions"))
-    if not (jobs or queues or actions):
-        return None
-    return Scope(jobs=jobs, queues=queues, actions=tuple(Action(one) for one in actions))
-
-
-def tenant(of: Wire) -> Tenant:
-    """A tenant with its quotas."""
-    return Tenant(
-        name=of["name"],
-        created_at=from_iso(of["created_at"]),
-        quotas=msgspec.convert(of["quotas"], Quotas),
-    )
-
-
-def template(of: Wire) -> Template:
-    """A template."""
-    said = {key: of[key] for key in ("name", "description", "parameters", "job")}
-    return Template(
-        tenant=of["tenant"],
-        template=NewTemplate.parse(said),
-        version=of["version"],
-        created_at=from_iso(of["created_at"]),
-        updated_at=from_iso(of["updated_at"]),
-        author=of["author"],
-    )
-
-
-def entry(of: Wire) -> AuditEntry:
-    """An entry of the audit log."""
-    return AuditEntry(
-        id=UUID(of["entry_id"]),
-        tenant=of["tenant"],
-        at=from_iso(of["at"]),
-        actor=of["actor"],
-        action=of["action"],
-        target=of["target"],
-        before=text_or_none(of["before"]),
-        after=text_or_none(of["after"]),
-        source=of["source"],
-    )
-
-
-def audit_check(of: Wire) -> AuditCheck:
-    """The result of checking the audit log."""
-    found = of["broken"]
-    broken = None
-    if found is not None:
-        id = None if found["entry_id"] is None else UUID(found["entry_id"])
-        broken = ChainBreak(number=found["number"], id=id, problem=found["problem"])
-    return AuditCheck(
-        entries=of["entries"],
-        head=of["head"],
-        broken=broken,
-        next_cursor=of["next_cursor"],
-    )
 
 
 Body = dict[str, Any]
