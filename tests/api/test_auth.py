@@ -112,7 +112,12 @@ async def test_a_key_decides_tenant_and_role(place):
 
     answer = await place.get(token)
 
-    assert answer.json() == ["acme", "operator", f"key deploy ({key.hint}, {key.key_id})", "10.0.0.1"]
+    assert answer.json() == [
+        "acme",
+        "operator",
+        f"key deploy ({key.hint}, {key.key_id})",
+        "10.0.0.1",
+    ]
     assert token not in key.hint + answer.text
 
 
@@ -310,7 +315,7 @@ async def test_what_is_refused_to_a_key_is_on_record_once_a_minute(place):
     assert len(await refused(50)) == 1
     place.clock.advance(QUIET_SECONDS)
     latest, _ = await refused(0)
-    assert latest.after is not None and '"times":50' in latest.after
+    assert latest.after["times"] == 50
     place.clock.advance(QUIET_SECONDS)
     assert len(await refused(0)) == 2
 
@@ -340,7 +345,7 @@ async def test_what_could_not_be_told_is_told_later(place):
     await place.keeper.note_use()
 
     (mine,), (yours,) = await told()
-    assert '"times":1' in mine and '"times":2' in yours
+    assert (mine["times"], yours["times"]) == (1, 2)
     assert [one.used_at is None for one in await place.client.keys()] == [False]
     await place.keeper.tick()
     assert [len(some) for some in await told()] == [1, 1]
