@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, State
+from daybell.core.execution import TERMINAL, Cancellation, State
 from daybell.core.ids import mint
 from daybell.core.schedule import Overlap
 from daybell.core.workflow.run import Spec
@@ -178,6 +178,31 @@ async def test_cancelling_a_run_waits_for_an_end_of_it_that_is_under_way(store, 
 
     await asyncio.gather(ending, cancelling)
     assert await state(store, run) is State.CANCELLED
+    assert await violations(sql) == []
+
+
+@pytest.mark.parametrize("after", range(1, 13))
+@pytest.mark.parametrize("how", [success, death])
+async def test_a_run_that_ends_while_it_is_cancelled_ends_as_the_answer_says(
+    store, stepped, sql, how, after
+):
+    run = await begun(store, a_plan({"a": []}))
+    hands = await take(store)
+    stepped.db.stop = stop = Stop(after=after)
+    cancelling = asyncio.create_task(stepped.queue.cancel(TENANT, [run]))
+    await stop.arrival()
+
+    ending = asyncio.create_task(apply(store, hands, how(hands.one)))
+    await settle(sql, ending, await pids(sql))
+    stop.resumed.set()
+
+    (answer,) = await cancelling
+    await ending
+    seen = await look(store, run)
+    if answer is Cancellation.FINISHED:
+        assert seen.state in (State.SUCCEEDED, State.DEAD)
+    else:
+        assert (seen.state, seen.result, seen.error) == (State.CANCELLED, None, None)
     assert await violations(sql) == []
 
 

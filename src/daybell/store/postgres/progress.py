@@ -455,16 +455,23 @@ async def _drive(
     return steps
 
 
-# An expanded run is in nobody's hands, and its row is changed under the run's lock only.
+# No worker holds an expanded run, and its row is changed under the run's lock, but for one column:
+# a cancellation is requested in one transaction and stops the run in the next. A run that ends
+# between the two ends as it was asked to.
 END_RUNS: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     d AS (
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND v.state + 0 = 5 RETURNING v.*),
     e AS MATERIALIZED (
-      SELECT {KEPT}, failures, crashes, u.state, u.outcome, (SELECT now FROM t) AS finished_at,
-             d.started_at, NULL::uuid AS worker, u.result, u.error, u.reason, checkpoint,
-             NULL::text AS log
+      SELECT {KEPT}, failures, crashes,
+             CASE WHEN cancel_requested_at IS NULL THEN u.state ELSE 8 END AS state,
+             CASE WHEN cancel_requested_at IS NULL THEN u.outcome ELSE 5 END AS outcome,
+             (SELECT now FROM t) AS finished_at, d.started_at, NULL::uuid AS worker,
+             CASE WHEN cancel_requested_at IS NULL THEN u.result END AS result,
+             CASE WHEN cancel_requested_at IS NULL THEN u.error END AS error,
+             CASE WHEN cancel_requested_at IS NULL THEN u.reason END AS reason,
+             checkpoint, NULL::text AS log
         FROM d FULL JOIN unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::text[], $6::text[],
                                 $7::text[])
              u(id, state, outcome, result, error, reason) USING (id)
