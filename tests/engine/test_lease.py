@@ -236,6 +236,9 @@ async def test_a_worker_without_its_store_can_be_stopped():
     await worker.stop()
 
     assert VirtualClock().now() - began < 1
+    calls = len(store.calls)
+    await asyncio.sleep(100)
+    assert store.calls[calls:] == [], "the store may be closed by now"
 
 
 @in_virtual_time

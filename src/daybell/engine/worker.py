@@ -446,11 +446,13 @@ class Incarnation:
 
     async def _drain_old_lease(self) -> None:
         """Report ends of a lost lease: possibly no other worker has these executions yet."""
-        await self.executor.wait()
-        await self.executor.wait_for_detached()
-        while len(self.completer) and self._finishes.is_running:
-            await self._finishes.pass_once()
-        await self._finishes.stop()
+        try:
+            await self.executor.wait()
+            await self.executor.wait_for_detached()
+            while len(self.completer) and self._finishes.is_running:
+                await self._finishes.pass_once()
+        finally:  # cancelled by a worker that stops, after which the store may be closed
+            await self._finishes.stop()
 
     def end(self) -> Coroutine[Any, Any, None]:
         """Stop renewals; await the result to stop the loops, which may take long."""
@@ -633,6 +635,7 @@ class Worker:
         await last.drain()
         await self._wait_for_old_leases()
         await last.stop_loops()
+        await self._wait_for_old_leases()  # the last one may have been lost meanwhile
         await asyncio.gather(*self._ending)
         if self._pacemaker is not None:
             await self._pacemaker.close()
@@ -650,9 +653,11 @@ class Worker:
             return
         is_detached = any(old.executor.is_detached for old in self._draining.values())
         timeout = self._options.drain_timeout if is_detached else PARTING_SECONDS
-        await asyncio.wait(self._draining, timeout=timeout)
-        for task in list(self._draining):
+        draining = list(self._draining)
+        await asyncio.wait(draining, timeout=timeout)
+        for task in draining:
             task.cancel()
+        await asyncio.gather(*draining, return_exceptions=True)
 
     def _replace_lost(self, old: Incarnation, draining: asyncio.Task[None]) -> None:
         """Replace an incarnation that has lost its lease."""
