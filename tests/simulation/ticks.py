@@ -128,10 +128,12 @@ class Ticks:
             self._check_record(self._records[key], rows)
 
     def _check_turned(self, call: Call) -> None:
-        """Check that only missed ticks in the future of the scheduler's poll are removed. The
-        request may arrive later.
+        """Check that only missed ticks in the future of the scheduler's poll are removed.
+
+        Its time counts, not that at which the request arrives: the clock may have been set back
+        again meanwhile. Then the schedule still is ahead of it, and the next poll cuts once more.
         """
-        looked_at = {turn.schedule: min(turn.now, self._now()) for turn in call.args[0]}
+        polled_at = {turn.schedule: turn.now for turn in call.args[0]}
         known, self._records = self._records, self._place.ticks()
         for key, tick in known.items():
             kept = self._records.get(key)
@@ -139,8 +141,9 @@ class Ticks:
                 continue
             self._seen["missed tick re-armed"] += 1
             self._turned.add(key)
-            is_later = (tick.until or tick.at) > looked_at.get(tick.schedule, self._now())
-            is_cut = kept is None or (tick.at <= (kept.until or kept.at) <= self._now())
+            now = polled_at.get(tick.schedule)
+            is_later = now is not None and (tick.until or tick.at) > now
+            is_cut = kept is None or (now is not None and tick.at <= (kept.until or kept.at) <= now)
             if tick.decision is not Decision.MISSED or not is_later or not is_cut:
                 self._fail(f"{call.process} has turned back {tick} to {kept}")
 
