@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -300,22 +302,23 @@ def runs_until_red(mutant: Mutant, seeds: int) -> tuple[int | None, str]:
     """After how many runs it was noticed, and by what; None: never."""
     with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
         source = copy_of(mutant, Path(folder), is_once=True)
-        try:
-            answer = subprocess.run(
-                [*COMMAND, "--seeds", str(seeds), *FLAGS[mutant.cluster]],
-                cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60 + seeds,
-            )
-        except subprocess.TimeoutExpired:
-            return None, f"not done with {seeds} runs after {60 + seeds} s"
-    if found := re.search(r"^broken by run (\d+)", answer.stdout, re.MULTILINE):
-        said = answer.stdout.partition("\n")[0].partition(": ")[2]
-        return int(found[1]), said
-    return None, (answer.stderr.strip().splitlines() or [""])[-1]
+        limit = 60 + seeds
+        with subprocess.Popen(
+            [*COMMAND, "--seeds", str(seeds), *FLAGS[mutant.cluster]],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as runs:
+            # Of CPU time: the machine may be busy. A simulation waits for nothing outside of it.
+            resource.prlimit(runs.pid, resource.RLIMIT_CPU, (limit, limit))
+            output, errors = runs.communicate()
+    if found := re.search(r"^broken by run (\d+)", output, re.MULTILINE):
+        return int(found[1]), output.partition("\n")[0].partition(": ")[2]
+    if runs.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+        return None, f"not done with {seeds} runs after {limit} s of CPU time"
+    return None, (errors.strip().splitlines() or [""])[-1]
 
 
 def main() -> int:
