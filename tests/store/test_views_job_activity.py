@@ -3,6 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.ids import mint
 from daybell.core.job import JobActivity
 from daybell.core.limits import NEXT_SCHEDULES_MAX, PAGE_BYTES_MAX
 from daybell.core.schedule import Schedule
@@ -114,10 +115,11 @@ async def test_of_schedules_made_at_run_time_the_next_ones_are_seen(store):
     assert len(then["a"].schedules) == 2 * count - 1
 
 
-async def test_schedules_are_listed_by_name_page_by_page(store):
-    made = [a_schedule("a", name=name, next_at=n) for n, name in enumerate("dbacé")]
-    twins = [a_schedule("a", name="b") for _ in range(3)]
-    await put(store, *made, *twins, a_schedule("b", name="a"))
+async def test_schedules_are_listed_page_by_page_declared_ones_first_and_then_the_next(store):
+    made = [a_schedule("a", name=name, next_at=-n / 3) for n, name in enumerate("dca")]
+    idle = [a_schedule("a", name="z") for _ in range(3)]
+    own = [a_schedule("a", name=f"{n}", next_at=n, is_declared=True) for n in (1, None)]
+    await put(store, *made, *idle, *own, a_schedule("b", name="a"))
     await store.catalog.define_jobs(TENANT, [a_job("c")])
 
     pages: list[Page[Schedule]] = []
@@ -128,10 +130,9 @@ async def test_schedules_are_listed_by_name_page_by_page(store):
 
     found = [one for page in pages for one in page.items]
     assert [len(page.items) for page in pages] == [3, 3, 2]
-    assert [one.name for one in found] == ["a", "b", "b", "b", "b", "c", "d", "é"]
-    assert found == sorted(
-        await store.schedules.list_schedules(TENANT, job="a"), key=lambda one: (one.name, one.id)
-    )
+    assert [one.name for one in found] == ["1", "None", "a", "c", "d", "z", "z", "z"]
+    assert [one.id for one in found[5:]] == sorted(one.id for one in idle)
+    assert {*found} == {*await store.schedules.list_schedules(TENANT, job="a")}
     assert (await store.schedules.list_job_schedules(TENANT, "c")).items == ()
 
 
@@ -154,7 +155,9 @@ async def test_schedules_of_jobs_that_are_not_there_and_bad_cursors_are_refused(
     for name in ("a", "nothing"):
         with pytest.raises(JobNotFound):
             await store.schedules.list_job_schedules(TENANT, name)
-    for options in ({"cursor": "s1"}, {"limit": 0}):
+    id = mint().hex
+    cursors = ("s1", id, f"{id}00", f"{id}01{'f' * 16}", f"{id}0g", f"{id}00{'0' * 18}")
+    for options in ({"limit": 0}, *({"cursor": cursor} for cursor in cursors)):
         with pytest.raises(UsageError) as caught:
             await store.schedules.list_job_schedules(TENANT, "a", **options)
         assert caught.value.field in options

@@ -285,14 +285,15 @@ async def schedules(client: ClientContext, job: str | None = None) -> list[Sched
     if job is None:
         return sorted(await client.store.schedules.list_schedules(client.tenant), key=by_name)
     read = partial(schedules_page, client, job, limit=PAGE_ITEMS_MAX)
-    found = [one async for page in read_pages(lambda at: read(cursor=at)) for one in page]
-    return sorted(found, key=by_name)
+    # One that fires meanwhile comes again, with its new time.
+    found = {one.id: one async for page in read_pages(lambda at: read(cursor=at)) for one in page}
+    return sorted(found.values(), key=by_name)
 
 
 async def schedules_page(
     client: ClientContext, job: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Schedule]:
-    """A page of the schedules of a job, by name."""
+    """A page of the schedules of a job: declared ones, then the others, the next ones first."""
     return await client.store.schedules.list_job_schedules(
         client.tenant, job, limit=limit, cursor=cursor
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf, isnan, nan
+from struct import Struct
+from struct import error as StructError
 from typing import Final
 from uuid import UUID
 
@@ -28,7 +31,8 @@ from daybell.core.limits import (
     text_fault,
 )
 from daybell.core.references import check_secret_name
-from daybell.core.schedule import Overlap
+from daybell.core.schedule import NewSchedule, Overlap, Schedule
+from daybell.core.units import Instant
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.core.worker import Report
 from daybell.errors import (
@@ -90,18 +94,32 @@ def check_version(cursor: str | None) -> int:
     return int(cursor)
 
 
-def check_schedule_cursor(cursor: str | None) -> tuple[str, UUID]:
-    """Return the last schedule of the page before, by name and id; see `schedule_cursor`."""
+def check_schedule_cursor(cursor: str | None) -> tuple[bool, Instant, UUID]:
+    """Return the place of the last schedule of the page before; see `schedule_cursor`."""
     if cursor is None:
-        return "", NO_ID
+        return False, -inf, NO_ID
     id = check_cursor(cursor[:ID_CHARS])
     assert id is not None
-    return check_name_cursor(cursor[ID_CHARS:]), id
+    try:
+        is_made, at = _PLACE.unpack(bytes.fromhex(cursor[ID_CHARS:]))
+    except (ValueError, StructError):
+        is_made, at = False, nan
+    if isnan(at):
+        raise UsageError(
+            f"{shown(cursor)} is not a cursor; pass next_cursor of the page before", field="cursor"
+        )
+    return is_made, at, id
 
 
-def schedule_cursor(name: str, id: UUID) -> str:
-    """Return the cursor of a page of schedules that ends with this one."""
-    return f"{id.hex}{name}"
+_PLACE: Final = Struct(">?d")  # True if it was made at run time, and its next time
+
+
+def schedule_cursor(schedule: Schedule | NewSchedule) -> str:
+    """Return the cursor of a page of schedules that ends with this one. Declared schedules come
+    before those made at run time, and the next ones first.
+    """
+    at = inf if schedule.next_at is None else schedule.next_at
+    return schedule.id.hex + _PLACE.pack(not schedule.is_declared, at).hex()
 
 
 def check_definition(definition: JobDefinition) -> str:

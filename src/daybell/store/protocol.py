@@ -330,8 +330,9 @@ class SchedulesPort(Protocol):
     async def list_job_schedules(
         self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Schedule]:
-        """A page of the schedules of one job, by name. The cost does not depend on how many
-        there are. A page ends at PAGE_BYTES_MAX bytes, with one
+        """A page of the schedules of one job: those that it declares, then those made at run
+        time, each in the order of next times. One that fires between two pages may be on both. The
+        cost does not depend on how many there are. A page ends at PAGE_BYTES_MAX bytes, with one
         schedule at least. Raises JobNotFound, and UsageError for a cursor that is none of ours.
         """
         ...

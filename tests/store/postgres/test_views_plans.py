@@ -16,7 +16,7 @@ from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
 from daybell.core.views import ExecutionFilter
 from daybell.store.postgres import PostgresStore
-from tests.builders import TENANT, defined
+from tests.builders import TENANT, a_schedule, defined
 from tests.store.postgres.statistics import STATES, make_statistics
 from tests.store.postgres.test_queue_plans import ExplainedDatabase, nodes
 
@@ -24,7 +24,7 @@ PAGE = 50
 ROWS = 25_000  # of each, more than any view may read
 JOBS = ("common", "rare", "idle", "timed")
 BUSY, ABSENT = UUID(int=1), UUID(int=2)
-BEHIND = schedule_cursor("s2", UUID(int=0))
+BEHIND = schedule_cursor(a_schedule("timed", next_at=0.0, id=UUID(int=0)))
 LARGE = ("live", "agenda", "history", "dead", "attempt", "schedule")
 LIVE = """
     WITH v AS (

@@ -66,9 +66,13 @@ LOOKS = {
         views._SCHEDULES,
         "SEARCH s USING INDEX schedule_next (job=? AND is_declared=?)",
     ),
-    "schedules": (
-        schedules._JOB_SCHEDULES,
-        "SEARCH s USING INDEX schedule_name (job=? AND (name,id)>(?,?))",
+    "schedules as late": (
+        schedules._AS_LATE,
+        "SEARCH s USING INDEX schedule_next (job=? AND is_declared=? AND <expr>=? AND id>?)",
+    ),
+    "later schedules": (
+        schedules._LATER,
+        "SEARCH s USING INDEX schedule_next (job=? AND is_declared=? AND <expr>>?)",
     ),
     "unfinished": (
         views._ALL_STATES,

@@ -29,7 +29,7 @@ router: Final = Routes("/jobs/{job}", tag="jobs")
     action=Action.READ,
     reach=Reach.NAMES,
     answers=Page[wire.Schedule],
-    says="A page of schedules, by name.",
+    says="A page of schedules: declared ones, then the others, the next ones first.",
     errors=(404,),
 )
 async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Response:
@@ -37,7 +37,8 @@ async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Respons
     job = await caller.client.job_named(name)
     page = await caller.client.schedules_page(job.name, limit=query.limit, cursor=query.cursor)
     listed = answers.page(page, answers.schedule)
-    return answer_page(listed, cursor=lambda one: schedule_cursor(one.name, one.schedule_id))
+    stored = {one.id: one for one in page.items}  # with their times to the last bit
+    return answer_page(listed, cursor=lambda one: schedule_cursor(stored[one.schedule_id]))
 
 
 # Route of `/schedules/preview`: a schedule in words and its next times.

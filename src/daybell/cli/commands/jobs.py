@@ -147,7 +147,7 @@ def list_schedules(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List a job's schedules by name, added ones too."""
+    """List a job's schedules, the next ones first, added ones too."""
     asked = {"limit": limit, "cursor": cursor}
     command = partial(
         actions.definitions.list_schedules, name=name, asked=asked, tenant=tenant, as_json=as_json

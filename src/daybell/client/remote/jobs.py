@@ -255,14 +255,15 @@ async def resume(client: RemoteContext, job: str) -> None:
 async def schedules(client: RemoteContext, job: str) -> list[Schedule]:
     """The schedules of a job, by name."""
     read = partial(schedules_page, client, job, limit=PAGE_ITEMS_MAX)
-    found = [one async for page in read_pages(lambda at: read(cursor=at)) for one in page]
-    return sorted(found, key=by_name)
+    # One that fires meanwhile comes again, with its new time.
+    found = {one.id: one async for page in read_pages(lambda at: read(cursor=at)) for one in page}
+    return sorted(found.values(), key=by_name)
 
 
 async def schedules_page(
     client: RemoteContext, job: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Schedule]:
-    """A page of the schedules of a job, by name."""
+    """A page of the schedules of a job: declared ones, then the others, the next ones first."""
     asked = {"limit": limit, "cursor": cursor}
     read = messages.page_of(messages.schedule)
     return await client.transport.get(_job_path(job, "schedules"), asked, read=read)

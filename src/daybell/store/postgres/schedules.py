@@ -760,18 +760,24 @@ async def list_schedules(
         return [read_schedule(row, tenant) for row in rows]
 
 
-# A walk of `schedule_name`. Rows are compared with two bounds: by an equation, a job that seems to
+# A walk of `schedule_next`. Rows are compared with two bounds: by an equation, a job that seems to
 # have few schedules is read as a whole and sorted.
+BY_NEXT: Final = "s.job, (NOT s.is_declared), coalesce(s.next_at, 'infinity'), s.id"
+NEXT: Final = f"""
+             SELECT * FROM daybell.schedule s
+              WHERE ({BY_NEXT}) > ({{after}}) AND ({BY_NEXT}) <= ({{until}})
+              ORDER BY {BY_NEXT} LIMIT {{limit}}"""
+FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 JOB_SCHEDULES: Final = within_page(
     f"""{FIELDS}
       FROM (SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = $2 LIMIT 1) j,
-           LATERAL (
-             SELECT * FROM daybell.schedule s
-              WHERE (s.job, s.name COLLATE "C", s.id) > (j.key, $3, $4)
-                AND (s.job, s.name COLLATE "C", s.id) < (j.key + 1, '', '{UUID(int=0)}')
-              ORDER BY s.job, s.name COLLATE "C", s.id LIMIT $5) s""",
+           LATERAL ({
+        NEXT.format(
+            after="j.key, $3, $4, $5", until=f"j.key, true, 'infinity', '{LAST_ID}'", limit="$6"
+        )
+    }) s""",
     "octet_length(rule) + octet_length(args)",
-    'name COLLATE "C", id',
+    "(NOT is_declared), coalesce(next_at, 'infinity'), id",
 )
 KNOWN: Final = """
     SELECT EXISTS (
@@ -783,18 +789,18 @@ async def list_job_schedules(
     pg: StoreContext, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
 ) -> Page[Schedule]:
     check_limit(limit)
-    name, id = check_schedule_cursor(cursor)
+    after = check_schedule_cursor(cursor)
     with pg.db.at_pace(Pace.VIEW):
         async with pg.db.link() as link:
             key = await pg.names.tenant(link, tenant)
-            rows = await link.fetch(JOB_SCHEDULES, key, job, name, id, limit + 1)
+            rows = await link.fetch(JOB_SCHEDULES, key, job, *after, limit + 1)
             if not rows and not await link.fetchval(KNOWN, key, job):
                 raise JobNotFound(f"no job named {shown(job)}")
     return cut_page(
         (read_schedule(row[:-1], tenant) for row in rows),
         limit,
         size=lambda one: bytes_of(one.rule, one.args),
-        cursor=lambda one: schedule_cursor(one.name, one.id),
+        cursor=schedule_cursor,
     )
 
 

@@ -47,7 +47,7 @@ from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.connection import SNAPSHOT, Row
 from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import IN_HISTORY, within_page
-from daybell.store.postgres.schedules import FIELDS, read_schedule
+from daybell.store.postgres.schedules import FIELDS, FIRST_ID, LAST_ID, NEXT, read_schedule
 from daybell.store.postgres.timeouts import Pace
 
 # What happened lately, for rates.
@@ -737,20 +737,16 @@ async def _last(tx: Tx, key: int, tenant: str, jobs: list[int]) -> dict[str, Exe
 LIST_ARGS: Final = f"""
     CASE WHEN octet_length(s.args) > {LIST_VALUE_BYTES_MAX} THEN '{LEFT_OUT}' ELSE s.args END
     """
-# Declared ones, and of the others the next, each by a walk of `schedule_next`. Rows are compared
-# so that only the order of that index fits; see NEWEST_LIVE.
-NEXT: Final = """
-      (SELECT * FROM daybell.schedule s
-        WHERE (s.is_declared, s.job, coalesce(s.next_at, 'infinity'), s.id)
-              >= ({is_declared}, k.job, '-infinity', '{first}')
-          AND (s.is_declared, s.job, coalesce(s.next_at, 'infinity'), s.id)
-              <= ({is_declared}, k.job, 'infinity', '{last}')
-        ORDER BY s.is_declared, s.job, coalesce(s.next_at, 'infinity'), s.id LIMIT {limit})
-    """.replace("{first}", str(UUID(int=0))).replace("{last}", str(UUID(int=2**128 - 1)))
+# Declared ones, and of the others the next.
+_NEXT: Final = NEXT.format(
+    after=f"k.job, {{is_made}}, '-infinity', '{FIRST_ID}'",
+    until=f"k.job, {{is_made}}, 'infinity', '{LAST_ID}'",
+    limit="{limit}",
+)
 SCHEDULES_OF: Final = f"""{FIELDS.replace("s.args", LIST_ARGS)}
       FROM unnest($1::int[]) k(job), LATERAL (
-        {NEXT.format(is_declared="true", limit=DECLARED_MAX)} UNION ALL
-        {NEXT.format(is_declared="false", limit=NEXT_SCHEDULES_MAX + 1)}) s,
+        ({_NEXT.format(is_made="false", limit=DECLARED_MAX)}) UNION ALL
+        ({_NEXT.format(is_made="true", limit=NEXT_SCHEDULES_MAX + 1)})) s,
            LATERAL (SELECT name FROM daybell.job WHERE key = s.job LIMIT 1) j
     """
 

@@ -369,25 +369,40 @@ def list_schedules(
     return [read_schedule(tx, row) for row in rows]
 
 
+BY_NEXT: Final = "FROM schedule s INDEXED BY schedule_next"
+# Walks of `schedule_next`. SQLite compares no row with an index of expressions: what is as late as
+# the last page ended comes first.
 _JOB_SCHEDULES: Final = f"""
-{SCHEDULE_SQL.replace("FROM schedule s", "FROM schedule s INDEXED BY schedule_name")}
- WHERE s.job = ? AND (s.name, s.id) > (?, ?) ORDER BY s.name, s.id LIMIT ?
+{SCHEDULE_SQL.replace("FROM schedule s", BY_NEXT)}
+ WHERE s.job = ? AND s.is_declared = ? AND ifnull(s.next_at, 9e999) {{than}}
+ ORDER BY ifnull(s.next_at, 9e999), s.id LIMIT ?
 """
+_AS_LATE: Final = _JOB_SCHEDULES.format(than="= ? AND s.id > ?")
+_LATER: Final = _JOB_SCHEDULES.format(than="> ?")
 
 
 def list_job_schedules(
-    tx: Transaction, tenant: str, job: str, limit: int, after: tuple[str, UUID]
+    tx: Transaction, tenant: str, job: str, limit: int, after: tuple[bool, Instant, UUID]
 ) -> Page[Schedule]:
     n = find_job(tx, tenant, job)
     if n is None:
         raise JobNotFound(f"no job named {shown(job)}")
-    name, id = after
-    rows = tx.execute(_JOB_SCHEDULES, (n, name, id.bytes, limit + 1))
+    is_made, at, id = after
+    walks: list[tuple[str, list[object]]] = [
+        (_AS_LATE, [n, not is_made, at, id.bytes]),
+        (_LATER, [n, not is_made, at]),
+    ]
+    if not is_made:
+        walks.append((_LATER, [n, False, -inf]))
+    rows: list[Row] = []
+    for statement, values in walks:
+        if len(rows) <= limit:
+            rows += tx.execute(statement, (*values, limit + 1 - len(rows))).fetchall()
     return cut_page(
         (read_schedule(tx, row) for row in rows),
         limit,
         size=lambda one: bytes_of(one.rule, one.args),
-        cursor=lambda one: schedule_cursor(one.name, one.id),
+        cursor=schedule_cursor,
     )
 
 

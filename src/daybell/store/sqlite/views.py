@@ -37,7 +37,7 @@ from daybell.core.views import (
 )
 from daybell.errors import ExecutionNotFound
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
-from daybell.store.sqlite.schedules import SCHEDULE_SQL, read_schedule
+from daybell.store.sqlite.schedules import BY_NEXT, SCHEDULE_SQL, read_schedule
 from daybell.store.sqlite.transaction import (
     EXECUTION_COLUMNS,
     LIST_COLUMNS,
@@ -139,9 +139,8 @@ def last_executions(tx: Transaction, tenant: str, keys: str) -> dict[int, Execut
 
 
 _LIST_ARGS: Final = shorten_column("s.args", f"'{LEFT_OUT}'")
-_BY_NEXT: Final = "FROM schedule s INDEXED BY schedule_next"
 _SCHEDULES: Final = f"""
-{SCHEDULE_SQL.replace("s.args", _LIST_ARGS).replace("FROM schedule s", _BY_NEXT)}
+{SCHEDULE_SQL.replace("s.args", _LIST_ARGS).replace("FROM schedule s", BY_NEXT)}
  WHERE s.job = ? AND s.is_declared = ? ORDER BY ifnull(s.next_at, 9e999), s.id LIMIT ?
 """
 

@@ -350,10 +350,9 @@ CREATE TABLE daybell.schedule (
 ) WITH (fillfactor = 45);
 -- In the order in which they are fired.
 CREATE INDEX schedule_due ON daybell.schedule (next_at, id) WHERE NOT is_paused AND next_at IS NOT NULL;
--- A job is shown with its next schedules, and its schedules are listed page by page: each walks one index
--- and stops. Only one of the two begins with the job: the order of the other one is of no use to it.
-CREATE INDEX schedule_next ON daybell.schedule (is_declared, job, (coalesce(next_at, 'infinity')), id);
-CREATE INDEX schedule_name ON daybell.schedule (job, name COLLATE "C", id);
+-- A job is shown with its next schedules, and they are listed page by page: a walk of this index. Each tick
+-- writes all indexes of the table: one in the order of names made a tick 16 % dearer.
+CREATE INDEX schedule_next ON daybell.schedule (job, (NOT is_declared), (coalesce(next_at, 'infinity')), id);
 CREATE INDEX schedule_awaiting ON daybell.schedule (id) WHERE delay IS NOT NULL AND next_at IS NULL;
 CREATE INDEX schedule_after ON daybell.schedule (id) WHERE since IS NOT NULL AND NOT is_paused;
 

@@ -283,10 +283,9 @@ CREATE TABLE schedule (
     PRIMARY KEY (tenant, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX schedule_due ON schedule (next_at, id) WHERE next_at IS NOT NULL AND is_paused = 0;
--- A job is shown with its next schedules, and its schedules are listed page by page: each walks one index
--- and stops.
+-- A job is shown with its next schedules, and they are listed page by page: a walk of this index. Each tick
+-- writes all indexes of the table, so there is none in another order.
 CREATE INDEX schedule_next ON schedule (job, is_declared, ifnull(next_at, 9e999), id);
-CREATE INDEX schedule_name ON schedule (job, name, id);
 -- Few rows are in these: fixed delays whose execution runs, schedules that wait for the first
 -- scheduler, and those after other jobs.
 CREATE INDEX schedule_unarmed ON schedule (tenant, id) WHERE delay IS NOT NULL AND next_at IS NULL;
