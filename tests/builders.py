@@ -214,8 +214,8 @@ async def put(
 
 async def shown(store: Store, schedule: NewSchedule, *, tenant: str = TENANT) -> Schedule:
     """A schedule as people see it."""
-    found = await store.schedules.list_schedules(tenant, job=schedule.job)
-    return next(one for one in found if one.id == schedule.id)
+    (found,) = await store.schedules.list_schedules(tenant, ids=[schedule.id])
+    return found
 
 
 async def fired(

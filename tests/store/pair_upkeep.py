@@ -119,8 +119,12 @@ class Upkeep(Pair):
             options = {"since": since, "until": since + 60}
             self.same("list_occurrences", TENANT, draw(*self.schedules), **options)
         elif what == "resume_job":
-            found = self.run(self.model.schedules.list_schedules(TENANT, job=job))
-            firings = [self.firing(draw, one) for one in found if one.next_at is not None]
+            found = [
+                one
+                for one in self.run(self.model.schedules.list_schedules(TENANT))
+                if one.job == job and one.next_at is not None
+            ]
+            firings = [self.firing(draw, one) for one in found]
             self.same(what, TENANT, job, firings[: draw(0, 1)])
 
     def lead(self, draw: Any) -> None:

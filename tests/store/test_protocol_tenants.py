@@ -177,7 +177,7 @@ OPERATIONS = {
     "offers": lambda s, t, k: s.catalog.offers(t),
     "put_schedules": lambda s, t, k: s.schedules.put_schedules(t, [a_schedule(k.job)]),
     "delete_schedules": lambda s, t, k: s.schedules.delete_schedules(t, [k.schedule]),
-    "list_schedules": lambda s, t, k: s.schedules.list_schedules(t, job=k.job),
+    "list_schedules": lambda s, t, k: s.schedules.list_schedules(t),
     "list_ticks": lambda s, t, k: s.schedules.list_ticks(t, k.schedule),
     "list_occurrences": lambda s, t, k: s.schedules.list_occurrences(
         t, k.schedule, since=0, until=9e9

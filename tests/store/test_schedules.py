@@ -63,8 +63,12 @@ async def test_schedules_are_listed_by_id_of_all_jobs_or_one(store):
 
     ids = [schedule.id for schedule in schedules]
     assert [s.id for s in await store.schedules.list_schedules(TENANT)] == ids
-    assert [s.id for s in await store.schedules.list_schedules(TENANT, job="a")] == ids[::2]
-    assert await store.schedules.list_schedules(TENANT, job="nothing") == []
+    for start in range(4):
+        after = ids[start - 1] if start else None
+        page = await store.schedules.list_schedules(TENANT, after=after, limit=2)
+        assert [s.id for s in page] == ids[start : start + 2]
+    with pytest.raises(UsageError, match="limit"):
+        await store.schedules.list_schedules(TENANT, limit=1_001)
 
 
 async def test_schedules_are_found_by_their_ids(store):

@@ -66,12 +66,7 @@ def count_decisions(courses: Sequence[ScheduleHistory]) -> dict[str, int]:
 
 async def cursors(client: Client, jobs: Sequence[str]) -> dict[UUID, Schedule]:
     """Return the schedules of these jobs, as they are now."""
-    found = [
-        one
-        for job in jobs
-        for one in await client.store.schedules.list_schedules(client.tenant, job=job)
-    ]
-    return {one.id: one for one in found}
+    return {one.id: one for job in jobs for one in await client.schedules(job)}
 
 
 async def courses(

@@ -96,6 +96,7 @@ from daybell.errors import (
     listed,
     shown,
 )
+from daybell.store.protocol import Store
 
 NOTHING: Final = JobActivity()
 SCAN_PAGE: Final = 200  # jobs that are looked at together
@@ -282,12 +283,27 @@ async def unschedule(client: ClientContext, job: str, name: str) -> None:
 
 async def schedules(client: ClientContext, job: str | None = None) -> list[Schedule]:
     """The schedules of a job, or of all, by job and name."""
-    if job is None:
-        return sorted(await client.store.schedules.list_schedules(client.tenant), key=by_name)
-    read = partial(schedules_page, client, job, limit=PAGE_ITEMS_MAX)
+    pages = read_schedules(client.store, client.tenant, job)
     # One that fires meanwhile comes again, with its new time.
-    found = {one.id: one async for page in read_pages(lambda at: read(cursor=at)) for one in page}
+    found = {one.id: one async for page in pages for one in page}
     return sorted(found.values(), key=by_name)
+
+
+async def read_schedules(
+    store: Store, tenant: str, job: str | None = None
+) -> AsyncGenerator[Sequence[Schedule]]:
+    """Yield the schedules of a job, the next ones first, or of all by id, page by page."""
+    if job is not None:
+        read = partial(store.schedules.list_job_schedules, tenant, job, limit=PAGE_ITEMS_MAX)
+        async for items in read_pages(lambda at: read(cursor=at)):
+            yield items
+        return
+    after = None
+    while page := await store.schedules.list_schedules(tenant, after=after, limit=PAGE_ITEMS_MAX):
+        yield page
+        if len(page) < PAGE_ITEMS_MAX:
+            return
+        after = page[-1].id
 
 
 async def schedules_page(
@@ -320,20 +336,21 @@ async def resume(client: ClientContext, job: str) -> None:
 
     What came due while it was paused is on record as missed, and can be backfilled.
     """
-    found = await client.store.schedules.list_schedules(client.tenant, job=job)
     now = (await client.store.health()).now
-    firings: list[Firing] = []
-    for one in found:
-        records: list[TickRecord] = []
-        if one.next_at is not None and one.next_at <= now:  # else nothing is looked for in them
-            # A new definition may have set it back to what is on record. Ticks of later times were
-            # fired while the clock was ahead.
-            records = await client.store.schedules.list_ticks(
-                client.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
-            )
-        firing = resume_schedule(one, now, records) if one.is_paused else None
-        firings += [] if firing is None else [firing]
-    await client.store.schedules.resume_job(client.tenant, job, firings)
+    firings: dict[UUID, Firing] = {}
+    async for page in read_schedules(client.store, client.tenant, job):
+        for one in page:
+            records: list[TickRecord] = []
+            if one.next_at is not None and one.next_at <= now:  # else none is looked for in them
+                # A new definition may have set it back to what is on record. Ticks of later times
+                # were fired while the clock was ahead.
+                records = await client.store.schedules.list_ticks(
+                    client.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
+                )
+            firing = resume_schedule(one, now, records) if one.is_paused else None
+            if firing is not None:
+                firings[one.id] = firing
+    await client.store.schedules.resume_job(client.tenant, job, list(firings.values()))
 
 
 async def trigger(
@@ -447,26 +464,31 @@ async def abandoned(client: ClientContext, author: str, names: Iterable[str]) ->
     that somebody else has rolled back to what the author said, as far as a start has the time
     to look at their versions.
     """
-    fire = {one.job for one in await client.store.schedules.list_schedules(client.tenant)} - set(
-        names
-    )
-    found, looked, cursor = list[str](), 0, None
-    while fire:
-        page = await client.store.catalog.list_jobs(
-            client.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor
-        )
-        for job in page.items:
+    own, found, looked = set(names), list[str](), 0
+    read = partial(client.store.catalog.list_jobs, client.tenant, limit=PAGE_ITEMS_MAX)
+    async for page in read_pages(lambda at: read(cursor=at)):
+        left = [
+            job
+            for job in page
+            if job.name not in own and (job.author == author or _may_be_rolled_back(job))
+        ]
+        fire = await _have_schedules(client, [job.name for job in left])
+        for job in left:
             if job.name not in fire:
                 continue
             if job.author == author:
                 found.append(job.name)
-            elif looked < ROLLBACKS_MAX and _may_be_rolled_back(job):
+            elif looked < ROLLBACKS_MAX:
                 looked += 1
                 found += [job.name] if await _has_said(client, author, job) else []
-        cursor = page.next_cursor
-        if cursor is None:
-            break
     return found
+
+
+async def _have_schedules(client: ClientContext, jobs: Sequence[str]) -> set[str]:
+    if not jobs:
+        return set()
+    looks = await client.store.catalog.job_activity(client.tenant, jobs)
+    return {name for name, look in looks.items() if look.schedules}
 
 
 async def _has_said(client: ClientContext, author: str, job: Job) -> bool:
@@ -692,7 +714,7 @@ async def _fill(
 
 async def _schedules_of(client: ClientContext, job: str) -> list[Schedule]:
     await client.store.catalog.get_job(client.tenant, job)  # raises for one that is not there
-    return await client.store.schedules.list_schedules(client.tenant, job=job)
+    return await schedules(client, job)
 
 
 async def _occurrences(

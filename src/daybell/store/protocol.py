@@ -320,10 +320,17 @@ class SchedulesPort(Protocol):
         ...
 
     async def list_schedules(
-        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+        self,
+        tenant: str,
+        *,
+        ids: Collection[UUID] | None = None,
+        job: str | None = None,
+        after: UUID | None = None,
+        limit: int = 1000,
     ) -> list[Schedule]:
-        """Schedules of a tenant, or of one of its jobs, by id. With `ids`, those of them that there
-        are; the cost does not depend on how many others the job has.
+        """The first schedules of a tenant in the order of ids, those after this one. With `ids`,
+        those of them that there are and that belong to the job, if one is given. The cost does not
+        depend on how many others there are.
         """
         ...
 

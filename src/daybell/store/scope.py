@@ -241,9 +241,15 @@ class ScopedSchedules(ScopedPort):
     protocol = SchedulesPort
 
     async def list_schedules(
-        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+        self,
+        tenant: str,
+        *,
+        ids: Collection[UUID] | None = None,
+        job: str | None = None,
+        after: UUID | None = None,
+        limit: int = 1000,
     ) -> list[Schedule]:
-        if job is None:
+        if job is None or ids is None:
             raise self._guard.denied()
         await self._guard.check_job(tenant, job)
         return await self._port.list_schedules(tenant, job=job, ids=ids)

@@ -111,6 +111,10 @@ VIEWS = {
         ),
         0,
     ),
+    "all schedules": (
+        lambda store: store.schedules.list_schedules(TENANT, after=UUID(int=1), limit=PAGE),
+        2 * PAGE,
+    ),
     "queues": (lambda store: store.catalog.list_queues(TENANT), COUNT_ITEMS_MAX),
     "workers": (lambda store: store.catalog.list_workers(TENANT), 0),
     "activity": (lambda store: store.catalog.activity(TENANT), PAGE),

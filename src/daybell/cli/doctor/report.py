@@ -27,6 +27,7 @@ from daybell.cli.views.jobs import OVERDUE_SECONDS
 from daybell.client.executions import page_reader
 from daybell.client.explain import effective_definition
 from daybell.client.job_checks import find_mismatched_schedules
+from daybell.client.schedules import read_schedules
 from daybell.client.sealing import VARIABLE, Sealer
 from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core.access import SealedSecret
@@ -230,7 +231,7 @@ async def check_schedules(store: Store) -> list[Check]:
     found: list[Schedule] = []
     vain: list[Check] = []
     for tenant in await store.admin.list_tenants():
-        of_tenant = await store.schedules.list_schedules(tenant)
+        of_tenant = [one async for page in read_schedules(store, tenant) for one in page]
         found += of_tenant
         vain += await _check_calls(store, tenant, of_tenant)
     now = (await store.health()).now

@@ -743,20 +743,33 @@ BY_ID: Final = f"""{FIELDS}
     """
 
 
+# A walk of the key; see JOB_SCHEDULES.
+FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
+BY_TENANT: Final = f"""{FIELDS}
+      FROM (SELECT * FROM daybell.schedule s
+             WHERE (s.tenant, s.id) > ($1, $2) AND (s.tenant, s.id) <= ($1, '{LAST_ID}')
+             ORDER BY s.tenant, s.id LIMIT $3) s,
+           LATERAL (SELECT name FROM daybell.job WHERE key = s.job LIMIT 1) j
+     ORDER BY s.id
+    """
+
+
 async def list_schedules(
-    pg: StoreContext, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    pg: StoreContext,
+    tenant: str,
+    *,
+    ids: Collection[UUID] | None = None,
+    job: str | None = None,
+    after: UUID | None = None,
+    limit: int = 1000,
 ) -> list[Schedule]:
+    check_limit(limit)
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         if ids is not None:
             rows = await link.fetch(BY_ID, key, job, list(set(ids)))
         else:
-            rows = await link.fetch(
-                f"{COLUMNS} WHERE s.tenant = $1 AND ($2::text IS NULL OR j.name = $2)"
-                " ORDER BY s.id",
-                key,
-                job,
-            )
+            rows = await link.fetch(BY_TENANT, key, after or FIRST_ID, limit)
         return [read_schedule(row, tenant) for row in rows]
 
 
@@ -767,7 +780,6 @@ NEXT: Final = f"""
              SELECT * FROM daybell.schedule s
               WHERE ({BY_NEXT}) > ({{after}}) AND ({BY_NEXT}) <= ({{until}})
               ORDER BY {BY_NEXT} LIMIT {{limit}}"""
-FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 JOB_SCHEDULES: Final = within_page(
     f"""{FIELDS}
       FROM (SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = $2 LIMIT 1) j,

@@ -280,9 +280,18 @@ class SqliteSchedules(SqlitePort):
         return await self.db.write(lambda tx: schedules_room.delete_schedules(tx, tenant, ids))
 
     async def list_schedules(
-        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+        self,
+        tenant: str,
+        *,
+        ids: Collection[UUID] | None = None,
+        job: str | None = None,
+        after: UUID | None = None,
+        limit: int = 1000,
     ) -> list[Schedule]:
-        return await self.db.read(lambda tx: schedules_room.list_schedules(tx, tenant, job, ids))
+        checks.check_limit(limit)
+        return await self.db.read(
+            lambda tx: schedules_room.list_schedules(tx, tenant, ids, job, after, limit)
+        )
 
     async def list_job_schedules(
         self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None

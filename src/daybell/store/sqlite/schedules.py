@@ -340,8 +340,7 @@ def declare_schedules(
     write_schedules(tx, owner, job, new.values(), by_definition=True)
 
 
-_LIST: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? ORDER BY s.id"
-_LIST_OF_JOB: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND j.name = ? ORDER BY s.id"
+_LIST: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND s.id > ? ORDER BY s.id LIMIT ?"
 _ONE: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND s.id = ? AND ifnull(?, j.name) = j.name"
 _UPCOMING: Final = "s.next_at IS NOT NULL AND s.is_paused = 0"
 _DUE_SCHEDULES: Final = f"""
@@ -356,16 +355,20 @@ SELECT s.next_at FROM schedule s WHERE (s.next_at, s.id) > (?, ?) AND {_UPCOMING
 
 
 def list_schedules(
-    tx: Transaction, tenant: str, job: str | None, ids: Collection[UUID] | None
+    tx: Transaction,
+    tenant: str,
+    ids: Collection[UUID] | None,
+    job: str | None,
+    after: UUID | None,
+    limit: int,
 ) -> list[Schedule]:
     owner = tx.names.tenant(tx, tenant)
     if ids is not None:
         keys = [(owner, id.bytes, job) for id in sorted(set(ids))]
         rows = [row for key in keys for row in tx.execute(_ONE, key)]
-    elif job is None:
-        rows = tx.execute(_LIST, (owner,)).fetchall()
     else:
-        rows = tx.execute(_LIST_OF_JOB, (owner, job)).fetchall()
+        place = b"" if after is None else after.bytes
+        rows = tx.execute(_LIST, (owner, place, limit)).fetchall()
     return [read_schedule(tx, row) for row in rows]
 
 
