@@ -7,6 +7,7 @@ import ast
 import importlib
 import re
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 from daybell.api.contract import EXPLAINED
@@ -40,22 +41,18 @@ def errors_part() -> str:
     return "\n".join([BEGIN + head, *rows, *others, END])
 
 
+@cache
 def error_classes() -> list[type[DaybellError]]:
     """All errors of the package: every class whose base is one, by the names in the source."""
     names, found = {"DaybellError"}, dict[str, type[DaybellError]]()
     classes = [
-        (path, node)
+        (path, node.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef)
     ]
     while True:
-        more = {
-            node.name: path
-            for path, node in classes
-            if node.name not in names
-            and any(ast.unparse(base).rpartition(".")[2] in names for base in node.bases)
-        }
+        more = {name: path for path, name, bases in classes if name not in names and bases & names}
         if not more:
             return list(found.values())
         for name, path in more.items():

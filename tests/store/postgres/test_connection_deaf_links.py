@@ -143,6 +143,18 @@ async def test_a_renewal_is_made_on_a_new_connection_before_the_lease_is_over(fa
         await far.queue.renew(TENANT, worker=worker, lease=LEASE, leases=[])
 
 
+async def test_connections_that_went_deaf_are_not_asked_to_close_one_after_the_other(far, passage):
+    passage.go_deaf()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    with pytest.raises(Unavailable):
+        async with far.db.link() as link:
+            await link.execute("SELECT 1")
+
+    assert loop.time() - started < (POOL_CONNECTIONS_MAX - 1) * far.db.timeouts.connect
+
+
 async def test_a_task_gets_a_transaction_on_a_connection_that_answers(far, passage):
     worker = mint()
     await (await far.queue.begin(worker)).close()

@@ -493,14 +493,18 @@ class Pool:
         await self._connections.release(link, timeout=self._timeouts.connect)
 
     async def expire(self) -> None:
-        """Use no connection again that is open now."""
+        """Use no connection again that is open now. Those that are kept may be as deaf as the one
+        that was noticed: they are not asked to close.
+        """
         self.generation += 1
         await self._connections.expire_connections()
-        await self._give_back_kept()
+        for link in (kept := self._take_kept()):
+            terminate(link)
+        await self._give_back_all(kept)
 
     async def close(self) -> None:
         """Close all connections; those that do not answer are terminated."""
-        await self._give_back_kept()
+        await self._give_back_all(self._take_kept())
         await close_pool(self._connections, self._timeouts.connect)
 
     def terminate(self) -> None:
@@ -508,11 +512,13 @@ class Pool:
         self._stop_timer()
         self._connections.terminate()
 
-    async def _give_back_kept(self) -> None:
+    def _take_kept(self) -> list[Any]:
         self._stop_timer()
         kept, self._kept = self._kept, []
-        for _, link in kept:
-            await self.give_back(link)
+        return [link for _, link in kept]
+
+    async def _give_back_all(self, links: Iterable[Any]) -> None:
+        await asyncio.gather(*map(self.give_back, links))  # each may wait for a deaf server
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
