@@ -4,10 +4,10 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.ids import mint
-from daybell.core.job import JobActivity
+from daybell.core.job import LOOKED_AT_MAX, JobActivity
 from daybell.core.limits import NEXT_SCHEDULES_MAX, PAGE_BYTES_MAX
 from daybell.core.schedule import Schedule
-from daybell.core.views import Page
+from daybell.core.views import ExecutionFilter, Page
 from daybell.errors import JobNotFound, UsageError
 from tests.builders import (
     TENANT,
@@ -24,6 +24,7 @@ from tests.builders import (
     put,
     retry,
 )
+from tests.store.runs import a_mapped_plan, begun, end, take
 
 
 async def test_a_job_that_has_nothing_is_seen_so_and_one_that_never_was_is_not(store):
@@ -163,6 +164,24 @@ async def test_schedules_of_jobs_that_are_not_there_and_bad_cursors_are_refused(
         with pytest.raises(UsageError) as caught:
             await store.schedules.list_job_schedules(TENANT, "a", **options)
         assert caught.value.field in options
+
+
+async def test_nodes_of_a_run_do_not_hide_the_executions_of_its_job(store):
+    run = await begun(store, a_mapped_plan())
+    await end(store, await take(store), results={"list": list(range(LOOKED_AT_MAX + 1))})
+    await store.advance_runs()
+
+    (look,) = (await store.catalog.job_activity(TENANT, ["etl"])).values()
+    shown = (await store.catalog.list_executions(TENANT, ExecutionFilter(job="etl"))).items
+    both = ExecutionFilter(job="etl", with_nodes=True, states=frozenset({State.QUEUED}))
+    nodes = (await store.catalog.list_executions(TENANT, both, limit=1_000)).items
+
+    assert look.unfinished == {State.RUNNING}
+    assert look.last is not None
+    assert look.last.id == run
+    assert [one.id for one in shown] == [run]
+    assert len(nodes) == 1_000
+    assert {one.parent for one in nodes} == {run}
 
 
 async def test_a_deleted_job_is_seen_too(store):

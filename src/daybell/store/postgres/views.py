@@ -521,7 +521,7 @@ def _parts(
         yield frozenset({State.RUNNING}), LEASED.format(after=after, conditions=query.all_of())
     walks = [*_ended_walks(place, wanted, where)]
     if where.worker is None and (content is None or content.workers is None):
-        walks += _live_walks(place, wanted)
+        walks += _live_walks(place, wanted, where)
     # PostgreSQL refuses a bound value that the statement does not use.
     has_history = content is not None and any(walk.table == "history" for walk in walks)
     days = _days(query, content) if content is not None and has_history else ""
@@ -533,10 +533,16 @@ def _parts(
         yield walk.states, walk.read(query, most=most, after=bounds, end=end)
 
 
-def _live_walks(place: str | None, wanted: frozenset[State]) -> Iterator[Walk]:
+def _live_walks(
+    place: str | None, wanted: frozenset[State], where: ExecutionFilter
+) -> Iterator[Walk]:
     """Unfinished executions that no lease holds."""
     groups: list[tuple[str, set[State]]]
-    if place is not None:
+    if place is not None and _is_by_job(where):
+        kinds = (0, 1) if where.shows_nodes else (0,)
+        unended = set(State) - TERMINAL
+        groups = [(f"{place} AND num_nonnulls(v.node) = {kind}", unended) for kind in kinds]
+    elif place is not None:
         groups = [(place, set(State) - TERMINAL)]
     else:  # some states have an index of their own
         groups = [
@@ -551,6 +557,11 @@ def _live_walks(place: str | None, wanted: frozenset[State]) -> Iterator[Walk]:
             yield Walk(frozenset(states), _IDLE, "live", index, rest)
 
 
+def _is_by_job(where: ExecutionFilter) -> bool:
+    """True if of a filter with a place, the job is that place."""
+    return where.parent is None and where.schedule is None
+
+
 def _ended_walks(
     place: str | None, wanted: frozenset[State], where: ExecutionFilter
 ) -> Iterator[Walk]:
@@ -561,7 +572,7 @@ def _ended_walks(
     if where.dead_letters or not ended:
         return
     if place is not None:
-        is_by_job = where.parent is None and where.schedule is None
+        is_by_job = _is_by_job(where)
         index = f"{place} AND v.node IS NULL" if is_by_job else place
         yield Walk(ended, _ENDED, "history", index, f"v.state IN ({_states(ended)})")
         if not is_by_job:
@@ -685,20 +696,20 @@ async def job_ids(pg: StoreContext, tenant: str, names: Sequence[str]) -> dict[s
     return {row["name"]: row["id"] for row in rows}
 
 
-# The newest unfinished executions of a job, nodes of runs included: the cost does not depend on
-# how many there are. Pairs are compared so that only the order of `live_job` fits: by an
+# The newest unfinished executions of a job, without nodes of runs: the cost does not depend on
+# how many there are. Rows are compared so that only the order of `live_job` fits: by an
 # equation, a job that seems to have nearly all rows is searched for among those of all jobs.
 NEWEST_LIVE: Final = f"""
-      SELECT v.state, v.attempt, v.run_at, v.id, v.node FROM daybell.live v
-       WHERE (v.job, v.id) >= (k.job, '{UUID(int=0)}')
-         AND (v.job, v.id) <= (k.job, '{UUID(int=2**128 - 1)}')
-       ORDER BY v.job DESC, v.id DESC LIMIT {LOOKED_AT_MAX}
+      SELECT v.state, v.attempt, v.run_at, v.id FROM daybell.live v
+       WHERE (v.job, num_nonnulls(v.node), v.id) >= (k.job, 0, '{FIRST_ID}')
+         AND (v.job, num_nonnulls(v.node), v.id) <= (k.job, 0, '{LAST_ID}')
+       ORDER BY v.job DESC, num_nonnulls(v.node) DESC, v.id DESC LIMIT {LOOKED_AT_MAX}
     """
 # Of each job, these speak for all. Those that run are few, and all of them are read.
 UNFINISHED_STATES: Final = f"""{WITH}
     SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
       SELECT DISTINCT {IDLE_STATE} AS state FROM ({NEWEST_LIVE}) v
-       WHERE v.node IS NULL AND (v.state IN (4, 5) OR NOT {IS_LEASED})) x
+       WHERE v.state IN (4, 5) OR NOT {IS_LEASED}) x
     UNION
     SELECT v.job, 5 FROM h, LATERAL (
       SELECT v.job, v.node FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
@@ -718,7 +729,7 @@ async def _unfinished(tx: Tx, tenant: int, jobs: list[int]) -> dict[int, set[Sta
 NEWEST: Final = f"""
     SELECT x.id FROM unnest($1::int[]) k(job), LATERAL (
       SELECT u.id FROM (
-        (SELECT v.id FROM ({NEWEST_LIVE}) v WHERE v.node IS NULL ORDER BY v.id DESC LIMIT 1)
+        (SELECT v.id FROM ({NEWEST_LIVE}) v ORDER BY v.id DESC LIMIT 1)
         UNION ALL
         (SELECT v.id FROM daybell.dead v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)
         UNION ALL

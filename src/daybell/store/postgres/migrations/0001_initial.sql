@@ -150,7 +150,8 @@ CREATE TABLE daybell.live (
 -- For lists. Statements that look rows up say `tenant + 0 = $1 AND id = ANY(…)`, which keeps them off
 -- this index: before 17, the planner may use it for the tenant alone and read all of its rows.
 CREATE INDEX live_tenant ON daybell.live (tenant, id);
-CREATE INDEX live_job ON daybell.live (job, id);
+-- The job's own executions, and those of nodes: of these there may be ten thousand for each of the others.
+CREATE INDEX live_job ON daybell.live (job, num_nonnulls(node), id);
 CREATE UNIQUE INDEX live_unique_key ON daybell.live (job, unique_key) WHERE unique_key IS NOT NULL;
 CREATE INDEX live_schedule ON daybell.live (schedule, id) WHERE schedule IS NOT NULL;
 CREATE INDEX live_parent ON daybell.live (parent, id) WHERE parent IS NOT NULL;
