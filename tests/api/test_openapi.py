@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema_rs
 import msgspec
 import pytest
+from openapi_spec_validator import validate
 
 from daybell.api import create_api
 from daybell.api.bodies import Item, Items
@@ -89,6 +90,10 @@ def test_the_paths_are_those_of_the_contract(document):
         ("GET", "/readyz"),
     }
     assert document["openapi"] == "3.1.0"
+
+
+def test_a_validator_accepts_the_document(document):
+    validate(document)
 
 
 def test_every_operation_lists_what_may_go_wrong(document):
