@@ -16,6 +16,7 @@ from daybell.core.access import (
     NewKey,
     NewRequest,
     NewSecret,
+    NewSession,
     Role,
     Tenant,
 )
@@ -113,6 +114,14 @@ def a_key(**options: Any) -> NewKey:
     options.setdefault("digest", sha256(options["id"].bytes + mint().bytes).digest())
     options.setdefault("hint", "dbk_abcd")
     return NewKey(**options)
+
+
+def a_session(**options: Any) -> NewSession:
+    """A session with a token of its own."""
+    options.setdefault("id", mint())
+    options.setdefault("digest", sha256(options["id"].bytes + mint().bytes).digest())
+    options.setdefault("hint", "dbk_sess")
+    return NewSession(**options)
 
 
 def an_entry(action: str = "job.update", **options: Any) -> NewAuditEntry:

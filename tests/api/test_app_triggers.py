@@ -28,7 +28,7 @@ class World:
         self.client = client
         self._names = {}
         gatekeeper = Authenticator(client, ApiOptions(), monotonic=asyncio.get_running_loop().time)
-        app = create_api(client, authenticated_by=gatekeeper.authenticate)
+        app = create_api(client, gatekeeper=gatekeeper)
 
         limits = Limits(request_bytes=10_000, bulk_bytes=20_000)
         self._app = Guard(app, admit=gatekeeper.admit, told=gatekeeper.hear, limits=limits)

@@ -64,7 +64,7 @@ class Place:
         self.clock = clock
         self.client = Client(store)
         self.keeper = Authenticator(self.client, options, monotonic=clock.monotonic)
-        whole = create_api(self.client, options=options, authenticated_by=self.keeper.authenticate)
+        whole = create_api(self.client, options=options, gatekeeper=self.keeper)
         routes = Routes("")
 
         @routes.get("/me", id="me", role=Role.VIEWER, action=Action.READ)
@@ -74,6 +74,7 @@ class Place:
         assert me
         self.app = Application([*routes, *whole.router.routes])
         self.app.state.api = whole.state.api
+        self.app.state.gatekeeper = self.keeper
         self.guard = Guard(self.app, admit=self.keeper.admit, told=self.keeper.hear)
 
     async def get(self, token=None, *, path="/api/v1/me", address="10.0.0.1", headers=None):

@@ -37,9 +37,15 @@ def asking_of(error):
     return asking(create_api(client, options=ApiOptions(open_tenant="default")))
 
 
+# Without a key there is no session to look up.
+WITHOUT_STORE = {"get_session", "delete_session"}
+
+
 async def test_every_operation_says_when_to_come_back():
     async with asking_of(Unavailable(f"cannot reach {SECRET}")) as http:
         for method, path, id in operations():
+            if id in WITHOUT_STORE:
+                continue
             answer = await http.request(method, path, json=BODIES.get(id))
 
             assert answer.status_code == 503, (id, answer.text)

@@ -29,9 +29,7 @@ class World:
         self.other = self.client.for_tenant("other")
         options = ApiOptions(open_tenant=open_tenant)
         self.keeper = Authenticator(self.client, options, monotonic=self.clock.monotonic)
-        self.app = create_api(
-            self.client, options=options, authenticated_by=self.keeper.authenticate
-        )
+        self.app = create_api(self.client, options=options, gatekeeper=self.keeper)
         self.guard = Guard(self.app, admit=self.keeper.admit, told=self.keeper.hear)
         self.keys: dict[str, str] = {}  # tokens by the name of their role
         self.foreign = ""  # an admin's of the other tenant

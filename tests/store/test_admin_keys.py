@@ -1,13 +1,25 @@
 """API keys: who may do what."""
 
+import asyncio
+
 import msgspec
 import pytest
 
-from daybell.core.access import Action, Role, Scope, read_scope, write_scope
+from daybell.core.access import (
+    LOGIN_SECONDS,
+    SESSION_SECONDS,
+    SESSIONS_MAX,
+    Action,
+    KeyKind,
+    Role,
+    Scope,
+    read_scope,
+    write_scope,
+)
 from daybell.core.ids import mint
 from daybell.core.views import Retention
 from daybell.errors import DuplicateKey, NotFound, UsageError
-from tests.builders import TENANT, a_key
+from tests.builders import TENANT, a_key, a_session
 
 OTHER = "acme"
 DAY = 86400.0
@@ -198,3 +210,123 @@ def test_a_scope_that_cannot_be_read_is_refused():
     assert text is not None and read_scope(text) == Scope(jobs=("a",))
     with pytest.raises(msgspec.ValidationError):
         read_scope(text.replace("jobs", "more"))
+
+
+KEY, LINK = b"k" * 32, b"l" * 32
+
+
+def a_link(**options):
+    """A login link."""
+    options.setdefault("digest", LINK)
+    options.setdefault("expires_in", LOGIN_SECONDS)
+    return a_key(kind=KeyKind.LOGIN, **options)
+
+
+async def test_a_session_has_what_its_key_has_and_a_time_of_its_own(store, clock):
+    scope = Scope(jobs=("billing-*",))
+    key = await store.admin.add_key(
+        TENANT, a_key(digest=KEY, role=Role.OPERATOR, scope=scope, created_by="ana")
+    )
+
+    session = await store.admin.add_session(TENANT, KEY, a_session(digest=b"s" * 32))
+
+    assert (session.kind, session.parent) == (KeyKind.SESSION, key.id)
+    for name in ("tenant", "name", "role", "scope", "created_by"):
+        assert getattr(session, name) == getattr(key, name)
+    assert session.expires_at == clock.now() + SESSION_SECONDS
+    assert await store.admin.find_key(b"s" * 32) == (session, clock.now())
+    assert await store.admin.list_keys(TENANT) == [session, key]
+
+
+async def test_a_session_ends_with_its_key(store, clock):
+    key = await store.admin.add_key(TENANT, a_key(digest=KEY, expires_in=60.0))
+    session = a_session()
+    made = await store.admin.add_session(TENANT, KEY, session)
+    assert made.expires_at == key.expires_at
+
+    await clock.advance(5)
+    await store.admin.revoke_key(TENANT, key.id)
+
+    found, now = await store.admin.find_key(session.digest)
+    assert found.revoked_at == clock.now()
+    assert not found.is_valid(now)
+
+
+async def test_a_session_can_be_revoked_without_its_key(store):
+    await store.admin.add_key(TENANT, a_key(digest=KEY))
+    made = await store.admin.add_session(TENANT, KEY, a_session())
+
+    await store.admin.revoke_key(TENANT, made.id)
+
+    assert (await store.admin.find_key(KEY))[0].revoked_at is None
+
+
+async def test_a_login_link_opens_one_session(store):
+    key = await store.admin.add_key(TENANT, a_key())
+    await store.admin.add_key(TENANT, a_link(parent=key.id))
+
+    session = await store.admin.add_session(TENANT, LINK, a_session())
+
+    assert session.parent == key.id
+    with pytest.raises(NotFound):
+        await store.admin.add_session(TENANT, LINK, a_session())
+    assert await store.admin.find_key(LINK) is None
+
+
+async def test_of_two_that_use_one_link_at_the_same_time_one_gets_a_session(crowd):
+    await crowd[0].admin.add_key(TENANT, a_link())
+
+    tries = (one.admin.add_session(TENANT, LINK, a_session()) for one in crowd)
+    answers = await asyncio.gather(*tries, return_exceptions=True)
+
+    assert sum(not isinstance(one, NotFound) for one in answers) == 1
+
+
+async def test_what_is_no_valid_key_opens_no_session(store, clock):
+    await store.admin.add_tenants([OTHER])
+    worker = await store.admin.add_key(TENANT, a_key(digest=b"w" * 32, role=Role.WORKER))
+    assert worker.kind is KeyKind.KEY
+    revoked = await store.admin.add_key(TENANT, a_key(digest=b"r" * 32))
+    await store.admin.revoke_key(TENANT, revoked.id)
+    await store.admin.add_key(TENANT, a_key(digest=b"e" * 32, expires_in=1.0))
+    await store.admin.add_key(TENANT, a_link())
+    await store.admin.add_key(OTHER, a_key(digest=b"o" * 32))
+    await store.admin.add_key(TENANT, a_key(digest=KEY))
+    await store.admin.add_session(TENANT, KEY, a_session(digest=b"s" * 32))
+    await clock.advance(LOGIN_SECONDS)
+
+    for one in (b"w", b"r", b"e", b"l", b"o", b"s", b"x"):
+        with pytest.raises(NotFound):
+            await store.admin.add_session(TENANT, one * 32, a_session())
+
+
+async def test_sessions_and_links_are_no_keys_to_let_anybody_in_by(store, clock):
+    await store.admin.add_key(TENANT, a_link())
+    assert not await store.admin.has_keys()
+    await store.admin.add_session(TENANT, LINK, a_session())
+    assert not await store.admin.has_keys()
+
+
+async def test_sessions_that_have_ended_are_forgotten_at_the_next_login(store, clock):
+    key = await store.admin.add_key(TENANT, a_key(digest=KEY))
+    old = await store.admin.add_session(TENANT, KEY, a_session())
+    await clock.advance(SESSION_SECONDS)
+    left = await store.admin.add_session(TENANT, KEY, a_session())
+    await store.admin.revoke_key(TENANT, left.id)
+    assert old not in await store.admin.list_keys(TENANT)
+
+    new = await store.admin.add_session(TENANT, KEY, a_session())
+
+    assert await store.admin.list_keys(TENANT) == [new, key]
+
+
+async def test_a_key_has_a_bounded_number_of_sessions(store):
+    await store.admin.add_key(TENANT, a_key(digest=KEY))
+    made = [
+        await store.admin.add_session(TENANT, KEY, a_session()) for _ in range(SESSIONS_MAX + 2)
+    ]
+
+    assert await store.admin.list_keys(TENANT) == [
+        *reversed(made[2:]),
+        (await store.admin.find_key(KEY))[0],
+    ]

@@ -26,6 +26,7 @@ from tests.builders import (
     a_request,
     a_schedule,
     a_secret,
+    a_session,
     a_step,
     a_template,
     a_tick,
@@ -90,7 +91,7 @@ async def populated(store, clock):
     await put(store, after, dependencies=("resize",))
     minds = a_tick(clock.now(), job="load", schedule=after.id, wait_for_dependencies=True)
     (depending,) = await fired(store, after, minds)
-    key, entry, request = a_key(), an_entry(), a_request()
+    key, entry, request = a_key(digest=b"k" * 32), an_entry(), a_request()
     await store.admin.add_key(TENANT, key)
     await store.admin.write_audit(TENANT, [entry])
     await store.admin.begin_request(TENANT, request)
@@ -211,6 +212,7 @@ OPERATIONS = {
     "activity": lambda s, t, k: s.catalog.activity(t),
     "listen": lambda s, t, k: listened(s, t, k.queue),
     "add_key": lambda s, t, k: s.admin.add_key(t, a_key(id=k.key)),
+    "add_session": lambda s, t, k: s.admin.add_session(t, b"k" * 32, a_session()),
     "list_keys": lambda s, t, k: s.admin.list_keys(t),
     "revoke_key": lambda s, t, k: s.admin.revoke_key(t, k.key),
     "set_quotas": lambda s, t, k: s.admin.set_quotas(t, jobs=5),

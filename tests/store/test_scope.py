@@ -12,7 +12,7 @@ from tests.ports import OPERATIONS, PORTS, operation_of
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.
 CLOSED = {
-    "activity", "add_key", "add_tenant", "add_tenants", "admit", "advance_runs",
+    "activity", "add_key", "add_session", "add_tenant", "add_tenants", "admit", "advance_runs",
     "apply", "begin", "claim", "close", "delete_schedules", "delete_secret", "delete_template",
     "dependents", "drain", "due_schedules", "expand", "expire", "fetch_secrets", "find_key",
     "fire", "get_template", "has_keys", "lead", "list_keys", "list_templates",

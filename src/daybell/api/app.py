@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from daybell.api import openapi, stream
-from daybell.api.auth import PATTERN, authenticate
-from daybell.api.caller import Api, ApiOptions, Authenticate, answer_error, answer_unexpected
+from daybell.api.auth import PATTERN, Authenticator, authenticate
+from daybell.api.caller import Api, ApiOptions, answer_error, answer_unexpected
 from daybell.api.router import Route, Router
-from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, workers
+from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, session, workers
 from daybell.api.routes.workers import Readiness
 from daybell.client import Client
 from daybell.errors import DaybellError
@@ -43,6 +43,7 @@ ROUTES: Final = (
     admin.secrets_router,
     admin.tenants_router,
     admin.keys_router,
+    session.router,
     admin.audit_router,
 )
 logger = logging.getLogger("daybell.api")
@@ -123,7 +124,7 @@ def create_api(
     client: Client,
     *,
     options: ApiOptions | None = None,
-    authenticated_by: Authenticate = authenticate,
+    gatekeeper: Authenticator | None = None,
     readiness: Readiness | None = None,
 ) -> Application:
     """An application that serves the tenants of a client's store.
@@ -134,9 +135,7 @@ def create_api(
     probes = workers.health_routes(readiness or Readiness(client.check_ready))
     routes = (route for some in (probes, openapi.router, *ROUTES) for route in some)
     app = Application(routes)
-    app.state.api = Api(
-        client=client,
-        options=options or ApiOptions(),
-        authenticate=authenticated_by,
-    )
+    app.state.api = Api(client=client, options=options or ApiOptions(), authenticate=authenticate)
+    if gatekeeper is not None:
+        app.state.gatekeeper = gatekeeper
     return app

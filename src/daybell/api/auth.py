@@ -7,7 +7,7 @@ import hashlib
 import ipaddress
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from http import HTTPStatus
 from itertools import chain, groupby
 from typing import Any, Final
@@ -16,11 +16,13 @@ from uuid import UUID
 import msgspec
 from starlette.requests import Request
 
+from daybell.api import sessions
 from daybell.api.caller import ApiOptions, Caller, KeyNeeded, TooManyRequests, api_of
-from daybell.api.guard import PEER
-from daybell.client import Client, Holder
-from daybell.core.access import Key, NewAuditEntry, Role
-from daybell.core.units import Seconds
+from daybell.api.guard import PEER, admit_by_address, is_login
+from daybell.client import Client, Holder, wire
+from daybell.core.access import LOGIN_SECONDS, Key, KeyKind, NewAuditEntry, Role
+from daybell.core.units import Duration, Seconds
+from daybell.errors import AccessDenied, NotFound
 
 # What was refused to whom: told to the audit log, and not once per try.
 
@@ -214,8 +216,13 @@ class Authenticator:
 
     async def admit(self, scope: Scope) -> Holder:
         """Find out who sent a request, and remember it there. Raises KeyNeeded and others."""
+        if is_login(scope):
+            return await admit_by_address(scope)
         caller = scope[CALLER] = await self._find_caller(scope)
-        holder = caller.holder
+        self._check_pace(caller.holder)
+        return caller.holder
+
+    def _check_pace(self, holder: Holder) -> None:
         if self._pace is not None and holder.key:
             wait = self._pace.take(holder.key, self._monotonic())
             if wait:
@@ -224,7 +231,6 @@ class Authenticator:
                     " key; send them again after the time in Retry-After",
                     retry_after=wait,
                 )
-        return holder
 
     async def authenticate(self, request: Request) -> Caller:
         """Who sent a request."""
@@ -241,21 +247,21 @@ class Authenticator:
         return True
 
     async def _find_caller(self, scope: Scope) -> Caller:
-        source = (scope.get("client") or ("",))[0]
+        source = _source_of(scope)
         sent = [value for name, value in scope["headers"] if name == b"authorization"]
         if not sent and self._options.open_tenant is not None:
             self._check_local_user(scope)
             return self._anybody(self._options.open_tenant, source)
+        if not sent and (session := sessions.read_cookie(scope)) is not None:
+            known = await self._find_session(session, source)
+            sessions.check_origin(scope, session)
+            return self._caller(known, source)
         if not sent:
             raise KeyNeeded("send a key, as Authorization: Bearer dbk_…")
         token = _token(sent)
-        known = None if token is None else await self._find(token, source)
+        known = await self._find_kind(token, source, {KeyKind.KEY})
         if known is None:
-            wait = self._wrong.take(source, self._monotonic())
-            if wait:
-                raise TooManyRequests(
-                    "too many wrong keys came from this address; wait a little", retry_after=wait
-                )
+            self._count_wrong(source)
             if token is None:
                 raise KeyNeeded(
                     "the Authorization header holds no key; send it as Authorization: Bearer dbk_…"
@@ -266,6 +272,85 @@ class Authenticator:
             )
         self._used.add(known.key.id)
         return self._caller(known, source)
+
+    async def _find_session(self, token: str, source: str) -> CachedKey:
+        known = await self._find_kind(token, source, {KeyKind.SESSION})
+        if known is None:
+            # A page that was left open is no attack: it has to hear that it is to log in again.
+            self._wrong.take(source, self._monotonic())
+            raise KeyNeeded("this session has ended; log in again")
+        # Of a session, the key is noted as used, too.
+        self._used.update(id for id in (known.key.id, known.key.parent) if id is not None)
+        return known
+
+    async def _find_kind(
+        self, token: str | None, source: str, kinds: Collection[KeyKind]
+    ) -> CachedKey | None:
+        known = None if token is None else await self._find(token, source)
+        return None if known is None or known.key.kind not in kinds else known
+
+    def _count_wrong(self, source: str) -> None:
+        wait = self._wrong.take(source, self._monotonic())
+        if wait:
+            raise TooManyRequests(
+                "too many wrong keys came from this address; wait a little", retry_after=wait
+            )
+
+    async def log_in(self, scope: Scope, token: str) -> tuple[Caller, str]:
+        """Open a session with a key or a login link; return its caller and its token. Raises
+        KeyNeeded and others.
+        """
+        source = _source_of(scope)
+        is_token = _TOKEN.fullmatch(token) is not None
+        kinds = (KeyKind.KEY, KeyKind.LOGIN)
+        known = await self._find_kind(token if is_token else None, source, kinds)
+        if known is None:
+            self._count_wrong(source)
+            raise KeyNeeded("this opens nothing: it is wrong, expired, used or revoked")
+        if known.key.role is Role.WORKER:
+            raise AccessDenied("a worker's key opens no session; use one with another role")
+        self._check_pace(known.holder)
+        opener = self._caller(known, source)
+        entry = opener.entry("session.create", known.key.parent or known.key.id)
+        try:
+            client = self._client_of(known.key.tenant).audited(entry)
+            key, made = await client.open_session(token)
+        except NotFound:
+            raise KeyNeeded("this opens nothing any more: it was used or revoked") from None
+        self._known.pop(_digest(token), None)
+        caller = scope[CALLER] = self._caller(self._cached(key, until=0.0), source)
+        return caller, made
+
+    async def log_out(self, caller: Caller) -> None:
+        """End the session of a caller that has one."""
+        if caller.key is None or caller.key.kind is not KeyKind.SESSION:
+            return
+        entry = caller.entry("session.delete", caller.key.id)
+        await self._client_of(caller.key.tenant).audited(entry).revoke_key(caller.key.id)
+        for digest, known in list(self._known.items()):
+            if known.key.id == caller.key.id:
+                del self._known[digest]
+
+    async def create_login(
+        self, caller: Caller, *, role: Role | None, expires: Duration | None
+    ) -> wire.NewKeyAnswer:
+        """Make a login link with at most the rights of the caller."""
+        if role is not None and not caller.role.may(role):
+            raise AccessDenied(f"a link with the role {role} takes a key with it")
+        given = caller.role if role is None else role
+        # Of the tenant of the key, which it ends with, whatever tenant the request names.
+        tenant = caller.tenant if caller.key is None else caller.key.tenant
+        entry = caller.entry("login.create", tenant, after={"role": given})
+        return (
+            await self._client_of(tenant)
+            .audited(entry)
+            .create_login(
+                role=given,
+                expires=LOGIN_SECONDS if expires is None else expires,
+                parent=caller.key,
+                created_by=caller.actor,
+            )
+        )
 
     def _check_local_user(self, scope: Scope) -> None:
         """Refuse a request without a key by another user of this machine. Raises KeyNeeded."""
@@ -314,7 +399,7 @@ class Authenticator:
         return self._client if tenant == self._client.tenant else self._client.for_tenant(tenant)
 
     async def _find(self, token: str, source: str) -> CachedKey | None:
-        digest = hashlib.sha256(token.encode()).digest()
+        digest = _digest(token)
         known = self._known.get(digest)
         if known is not None and self._monotonic() < known.until:
             self._known.move_to_end(digest)
@@ -358,16 +443,17 @@ class Authenticator:
         if not key.is_valid(now):
             return None
         left = FRESH_SECONDS if key.expires_at is None else key.expires_at - now
-        known = self._known[digest] = CachedKey(
-            key,
-            until=asked + min(FRESH_SECONDS, left),
-            holder=Holder(key.tenant, str(key.id)),
-            # A name may be that of several keys, and so may a hint.
-            actor=f"key {key.name} ({key.hint}, {key.id})",
-        )
+        known = self._known[digest] = self._cached(key, until=asked + min(FRESH_SECONDS, left))
         if len(self._known) > KEYS_MAX:
             self._known.popitem(last=False)
         return known
+
+    def _cached(self, key: Key, *, until: Seconds) -> CachedKey:
+        # All sessions of a key have the share of one, and are on record as the key.
+        owner = key.parent or key.id
+        # A name may be that of several keys, and so may a hint.
+        actor = f"{key.kind} {key.name} ({key.hint}, {owner})"
+        return CachedKey(key, until=until, holder=Holder(key.tenant, str(owner)), actor=actor)
 
     # What is told to the store, in groups.
 
@@ -419,6 +505,14 @@ def _path(scope: Scope) -> str:
     return scope.get(PATTERN, scope["path"])
 
 
+def _source_of(scope: Scope) -> str:
+    return (scope.get("client") or ("",))[0]
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
 def _token(sent: list[bytes]) -> str | None:
     """The one token that a request has; None if that is not what is in its headers."""
     scheme, _, token = sent[0].decode("latin-1").strip().partition(" ")
@@ -429,10 +523,15 @@ def _token(sent: list[bytes]) -> str | None:
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sent a request to an application that has nobody at its gate yet."""
+    """Who sent a request."""
+    return await gatekeeper_of(request).authenticate(request)
+
+
+def gatekeeper_of(request: Request) -> Authenticator:
+    """Return the authenticator of an application; make one if its server has brought none."""
     state = request.app.state
     if not hasattr(state, "gatekeeper"):
         api = api_of(request)
         now = asyncio.get_running_loop().time
         state.gatekeeper = Authenticator(api.client, api.options, monotonic=now)
-    return await state.gatekeeper.authenticate(request)
+    return state.gatekeeper

@@ -427,6 +427,24 @@ class NewKey(RequestBody):
         return {name: one for name, one in fields.items() if one is not None}
 
 
+class Login(RequestBody):
+    """What opens a session."""
+
+    key: Annotated[
+        str,
+        Meta(min_length=1, max_length=200, description="A key, or the token of a login link."),
+    ]
+
+
+class NewLogin(RequestBody):
+    """A login link to be made."""
+
+    role: (
+        Annotated[Role, Meta(description="At most your own, which it is if it is left out.")] | None
+    ) = None
+    expires: Annotated[TimeLimit, Meta(examples=["10m"])] | None = None
+
+
 class NewSecret(RequestBody):
     """A secret's value, which no answer repeats."""
 

@@ -17,7 +17,7 @@ from daybell import errors
 from daybell.client import Client, Holder, mint
 from daybell.client.wire import AuditEntry, encode
 from daybell.core import payload
-from daybell.core.access import Action, Key, NewAuditEntry, Role, Scope
+from daybell.core.access import Action, Key, NewAuditEntry, Role, Scope, role_for
 from daybell.core.limits import KEY_RATE_DEFAULT, PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.views import Page
@@ -92,6 +92,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Of these, only this local user and root. None: everybody that can connect.
     open_uid: int | None = None
     key_rate: float = KEY_RATE_DEFAULT  # requests per second of one key; 0: no limit
+    read_only: bool = False  # refuse all changes, but let browsers log in
 
 
 BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either side
@@ -103,6 +104,20 @@ class KeyNeeded(AccessDenied):
     code = "key-needed"
     status = 401
     remedy = "Send a valid key: `Authorization: Bearer dbk_…`."
+
+
+class CsrfTokenNeeded(AccessDenied):
+    """The change has a session's cookie, but not its CSRF token from a page of this server."""
+
+    code = "csrf-token-needed"
+    remedy = "Send the `csrf_token` of `GET /session` as `X-CSRF-Token`, from the same origin."
+
+
+class ReadOnly(AccessDenied):
+    """The server was started with `--read-only`."""
+
+    code = "read-only"
+    remedy = "Send the change to a server without `--read-only`."
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +142,15 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def scope(self) -> Scope | None:
         """What their key is limited to within its role."""
         return None if self.key is None else self.key.scope
+
+    @property
+    def actions(self) -> list[Action]:
+        """What they may do."""
+        return [
+            one
+            for one in Action
+            if self.role.may(role_for(one)) and (self.scope is None or self.scope.allows(one))
+        ]
 
     def check_args(self, texts: Iterable[str]) -> None:
         """Refuse arguments that name secrets to whoever may not make jobs: what a job does with an

@@ -42,11 +42,12 @@ from daybell.errors import DaybellError, shown
 #
 # Pure functions of what was sent. Each answers None, or why it is refused.
 
+SESSION_PATH: Final = "/api/v1/session"
 EVENTS_PATH: Final = "/api/v1/events"
 WEBHOOK_ORIGIN: Final = b"webhook-request-origin"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SECRET_NAMES: Final = frozenset(
     {"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"}
 )
@@ -160,7 +161,7 @@ def check_origin(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
     site = fields.get(b"sec-fetch-site", ["none"])
     if site[0] not in ("same-origin", "none"):
         # Somebody who follows a link to this server is welcome.
-        is_link = fields.get(b"sec-fetch-mode") == ["navigate"] and scope["method"] in _SAFE
+        is_link = fields.get(b"sec-fetch-mode") == ["navigate"] and scope["method"] in SAFE
         is_foreign = is_foreign or not is_link
     if not is_foreign:
         return None
@@ -200,7 +201,7 @@ def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
             "payload-too-large",
             "the handshake of webhooks has no body; send OPTIONS without one",
         )
-    if not has_body or scope["method"] in _SAFE:
+    if not has_body or scope["method"] in SAFE:
         return None
     types = fields.get(b"content-type", [])
     if len(types) == 1 and is_json(types[0]):
@@ -228,6 +229,11 @@ def is_handshake(scope: HeadScope) -> bool:
         and scope["path"] == EVENTS_PATH
         and any(name == WEBHOOK_ORIGIN for name, _ in scope["headers"])
     )
+
+
+def is_login(scope: HeadScope) -> bool:
+    """True if a browser brings the key that opens a session in the body, not in a header."""
+    return scope["method"] == "POST" and scope["path"] == SESSION_PATH
 
 
 def is_json(content_type: str) -> bool:

@@ -15,7 +15,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api.caller import Caller, Invalid, api_of, problem
+from daybell.api.caller import Caller, Invalid, ReadOnly, api_of, problem
+from daybell.api.guard import SAFE
 from daybell.api.requests import read_bytes, read_header, read_json, validate_body
 from daybell.api.validation import Findings, info_of, read_parameters, read_text
 from daybell.client.requests import ARGS_PREFIX, CONTENT
@@ -105,6 +106,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     reach: Reach = Reach.TENANT
     tag: str | None = None
     is_hidden: bool = False  # from the document
+    changes_access_only: bool = False  # so that it is open on a server that is read-only
     handler: Handler
     takes: tuple[str, ...]  # the names of the handler's parameters
     values: type[msgspec.Struct]  # the parameters of the path
@@ -136,6 +138,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if scope.jobs and not scope.queues and self.reach is Reach.QUEUES:
             raise AccessDenied(f"{limits}; this takes a key that is limited to queues as well")
 
+    def check_read_only(self, request: Request) -> None:
+        """Raise ReadOnly if the operation is a change that this server refuses."""
+        is_change = self.method not in SAFE and not self.changes_access_only
+        if is_change and api_of(request).options.read_only:
+            raise ReadOnly("this server is read-only, and this is a change")
+
     async def answer(self, request: Request, values: Sequence[str]) -> Response:
         """Check the caller, read the arguments, and call the handler."""
         given: dict[str, Any] = {"request": request}
@@ -143,6 +151,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if self.role is not None:
             caller = await api_of(request).authenticate(request)
             caller.check(self.role)
+            self.check_read_only(request)
             if caller.scope is not None:
                 self.check_scope(caller.scope)
         wrong: Findings = []

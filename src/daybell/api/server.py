@@ -673,7 +673,7 @@ class ApiService:
         app = create_api(
             client,
             options=api,
-            authenticated_by=self.gatekeeper.authenticate,
+            gatekeeper=self.gatekeeper,
             readiness=Readiness(ask, monotonic=monotonic),
         )
         app.state.streams = self.streams

@@ -16,16 +16,19 @@ from daybell.client.requests import Id, Time, read_bound, read_id
 from daybell.client.sealing import check_value
 from daybell.core import checks
 from daybell.core.access import (
+    LOGIN_SECONDS,
     Action,
     AuditCheck,
     AuditEntry,
     AuditFilter,
     ChainPosition,
     Key,
+    KeyKind,
     NewAuditEntry,
     NewKey,
     NewRequest,
     NewSecret,
+    NewSession,
     Quotas,
     Request,
     Role,
@@ -94,6 +97,56 @@ async def create_key(
         scope=read_scope(role, jobs=jobs, queues=queues, actions=actions),
     )
     return await client.store.admin.add_key(client.tenant, new), token
+
+
+async def create_login(
+    client: ClientContext,
+    *,
+    role: Role | str | None = None,
+    expires: Duration = LOGIN_SECONDS,
+    parent: Key | None = None,
+    created_by: str = "",
+) -> tuple[Key, str]:
+    """Make a login link; answers it with its token, which opens one session of a browser.
+
+    The session ends with `parent`, and has its scope. Without a role it has the one of `parent`, or
+    admin.
+    """
+    given = (Role.ADMIN if parent is None else parent.role) if role is None else read_role(role)
+    if given is Role.WORKER:
+        raise UsageError("a worker's key opens no session; name another role", field="role")
+    token = TOKEN_PREFIX + token_urlsafe(TOKEN_BYTES)
+    key_id = None if parent is None else parent.id
+    if parent is not None and parent.kind is not KeyKind.KEY:
+        key_id = parent.parent
+    new = NewKey(
+        id=mint(),
+        name="login" if parent is None else parent.name,
+        role=given,
+        digest=digest_token(token),
+        hint=token[:HINT_CHARS],
+        expires_in=read_limit(expires, "expires"),
+        created_by=created_by,
+        scope=None if parent is None else parent.scope,
+        kind=KeyKind.LOGIN,
+        parent=key_id,
+    )
+    return await client.store.admin.add_key(client.tenant, new), token
+
+
+def login_link(url: str, token: str) -> str:
+    """Return the address that logs a browser in. What is behind the # is not sent to the server,
+    and is in no log of a proxy.
+    """
+    return f"{url.rstrip('/')}/#login={token}"
+
+
+async def open_session(client: ClientContext, token: str) -> tuple[Key, str]:
+    """Make a session of a valid key or login link; answers it with its token. Raises NotFound."""
+    made = TOKEN_PREFIX + token_urlsafe(TOKEN_BYTES)
+    new = NewSession(id=mint(), digest=digest_token(made), hint=made[:HINT_CHARS])
+    known = await client.store.admin.add_session(client.tenant, digest_token(token), new)
+    return known, made
 
 
 async def keys(client: ClientContext) -> list[Key]:

@@ -626,6 +626,8 @@ def _key_fields(of: Key) -> dict[str, Any]:
         "queues": list(scope.queues) or None,
         "actions": list(scope.actions) or None,
         "hint": of.hint,
+        "kind": of.kind,
+        "parent_id": of.parent,
         "created_at": to_datetime(of.created_at),
         "created_by": of.created_by,
         "expires_at": time(of.expires_at),

@@ -279,6 +279,8 @@ class Client(ClientContext):
     # Keys, tenants, the audit log, requests and secrets.
 
     create_key = answering(admin.create_key, answers.new_key)
+    create_login = answering(admin.create_login, answers.new_key)
+    open_session = admin.open_session
     keys = answering(admin.keys, all_of(answers.key))
     revoke_key = answering(admin.revoke_key, answers.key)
     authenticate = admin.authenticate

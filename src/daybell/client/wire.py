@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from daybell.core.access import Action, Role, Scope
+from daybell.core.access import Action, KeyKind, Role, Scope
 from daybell.core.event import StepKind
 from daybell.core.execution import Outcome, State
 from daybell.core.job import NewTemplate
@@ -822,6 +822,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] | None
     actions: list[Action] | None
     hint: Annotated[str, Meta(description="How its token begins.")]
+    kind: Annotated[
+        KeyKind,
+        Meta(description="key, session (of a browser), or login (a link that opens a session)."),
+    ]
+    parent_id: Annotated[UUID | None, Meta(description="The key that it ends with.")]
     created_at: Time
     created_by: str
     expires_at: Time | None
@@ -837,6 +842,34 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
             actions=tuple(self.actions or ()),
         )
         return None if found == Scope() else found
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller is and may do here."""
+
+    tenant: str
+    role: Role
+    jobs: Annotated[list[str] | None, Meta(description="The scope of the key; null: all jobs.")]
+    queues: list[str] | None
+    actions: Annotated[
+        list[Action],
+        Meta(description="What the caller may do now, by role, scope and `read_only`."),
+    ]
+    key_id: Annotated[UUID | None, Meta(description="The key that the session ends with.")]
+    name: Annotated[str | None, Meta(description="Of the key. null: no key is needed here.")]
+    expires_at: Time | None
+    csrf_token: Annotated[
+        str | None,
+        Meta(description="To send as X-CSRF-Token with changes. null: there is no cookie."),
+    ]
+    read_only: Annotated[bool, Meta(description="This server refuses changes.")]
+    version: Annotated[str, Meta(description="Of Daybell, on this server.")]
+
+
+class EndedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the end of a session."""
+
+    status: Literal["ended"]
 
 
 class NewKeyAnswer(Key, frozen=True, kw_only=True):

@@ -148,6 +148,19 @@ def read_scope(text: str | None) -> Scope | None:
     return None if text is None else _SCOPE.decode(text)
 
 
+class KeyKind(StrEnum):
+    """How a token is used."""
+
+    KEY = "key"  # in the Authorization header
+    SESSION = "session"  # in the cookie of a browser
+    LOGIN = "login"  # in a link that makes one session, once
+
+
+SESSION_SECONDS: Final[Seconds] = 12 * 3600.0
+LOGIN_SECONDS: Final[Seconds] = 10 * 60.0
+SESSIONS_MAX: Final = 100  # of one key; the oldest end when there are more
+
+
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key to store: a digest instead of the token."""
 
@@ -159,6 +172,16 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     expires_in: Seconds | None = None
     scope: Scope | None = None
     created_by: str = ""
+    kind: KeyKind = KeyKind.KEY
+    parent: UUID | None = None  # the key that this ends with
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session to store; the rest follows from the key that opens it."""
+
+    id: UUID
+    digest: bytes
+    hint: str
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,12 +196,31 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str = ""
     expires_at: Instant | None = None
     used_at: Instant | None = None  # accurate to about a minute
-    revoked_at: Instant | None = None
+    revoked_at: Instant | None = None  # or its parent, as with expires_at
     scope: Scope | None = None
+    kind: KeyKind = KeyKind.KEY
+    parent: UUID | None = None
 
     def is_valid(self, now: Instant) -> bool:
         """Return True if the key gives access at this time of the store."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def open_session(self, new: NewSession, now: Instant) -> NewKey | None:
+        """Return the session that this key or login link opens; None: it opens none."""
+        if self.kind is KeyKind.SESSION or self.role is Role.WORKER or not self.is_valid(now):
+            return None
+        return NewKey(
+            id=new.id,
+            name=self.name,
+            role=self.role,
+            digest=new.digest,
+            hint=new.hint,
+            expires_in=SESSION_SECONDS,
+            scope=self.scope,
+            created_by=self.created_by,
+            kind=KeyKind.SESSION,
+            parent=self.id if self.kind is KeyKind.KEY else self.parent,
+        )
 
 
 # Tenants: isolated spaces with quotas.

@@ -39,6 +39,7 @@ from daybell.errors import (
     DuplicateKey,
     ExecutionInTheWay,
     InvalidName,
+    NotFound,
     PayloadTooLarge,
     UsageError,
     shown,
@@ -264,6 +265,11 @@ def check_capacity(gate: str, capacity: int) -> None:
             f"gate {shown(gate)}: capacity {capacity} must be from 0 (closed) to {CAPACITY_MAX:,}",
             field="capacity",
         )
+
+
+def opens_no_session() -> NotFound:
+    """Return the error about a token that opens no session."""
+    return NotFound("this is no key and no login link, or it has expired or was used or revoked")
 
 
 def check_new_key(key: NewKey) -> NewKey:

@@ -18,6 +18,7 @@ from daybell.core.access import (
     NewKey,
     NewRequest,
     NewSecret,
+    NewSession,
     Quotas,
     Request,
     SealedSecret,
@@ -763,6 +764,14 @@ class AdminPort(Protocol):
         """Keep a key. One with the same id is there already and is answered as it is."""
         ...
 
+    async def add_session(self, tenant: str, digest: bytes, session: NewSession) -> Key:
+        """Keep a session of the valid key or login link with this digest, see `Key.open_session`.
+
+        A link is used up. A session ends with its key, and the oldest of a key when it has more
+        than SESSIONS_MAX. Sessions and links that have ended are forgotten. Raises NotFound.
+        """
+        ...
+
     async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
         """The key with this digest, of whichever tenant, and the store's time; revoked and
         expired ones too. None: there is none.
@@ -770,11 +779,11 @@ class AdminPort(Protocol):
         ...
 
     async def has_keys(self) -> bool:
-        """Whether any key of any tenant is valid now."""
+        """Whether any key of any tenant is valid now; sessions and login links do not count."""
         ...
 
     async def list_keys(self, tenant: str) -> list[Key]:
-        """A tenant's keys, newest first; revoked and expired ones too."""
+        """A tenant's keys, sessions and login links, newest first; revoked and expired ones too."""
         ...
 
     async def revoke_key(self, tenant: str, id: UUID) -> Key:

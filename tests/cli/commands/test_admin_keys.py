@@ -1,6 +1,7 @@
 """Keys and tenants on the command line."""
 
 import json
+import re
 
 import pytest
 
@@ -159,3 +160,30 @@ async def test_tenants_are_created_listed_and_changed(command, client):
     actions = [entry.action for entry in (await client.audit()).items]
     assert actions == ["tenant.update", "tenant.create"]
     assert (await client.tenant_record("acme")).quotas.jobs == 3
+
+
+def test_a_login_link_is_printed_alone_on_stdout(command):
+    ended = command("login", "--role", "viewer", "--url", "https://jobs.example.org/")
+
+    assert re.fullmatch(r"https://jobs\.example\.org/#login=dbk_[\w-]{43}\n", ended.out)
+    assert ended.err.startswith("this opens tenant default as viewer, once, until ")
+    (made,) = as_json(command("keys", "list", "--json"))["items"]
+    assert (made["kind"], made["role"], made["parent_id"]) == ("login", "viewer", None)
+    (entry,) = as_json(command("audit", "list", "--action", "login", "--json"))["items"]
+    assert entry["action"] == "login.create"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--role", "worker"), "a worker's key opens no session"),
+        (("--role", "boss"), "'boss' is not a role"),
+        (("--expires", "0"), "expires"),
+        (("--url", "localhost"), "--url 'localhost' is not one of a server"),
+        (("--tenant", "nobody"), "no tenant named"),
+    ],
+)
+def test_a_login_link_that_makes_no_sense_is_refused(command, words, said):
+    ended = command("login", *words)
+
+    assert ended.code in (1, 2) and said in ended.err and ended.out == ""

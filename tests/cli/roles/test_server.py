@@ -9,7 +9,7 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ from daybell.cli.runtime import with_flag
 from daybell.client import Client
 from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable, UsageError
-from tests.cli.terminal import Running, daybell, until
+from tests.cli.terminal import Running, Typing, daybell, until
 from tests.postgres import Postgres
 from tests.stores import POSTGRES
 
@@ -280,3 +280,45 @@ def test_advice_about_the_first_key_is_for_the_store_that_was_named():
     )
     secret = with_flag(FIRST_KEY, "postgresql://me:hunter22@db/x")
     assert secret == f"{FIRST_KEY} with the same --database-url"
+
+
+def test_a_person_at_its_terminal_gets_a_link_that_logs_a_browser_in(tmp_path):
+    daybell("migrate", folder=tmp_path)
+    make_key(f"sqlite:///{tmp_path}/daybell.db")
+    with closing(Typing("server", "--port", "0", folder=tmp_path, columns=200)) as server:
+        while (found := LINK.search(server.shown)) is None:
+            assert server.read(), server.shown
+        place, token = found.groups()
+        server.type("", after="listening")
+
+        code, said = log_in(place, token)
+        again, _ = log_in(place, token)
+
+    assert (code, said["role"], said["read_only"]) == (200, "admin", False)
+    assert again == 401
+
+
+def test_a_log_that_is_kept_names_the_command_in_place_of_a_link(tmp_path):
+    daybell("migrate", folder=tmp_path)
+    token = make_key(f"sqlite:///{tmp_path}/daybell.db")
+    with Running("server", "--port", "0", "--read-only", folder=tmp_path) as running:
+        place = address(running)
+        running.wait_for(re.escape("`daybell login` prints a link that logs a browser in"))
+        code, said = log_in(place, token)
+
+        assert "#login" not in running.said
+        assert (code, said["read_only"], said["actions"]) == (200, True, ["read"])
+
+
+LINK = re.compile(r"(http://[\w.:]+)/#login=(dbk_[\w-]{43})")
+
+
+def log_in(place: str, token: str) -> tuple[int, Any]:
+    body = json.dumps({"key": token}).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{place}/api/v1/session", data=body, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)

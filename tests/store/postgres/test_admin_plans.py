@@ -7,7 +7,7 @@ import pytest
 from daybell.core.access import AuditFilter
 from daybell.core.ids import mint
 from daybell.store.postgres import PostgresStore
-from tests.builders import TENANT, a_key, claim, enqueued
+from tests.builders import TENANT, a_key, a_session, claim, enqueued
 from tests.store.postgres.test_queue_plans import FILL, WARM, ExplainedDatabase, nodes
 
 ROWS = 3000
@@ -57,7 +57,11 @@ async def test_a_key_is_found_by_one_look_at_an_index(explained, sql):
         await explained.admin.touch_keys({mint(): 1.0})
     await sql.execute(KEYS, ROWS)
     made = await explained.admin.add_key(TENANT, a_key(digest=b"y" * 32))
+    await explained.admin.add_session(TENANT, b"y" * 32, a_session(digest=b"s" * 32))
 
+    (session,) = await plans_of(explained, explained.admin.find_key(b"s" * 32))
+    rows, kinds = looked_at(session, "api_key")
+    assert rows <= 2 and kinds == {"Index Scan"}  # the session, and its key
     (found,) = await plans_of(explained, explained.admin.find_key(b"y" * 32))
     (touched,) = await plans_of(explained, explained.admin.touch_keys({made.id: 1.0, mint(): 1.0}))
 

@@ -12,6 +12,9 @@ from tests.builders import brings, steps
 from tests.store.postgres.lifecycle import live_through_everything
 from tests.stores import POSTGRES
 
+OWN = len(steps("postgres"))
+NEXT, THEN = f"{OWN + 1:04}_later", f"{OWN + 2:04}_later"
+
 
 @pytest.fixture
 async def empty(kind, servers):
@@ -105,11 +108,11 @@ async def test_a_step_that_fails_halfway_takes_the_steps_before_it_back(fresh, a
 
     exists = "SELECT to_regclass('daybell.second') IS NOT NULL"
     assert not await admin.fetchval(exists)
-    assert await fresh.pending_migrations() == ("0002_later", "0003_later")
-    with pytest.raises(SchemaError, match="at version 1; missing: 0002_later, 0003_later"):
+    assert await fresh.pending_migrations() == (NEXT, THEN)
+    with pytest.raises(SchemaError, match=f"at version {OWN}; missing: {NEXT}, {THEN}"):
         await fresh.open()
     later("CREATE TABLE daybell.second (x int);", "CREATE TABLE daybell.third (x int);")
-    assert await fresh.migrate() == ("0002_later", "0003_later")
+    assert await fresh.migrate() == (NEXT, THEN)
     assert await admin.fetchval(exists)
 
 
@@ -120,7 +123,7 @@ async def test_two_that_upgrade_at_once_make_the_step_once(fresh, empty, later):
 
     answers = await asyncio.gather(fresh.migrate(), other.migrate())
 
-    assert sorted(answers) == [(), ("0002_later",)]
+    assert sorted(answers) == [(), (NEXT,)]
     await other.close()
 
 
@@ -129,7 +132,7 @@ async def test_a_program_from_before_a_breaking_step_is_refused(fresh, later, mo
     await fresh.migrate()
     monkeypatch.undo()
 
-    with pytest.raises(SchemaError, match=r"0002 \(later\) is unknown here"):
+    with pytest.raises(SchemaError, match=rf"{OWN + 1:04} \(later\) is unknown here"):
         await fresh.open()
 
 
@@ -182,7 +185,7 @@ async def test_a_role_that_was_granted_the_schema_goes_on_after_an_upgrade(
     running = PostgresStore(empty.replace("//postgres@", f"//{runner}@"))
     later(LATER)
 
-    assert await fresh.migrate() == ("0002_later",)
+    assert await fresh.migrate() == (NEXT,)
 
     try:
         await running.open()

@@ -9,9 +9,12 @@ import pytest
 from daybell.errors import SchemaError
 from daybell.store import migrate
 from daybell.store.sqlite import SqliteStore, upkeep
-from tests.builders import TENANT, brings, claim, defined, enqueued
+from tests.builders import TENANT, brings, claim, defined, enqueued, steps
 
 SECOND = "CREATE TABLE second (x INTEGER) STRICT;\n"
+
+OWN = len(steps("sqlite"))
+NEXT, THEN = f"{OWN + 1:04}_later", f"{OWN + 2:04}_later"
 
 
 @pytest.fixture
@@ -45,14 +48,14 @@ def tables(path):
 async def test_an_upgrade_keeps_the_work_of_the_file(path, clock, later):
     later(SECOND + "ALTER TABLE execution ADD COLUMN later TEXT;")
     store = SqliteStore(path, clock=clock.now)
-    with pytest.raises(SchemaError, match="at version 1; missing: 0002_later"):
+    with pytest.raises(SchemaError, match=f"at version {OWN}; missing: {NEXT}"):
         await store.open()
 
-    assert await store.migrate() == ("0002_later",)
+    assert await store.migrate() == (NEXT,)
 
     await store.open()
     assert (await claim(store)).one.job == "resize"
-    assert (await store.health()).schema == 2
+    assert (await store.health()).schema == OWN + 1
     await store.close()
 
 
@@ -64,9 +67,9 @@ async def test_a_step_that_fails_halfway_takes_the_steps_before_it_back(path, la
         await store.migrate()
 
     assert not tables(path) & {"second", "third"}
-    assert await store.pending_migrations() == ("0002_later", "0003_later")
+    assert await store.pending_migrations() == (NEXT, THEN)
     later(SECOND, "CREATE TABLE third (x INTEGER);")
-    assert await store.migrate() == ("0002_later", "0003_later")
+    assert await store.migrate() == (NEXT, THEN)
     assert tables(path) >= {"second", "third"}
 
 
@@ -75,7 +78,7 @@ async def test_two_that_upgrade_at_once_make_the_step_once(path, later):
 
     answers = await asyncio.gather(*(SqliteStore(path).migrate() for _ in range(2)))
 
-    assert sorted(answers) == [(), ("0002_later",)]
+    assert sorted(answers) == [(), (NEXT,)]
 
 
 async def test_a_program_from_before_a_breaking_step_is_refused(path, later, monkeypatch):
@@ -83,7 +86,7 @@ async def test_a_program_from_before_a_breaking_step_is_refused(path, later, mon
     await SqliteStore(path).migrate()
     monkeypatch.undo()
 
-    with pytest.raises(SchemaError, match=r"0002 \(later\) is unknown here"):
+    with pytest.raises(SchemaError, match=rf"{OWN + 1:04} \(later\) is unknown here"):
         await SqliteStore(path).open()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from getpass import getpass
 from typing import Final
+from urllib.parse import urlsplit
 
+import msgspec
 import typer
 from msgspec.structs import asdict, replace
 
@@ -16,7 +18,7 @@ from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED
 from daybell.cli.terminal import confirm, interruptible
 from daybell.client import Client, wire
-from daybell.client.admin import read_role, read_scope
+from daybell.client.admin import login_link, read_role, read_scope
 from daybell.client.remote.client import AnyClient
 from daybell.client.sealing import NEW_KEY, VARIABLE, check_value, new_key
 from daybell.core.access import Action
@@ -137,6 +139,35 @@ async def create_key(
             " so are those that look for executions by a filter",
             err=True,
         )
+    return DONE
+
+
+HERE: Final = "http://127.0.0.1:8080"
+
+
+async def create_login(
+    settings: Settings,
+    *,
+    role: str | None,
+    expires: str,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> int:
+    place = url or settings.api_url or HERE
+    if urlsplit(place).scheme not in ("http", "https"):
+        raise UsageError(f"--url {shown(place)} is not one of a server; write {HERE}", field="url")
+    given = None if role is None else read_role(role)
+    async with client_for(settings, tenant=tenant) as client:
+        recorded = audited(client, "login.create", client.tenant or "", after={"role": given})
+        key = await recorded.create_login(role=given, expires=expires, created_by=current_actor())
+    link = login_link(place, key.token)
+    if as_json:
+        output.echo_json({**msgspec.to_builtins(key), "link": link})
+        return DONE
+    until = output.format_moment(key.expires_at)
+    typer.echo(f"this opens tenant {key.tenant} as {key.role}, once, until {until}:", err=True)
+    typer.echo(link)
     return DONE
 
 

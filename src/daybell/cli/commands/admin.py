@@ -174,6 +174,52 @@ def revoke_key(
     run(context, partial(actions.admin.revoke_key, wanted=key, tenant=tenant), database_url)
 
 
+def login(
+    context: typer.Context,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="What the browser may do. Default: admin, or what DAYBELL_API_KEY may.",
+            show_default=False,
+            autocompletion=complete_roles,
+        ),
+    ] = None,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="DURATION", help="How long the link works.")
+    ] = "10m",
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Where the browser reaches the server. Default: DAYBELL_API_URL, or this machine.",
+            show_default=False,
+        ),
+    ] = None,
+    tenant: KeyTenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Print a link that logs a browser in, once.
+
+    The session ends after 12 hours. One that was made with DAYBELL_API_KEY ends with this key.
+    """
+    run(
+        context,
+        partial(
+            actions.admin.create_login,
+            role=role,
+            expires=expires,
+            url=url,
+            tenant=tenant,
+            as_json=as_json,
+        ),
+        database_url,
+    )
+
+
 # `daybell audit`: who changed what.
 
 audit_app = group("The audit log: who changed what.")

@@ -289,6 +289,9 @@ def server(
             show_default=False,
         ),
     ] = "",
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Refuse all changes.", show_default=False)
+    ] = False,
     pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -302,6 +305,7 @@ def server(
         tls_cert=tls_cert,
         tls_key=tls_key,
         forwarded_allow_ips=forwarded_allow_ips,
+        read_only=read_only,
         flag=database_flag(context, database_url),
     )
     flags = role_flags(log_level, log_format, pool_size)

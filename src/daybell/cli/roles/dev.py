@@ -43,6 +43,8 @@ from daybell.cli.roles.startup import (
 )
 from daybell.cli.runtime import DONE, print_stderr, run_command, with_flag
 from daybell.cli.terminal import StartInterrupted, StopSignals
+from daybell.client.admin import login_link
+from daybell.core.access import LOGIN_SECONDS
 from daybell.core.ids import mint, mint_many
 from daybell.core.units import Seconds
 from daybell.engine.claim import Queues
@@ -179,7 +181,8 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
             await stack.enter_async_context(run_hooks(app, settings))
             await node.start()
             stack.push_async_callback(node.stop)
-        _announce(app, options, how.kinds, url, clock.monotonic() - began)
+        page = await dashboard_address(app, options, url)
+        _announce(app, options, how.kinds, (url, page), clock.monotonic() - began)
         await wait_for_first(stop.wait(), worker.is_draining.wait())
         _say_stopping(worker, options)
 
@@ -248,7 +251,25 @@ def _worker_options(settings: Settings, app: App, options: DevOptions) -> Worker
     )
 
 
-def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, took: float) -> None:
+async def dashboard_address(app: App, options: DevOptions, url: str) -> str:
+    """Where the dashboard is; where a key is needed, a link that logs a browser in."""
+    from daybell.api.server import is_loopback
+
+    if is_loopback(options.host):
+        return f"{url}/"
+    client = await app.open()
+    made = await client.create_login(created_by="dev")
+    return f"{login_link(url, made.token)} (works once, for {LOGIN_SECONDS / 60:.0f} min)"
+
+
+def _announce(
+    app: App,
+    options: DevOptions,
+    kinds: Sequence[str],
+    addresses: tuple[str, str],
+    took: float,
+) -> None:
+    url, page = addresses
     queues = select_queues(app, options.queues)
     lines = {
         "store": masked_url(app.url),
@@ -256,6 +277,7 @@ def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, too
         "tasks": list_sample(app.tasks) or "none",
         **({"flows": _flows(app, is_demo=options.is_demo)} if app.workflows else {}),
         "kinds": describe_kinds(kinds, host=options.host),
+        "page": page,
         "api": f"{url}/api/v1, described at {url}/docs",
         "health": f"{url}/healthz and {url}/readyz",
     }

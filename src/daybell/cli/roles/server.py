@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -17,6 +18,8 @@ from daybell.cli.roles.startup import describe_names, is_everywhere, tune_garbag
 from daybell.cli.runtime import DONE, with_flag
 from daybell.cli.terminal import StartInterrupted, StopSignals
 from daybell.client import Client
+from daybell.client.admin import login_link
+from daybell.core.access import LOGIN_SECONDS, Role
 from daybell.core.units import Seconds
 from daybell.engine.loop import Clock, Loop, SystemClock
 from daybell.errors import SchemaError, Unavailable, UsageError
@@ -40,6 +43,7 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     forwarded_allow_ips: str = ""
+    read_only: bool = False
     flag: str | None = None  # a --database-url
 
     def server(self, settings: Settings) -> ServerOptions:
@@ -119,16 +123,19 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
     )
     is_public = not is_loopback(request.host)
 
-    async def look_for_keys() -> None:
-        if not is_public and not await client.has_keys():
+    async def greet() -> None:
+        if not await client.has_keys():
+            if is_public:
+                return  # it does not start
             advice = with_flag(FIRST_KEY, request.flag)
             logger.warning("there is no API key yet, so nobody is let in; %s makes one", advice)
+        await announce_dashboard(client, front.url, request)
 
-    door = StoreOpener(client, settings.database_url, look_for_keys)
+    door = StoreOpener(client, settings.database_url, greet)
     front = ApiService(
         client,
         options=request.server(settings),
-        api=ApiOptions(key_rate=settings.server_key_rate),
+        api=ApiOptions(key_rate=settings.server_key_rate, read_only=request.read_only),
         monotonic=clock.monotonic,
         ask=door.ask,
         is_there=lambda: door.is_open,
@@ -152,6 +159,20 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
             await client.close()
     logger.info("stopped")
     return DONE
+
+
+async def announce_dashboard(client: Client, url: str, request: ServeRequest) -> None:
+    """Log where the dashboard is. Only a person at a terminal gets a link: other logs are kept."""
+    if not sys.stderr.isatty():
+        command = with_flag("`daybell login`", request.flag)
+        logger.info("dashboard: %s/; %s prints a link that logs a browser in", url, command)
+        return
+    role = Role.VIEWER if request.read_only else Role.ADMIN
+    made = await client.create_login(role=role, created_by="server")
+    minutes = round(LOGIN_SECONDS / 60)
+    logger.info(
+        "dashboard: %s logs a browser in, once, within %d min", login_link(url, made.token), minutes
+    )
 
 
 def refuse_memory(url: str) -> None:

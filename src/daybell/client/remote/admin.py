@@ -11,7 +11,7 @@ from daybell.client.remote.messages import answer
 from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import Id, Time, read_id
 from daybell.client.sealing import check_value
-from daybell.core.access import Role
+from daybell.core.access import LOGIN_SECONDS, Role
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
 from daybell.core.options import read_limit
 from daybell.core.references import check_secret_name
@@ -45,6 +45,25 @@ async def create_key(
     body |= {name: list(value) for name, value in given.items() if value is not None}
     # Not sent again: a server that kept the answer for that would keep a secret.
     return await client.transport.post("/keys", body, read=answer(wire.NewKeyAnswer))
+
+
+async def create_login(
+    client: RemoteContext,
+    *,
+    role: Role | str | None = None,
+    expires: Duration = LOGIN_SECONDS,
+    created_by: str = "",
+) -> wire.NewKeyAnswer:
+    """Make a login link; answers it with its token, which opens one session of a browser.
+
+    The session ends with the key that this is sent with, and has its scope. Without a role it has
+    that of the key.
+    """
+    body = {
+        "role": None if role is None else str(read_role(role)),
+        "expires": read_limit(expires, "expires"),
+    }
+    return await client.transport.post("/session/links", body, read=answer(wire.NewKeyAnswer))
 
 
 async def keys(client: RemoteContext) -> list[wire.Key]:

@@ -102,6 +102,7 @@ class RemoteClient(RemoteContext):
     # Keys, tenants, the audit log and secrets.
 
     create_key = admin.create_key
+    create_login = admin.create_login
     keys = admin.keys
     revoke_key = admin.revoke_key
     tenants = admin.tenants

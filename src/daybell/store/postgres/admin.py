@@ -12,16 +12,19 @@ from daybell.core import checks
 from daybell.core.access import (
     ALL_ENTRIES,
     NO_QUOTAS,
+    SESSIONS_MAX,
     AuditEntry,
     AuditFilter,
     ChainHead,
     ChainLink,
     ChainSegment,
     Key,
+    KeyKind,
     NewAuditEntry,
     NewKey,
     NewRequest,
     NewSecret,
+    NewSession,
     Quotas,
     Request,
     Role,
@@ -44,22 +47,28 @@ from daybell.errors import (
     TenantNotFound,
     shown,
 )
-from daybell.store.postgres.connection import Row, record_entries
+from daybell.store.postgres.connection import Link, Row, record_entries
 from daybell.store.postgres.context import StoreContext
 from daybell.store.postgres.names import read_quotas, within_page
 
+# LIMIT keeps the planner from reading all keys to join them by a hash.
 KEYS = """
-    SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at,
-           k.used_at, k.revoked_at, k.scope, daybell.now() AS now
-      FROM daybell.api_key k JOIN daybell.tenant t ON t.key = k.tenant"""
+    SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.kind, k.parent, k.created_at,
+           k.created_by, least(k.expires_at, p.expires_at) AS expires_at, k.used_at,
+           coalesce(k.revoked_at, p.revoked_at) AS revoked_at, k.scope, daybell.now() AS now
+      FROM daybell.api_key k JOIN daybell.tenant t ON t.key = k.tenant
+      LEFT JOIN LATERAL (
+        SELECT expires_at, revoked_at FROM daybell.api_key
+         WHERE id = k.parent AND tenant = k.tenant LIMIT 1) p ON true"""
 TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max"
 TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
 
 
 ADD_KEY: Final = """
-    INSERT INTO daybell.api_key (tenant, id, digest, role, scope, name, hint, created_by,
-                                 created_at, expires_at)
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, now, now + $9::float8 FROM daybell.now() t(now)
+    INSERT INTO daybell.api_key (tenant, id, digest, kind, parent, role, scope, name, hint,
+                                 created_by, created_at, expires_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now, now + $11::float8
+      FROM daybell.now() t(now)
     ON CONFLICT DO NOTHING
     """
 ONE_KEY: Final = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
@@ -67,22 +76,60 @@ ONE_KEY: Final = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
 
 async def add_key(pg: StoreContext, tenant: str, key: NewKey) -> Key:
     checks.check_new_key(key)
+    async with pg.db.transaction() as link:
+        return await _insert_key(link, await pg.names.tenant(link, tenant), key)
+
+
+async def _insert_key(link: Link, owner: int, key: NewKey) -> Key:
     about = (
         key.id,
         key.digest,
+        key.kind,
+        key.parent,
         key.role,
         write_scope(key.scope),
         key.name,
         key.hint,
         key.created_by,
     )
+    await link.execute(ADD_KEY, owner, *about, key.expires_in)
+    row = await link.fetchrow(ONE_KEY, owner, key.id)
+    if row is None:
+        raise DuplicateKey("this token is that of another key already; make a new one")
+    return _key(row)
+
+
+# Two that use one link at the same time are one after the other; the second finds no link.
+OPENER: Final = f"{KEYS} WHERE k.tenant = $1 AND k.digest = $2 FOR UPDATE OF k"
+USE_UP: Final = "DELETE FROM daybell.api_key WHERE tenant = $1 AND id = $2 AND kind = 'login'"
+# Those of a key that was revoked are forgotten when their own time is over.
+FORGET_ENDED: Final = """
+    DELETE FROM daybell.api_key
+     WHERE tenant = $1 AND kind <> 'key'
+       AND (revoked_at IS NOT NULL OR expires_at <= daybell.now())
+    """
+END_OLDEST: Final = """
+    DELETE FROM daybell.api_key
+     WHERE tenant = $1 AND kind = 'session' AND parent IS NOT DISTINCT FROM $2 AND id NOT IN (
+       SELECT id FROM daybell.api_key
+        WHERE tenant = $1 AND kind = 'session' AND parent IS NOT DISTINCT FROM $2
+        ORDER BY id DESC LIMIT $3)
+    """
+
+
+async def add_session(pg: StoreContext, tenant: str, digest: bytes, session: NewSession) -> Key:
     async with pg.db.transaction() as link:
         owner = await pg.names.tenant(link, tenant)
-        await link.execute(ADD_KEY, owner, *about, key.expires_in)
-        row = await link.fetchrow(ONE_KEY, owner, key.id)
-        if row is None:
-            raise DuplicateKey("this token is that of another key already; make a new one")
-    return _key(row)
+        row = await link.fetchrow(OPENER, owner, digest)
+        opener = None if row is None else _key(row)
+        new = None if row is None or opener is None else opener.open_session(session, row["now"])
+        if opener is None or new is None:
+            raise checks.opens_no_session()
+        await link.execute(USE_UP, owner, opener.id)
+        await link.execute(FORGET_ENDED, owner)
+        made = await _insert_key(link, owner, new)
+        await link.execute(END_OLDEST, owner, new.parent, SESSIONS_MAX)
+    return made
 
 
 FIND_KEY: Final = f"{KEYS} WHERE k.digest = $1"
@@ -96,7 +143,7 @@ async def find_key(pg: StoreContext, digest: bytes) -> tuple[Key, Instant] | Non
 
 HAS_KEYS: Final = """
     SELECT EXISTS (SELECT FROM daybell.api_key
-                    WHERE revoked_at IS NULL
+                    WHERE kind = 'key' AND revoked_at IS NULL
                       AND (expires_at IS NULL OR expires_at > (SELECT daybell.now())))
     """
 
@@ -237,6 +284,8 @@ def _key(row: Row) -> Key:
         name=row["name"],
         role=Role(row["role"]),
         hint=row["hint"],
+        kind=KeyKind(row["kind"]),
+        parent=row["parent"],
         created_at=row["created_at"],
         created_by=row["created_by"],
         expires_at=row["expires_at"],

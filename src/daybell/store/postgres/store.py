@@ -156,6 +156,7 @@ class PostgresAdmin(PostgresPort):
     list_tenant_records = operation(admin.list_tenant_records)
     set_quotas = operation(admin.set_quotas)
     add_key = operation(admin.add_key)
+    add_session = operation(admin.add_session)
     find_key = operation(admin.find_key)
     has_keys = operation(admin.has_keys)
     list_keys = operation(admin.list_keys)

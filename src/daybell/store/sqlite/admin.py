@@ -10,15 +10,18 @@ import msgspec
 
 from daybell.core import checks
 from daybell.core.access import (
+    SESSIONS_MAX,
     AuditEntry,
     AuditFilter,
     ChainHead,
     ChainLink,
     ChainSegment,
     Key,
+    KeyKind,
     NewKey,
     NewRequest,
     NewSecret,
+    NewSession,
     Quotas,
     Request,
     Role,
@@ -44,14 +47,16 @@ from daybell.store.sqlite.transaction import Transaction, read_head
 
 # Of the columns that `read_key` reads.
 _KEYS: Final = """
-SELECT k.id, t.name, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at, k.used_at,
-       k.revoked_at, k.scope
+SELECT k.id, t.name, k.name, k.role, k.hint, k.kind, k.parent, k.created_at, k.created_by,
+       min(ifnull(k.expires_at, p.expires_at), ifnull(p.expires_at, k.expires_at)), k.used_at,
+       ifnull(k.revoked_at, p.revoked_at), k.scope
   FROM api_key k JOIN tenant t ON t.n = k.tenant
+  LEFT JOIN api_key p ON p.id = k.parent AND p.tenant = k.tenant
 """
 _ADD_KEY: Final = """
-INSERT INTO api_key (id, tenant, digest, role, scope, name, hint, created_by, created_at,
-                     expires_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO api_key (id, tenant, digest, kind, parent, role, scope, name, hint, created_by,
+                     created_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 _ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
 
@@ -59,7 +64,8 @@ _ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
 def add_key(tx: Transaction, tenant: str, key: NewKey) -> Key:
     owner = tx.names.tenant(tx, tenant)
     expires_at = None if key.expires_in is None else tx.now + key.expires_in
-    about = (key.role, write_scope(key.scope), key.name, key.hint, key.created_by)
+    parent = None if key.parent is None else key.parent.bytes
+    about = (key.kind, parent, key.role, write_scope(key.scope), key.name, key.hint, key.created_by)
     tx.execute(_ADD_KEY, (key.id.bytes, owner, key.digest, *about, tx.now, expires_at))
     row = tx.execute(_ONE_KEY, (owner, key.id.bytes)).fetchone()
     if row is None:
@@ -67,9 +73,39 @@ def add_key(tx: Transaction, tenant: str, key: NewKey) -> Key:
     return read_key(row)
 
 
+_OPENER: Final = f"{_KEYS} WHERE k.tenant = ? AND k.digest = ?"
+_USE_UP: Final = "DELETE FROM api_key WHERE tenant = ? AND id = ? AND kind = 'login'"
+# Those of a key that was revoked are forgotten when their own time is over.
+_FORGET_ENDED: Final = """
+DELETE FROM api_key
+ WHERE tenant = ? AND kind <> 'key' AND (revoked_at IS NOT NULL OR expires_at <= ?)
+"""
+_END_OLDEST: Final = """
+DELETE FROM api_key WHERE tenant = ?1 AND kind = 'session' AND parent IS ?2 AND id NOT IN (
+  SELECT id FROM api_key WHERE tenant = ?1 AND kind = 'session' AND parent IS ?2
+   ORDER BY id DESC LIMIT ?3)
+"""
+
+
+def add_session(tx: Transaction, tenant: str, digest: bytes, session: NewSession) -> Key:
+    owner = tx.names.tenant(tx, tenant)
+    row = tx.execute(_OPENER, (owner, digest)).fetchone()
+    opener = None if row is None else read_key(row)
+    new = None if opener is None else opener.open_session(session, tx.now)
+    if opener is None or new is None:
+        raise checks.opens_no_session()
+    tx.execute(_USE_UP, (owner, opener.id.bytes))
+    tx.execute(_FORGET_ENDED, (owner, tx.now))
+    made = add_key(tx, tenant, new)
+    parent = None if new.parent is None else new.parent.bytes
+    tx.execute(_END_OLDEST, (owner, parent, SESSIONS_MAX))
+    return made
+
+
 _FIND_KEY: Final = f"{_KEYS} WHERE k.digest = ?"
 _HAS_KEYS: Final = """
-SELECT 1 FROM api_key WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1
+SELECT 1 FROM api_key
+ WHERE kind = 'key' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1
 """
 
 
@@ -112,7 +148,7 @@ def touch_keys(tx: Transaction, ages: Mapping[bytes, Seconds]) -> None:
 
 
 def read_key(row: Any) -> Key:
-    id, tenant, name, role, hint, created_at, created_by, *times, scope = row
+    id, tenant, name, role, hint, kind, parent, created_at, created_by, *times, scope = row
     expires_at, used_at, revoked_at = times
     return Key(
         id=UUID(bytes=id),
@@ -120,6 +156,8 @@ def read_key(row: Any) -> Key:
         name=name,
         role=Role(role),
         hint=hint,
+        kind=KeyKind(kind),
+        parent=None if parent is None else UUID(bytes=parent),
         created_at=created_at,
         created_by=created_by,
         expires_at=expires_at,

@@ -25,6 +25,7 @@ from daybell.core.access import (
     NewKey,
     NewRequest,
     NewSecret,
+    NewSession,
     Quotas,
     Request,
     SealedSecret,
@@ -544,6 +545,9 @@ class SqliteAdmin(SqlitePort):
     async def add_key(self, tenant: str, key: NewKey) -> Key:
         checks.check_new_key(key)
         return await self.db.write(lambda tx: admin.add_key(tx, tenant, key))
+
+    async def add_session(self, tenant: str, digest: bytes, session: NewSession) -> Key:
+        return await self.db.write(lambda tx: admin.add_session(tx, tenant, digest, session))
 
     async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
         return await self.db.read(lambda tx: admin.find_key(tx, digest))
