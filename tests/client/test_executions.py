@@ -10,7 +10,14 @@ from daybell.core.ids import mint
 from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.units import to_datetime
 from daybell.core.views import ExecutionFilter
-from daybell.errors import Conflict, DuplicateKey, ExecutionNotFound, PayloadError, UsageError
+from daybell.errors import (
+    Conflict,
+    DuplicateKey,
+    ExecutionNotFound,
+    JobNotFound,
+    PayloadError,
+    UsageError,
+)
 from tests.builders import claimed, dead, finished, look
 from tests.refusals import refuses
 
@@ -42,6 +49,7 @@ async def test_executions_are_found_by_status_and_more(client, store):
     assert await ids(status=["queued", "dead"]) == [queued]
     assert await ids(status=State.SCHEDULED) == [delayed]
     assert await ids(queue="images") == [queued]
+    await client.define("other")
     assert await ids(job="other") == []
     assert await ids(since="2000-01-01T00:00:00Z", until=0) == []
     assert len(await ids(limit=2)) == 2
@@ -303,3 +311,18 @@ async def test_a_stream_that_breaks_off_leaves_nothing(client):
         await client.enqueue_many("resize", items())
 
     assert await client.count() == {}
+
+
+async def test_a_list_or_count_of_a_job_that_never_was_names_it_and_a_similar_one(client):
+    await client.define("resize")
+
+    for ask in (client.executions, client.count):
+        with pytest.raises(JobNotFound, match=r"no job named 'resizes'; .*'resize'"):
+            await ask(job="resizes", status="dead")
+    none = await client.executions(job="resize"), await client.count(job="resize")
+    await client.enqueue("resize")
+    await client.delete_job("resize", force=True)
+
+    assert (none[0].items, none[1]) == ((), {})
+    assert len((await client.executions(job="resize")).items) == 1
+    assert (await client.executions(job="resize", status="dead")).items == ()

@@ -322,9 +322,20 @@ async def executions(
     may be short or empty, and its cursor continues the search.
     """
     asked = await where(client, **filters)
-    return await client.store.catalog.list_executions(
+    page = await client.store.catalog.list_executions(
         client.tenant, asked, limit=limit, cursor=cursor
     )
+    if not page.items:
+        await _check_job_is_known(client, asked)
+    return page
+
+
+async def _check_job_is_known(client: ClientContext, asked: ExecutionFilter) -> None:
+    """Raise JobNotFound if nothing was found because there never was such a job."""
+    name = asked.job
+    if name and not await client.known_job_ids.find(client.store, client.tenant, [name]):
+        unknown = JobNotFound(f"no job named {shown(name)}")
+        raise await describe_missing_job(client, name, unknown)
 
 
 async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
@@ -334,7 +345,10 @@ async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
     asked = await where(client, **filters)
     content = asked.content
     if content is None or content.workers is None:
-        return await client.store.catalog.count_executions(client.tenant, asked)
+        counts = await client.store.catalog.count_executions(client.tenant, asked)
+        if not counts:
+            await _check_job_is_known(client, asked)
+        return counts
     rest = replace(content, workers=None)
     counts, at_least = Counter[State](), set[State]()
     for worker in content.workers:
@@ -348,7 +362,8 @@ async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
 async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionFilter:
     """Return filters as the store takes them. A job may be given by its id, a worker by its name.
 
-    Raises JobNotFound for an unknown id, NotFound for an unknown name of a worker.
+    Raises JobNotFound for an unknown id, NotFound for an unknown name of a worker. An unknown name
+    of a job is reported by a list or count that finds nothing.
     """
     given: dict[str, Any] = {**filters}
     job = None if given.get("job") is None else id_in(given["job"])
