@@ -255,6 +255,16 @@ def test_who_was_lost_twice_before_it_started_again_has_twice_the_time():
     assert (orphan.losses, orphan.waited) == (2, 3.5)
 
 
+@pytest.mark.parametrize(("attempt", "is_suspect"), [(3, False), (4, True)])
+def test_losses_without_a_start_make_a_suspect_too(attempt, is_suspect):
+    effects = [line("start", 1.0), line("start", 99.0, attempt=attempt, pid=BOB)]
+    often = a_history(effects=effects, happenings=KILLED.happenings)
+
+    found = recovery.find_orphans(often, troubles=[], within=4.0)
+
+    assert bool(list(recovery.find_late_orphans(found, within=4.0))) is not is_suspect
+
+
 def test_an_enqueue_that_is_slow_or_fails_and_a_backlog_show_trouble():
     calls = [a_call(asked_at=3.0, answered_at=3.1), a_call(None, asked_at=5.0, answered_at=5.2)]
     slow = a_call(asked_at=4.0, answered_at=4.9)

@@ -110,7 +110,7 @@ def find_orphans(history: History, *, troubles: Sequence[Trouble], within: Secon
             # drained, before it could start.
             times = max(1, second.attempt - first.attempt)
             since = recovery_start(at, second.at, troubles, times * within)
-            is_suspect = crashes >= SUSPECT_CRASHES
+            is_suspect = crashes + times - 1 >= SUSPECT_CRASHES  # these losses count, too
             found.append(Orphan(first, at, since, second.at, times, is_suspect))
     return found
 
