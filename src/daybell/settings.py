@@ -291,7 +291,8 @@ def _url_of(*schemes: str) -> Callable[[object], str]:
     def read(value: object) -> str:
         text = _text(value)
         if text.partition("://")[0].lower() not in schemes or "://" not in text:
-            raise UsageError(f"{shown(masked_url(text))} does not begin with {schemes[0]}://")
+            known = " or ".join(f"{one}://" for one in schemes)
+            raise UsageError(f"{shown(masked_url(text))} does not begin with {known}")
         return text
 
     return read

@@ -62,6 +62,15 @@ OF_SCHEDULES: Final = (
     "tests/store/test_schedules.py",
     "tests/store/postgres/test_schedules_races.py",
 )
+OF_QUEUE: Final = (
+    *(
+        "tests/store/postgres/test_queue_races.py",
+        "tests/store/postgres/test_queue_lost_answers.py",
+    ),
+    *("tests/store/test_queue_claim.py", "tests/store/test_queue_concurrency.py"),
+    *("tests/store/test_queue_cancel.py", "tests/store/test_workers.py"),
+    *(*OF_ENDS, *OF_REPEATS, "tests/store/test_workers_losses.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class Mutant:
 
     name: str
     changes: tuple[tuple[str, str, str], ...]
-    tests: tuple[str, ...] = ("tests/store",)  # tests for mutants that chaos does not notice
+    tests: tuple[str, ...] = OF_QUEUE  # tests for mutants that chaos does not notice
     only: str | None = None  # the faults that show it, for a run with no others; None: all
     seconds: float = 0.0  # seconds of chaos, if more are needed
 

@@ -100,7 +100,7 @@ def test_a_file_whose_name_another_module_has(folder):
         ("no_such_shop", "there is no module 'no_such_shop' here"),
         ("no_such.shop:app", "there is no module 'no_such.shop' here"),
         ("no_such_shop.py", "there is no file 'no_such_shop.py'"),
-        ("two:third", "two:third: has no such name; apps in two: first, second"),
+        ("two:third", "two:third: there is no such name; apps in two: first, second"),
         ("two:App", "two:App: that is type, not an App; apps in two: first, second"),
         ("two", r"two has several apps \(first, second\); say which: two:name"),
         ("none.py", r"none.py has no App; make one: `app = App\(\)`"),

@@ -75,8 +75,9 @@ def _find_named_app(module: ModuleType, place: str, name: str) -> App:
     if isinstance(found, App):
         return found
     apps = ", ".join(_apps(module)) or "none"
-    what = "has no such name" if found is None else f"that is {type(found).__name__}, not an App"
-    raise UsageError(f"{place}:{name}: {what}; apps in {place}: {apps}")
+    kind = type(found).__name__
+    fact = "there is no such name" if found is None else f"that is {kind}, not an App"
+    raise UsageError(f"{place}:{name}: {fact}; apps in {place}: {apps}")
 
 
 def _find_only_app(module: ModuleType, place: str) -> App:

@@ -224,7 +224,7 @@ def test_a_store_named_twice_is_refused(folder):
         (["--demo", "app:app"], "error: --demo brings its own app"),
         (["nothing_here:app"], "error: there is no module 'nothing_here' here"),
         (["gone.py"], "error: there is no file 'gone.py'"),
-        (["app:other"], "error: app:other: has no such name"),
+        (["app:other"], "error: app:other: there is no such name"),
         (["app:app", "--queues", "a=b"], "error: 'a=b': write queues as name or name=weight"),
         (["app:app", "--host", "192.0.2.1"], "error: cannot listen on 192.0.2.1"),
     ],
