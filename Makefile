@@ -24,6 +24,9 @@ COMPILE = $(BIN)/uv pip compile -q pyproject.toml --all-extras --generate-hashes
 # Scripts in .venv name their folder: after a move they run what is left at the old place, or nothing.
 MOVED := $(shell test ! -e .venv/bin/activate \
 	|| grep -q "VIRTUAL_ENV=[\"']*$(CURDIR)/\.venv" .venv/bin/activate || echo moved)
+BUILD_DASHBOARD = $(BIN)/python hatch_build.py
+# An editable installation leaves the dashboard to the targets here.
+export DAYBELL_SKIP_DASHBOARD := 1
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 LOWEST_PYTHON := .venv/lowest/bin/python
@@ -34,7 +37,8 @@ LOWEST_TESTS := tests/cli/test_cli.py tests/cli/commands/test_schedules.py \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test test-all test-lowest chaos simulate mutants bench check lint format lock clean moved
+.PHONY: help install run web web-dev web-types screenshots test test-all test-lowest chaos simulate mutants bench check \
+	lint format lock clean moved
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,13 +46,28 @@ help: ## Show this list
 install: .venv/.dev ## Set up .venv with everything for development
 
 # It would migrate what the variable names; a trial stays in this folder.
+# The dashboard is built beside it, if web/ differs from what it was built from.
 run: .venv/.run ## Run Daybell with its example jobs, until Ctrl-C
-	@env -u DAYBELL_DATABASE_URL $(BIN)/daybell dev --demo $(ARGS)
+	@$(BUILD_DASHBOARD) & build=$$!; trap "kill $$build 2> /dev/null" EXIT; trap : INT TERM; \
+	env -u DAYBELL_DATABASE_URL $(BIN)/daybell dev --demo $(ARGS)
+
+web: .venv/.run ## Build the dashboard, if web/ has changed
+	@$(BUILD_DASHBOARD)
+
+# DAYBELL_API names the server that it asks; default: http://127.0.0.1:8080, as `make run` starts it.
+web-dev: web ## Serve the dashboard from its sources, with hot reload
+	@cd web && "$$(../$(BIN)/python ../hatch_build.py --node)" node_modules/vite/bin/vite.js
+
+web-types: .venv/.dev ## Write the types of the API for the dashboard
+	@$(BIN)/python -m tools.web_types
+
+screenshots: .venv/.dev web ## Take pictures of all pages of the dashboard
+	@$(BIN)/python -m tools.screenshots $(ARGS)
 
 # CI runs this and nothing else, so lint, formatting and types are part of it. Of some tests, only those are run.
 ifeq ($(strip $(ARGS)),)
 # Types take a minute of one core: they are checked while tests wait, and told after the slowest tests.
-test: lint ## Check and test (ARGS="tests/test_tidy.py -k layers" for some tests)
+test: lint web ## Check and test (ARGS="tests/test_tidy.py -k layers" for some tests)
 	@echo "tests and types"
 	@$(BIN)/basedpyright --warnings > .venv/types.txt 2>&1 & types=$$!; \
 	trap "kill $$types 2> /dev/null" EXIT INT TERM; \
@@ -102,9 +121,12 @@ lock: $(BIN)/uv ## Resolve the dependencies again (ARGS=--upgrade for newer ones
 	@echo "locking requirements/run.txt and requirements/dev.txt"
 	@$(COMPILE) $(ARGS) -o requirements/run.txt > /dev/null
 	@$(COMPILE) $(ARGS) -c requirements/run.txt --group dev -o requirements/dev.txt > /dev/null
+	@$(BIN)/uv pip compile -q --group pyproject.toml:web -c requirements/dev.txt --generate-hashes --universal \
+		--python-version 3.11 --custom-compile-command "make lock" -o requirements/web.txt > /dev/null
 
 clean: ## Remove .venv, caches and build results
 	@rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf src/daybell/dashboard web/node_modules tests/browser/node_modules
 	@find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A half-made .venv is removed, so that the next try starts clean. Debian splits ensurepip off into

@@ -342,7 +342,7 @@ class Guard:
     """Around the application.
 
     `admit` finds out who asks, whose shares the request takes, and raises a DaybellError; it is not
-    asked about the open paths and about the handshake of webhooks.
+    asked about paths that are open, and about the handshake of webhooks.
     `told` hears how each request was answered.
     """
 
@@ -355,8 +355,10 @@ class Guard:
         told: OnResponse = ignore_response,
         limits: Limits | None = None,
         is_tls: bool = False,
+        is_open: Callable[[str], bool] = OPEN_PATHS.__contains__,
     ) -> None:
         self._app = app
+        self._is_open = is_open
         self.told = told
         self.hosts = frozenset(LOOPBACK_NAMES | set(hosts))
         self._admit = admit
@@ -378,7 +380,7 @@ class Guard:
         try:
             if refusal := check_head(scope, fields, self.hosts):
                 raise RequestRefused(refusal)
-            admit = None if scope["path"] in OPEN_PATHS else self._admit
+            admit = None if self._is_open(scope["path"]) else self._admit
             await passage.through(self._app, admit_by_address if is_handshake(scope) else admit)
         except RequestRefused as refused:
             await passage.refuse(refused.refusal)

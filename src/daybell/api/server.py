@@ -23,7 +23,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from daybell.api.app import create_api
 from daybell.api.auth import Authenticator
 from daybell.api.caller import ApiOptions
-from daybell.api.guard import ABORT, LINGER, PEER, Guard, Limits, host_name
+from daybell.api.dashboard import Dashboard, is_page
+from daybell.api.guard import ABORT, LINGER, OPEN_PATHS, PEER, Guard, Limits, host_name
 from daybell.api.routes.workers import Readiness
 from daybell.api.stream import Streams
 from daybell.client import Client, Holder
@@ -517,6 +518,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     bodies_bytes: int = BODIES_BYTES_MAX
     streams: int = STREAMS_MAX
     stop_seconds: int = STOP_SECONDS
+    has_dashboard: bool = True
 
 
 class ApiServer:
@@ -640,6 +642,10 @@ def _connections(options: ServerOptions, tls: ssl.SSLContext | None) -> type[Con
     )
 
 
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or is_page(path)
+
+
 # A request's whole way, from a socket to a client of the store: what `server` and `dev` run.
 
 FLUSH_SECONDS: Final = 2.0  # for the last word to the store
@@ -677,9 +683,10 @@ class ApiService:
             readiness=Readiness(ask, monotonic=monotonic),
         )
         app.state.streams = self.streams
+        has_dashboard = options.has_dashboard
         self._server = ApiServer(
             Guard(
-                app,
+                Dashboard(app) if has_dashboard else app,
                 hosts=read_hosts([options.host, *allowed_hosts]),
                 admit=self._admit,
                 told=self.gatekeeper.hear,
@@ -689,6 +696,7 @@ class ApiService:
                     bodies_bytes=options.bodies_bytes,
                 ),
                 is_tls=options.tls_cert is not None,
+                is_open=_is_open if has_dashboard else OPEN_PATHS.__contains__,
             ),
             options,
         )

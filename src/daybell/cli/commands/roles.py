@@ -40,6 +40,10 @@ AllowedHost = Annotated[
     ),
 ]
 
+HasDashboard = Annotated[
+    bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard at /, too.")
+]
+
 
 def _named(queues: str | None) -> str | None:
     """An empty value is one that was lost on its way, and does not mean all."""
@@ -155,6 +159,7 @@ def dev(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     allowed_host: AllowedHost = None,
+    dashboard: HasDashboard = True,
     concurrency: Concurrency = 100,
     queues: Queues = None,
     reload: Annotated[
@@ -177,6 +182,7 @@ def dev(
         host=host,
         port=port,
         allowed_hosts=actions.startup.allowed_names(host, allowed_host or ()),
+        has_dashboard=dashboard,
         concurrency=concurrency,
         queues=queues or "",
         drain_timeout=parse_duration(drain_timeout, what="drain timeout"),
@@ -268,6 +274,7 @@ def server(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     allowed_host: AllowedHost = None,
+    dashboard: HasDashboard = True,
     tls_cert: Annotated[
         str | None,
         typer.Option(
@@ -302,6 +309,7 @@ def server(
         host=host,
         port=port,
         allowed_hosts=actions.startup.allowed_names(host, allowed_host or ()),
+        has_dashboard=dashboard,
         tls_cert=tls_cert,
         tls_key=tls_key,
         forwarded_allow_ips=forwarded_allow_ips,

@@ -76,6 +76,7 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     allowed_hosts: tuple[str, ...] = ()
+    has_dashboard: bool = True
     concurrency: int = 100
     queues: str = ""
     has_app: bool = True  # False: only jobs without code are run
@@ -199,7 +200,9 @@ async def serve_api(app: App, options: DevOptions) -> AsyncGenerator[str]:
     is_open = is_loopback(options.host)
     front = ApiService(
         client,
-        options=ServerOptions(host=options.host, port=options.port),
+        options=ServerOptions(
+            host=options.host, port=options.port, has_dashboard=options.has_dashboard
+        ),
         api=ApiOptions(open_tenant=app.tenant if is_open else None, open_uid=os.geteuid()),
         monotonic=clock.monotonic,
         ask=client.check_ready,
@@ -277,7 +280,7 @@ def _announce(
         "tasks": list_sample(app.tasks) or "none",
         **({"flows": _flows(app, is_demo=options.is_demo)} if app.workflows else {}),
         "kinds": describe_kinds(kinds, host=options.host),
-        "page": page,
+        **({"page": page} if options.has_dashboard else {}),
         "api": f"{url}/api/v1, described at {url}/docs",
         "health": f"{url}/healthz and {url}/readyz",
     }
@@ -378,6 +381,7 @@ def child_command(spec: str, options: DevOptions, flag: str | None) -> list[str]
     words += ["--parent", str(os.getpid())]
     for name in options.allowed_hosts:
         words += ["--allowed-host", name]
+    words += [] if options.has_dashboard else ["--no-dashboard"]
     words += ["--prune"] if options.prune else []
     words += _allowed("command", options.allow_command)
     words += _allowed("private-http", options.allow_private_http)

@@ -40,6 +40,7 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     allowed_hosts: tuple[str, ...] = ()
+    has_dashboard: bool = True
     tls_cert: str | None = None
     tls_key: str | None = None
     forwarded_allow_ips: str = ""
@@ -58,6 +59,7 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
             forwarded_allow_ips=self.forwarded_allow_ips,
+            has_dashboard=self.has_dashboard,
         )
 
 
@@ -198,7 +200,7 @@ async def serve_until_stopped(
     await front.start()
     telling.start()
     tune_garbage_collector()
-    logger.info("listening: %s/api/v1, and /docs, /healthz, /readyz%s", front.url, names)
+    logger.info("listening: %s/api/v1, and /, /docs, /healthz, /readyz%s", front.url, names)
     try:
         await stop.wait()
     finally:

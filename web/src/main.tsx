@@ -1,0 +1,91 @@
+import { QueryClientProvider } from "@tanstack/react-query";
+import { Component, lazy, type ReactNode, StrictMode, Suspense } from "react";
+import { createRoot } from "react-dom/client";
+import { queries } from "./api.ts";
+import { connect, liveStore } from "./live.ts";
+import { ExecutionsPage } from "./executions.tsx";
+import { JobsPage } from "./jobs.tsx";
+import { OverviewPage } from "./overview.tsx";
+import { useAddress } from "./router.tsx";
+import { begin, session } from "./session.ts";
+import { Login, Shell } from "./shell.tsx";
+import { useStore } from "./store.ts";
+import { Button, Empty, Notice, Page, Skeleton } from "./ui.tsx";
+import "./tokens.css";
+import "./app.css";
+import "./pages.css";
+
+const ExecutionPage = lazy(() => import("./execution.tsx"));
+const JobPage = lazy(() => import("./job.tsx"));
+const JobForm = lazy(() => import("./job-form.tsx"));
+
+function View() {
+  const { parts } = useAddress();
+  const [page = "", name, verb] = parts;
+  switch (page) {
+    case "":
+      return <OverviewPage />;
+    case "jobs":
+      if (name === "new") return <JobForm />;
+      if (name && verb === "edit") return <JobForm key={name} name={name} />;
+      return name ? <JobPage key={name} name={name} tab={verb ?? ""} /> : <JobsPage />;
+    case "executions":
+      return name ? <ExecutionPage key={name} id={name} tab={verb ?? ""} /> : <ExecutionsPage />;
+    default:
+      return <Nowhere />;
+  }
+}
+
+function Nowhere() {
+  return (
+    <Page title="Not found">
+      <Empty icon="search" title="There is no page at this address">Ctrl K finds pages, jobs and executions.</Empty>
+    </Page>
+  );
+}
+
+/** Keeps a mistake on one page away from the others. */
+class Boundary extends Component<{ children: ReactNode }, { error: Error | null }> {
+  override state = { error: null as Error | null };
+  static getDerivedStateFromError(error: Error) {
+    return { error };
+  }
+  override render() {
+    if (!this.state.error) return this.props.children;
+    return (
+      <Page title="This page failed">
+        <Notice>
+          {this.state.error.message}{" "}
+          <Button size="small" onClick={() => window.location.reload()}>Load it again</Button>
+        </Notice>
+      </Page>
+    );
+  }
+}
+
+function App() {
+  const { path } = useAddress();
+  const isOut = useStore(liveStore).state === "login";
+  const mine = useStore(session);
+  if (isOut) return <Login />;
+  return (
+    <Shell>
+      <Boundary key={path}>
+        <Suspense fallback={<Page title=""><Skeleton lines={8} /></Page>}>{mine ? <View /> : <Page title=""><Skeleton lines={8} /></Page>}</Suspense>
+      </Boundary>
+    </Shell>
+  );
+}
+
+// A new build replaces the files that an open page has yet to load.
+window.addEventListener("vite:preloadError", () => window.location.reload());
+
+void begin();
+connect();
+createRoot(document.getElementById("root") as HTMLElement).render(
+  <StrictMode>
+    <QueryClientProvider client={queries}>
+      <App />
+    </QueryClientProvider>
+  </StrictMode>,
+);
