@@ -355,6 +355,7 @@ VALUES = {
     **{"worker_id": UNKNOWN, "workflow_id": UNKNOWN, "attempt": "1", "count": "2"},
     **{"cron": "0 0 * * *", "every": "5m", "at": "2030-01-01T00:00:00Z", "mode": "rate"},
     **{"rrule": "FREQ=DAILY", "tz": "Europe/Rome", "dialect": "quartz", "status": "queued"},
+    **{"step": "1h", "metric": "dead"},
     **{"from": "2026-01-01T00:00:00Z", "ended_since": "1h", "ended_until": "2026-01-02"},
 }
 WITH = {"mode": {"every": "5m"}, "dialect": {"cron": "0 0 0 * * ?"}}
@@ -376,6 +377,8 @@ async def test_every_documented_parameter_is_accepted(document, http):
         name = one["name"]
         value = VALUES.get(name, "true" if one["schema"].get("type") == "boolean" else "resize")
         more = WITH.get(name, {"cron": "0 0 * * *"}) if "preview" in path else {}
+        if (name, path) == ("until", "/api/v1/stats/series"):
+            more = {"since": "2026-01-01"}
         address = (
             path.removeprefix("/api/v1")
             .replace("{job}", "resize")

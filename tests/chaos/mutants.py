@@ -51,12 +51,12 @@ OF_REPEATS: Final = (
     "tests/store/postgres/test_enqueue_late_requests.py",
     "tests/store/test_enqueue_repeats.py",
 )
-TIMEOUTS: Final = "store/postgres/timeouts.py"
+TIMEOUTS: Final = "store/timeouts.py"
 OF_SILENCE: Final = (
     "tests/store/postgres/test_connection_deaf_links.py",
-    "tests/store/postgres/test_timeouts.py",
+    "tests/store/test_timeouts.py",
 )
-OF_FROZEN: Final = ("tests/store/postgres/test_timeouts_frozen.py",)
+OF_FROZEN: Final = ("tests/store/test_timeouts_frozen.py",)
 OF_SCHEDULES: Final = (
     "tests/store/test_schedules_firing.py",
     "tests/store/test_schedules.py",

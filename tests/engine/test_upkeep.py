@@ -11,6 +11,7 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, Verdict, after_wait
 from daybell.core.limits import REAP_BATCH_MAX
+from daybell.core.stats import StatQuery
 from daybell.core.views import Removed, Retention
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events, WorkerLost
@@ -20,6 +21,7 @@ from daybell.engine.upkeep import (
     DUTY_PAUSE_SECONDS,
     DUTY_SECONDS,
     EXPIRE_SECONDS,
+    FOLD_SECONDS,
     LEADER_TERM_SECONDS,
     SWEEP_SECONDS,
     Janitor,
@@ -461,3 +463,19 @@ async def test_as_a_duty_it_cleans_once_a_period(store, clock):
         clock.advance(DUTY_SECONDS / 5)
 
     assert store.count("retain") == 2
+
+
+@in_virtual_time
+async def test_the_process_that_leads_adds_ends_to_the_statistics():
+    store = await a_store()
+    processes = [Upkeep(store, clock=VirtualClock(), mint=mint, events=Events()) for _ in "ab"]
+    for one in processes:
+        one.start()
+    await finished(store, 3)
+    await asyncio.sleep(FOLD_SECONDS * 2 + 1)
+
+    query = StatQuery(since=0.0, until=9e9 // 3600 * 3600, step=3600)
+    rows = await store.catalog.read_stats(TENANT, query, with_unfinished=False)
+    assert sum(tally.value("succeeded") or 0 for tally in rows.tallies.values()) == 3
+    for one in processes:
+        await one.stop()

@@ -14,6 +14,7 @@ import pytest
 
 from daybell.core.execution import Claimed, NewLogPart, Priority
 from daybell.core.ids import mint
+from daybell.core.stats import StatQuery
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
 from daybell.store.protocol import Store
@@ -210,6 +211,11 @@ OPERATIONS = {
     "job_ids": lambda s, t, k: s.catalog.job_ids(t, [k.job]),
     "list_queues": lambda s, t, k: s.catalog.list_queues(t),
     "activity": lambda s, t, k: s.catalog.activity(t),
+    "read_stats": lambda s, t, k: s.catalog.read_stats(
+        t,
+        StatQuery(job=k.job, since=0.0, until=9e9 // 3600 * 3600, step=3600),
+        with_unfinished=True,
+    ),
     "listen": lambda s, t, k: listened(s, t, k.queue),
     "add_key": lambda s, t, k: s.admin.add_key(t, a_key(id=k.key)),
     "add_session": lambda s, t, k: s.admin.add_session(t, b"k" * 32, a_session()),

@@ -15,7 +15,7 @@ CLOSED = {
     "activity", "add_key", "add_session", "add_tenant", "add_tenants", "admit", "advance_runs",
     "apply", "begin", "claim", "close", "delete_schedules", "delete_secret", "delete_template",
     "dependents", "drain", "due_schedules", "expand", "expire", "fetch_secrets", "find_key",
-    "fire", "get_template", "has_keys", "lead", "list_keys", "list_templates",
+    "fire", "fold_stats", "get_template", "has_keys", "lead", "list_keys", "list_templates",
     "list_tenant_records", "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
     "lost", "migrate", "open", "pending_migrations", "put_schedules",
     "read_audit_chain", "rearm_schedules", "record", "record_sole", "recount_gates", "register",

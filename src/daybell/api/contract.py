@@ -19,6 +19,12 @@ _ID: Final = "019a8c20-1f40-7c55-9d02-3c7e8a1b2f66"
 _WORKER_ID: Final = "019a8c11-0a80-7b10-a4e3-90d1f2c3b4a5"
 _KEY_ID: Final = "019a8c30-7d00-7e11-8a5c-1d2e3f405162"
 _AT: Final = "2026-11-16T09:00:00Z"
+_PERIOD: Final = {
+    "success_rate": 0.99,
+    "counts": {"succeeded": 198, "dead": 2},
+    "run": {"p50": 0.4, "p95": 0.9, "p99": 1.2},
+    "delay": {"p50": 0.01, "p95": 0.05, "p99": 0.1},
+}
 _LATER: Final = "2026-11-17T00:00:00Z"
 
 Example = dict[str, Any]
@@ -439,6 +445,25 @@ EXAMPLES: Final[dict[str, Example]] = {
         "rates": {"enqueued": 10.5, "finished": 10.2, "failed": 0.1},
         "dead_letters": [],
         "has_more_dead_letters": False,
+    },
+    "Series": {
+        "job": None,
+        "queue": "mail",
+        "since": _AT,
+        "until": _AT,
+        "step": 300,
+        "series": {"succeeded": [12, 9], "run_p95": [0.42, None]},
+        "totals": {"succeeded": 21, "run_p95": 0.42},
+        "at_least": [],
+    },
+    "JobStats": {
+        "job": "resize",
+        "job_id": _JOB_ID,
+        "since": _AT,
+        "until": _AT,
+        "current": _PERIOD,
+        "previous": _PERIOD,
+        "trend": {"success_rate": 0.01, "run_p95": -0.2, "dead": None},
     },
     "Status": {"now": _AT, "leaders": []},
     "Tenant": TENANT,

@@ -29,6 +29,7 @@ from daybell.client import events as event_room
 from daybell.client import executions as execution_room
 from daybell.client import jobs as job_room
 from daybell.client import schedules as schedule_room
+from daybell.client import stats as stats_room
 from daybell.client import workers as worker_room
 from daybell.client.answers import all_of, answering, page_of
 from daybell.client.context import ClientContext
@@ -275,6 +276,9 @@ class Client(ClientContext):
         """Queues, workers, the last dead letters, and rates since the last look at them."""
         seen = await worker_room.look(self)
         return answers.stats(seen, await self.job_ids(one.job for one in seen.letters))
+
+    series = stats_room.series
+    job_stats = stats_room.job_stats
 
     # Keys, tenants, the audit log, requests and secrets.
 

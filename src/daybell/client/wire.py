@@ -768,6 +768,63 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     has_more_dead_letters: bool
 
 
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics by steps of time: value number `n` is about the step that begins at `since` and `n`
+    times `step` seconds.
+    """
+
+    job: str | None
+    queue: str | None
+    since: Time
+    until: Time
+    step: int
+    series: Annotated[
+        dict[str, list[float | None]],
+        Meta(description="By metric; null: there is no percentile of nothing."),
+    ]
+    totals: Annotated[
+        dict[str, float | None], Meta(description="By metric, of all steps together.")
+    ]
+    at_least: AtLeast
+
+
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Percentiles of durations, in seconds; null: there are none."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class PeriodStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a length of time."""
+
+    success_rate: Annotated[
+        float | None,
+        Meta(description="Of those that succeeded or are dead; null: there are none."),
+    ]
+    counts: dict[str, int]
+    run: Annotated[Percentiles, Meta(description="Run times of attempts.")]
+    delay: Annotated[
+        Percentiles, Meta(description="From when an attempt could start to its start.")
+    ]
+
+
+class JobStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job has done, compared with the same length of time before."""
+
+    job: str
+    job_id: UUID
+    since: Time
+    until: Time
+    current: PeriodStats
+    previous: PeriodStats
+    trend: Annotated[
+        dict[str, float | None],
+        Meta(description="The relative change by metric: 0.5 is half as much again."),
+    ]
+
+
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
     """The elected leader of a role."""
 

@@ -227,6 +227,7 @@ logger = logging.getLogger("daybell.engine")
 SWEEP_SECONDS: Final = 3.0
 ADMIT_SECONDS: Final = 20.0  # and after every sweep that finds waiting executions
 EXPIRE_SECONDS: Final = 20.0
+FOLD_SECONDS: Final = 10.0
 BATCH_MAX: Final = 1000
 RUNS_MAX: Final = 100
 ADVANCE_ROUNDS: Final = 100
@@ -262,6 +263,7 @@ class Upkeep:
             Loop("reap", self._reap, interval=sweep_seconds(lease), clock=clock),
             self._admission,
             self._expiry,
+            Loop("fold", self._fold, interval=FOLD_SECONDS, clock=clock),
             Loop("lead", self.leader.tick, interval=LEADER_TERM_SECONDS / 2, clock=clock),
         )
 
@@ -294,6 +296,12 @@ class Upkeep:
             if not await self._store.advance_runs(limit=RUNS_MAX):
                 break
         return AGAIN if await self._store.admit(limit=BATCH_MAX) >= BATCH_MAX else None
+
+    async def _fold(self) -> Seconds | None:
+        """Add what has ended to the statistics, in the process that leads."""
+        if self.leader.epoch is None:
+            return None
+        return AGAIN if await self._store.fold_stats() else None
 
     async def _expire(self) -> Seconds | None:
         """Expire executions and waits for events, independent of workers that would claim them."""

@@ -54,6 +54,7 @@ from daybell.core.schedule import (
     TickRecord,
     Upstream,
 )
+from daybell.core.stats import StatQuery, StatRows
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     ALL_JOBS,
@@ -703,6 +704,13 @@ class CatalogPort(Protocol):
         """
         ...
 
+    async def read_stats(self, tenant: str, query: StatQuery, *, with_unfinished: bool) -> StatRows:
+        """Read the statistics of a tenant, a queue, or a job (in all queues or in one), added up by
+        the steps of the query. With `with_unfinished`, count the unfinished executions as well, at
+        least COUNT_ITEMS_MAX of them if there are more. Raises JobNotFound.
+        """
+        ...
+
     async def read_log(
         self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
     ) -> list[LogPart]:
@@ -999,6 +1007,16 @@ class Store(Protocol):
         """The same for runs of all tenants whose helpers have gone, a part for each; answers for
         how many. Runs that wait for their tenant's quota go on, too, if it has room; a store may
         leave those out of the answer. For upkeep.
+        """
+        ...
+
+    async def fold_stats(self, *, limit: int = ...) -> bool:
+        """Add about `limit` ends of attempts and executions of all tenants to the statistics of
+        their minutes and hours. Return True if there may be more.
+
+        Each end is counted once, whichever processes fold at the same time, however late the
+        transaction that made it was committed, and whatever the clock did meanwhile. An execution
+        counts as enqueued when it ends; a dead letter that is revived ends once more.
         """
         ...
 

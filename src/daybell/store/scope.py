@@ -25,6 +25,7 @@ from daybell.core.execution import (
 from daybell.core.job import Job, JobActivity, JobDefinition, NewJob
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.schedule import Ended, Schedule, Upstream
+from daybell.core.stats import StatQuery, StatRows
 from daybell.core.units import Instant
 from daybell.core.views import ALL_JOBS, Candidate, Counts, ExecutionFilter, JobFilter, Page, Queue
 from daybell.core.worker import Worker
@@ -405,6 +406,16 @@ class ScopedCatalog(ScopedPort):
         if self._guard.scope.jobs:
             raise self._guard.denied("a queue has executions of other jobs as well")
         await self._port.pause_queue(tenant, queue, paused=paused)
+
+    async def read_stats(self, tenant: str, query: StatQuery, *, with_unfinished: bool) -> StatRows:
+        if query.job is not None:
+            await self._guard.check_job(tenant, query.job)
+        elif self._guard.scope.jobs:
+            raise self._guard.denied("name one of these jobs: job")
+        elif query.queue is None:
+            raise self._guard.denied("name one of these queues: queue")
+        self._guard.check_queue(query.queue)
+        return await self._port.read_stats(tenant, query, with_unfinished=with_unfinished)
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         found = await self._port.list_workers(tenant, include_dead=include_dead)

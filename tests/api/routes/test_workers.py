@@ -268,3 +268,48 @@ async def test_a_wrong_method_does_not_wait_for_the_document_of_all(http, monkey
     monkeypatch.setattr("daybell.api.openapi.document", made)
 
     assert (await http.delete("/executions")).headers["allow"] == "GET, HEAD, POST"
+
+
+async def test_metrics_over_time_are_answered_by_steps(http, client):
+    await client.enqueue_many("resize", [{}] * 2)
+
+    answer = await http.get("/stats/series?metric=enqueued,run_p95&queue=images&since=2h&step=10m")
+
+    body = answer.json()
+    assert answer.status_code == 200
+    assert (body["step"], body["queue"], body["job"]) == (600, "images", None)
+    assert (body["totals"], set(body["series"])) == (
+        {"enqueued": 2, "run_p95": None},
+        {"enqueued", "run_p95"},
+    )
+    assert body["series"]["enqueued"][-1] == 2
+    assert set(body["series"]["run_p95"]) == {None}
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "field"),
+    [
+        ("?metric=", 422, "metric"),
+        ("?metric=latency", 422, "metric"),
+        ("?metric=dead&step=90", 422, "step"),
+        ("?metric=dead&since=never", 422, "since"),
+        ("?metric=dead&job=nobody", 404, None),
+        ("?metric=dead&nonsense=1", 422, "nonsense"),
+    ],
+)
+async def test_a_series_that_makes_no_sense_is_refused(http, query, status, field):
+    answer = await http.get(f"/stats/series{query}")
+
+    assert answer.status_code == status
+    fields = [one["field"] for one in answer.json().get("errors", [])]
+    assert fields == ([field] if field else [])
+
+
+async def test_a_job_says_how_it_has_done(http, client):
+    await client.enqueue("resize")
+
+    body = (await http.get("/jobs/resize/stats?since=1d")).json()
+
+    assert (body["job"], body["current"]["counts"]["enqueued"]) == ("resize", 1)
+    assert (body["previous"]["success_rate"], body["trend"]["enqueued"]) == (None, None)
+    assert (await http.get("/jobs/nobody/stats")).status_code == 404

@@ -488,3 +488,16 @@ async def test_templates_are_kept_over_http(store, remote):
     await remote.delete_template("backup")
     with pytest.raises(TemplateNotFound):
         await remote.template("backup")
+
+
+async def test_statistics_are_the_same_over_http(store, remote):
+    await store.enqueue_many("plain", [{}] * 2)
+
+    for options in ({}, {"job": "plain", "since": "3h", "step": "10m"}, {"queue": "images"}):
+        there = await remote.series(["enqueued", "delay_p99"], **options)
+        assert there == await store.series(["enqueued", "delay_p99"], **options)
+    assert await remote.job_stats("plain") == await store.job_stats("plain")
+    with refuses(UsageError, field="metric"):
+        await remote.series(["latency"])
+    with refuses(UsageError, field="step"):
+        await remote.series(["dead"], step="90s")

@@ -14,7 +14,7 @@ from daybell.errors import Unavailable
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from daybell.store.postgres.context import CHANNEL, Listener
-from daybell.store.postgres.timeouts import Pace
+from daybell.store.timeouts import Pace
 from tests.api.conftest import asking
 from tests.builders import TENANT, defined, registered
 from tests.store.postgres.deaf import Passage

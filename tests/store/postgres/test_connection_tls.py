@@ -15,7 +15,7 @@ from daybell.store.open import store_for
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import lineage_of
 from daybell.store.postgres.context import Listener
-from daybell.store.postgres.timeouts import timeouts_for
+from daybell.store.timeouts import timeouts_for
 from tests.pooler import SSL_REQUEST, framed
 
 

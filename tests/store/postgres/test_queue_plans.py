@@ -16,7 +16,7 @@ from daybell.core.lifecycle import after_loss
 from daybell.core.worker import LEASE_SECONDS
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import _pace  # pyright: ignore[reportPrivateUsage]
-from daybell.store.postgres.timeouts import Pace, timeouts_for
+from daybell.store.timeouts import Pace, timeouts_for
 from tests.builders import TENANT, apply, claim, claimed, death, enqueued, retry, success
 from tests.store.postgres.steps import SteppedDatabase, SteppedLink
 

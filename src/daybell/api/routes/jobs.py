@@ -41,7 +41,7 @@ from daybell.api.contract import (
     NEW_TEMPLATES,
     REPLAYED,
 )
-from daybell.api.fields import JobPath, JobStatusWord, Paged, Shorter, Version
+from daybell.api.fields import AgoBound, JobPath, JobStatusWord, Paged, Shorter, Version
 from daybell.api.idempotency import IdempotentRequest, perform_once
 from daybell.api.requests import read_json, read_object
 from daybell.api.router import Reach, Routes
@@ -51,6 +51,7 @@ from daybell.client.declarations import CREATED, UNCHANGED, ApplyOutcome, warnin
 from daybell.client.executions import read_execution
 from daybell.client.job_checks import describe_broken_uses
 from daybell.client.jobs import definition_of
+from daybell.client.stats import JOB_SINCE
 from daybell.core.access import Action, Role
 from daybell.core.execution import Enqueued
 from daybell.core.ids import id_in
@@ -506,6 +507,31 @@ async def resume_job(name: JobPath, caller: Caller) -> Response:
     client = caller.audited("job.resume", job.name, before={"note": job.pause_note})
     await client.resume(job.name)
     return await _answer_status(caller, job.name)
+
+
+class JobStatsQuery(msgspec.Struct, kw_only=True):
+    """The time to look at."""
+
+    since: AgoBound = JOB_SINCE
+
+
+@job_actions_router.get(
+    "/stats",
+    id="get_job_stats",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.JobStats,
+    says="How the job has done.",
+    errors=(404,),
+)
+async def get_job_stats(name: JobPath, caller: Caller, query: JobStatsQuery) -> Response:
+    """Show how a job has done: success rate, run times and start delays, and the trend.
+
+    The trend compares with the same length of time before; the default is a week. Times are whole
+    hours.
+    """
+    return answer_json(await caller.client.job_stats(name, since=query.since))
 
 
 @job_actions_router.get(

@@ -10,18 +10,21 @@ from http import HTTPStatus
 from typing import Annotated, Final
 from uuid import UUID
 
+import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
 from daybell.api.bodies import Nothing
 from daybell.api.caller import Caller, answer_json
-from daybell.api.fields import UUID_FORMAT, Paged
+from daybell.api.fields import UUID_FORMAT, AgoBound, JobFilter, Paged, QueueName, TimeLimit
 from daybell.api.requests import answer_list
 from daybell.api.router import Reach, Routes
 from daybell.client import wire
 from daybell.client.requests import read_id
+from daybell.client.stats import SERIES_SINCE
 from daybell.core.access import Action, Role
 from daybell.core.limits import check_name
+from daybell.core.stats import METRICS
 from daybell.core.units import to_datetime
 from daybell.core.views import Page
 from daybell.core.worker import WorkerState
@@ -226,6 +229,57 @@ async def get_stats(caller: Caller) -> Response:
     Rates are those since this process was last asked; null when it was not.
     """
     return answer_json(await caller.client.stats())
+
+
+class SeriesQuery(msgspec.Struct, kw_only=True):
+    """The metrics, their subject and their time."""
+
+    metric: Annotated[
+        str,
+        Meta(
+            max_length=500,
+            description=f"One or more, separated by commas: {', '.join(METRICS)}.",
+            examples=["succeeded,dead,run_p95"],
+        ),
+    ] = "enqueued,succeeded,dead"
+    job: JobFilter | None = None
+    queue: QueueName | None = None
+    since: AgoBound = SERIES_SINCE
+    until: AgoBound | None = None
+    step: (
+        Annotated[
+            TimeLimit,
+            Meta(description="Whole minutes; of what is older than two days, whole hours."),
+        ]
+        | None
+    ) = None
+
+
+@status_router.get(
+    "/stats/series",
+    id="get_series",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.Series,
+    says="Values by steps of time.",
+    errors=(404,),
+)
+async def get_series(caller: Caller, query: SeriesQuery) -> Response:
+    """Show metrics over time, of everything, a job or a queue.
+
+    An end is counted within about ten seconds. Times are those at which things happened. An attempt
+    counts when it ends, also as started. `step` is chosen if it is left out.
+    """
+    found = await caller.client.series(
+        [name.strip() for name in query.metric.split(",") if name.strip()],
+        job=query.job,
+        queue=query.queue,
+        since=query.since,
+        until=query.until,
+        step=query.step,
+    )
+    return answer_json(found)
 
 
 @status_router.get(

@@ -98,6 +98,8 @@ class RemoteClient(RemoteContext):
     drain_worker = execution_room.drain_worker
     leaders = execution_room.leaders
     stats = execution_room.stats
+    series = execution_room.series
+    job_stats = execution_room.job_stats
 
     # Keys, tenants, the audit log and secrets.
 

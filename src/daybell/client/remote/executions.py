@@ -27,6 +27,7 @@ from daybell.client.remote.messages import answer
 from daybell.client.remote.transport import RemoteContext, build_path
 from daybell.client.requests import EnqueueOptions, Filters, Id, Time, read_id, read_time
 from daybell.client.retries import RetryOutcome, split_retryable
+from daybell.client.stats import JOB_SINCE, SERIES_SINCE
 from daybell.core.event import Published
 from daybell.core.execution import (
     LAST,
@@ -41,7 +42,8 @@ from daybell.core.execution import (
 from daybell.core.ids import mint
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
 from daybell.core.options import Arguments
-from daybell.core.units import from_iso, to_iso
+from daybell.core.stats import check_metrics
+from daybell.core.units import Duration, format_duration, from_iso, parse_duration, to_iso
 from daybell.core.views import (
     Counts,
     ExecutionFilter,
@@ -494,3 +496,37 @@ async def drain_worker(client: RemoteContext, id: Id) -> None:
 async def stats(client: RemoteContext) -> wire.Stats:
     """Queues, workers, the last dead letters, and rates since the last look at them."""
     return await client.transport.get("/stats", read=answer(wire.Stats))
+
+
+# Statistics over time.
+
+
+async def series(
+    client: RemoteContext,
+    metrics: Iterable[str],
+    *,
+    job: Id | None = None,
+    queue: str | None = None,
+    since: Time = SERIES_SINCE,
+    until: Time | None = None,
+    step: Duration | None = None,
+) -> wire.Series:
+    """Values of metrics by steps of time, of all executions, or of a job or a queue."""
+    asked = {
+        "metric": ",".join(check_metrics(metrics)),
+        "job": None if job is None else str(job),
+        "queue": queue,
+        "since": messages.bound(since, "since"),
+        "until": None if until is None else messages.bound(until, "until"),
+        "step": None if step is None else format_duration(parse_duration(step, what="step")),
+    }
+    return await client.transport.get("/stats/series", asked, read=answer(wire.Series))
+
+
+async def job_stats(client: RemoteContext, job: Id, *, since: Time = JOB_SINCE) -> wire.JobStats:
+    """How a job has done since a time, and in the same length of time before that."""
+    return await client.transport.get(
+        build_path("jobs", str(job), "stats"),
+        {"since": messages.bound(since, "since")},
+        read=answer(wire.JobStats),
+    )

@@ -354,7 +354,7 @@ def encode_filters(given: Filters, states: frozenset[State] | None = None) -> Bo
         "args": None if where.content is None else dict(where.content.args) or None,
         "unique_key": given.get("unique_key"),
         "error": given.get("error"),
-        **{name: _bound(given.get(name), name) for name in BOUNDS},
+        **{name: bound(given.get(name), name) for name in BOUNDS},
     }
     return {key: value for key, value in said.items() if value is not None}
 
@@ -367,7 +367,8 @@ def encode_parameters(given: Filters, states: frozenset[State] | None = None) ->
     return {**said, **nodes, **{f"{ARGS_PREFIX}{name}": value for name, value in args.items()}}
 
 
-def _bound(value: Time | None, what: str) -> str | None:
+def bound(value: Time | None, what: str) -> str | None:
+    """Where a range begins or ends, as it is sent."""
     if value is None or read_ago(value) is not None:
         return None if value is None else str(value)
     return to_iso(read_bound(value, what))

@@ -32,8 +32,8 @@ from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import DaybellError, SchemaError, TenantNotFound, Unavailable, UsageError, shown
 from daybell.store.admin import PendingEntry
-from daybell.store.postgres.timeouts import PATIENT, Pace, Timeouts, timeouts_for
 from daybell.store.shares import Holder, Shares, current_holder, set_holder
+from daybell.store.timeouts import PATIENT, Pace, Timeouts, timeouts_for
 
 # The server behind a connection: is it the newest primary that this process has seen?
 #

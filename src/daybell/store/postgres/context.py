@@ -32,8 +32,8 @@ from daybell.store.postgres.connection import (
     watch_peer,
 )
 from daybell.store.postgres.names import Lanes, Names
-from daybell.store.postgres.timeouts import Pace, Timeouts
 from daybell.store.shares import set_holder
+from daybell.store.timeouts import Pace, Timeouts
 from daybell.store.wakeups import pause
 
 # Wake-ups: NOTIFY after something became claimable, LISTEN while there is nothing to do.
@@ -383,6 +383,10 @@ class Tx:
         self.link.terminate()
 
 
+# Transactions that one fold of the statistics counts at first (`stats`).
+FOLD_WINDOW_START: Final = 4096
+
+
 class StoreContext:
     """State that all operations of one store share, in place: `with_entry` copies references."""
 
@@ -390,6 +394,7 @@ class StoreContext:
         "bounds",
         "db",
         "done_leases",
+        "fold_window",
         "limited_tenants",
         "listen_url",
         "names",
@@ -405,6 +410,7 @@ class StoreContext:
         self.db = db
         self.names = Names(apart=lambda: self.db.apart())
         self.notifier = Notifier(self.db)
+        self.fold_window = FOLD_WINDOW_START
         self.listen_url = listen_url  # a direct connection to the server, past a pooler
         self.run_ancestors: dict[tuple[int, UUID], Row] = {}  # immutable columns of runs
         self.bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}

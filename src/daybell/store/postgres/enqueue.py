@@ -47,7 +47,7 @@ from daybell.store.postgres.progress import (
     notify_after_commit,
     request_cancel,
 )
-from daybell.store.postgres.timeouts import Pace, pace_of
+from daybell.store.timeouts import Pace, pace_of
 
 # At the gates: which new executions take a slot, which wait, and which do not run.
 #

@@ -160,9 +160,10 @@ REVIVE: Final = """
       SELECT $1, gate, priority, run_at, id FROM l WHERE gate IS NOT NULL),
     h AS (
       INSERT INTO daybell.attempt
-             (tenant, id, attempt, outcome, worker, started_at, ended_at, error, log)
+             (tenant, id, attempt, outcome, worker, started_at, ended_at, error, log, run_at,
+              created_at, job, lane, ended_by)
       SELECT k.tenant, k.id, k.attempt, k.outcome, k.worker, k.started_at, k.finished_at, k.error,
-             k.log
+             k.log, k.run_at, k.created_at, k.job, k.lane, k.ended_by
         FROM k JOIN l USING (id) WHERE k.outcome IS NOT NULL)
     DELETE FROM daybell.dead d USING l WHERE d.tenant + 0 = $1 AND d.id = l.id
     RETURNING d.id, CASE WHEN l.gate IS NULL THEN l.lane END AS filled
@@ -235,7 +236,7 @@ async def _revive_some(tx: Tx, key: int, dead: list[UUID]) -> set[UUID]:
 
 DISCARD: Final = f"""
     WITH d AS (DELETE FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)
-    INSERT INTO daybell.history ({ENDED}) SELECT {ENDED} FROM d RETURNING id
+    INSERT INTO daybell.history ({ENDED}, ended_by) SELECT {ENDED}, ended_by FROM d RETURNING id
     """
 
 

@@ -691,13 +691,14 @@ BACK: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
       SELECT u.*, x.place, coalesce((SELECT now FROM t) - u.ran, x.started_at) AS started_at,
+             x.run_at AS could_start,
              greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay)) AS run_at
         FROM unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[], $11::int[],
                     $12::float8[], $13::float8[], $14::text[], $15::text[], $16::float8[],
                     $17::text[], $18::text[])
              u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran,
                checkpoint, log),
-             LATERAL (SELECT v.ctid AS place, v.started_at FROM daybell.live v
+             LATERAL (SELECT v.ctid AS place, v.started_at, v.run_at FROM daybell.live v
                        WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
                          AND v.cancel_requested_at IS NULL
                          AND {IS_HELD}
@@ -712,11 +713,13 @@ BACK: Final = f"""
              progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
         FROM u WHERE v.ctid = u.place
       RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome,
-                u.started_at AS began, u.error AS said, u.log),
+                u.started_at AS began, u.error AS said, u.log, u.could_start, v.job),
     l AS (
       INSERT INTO daybell.attempt
-             (tenant, id, attempt, outcome, worker, started_at, ended_at, error, log)
-      SELECT $1, id, attempt, outcome, $2, began, (SELECT now FROM t), said, log
+             (tenant, id, attempt, outcome, worker, started_at, ended_at, error, log, run_at, job,
+              lane)
+      SELECT $1, id, attempt, outcome, $2, began, (SELECT now FROM t), said, log, could_start, job,
+             lane
         FROM v),
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)

@@ -52,7 +52,6 @@ from daybell.store.postgres.run_rows import (
     read_node,
     read_run,
 )
-from daybell.store.postgres.timeouts import pace_of
 from daybell.store.postgres.views import LIVE_STATE, WITH, get_execution
 from daybell.store.run_driver import (
     ExecutionStatus,
@@ -61,6 +60,7 @@ from daybell.store.run_driver import (
     restart_refusal,
     view_node,
 )
+from daybell.store.timeouts import pace_of
 
 logger = logging.getLogger("daybell.store")
 

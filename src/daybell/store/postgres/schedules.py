@@ -74,7 +74,7 @@ from daybell.store.postgres.progress import (
     stop_schedules,
 )
 from daybell.store.postgres.run_rows import drop_if_all_null
-from daybell.store.postgres.timeouts import Pace
+from daybell.store.timeouts import Pace
 
 # The short way: firings of one tick whose execution can be claimed at once.
 #

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from copy import copy
 from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
+from daybell.core import checks
 from daybell.core.access import NewAuditEntry
 from daybell.core.limits import POOL_SIZE
 from daybell.core.schedule import Miscount
@@ -25,6 +26,7 @@ from daybell.store.postgres import (
     queue,
     runs,
     schedules,
+    stats,
     transactions,
     upkeep,
     views,
@@ -34,6 +36,8 @@ from daybell.store.postgres import enqueue as enqueue_room
 from daybell.store.postgres import steps as steps_room
 from daybell.store.postgres.connection import Database
 from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, Listener, StoreContext
+
+FOLD_ROWS: Final = 20_000  # the statement adds them up, so that few rows are sent
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,6 +145,7 @@ class PostgresCatalog(PostgresPort):
     job_ids = operation(views.job_ids)
     list_queues = operation(views.list_queues)
     activity = operation(views.activity)
+    read_stats = operation(stats.read_stats)
     read_log = operation(steps_room.read_log)
     list_workers = operation(workers.list_workers)
     offers = operation(workers.offers)
@@ -310,6 +315,10 @@ class PostgresStore:
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         return await runs.advance_runs(self.context, limit=limit)
+
+    async def fold_stats(self, *, limit: int = FOLD_ROWS) -> bool:
+        checks.check_limit(limit, most=FOLD_ROWS)
+        return await stats.fold_stats(self.context, limit=limit)
 
     async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
         return await upkeep.recount_gates(self.context, mend=mend)

@@ -39,10 +39,9 @@ from daybell.store.migrate import Applied, Migration, check, known_migrations, p
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.gates import admit_gates, lock_gates, notify_claimable, take_slots
-from daybell.store.postgres.timeouts import Pace
+from daybell.store.postgres.stats import remove_stats
+from daybell.store.timeouts import Pace
 from daybell.store.wakeups import pause
-
-# Who does what one node should do, and what is due when nobody was there before.
 
 
 async def lead(
@@ -319,8 +318,6 @@ def _miscount(row: Row) -> Miscount:
 
 WALKED_MAX: Final = 5_000  # steps looked at in one round
 START: Final[tuple[Instant, UUID]] = (-inf, UUID(int=0))
-
-
 JOBS_MAX: Final = 500  # jobs looked at in one round
 
 
@@ -447,8 +444,9 @@ DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 TABLES: Final = (
     "agenda", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key", "gate", "history",
     "history_rest", "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log",
-    "log_rest", "node", "parked", "paused_queue", "repeated", "run", "schedule", "secret", "step",
-    "template", "tenant", "tenant_minute", "tick", "wait", "watch", "worker",
+    "log_rest", "node", "parked", "paused_queue", "repeated", "run", "schedule", "secret",
+    "stat_fold", "stat_hour", "stat_minute", "step", "template", "tenant",
+    "tenant_minute", "tick", "wait", "watch", "worker",
 )  # fmt: skip
 READ_ONLY: Final = ("audit", "audit_head")  # functions write them
 FUNCTIONS: Final = (
@@ -534,6 +532,7 @@ async def _remove_others(tx: Tx, now: Instant, before: Instant) -> list[int]:
     """What is kept for a time of its own, and what belongs to executions."""
     removed = [
         *await _remove_runs(tx, before),
+        *await remove_stats(tx, now, REMOVED_ROWS_MAX),
         await _remove(tx, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
         await _remove(tx, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
         await _remove(tx, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS),

@@ -48,7 +48,7 @@ from daybell.store.postgres.connection import SNAPSHOT, Row
 from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.schedules import FIELDS, FIRST_ID, LAST_ID, NEXT, read_schedule
-from daybell.store.postgres.timeouts import Pace
+from daybell.store.timeouts import Pace
 
 # What happened lately, for rates.
 

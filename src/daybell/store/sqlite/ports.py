@@ -72,6 +72,7 @@ from daybell.core.schedule import (
     TickRecord,
     Upstream,
 )
+from daybell.core.stats import StatQuery, StatRows
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     ALL_JOBS,
@@ -101,6 +102,7 @@ from daybell.store.sqlite import (
     gates,
     progress,
     queue,
+    stats,
     transaction,
     upkeep,
     views,
@@ -503,6 +505,11 @@ class SqliteCatalog(SqlitePort):
 
     async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
         return await self.db.read(lambda tx: views.activity(tx, tenant, since))
+
+    async def read_stats(self, tenant: str, query: StatQuery, *, with_unfinished: bool) -> StatRows:
+        return await self.db.read(
+            lambda tx: stats.read_stats(tx, tenant, query, with_unfinished=with_unfinished)
+        )
 
     async def read_log(
         self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100

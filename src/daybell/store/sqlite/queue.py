@@ -40,6 +40,7 @@ from daybell.store.sqlite.gates import (
     running_room,
 )
 from daybell.store.sqlite.progress import take_pending_runs
+from daybell.store.sqlite.stats import fold_ends
 from daybell.store.sqlite.transaction import (
     CLAIMED_COLUMNS,
     Bulk,
@@ -545,9 +546,14 @@ def cancel(
     return [cancel_execution(tx, owner, id) for id in ids], take_pending_runs(tx, owner)
 
 
+FOLD_BATCH_MAX: Final = 1000
+
+
 def revive(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
     """Queue dead letters again, as far as the tenant's quota has room."""
     owner = tx.names.tenant(tx, tenant)
+    while fold_ends(tx, FOLD_BATCH_MAX):  # reviving takes the end out of the row
+        pass
     room = queued_room(tx, owner)
     answers: list[Revival] = []
     for id in ids:

@@ -31,6 +31,7 @@ from daybell.store.sqlite import (
     gates,
     progress,
     queue,
+    stats,
     upkeep,
 )
 from daybell.store.sqlite import schedules as schedules_room
@@ -136,6 +137,12 @@ class SqliteStore:
     async def admit(self, *, limit: int = 1000) -> int:
         checks.check_limit(limit)
         return await self.db.write(lambda tx: gates.admit_all(tx, limit))
+
+    async def fold_stats(self, *, limit: int = 1000) -> bool:
+        checks.check_limit(limit)
+        if not await self.db.read(stats.has_ends):
+            return False
+        return await self.db.write(lambda tx: stats.fold_ends(tx, limit))
 
     async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
         wrong = await self.db.read(gates.miscounts)

@@ -53,6 +53,7 @@ from daybell.store.sqlite.connection import (
     translate_error,
     use_wal,
 )
+from daybell.store.sqlite.stats import remove_stats
 from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
 
@@ -249,6 +250,7 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         old(_OLD_MINUTES, tx.now - MINUTE_KEPT_SECONDS),
         old(_OLD_KEYS, tx.now - KEY_KEPT_SECONDS),
         remove_entries(tx, tx.now - AUDIT_KEPT_SECONDS),
+        *remove_stats(tx, REMOVED_MAX),
         old(_OLD_EVENTS, tx.now - EVENT_SECONDS_KEPT),
         old(_OLD_EVENT_KEYS, tx.now - EVENT_SECONDS_KEPT),
     )

@@ -5,7 +5,7 @@ import pytest
 from daybell.core.when.misfire import GRACE_SECONDS
 from daybell.settings import LEASE_SECONDS_LEAST, LEASE_SECONDS_MOST
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.timeouts import LARGE_BATCH_ROWS, Pace, pace_of, timeouts_for
+from daybell.store.timeouts import LARGE_BATCH_ROWS, Pace, pace_of, timeouts_for
 
 LEASES = [
     LEASE_SECONDS_LEAST,

@@ -1,0 +1,253 @@
+"""Statistics over time: fold ends into minutes and hours, and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from daybell.core.limits import COUNT_ITEMS_MAX
+from daybell.core.stats import (
+    BOUNDS,
+    COUNTS,
+    HOUR,
+    HOURS_KEPT_SECONDS,
+    LATE_SECONDS,
+    MINUTE,
+    MINUTES_KEPT_SECONDS,
+    EndCount,
+    StatKey,
+    StatQuery,
+    StatRows,
+    Tallies,
+    Tally,
+    decode,
+    encode,
+    fold,
+)
+from daybell.core.units import Instant
+from daybell.errors import JobNotFound, shown
+from daybell.store.codec import OUTCOMES, STATES
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.context import StoreContext, Tx
+from daybell.store.timeouts import Pace
+
+_NAMES: Final = ", ".join(COUNTS)
+_TABLES: Final = {MINUTE: "daybell.stat_minute", HOUR: "daybell.stat_hour"}
+
+# Transactions are counted in the order of their numbers, a window of them at a time. Those that are
+# open when their window is counted stay on the list. The window adapts to the number of ends in it.
+WINDOW_LEAST: Final = 64
+WINDOW_MOST: Final = 1 << 20
+
+LOCK_FOLD: Final = "SELECT until, open FROM daybell.stat_fold FOR UPDATE"
+# One statement, so that the snapshot it answers is that with which it reads. The indexes of
+# `ended_by` are small and need bitmap scans, which sessions have off.
+ALLOW_BITMAPS: Final = "SET LOCAL enable_bitmapscan = on"
+_IS_NEW: Final = (
+    "(ended_by >= $1 AND ended_by < (SELECT until FROM w) OR ended_by = ANY($2::bigint[]))"
+)
+_FINAL: Final = f"""
+        SELECT tenant, job, lane, state, outcome, created_at, run_at, started_at, finished_at
+          FROM daybell.{{}} WHERE {_IS_NEW}"""
+ENDS: Final = f"""
+    WITH s AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot),
+    w AS MATERIALIZED (
+      SELECT least($1::bigint + $3::bigint, pg_snapshot_xmax(snapshot)::text::bigint) AS until,
+             ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(snapshot) x) AS open,
+             pg_snapshot_xmax(snapshot)::text::bigint AS most
+        FROM s),
+    r AS (
+      SELECT * FROM ({_FINAL.format("history")}) h
+      UNION ALL
+      SELECT * FROM ({_FINAL.format("dead")}) d
+      UNION ALL
+      SELECT * FROM (
+        SELECT tenant, job, lane, CASE WHEN created_at IS NOT NULL THEN 7::smallint END, outcome,
+               created_at, run_at, started_at, ended_at
+          FROM daybell.attempt WHERE {_IS_NEW} AND job IS NOT NULL) a),
+    g AS (
+      SELECT tenant, job, lane, state, outcome, floor(created_at / {MINUTE})::int AS created,
+             floor(started_at / {MINUTE})::int AS started,
+             floor(finished_at / {MINUTE})::int AS ended,
+             width_bucket(finished_at - started_at, $4::float8[]) AS run,
+             width_bucket(started_at - run_at, $4::float8[]) AS delay,
+             coalesce(started_at - run_at > {LATE_SECONDS}, false) AS is_late,
+             count(*)::int AS number
+        FROM r GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    SELECT w.until, w.most, w.open, g.*,
+           (SELECT l.queue FROM daybell.lane l WHERE l.key = g.lane) AS queue
+      FROM w LEFT JOIN g ON true
+    """
+MARK_FOLD: Final = "UPDATE daybell.stat_fold SET until = $1, open = $2"
+# A dump that was restored into another cluster has numbers that are not reached there yet.
+FORGET_NUMBERS: Final = tuple(
+    f"UPDATE daybell.{table} SET ended_by = NULL WHERE ended_by >= $1"
+    for table in ("history", "dead", "attempt")
+)
+
+
+async def fold_stats(pg: StoreContext, *, limit: int) -> bool:
+    """Add ends to the statistics, those of a window of transactions. Return True if there may be
+    more.
+    """
+    return await pg.db.settled(lambda: _fold(pg, limit))
+
+
+async def _fold(pg: StoreContext, limit: int) -> bool:
+    async with pg.transaction() as tx:
+        mark = await tx.fetchrow(LOCK_FOLD)
+        assert mark is not None
+        await tx.execute(ALLOW_BITMAPS)
+        window = pg.fold_window
+        rows = await tx.fetch(ENDS, mark["until"], mark["open"], window, list(BOUNDS))
+        until, most, open = rows[0]["until"], rows[0]["most"], rows[0]["open"]
+        if most < mark["until"]:
+            for statement in FORGET_NUMBERS:
+                await tx.execute(statement, most)
+            until = most
+        minutes, hours = fold(_ends(rows))
+        await _add(tx, MINUTE, minutes)
+        await _add(tx, HOUR, hours)
+        await tx.execute(MARK_FOLD, until, [number for number in open if number < until])
+    number = sum(row["number"] or 0 for row in rows)
+    if number > limit:
+        pg.fold_window = max(WINDOW_LEAST, window // 2)
+    elif until < most:
+        pg.fold_window = min(WINDOW_MOST, window * 2)
+    return until < most
+
+
+def _ends(rows: Iterable[Row]) -> Iterable[EndCount]:
+    for row in rows:
+        if row["number"] is not None:
+            yield EndCount(
+                tenant=row["tenant"],
+                job=row["job"],
+                queue=row["queue"],
+                number=row["number"],
+                ended=row["ended"],
+                outcome=None if row["outcome"] is None else OUTCOMES[row["outcome"]],
+                state=None if row["state"] is None else STATES[row["state"]],
+                created=row["created"],
+                started=row["started"],
+                run=row["run"],
+                delay=row["delay"],
+                is_late=row["is_late"],
+            )
+
+
+_OF_KEYS: Final = f"""
+    SELECT s.tenant, s.job, s.queue, s.at, {_NAMES}, run, delay
+      FROM unnest($1::int[], $2::int[], $3::text[], $4::int[]) u(tenant, job, queue, at),
+           LATERAL (SELECT * FROM {{}} s
+                     WHERE s.tenant = u.tenant AND s.job = u.job AND s.queue = u.queue
+                       AND s.at = u.at LIMIT 1) s
+    """
+_KEYS_TYPES: Final = ["int", "int", "text", "int", *["int"] * len(COUNTS), "bytea", "bytea"]
+_COLUMNS: Final = f"tenant, job, queue, at, {_NAMES}, run, delay"
+_ADD: Final = f"""
+    INSERT INTO {{}} ({_COLUMNS})
+    SELECT * FROM unnest({", ".join(f"${n}::{t}[]" for n, t in enumerate(_KEYS_TYPES, start=1))})
+    ON CONFLICT (tenant, job, queue, at) DO UPDATE
+       SET {", ".join(f"{name} = excluded.{name}" for name in (*COUNTS, "run", "delay"))}
+    """
+
+
+async def _add(tx: Tx, grain: int, tallies: Tallies) -> None:
+    if not tallies:
+        return
+    keys = list(zip(*tallies, strict=True))
+    for row in await tx.fetch(_OF_KEYS.format(_TABLES[grain]), *map(list, keys)):
+        tenant, job, queue, at, *columns = row.values()
+        tallies[StatKey(tenant, job, queue, at)].add(_tally(columns))
+    rows = [
+        (*key, *tally.counts, encode(tally.run), encode(tally.delay))
+        for key, tally in tallies.items()
+    ]
+    await tx.execute(_ADD.format(_TABLES[grain]), *map(list, zip(*rows, strict=True)))
+
+
+def _tally(columns: list[object]) -> Tally:
+    *counts, run, delay = columns
+    return Tally(counts, decode(run), decode(delay))  # pyright: ignore[reportArgumentType]
+
+
+_JOB: Final = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
+_OF_TIME: Final = f"""
+    SELECT s.at, {_NAMES}, run, delay
+      FROM unnest($3::text[]) q(queue),
+           LATERAL (SELECT * FROM {{}} s
+                     WHERE s.tenant = $1 AND s.job = $2 AND s.queue = q.queue
+                       AND s.at >= $4 AND s.at < $5 OFFSET 0) s
+    """
+_QUEUES: Final = "SELECT array_agg(DISTINCT queue) FROM daybell.lane WHERE tenant = $1"
+
+
+async def read_stats(
+    pg: StoreContext, tenant: str, query: StatQuery, *, with_unfinished: bool
+) -> StatRows:
+    async with pg.db.link(Pace.VIEW) as link:
+        owner = await pg.names.tenant(link, tenant)
+        job = 0
+        queues: list[str] = [query.queue or ""]
+        if query.job is not None:
+            job = await link.fetchval(_JOB, owner, query.job)
+            if job is None:
+                raise JobNotFound(f"no job named {shown(query.job)}")
+            if query.queue is None:
+                queues = await link.fetchval(_QUEUES, owner) or []
+        time = int(query.since // query.grain), int(query.until // query.grain)
+        table = _TABLES[query.grain]
+        rows = await link.fetch(_OF_TIME.format(table), owner, job, queues, *time)
+        live = await _unfinished(link, owner, job, query) if with_unfinished else []
+    size = query.step // query.grain
+    tallies: dict[int, Tally] = {}
+    for row in rows:
+        at, *columns = row.values()
+        tally = tallies.get(at // size)
+        if tally is None:
+            tallies[at // size] = _tally(columns)
+        else:
+            tally.add(_tally(columns))
+    return StatRows(
+        tallies=tallies,
+        unfinished={row["step"]: row["number"] for row in live if row["step"] is not None},
+        is_complete=not live or live[0]["read"] < COUNT_ITEMS_MAX,
+    )
+
+
+_UNFINISHED: Final = f"""
+    WITH v AS MATERIALIZED (
+      SELECT v.created_at, v.lane FROM daybell.live v WHERE {{}} ORDER BY v.id DESC
+       LIMIT {COUNT_ITEMS_MAX}),
+    c AS (
+      SELECT floor(v.created_at / $2)::bigint AS step, count(*) AS number FROM v
+       WHERE v.created_at >= $3 AND v.created_at < $4
+         AND ($5::text IS NULL
+              OR v.lane = ANY(ARRAY(SELECT l.key FROM daybell.lane l WHERE l.queue = $5)))
+       GROUP BY 1)
+    SELECT n.read, c.step, c.number FROM (SELECT count(*) AS read FROM v) n LEFT JOIN c ON true
+    """
+
+
+async def _unfinished(link: Link, owner: int, job: int, query: StatQuery) -> list[Row]:
+    """Count the newest unfinished executions by the step in which they were created."""
+    chosen, key = ("v.job = $1", job) if job else ("v.tenant = $1", owner)
+    values = float(query.step), query.since, query.until, query.queue
+    return await link.fetch(_UNFINISHED.format(chosen), key, *values)
+
+
+_OLD: Final = {
+    grain: f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
+    f"SELECT ctid FROM {table} WHERE at < $1 LIMIT $2))"
+    for grain, table in _TABLES.items()
+}
+
+
+async def remove_stats(tx: Tx, now: Instant, limit: int) -> list[int]:
+    """Remove old minutes and hours, at most `limit` of each; answer how many."""
+    removed: list[int] = []
+    for grain, kept in ((MINUTE, MINUTES_KEPT_SECONDS), (HOUR, HOURS_KEPT_SECONDS)):
+        answer = await tx.execute(_OLD[grain], int((now - kept) // grain), limit)
+        removed.append(int(answer.rpartition(" ")[2]))
+    return removed

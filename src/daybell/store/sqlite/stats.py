@@ -1,0 +1,197 @@
+"""Statistics over time: fold ends into minutes and hours, and read them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from daybell.core.limits import COUNT_ITEMS_MAX
+from daybell.core.stats import (
+    COUNTS,
+    HOUR,
+    HOURS_KEPT_SECONDS,
+    LATE_SECONDS,
+    MINUTE,
+    MINUTES_KEPT_SECONDS,
+    EndCount,
+    StatKey,
+    StatQuery,
+    StatRows,
+    Tallies,
+    Tally,
+    bucket_of,
+    decode,
+    encode,
+    fold,
+)
+from daybell.errors import JobNotFound, shown
+from daybell.store.codec import OUTCOMES, STATES
+from daybell.store.sqlite.transaction import Row, Transaction
+
+_NAMES: Final = ", ".join(COUNTS)
+_TABLES: Final = {MINUTE: "stat_minute", HOUR: "stat_hour"}
+
+# An execution that was removed before it was counted has no row.
+_ENDS: Final = """
+SELECT d.n, e.tenant, e.job, l.queue, d.attempt IS NULL, e.state, e.created_at,
+       iif(d.attempt IS NULL, e.run_at, d.run_at),
+       ifnull(a.outcome, e.outcome), iif(d.attempt IS NULL, e.started_at, a.started_at),
+       iif(d.attempt IS NULL, e.finished_at, a.ended_at)
+  FROM (SELECT * FROM ended ORDER BY n LIMIT ?) d
+  LEFT JOIN execution e ON e.n = d.execution
+  LEFT JOIN lane l ON l.n = e.lane
+  LEFT JOIN attempt a ON a.execution = d.execution AND a.attempt = d.attempt
+ ORDER BY d.n
+"""
+_FORGET: Final = "DELETE FROM ended WHERE n <= ?"
+
+
+def has_ends(tx: Transaction) -> bool:
+    """Return True if an end is not in the statistics yet."""
+    return tx.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
+
+
+def fold_ends(tx: Transaction, limit: int) -> bool:
+    """Add up to `limit` ends to the statistics. Return True if there may be more."""
+    rows = tx.execute(_ENDS, (limit,)).fetchall()
+    if not rows:
+        return False
+    minutes, hours = fold(_end(row) for row in rows if row[1] is not None and row[-1] is not None)
+    _add(tx, MINUTE, minutes)
+    _add(tx, HOUR, hours)
+    tx.execute(_FORGET, (rows[-1][0],))
+    return len(rows) == limit
+
+
+def _end(row: Row) -> EndCount:
+    _, tenant, job, queue, is_final, state, created_at, run_at, outcome, started_at, ended_at = row
+    delay = None if started_at is None else started_at - run_at
+    code = None if outcome is None else OUTCOMES[outcome]
+    return EndCount(
+        tenant=tenant,
+        job=job,
+        queue=queue,
+        number=1,
+        ended=int(ended_at // MINUTE),
+        outcome=code,
+        state=STATES[state] if is_final else None,
+        created=int(created_at // MINUTE) if is_final else None,
+        started=None if started_at is None else int(started_at // MINUTE),
+        run=None if started_at is None else bucket_of(ended_at - started_at),
+        delay=None if delay is None else bucket_of(delay),
+        is_late=delay is not None and delay > LATE_SECONDS,
+    )
+
+
+def _read(grain: int) -> str:
+    return f"SELECT {_NAMES}, run, delay FROM {_TABLES[grain]}"
+
+
+_OF_KEY: Final = "WHERE tenant = ? AND job = ? AND queue = ? AND at = ?"
+_ADD: Final = {
+    grain: f"INSERT OR REPLACE INTO {table} (tenant, job, queue, at, {_NAMES}, run, delay)"
+    f" VALUES ({', '.join('?' * (len(COUNTS) + 6))})"
+    for grain, table in _TABLES.items()
+}
+
+
+def _add(tx: Transaction, grain: int, tallies: Tallies) -> None:
+    read = f"{_read(grain)} {_OF_KEY}"
+    written: list[Row] = []
+    for key, tally in tallies.items():
+        row = tx.execute(read, key).fetchone()
+        if row is not None:
+            tally.add(_tally(row))
+        written.append((*key, *tally.counts, encode(tally.run), encode(tally.delay)))
+    tx.executemany(_ADD[grain], written)
+
+
+def _tally(row: Row) -> Tally:
+    *counts, run, delay = row
+    return Tally(counts, decode(run), decode(delay))
+
+
+_JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ?"
+_QUEUES: Final = "SELECT DISTINCT queue FROM lane WHERE tenant = ?"
+_OF_TIME: Final = "WHERE tenant = ? AND job = ? AND queue = ? AND at >= ? AND at < ?"
+
+
+def read_stats(
+    tx: Transaction, tenant: str, query: StatQuery, *, with_unfinished: bool
+) -> StatRows:
+    owner = tx.names.tenant(tx, tenant)
+    job = 0
+    queues = [query.queue or ""]
+    if query.job is not None:
+        found = tx.execute(_JOB, (owner, query.job)).fetchone()
+        if found is None:
+            raise JobNotFound(f"no job named {shown(query.job)}")
+        job = found[0]
+        if query.queue is None:
+            queues = [queue for (queue,) in tx.execute(_QUEUES, (owner,))]
+    select = _read(query.grain).replace("SELECT ", "SELECT at, ")
+    size = query.step // query.grain
+    tallies: dict[int, Tally] = {}
+    for queue in queues:
+        time = query.since // query.grain, query.until // query.grain
+        for at, *row in tx.execute(f"{select} {_OF_TIME}", (owner, job, queue, *time)):
+            tally = tallies.get(at // size)
+            if tally is None:
+                tallies[at // size] = _tally(tuple(row))
+            else:
+                tally.add(_tally(tuple(row)))
+    unfinished, is_complete = (
+        _unfinished(tx, owner, job, query) if with_unfinished else (dict[int, int](), True)
+    )
+    return StatRows(tallies=tallies, unfinished=unfinished, is_complete=is_complete)
+
+
+_UNFINISHED: Final = " UNION ALL ".join(
+    f"""
+SELECT * FROM (
+    SELECT CAST(e.created_at / :step AS INTEGER) FROM execution e
+     WHERE e.{state} AND e.tenant = :tenant AND (:job = 0 OR e.job = :job)
+       AND (:queue IS NULL
+            OR e.lane IN (SELECT n FROM lane WHERE tenant = :tenant AND queue = :queue))
+       AND e.created_at >= :since AND e.created_at < :until
+     LIMIT {COUNT_ITEMS_MAX})
+"""
+    for state in ("state <= 3", "state = 4", "state = 5")
+)
+
+
+def _unfinished(
+    tx: Transaction, owner: int, job: int, query: StatQuery
+) -> tuple[dict[int, int], bool]:
+    """Count unfinished executions by the step in which they were created."""
+    values = {
+        "step": query.step,
+        "tenant": owner,
+        "job": job,
+        "queue": query.queue,
+        "since": query.since,
+        "until": query.until,
+    }
+    counts: dict[int, int] = {}
+    for (step,) in tx.execute(_UNFINISHED, values):
+        counts[step] = counts.get(step, 0) + 1
+    return counts, sum(counts.values()) < COUNT_ITEMS_MAX
+
+
+_OLD: Final = {
+    grain: f"DELETE FROM {table} WHERE (tenant, job, queue, at) IN"
+    f" (SELECT tenant, job, queue, at FROM {table} WHERE at < ? LIMIT ?)"
+    for grain, table in _TABLES.items()
+}
+
+
+def remove_stats(tx: Transaction, limit: int) -> tuple[int, int]:
+    """Remove old minutes and hours, at most `limit` of each; answer how many."""
+    before = {MINUTE: MINUTES_KEPT_SECONDS, HOUR: HOURS_KEPT_SECONDS}
+    minutes, hours = (
+        tx.execute(_OLD[grain], ((tx.now - kept) // grain, limit)).rowcount
+        for grain, kept in before.items()
+    )
+    return minutes, hours
+
+
+assert StatKey._fields == ("tenant", "job", "queue", "at")
