@@ -119,6 +119,32 @@ def test_a_command_on_sqlite_imports_nothing_that_it_does_not_need(words, tmp_pa
     assert not loaded & UNNEEDED
 
 
+@pytest.mark.parametrize(
+    ("words", "most", "status"),
+    [
+        ("--help", 180, 0),
+        ("jobs create --help", 250, 0),
+        ("executions list", 425, 0),
+        ("--api-url http://127.0.0.1:9 executions list", 480, 1),  # where no server listens
+    ],
+)
+def test_a_command_imports_few_modules(words, most, status, tmp_path):
+    """A module takes about a millisecond. More may be right; see `python -X importtime` first."""
+    daybell("migrate", folder=tmp_path)
+    code = "import sys; from daybell.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    loaded = done.stdout.splitlines()[-1].split()
+    assert done.returncode == status, done.stderr
+    assert ("httpx" in loaded) == ("--api-url" in words)
+    assert len(loaded) <= most
+    assert {"click", "pygments"} & set(loaded) == set()
+
+
 @pytest.mark.parametrize(("words", "built"), [("executions list", 1), ("migrate", 1), ("jobs", 5)])
 def test_only_the_commands_that_were_typed_are_built(words, built, tmp_path):
     code = (
