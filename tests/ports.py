@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from daybell.store import protocol
+from tests import sweeps
 
 PORTS: Final = {
     "queue": protocol.QueuePort,
@@ -34,7 +36,9 @@ def port_of(store: Any, operation: str) -> Any:
 
 
 def operation_of(store: Any, name: str) -> Any:
-    """The operation of this name."""
+    """The operation of this name; also a sweep of upkeep."""
+    if name in sweeps.BY_NAME:
+        return partial(sweeps.BY_NAME[name], store)
     return getattr(port_of(store, name), name)
 
 

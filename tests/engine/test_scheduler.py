@@ -23,6 +23,7 @@ from daybell.errors import Unavailable
 from tests.builders import TENANT, a_schedule, apply, claim, defined, put, shown, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
+from tests.sweeps import rearm_schedules
 
 NOON = from_iso("2026-06-01T12:00:00+00:00")
 MINUTELY = cron("* * * * *").to_json()
@@ -323,7 +324,7 @@ async def test_a_fixed_delay_can_end(store, clock, options):
         hands = await claim(store, 1)
         for claimed in hands.executions:
             await apply(store, hands, success(claimed))
-        await store.rearm_schedules()
+        await rearm_schedules(store)
         clock.advance(20)
 
     assert len(await executions(store)) == 1

@@ -12,7 +12,7 @@ from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, Verdict, after_wait
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.core.stats import StatQuery
-from daybell.core.views import Removed, Retention
+from daybell.core.views import Removed, Retention, Swept
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events, WorkerLost
 from daybell.engine.loop import AGAIN, ManualClock
@@ -48,6 +48,7 @@ from tests.builders import (
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
 from tests.engine.virtual import VirtualClock, in_virtual_time
+from tests.sweeps import set_gates
 
 
 @in_virtual_time
@@ -65,7 +66,7 @@ async def test_what_no_worker_asks_for_expires_all_the_same():
 @in_virtual_time
 async def test_what_waits_at_a_gate_is_let_in_soon_after_its_time_has_come():
     store = await a_store()
-    await store.set_gates(TENANT, {"g": 1})
+    await set_gates(store, TENANT, {"g": 1})
     upkeep = Upkeep(store, clock=VirtualClock(), mint=mint, events=Events())
     upkeep.start()
     await asyncio.sleep(1)
@@ -446,10 +447,10 @@ async def test_with_nothing_to_remove_nothing_is_said(store, caplog):
 
 
 async def test_it_says_that_there_is_more(store):
-    async def some(policy):
-        return Removed(executions=1000, is_complete=False)
+    async def some(*, sweeps, policy):
+        return Swept(removed=Removed(executions=1000, is_complete=False))
 
-    store.store.retain = some
+    store.store.upkeep = some
 
     assert await Janitor(store, Retention()).clean() is True
 
@@ -462,7 +463,7 @@ async def test_as_a_duty_it_cleans_once_a_period(store, clock):
         await leader.tick()
         clock.advance(DUTY_SECONDS / 5)
 
-    assert store.count("retain") == 2
+    assert store.count("upkeep") == 4  # two sweeps each time
 
 
 @in_virtual_time

@@ -18,6 +18,7 @@ from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, a_worker, an_execution, death, defined, retry, success
 from tests.model.queue import Model, Row
 from tests.stores import TEST_ALL, ManualClock
+from tests.sweeps import admit, set_gates
 
 SEEDS = 300 if TEST_ALL else 25
 STEPS = 150
@@ -86,7 +87,7 @@ class Twins:
             expected = self.model.shown_state(row), row.attempt, row.failures, row.crashes
             expected += row.worker, row.outcome, row.result, row.is_cancel_requested
             assert seen == expected, action.__name__
-        assert await self.store.recount_gates() == []
+        assert await self.store.catalog.miscounts() == []
 
     async def same(self, expected: Callable[[], Any], answer: Any, level: Any = None) -> Any:
         """Demand one answer of both, or an error of the same class; return the store's."""
@@ -208,11 +209,11 @@ class Twins:
             await self.make(one.worker, [move])
 
     async def admit(self) -> None:
-        await self.same(self.model.admit, self.store.admit())
+        await self.same(self.model.admit, admit(self.store))
 
     async def widen(self) -> None:
         capacity = self.draw(0, 1, 2, 3)
-        await self.store.set_gates(TENANT, {"narrow": capacity})
+        await set_gates(self.store, TENANT, {"narrow": capacity})
         self.model.set_gate("narrow", capacity)
 
 

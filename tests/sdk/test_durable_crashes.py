@@ -23,6 +23,7 @@ from tests.engine.virtual import VirtualClock, in_virtual_time, until
 from tests.ports import WrappedStore
 from tests.sdk.waiting import WAIT
 from tests.stores import POSTGRES
+from tests.sweeps import expire
 
 ONCE = ["one", "two", "a", "b", "gone"]
 LEASE = 15.0
@@ -167,7 +168,7 @@ async def run_app(app: App, deaths: list[tuple[int, bool]]) -> tuple[list[Mortal
 async def sweep(store: SqliteStore) -> None:
     """End the waits whose time is over, as any node does."""
     while True:
-        await store.expire()
+        await expire(store)
         await asyncio.sleep(0.1)
 
 

@@ -36,6 +36,7 @@ from tests.simulation.schedules import KINDS
 from tests.simulation.tasks import ALL_JOBS, SimulatedTasks
 from tests.simulation.weather import LEASE, draw
 from tests.simulation.world import Port, World, run
+from tests.sweeps import set_gates
 
 SCHEDULERS: Final = 3
 WORKERS: Final = 5
@@ -153,7 +154,7 @@ class Cluster:
         run(store.open())
         jobs = [NewJob(id=mint(), definition=definition) for definition in ALL_JOBS.values()]
         run(store.catalog.define_jobs(TENANT, jobs))
-        run(store.set_gates(TENANT, dict.fromkeys(GATES, GATE_CAPACITY)))
+        run(set_gates(store, TENANT, dict.fromkeys(GATES, GATE_CAPACITY)))
         client = Client(store)
         for name in self.scheduled:
             args = schedules.args_of(name, "first")

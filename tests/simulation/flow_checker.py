@@ -226,7 +226,7 @@ class FlowChecker(Checker):
                 self.fail("a beginning that holds was refused")
 
     def _check_advance_runs(self, call: Call, old: Any, workers: Any, answer: Any) -> None:
-        self.seen["swept"] += bool(answer)
+        self.seen["swept"] += bool(answer.advanced)
 
     def check_runs(self, get_run: Any) -> None:
         """Check the ends of all runs."""

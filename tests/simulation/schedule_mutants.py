@@ -8,7 +8,7 @@ SQLITE_FIRING: Final = "store/sqlite/schedules.py"
 CURSOR: Final = "ifnull(since, next_at)"
 NO_SWEEP: Final = (
     "engine/scheduler.py",
-    "is_full = await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX",
+    "is_full = (await self._store.upkeep(BATCH_MAX, sweeps=(Sweep.REARM,))).is_full(BATCH_MAX)",
     "is_full = False",
 )
 GATE: Final = ("core/schedule.py", "if rule is Overlap.ALLOW or inside + waiting == 0:", "if True:")

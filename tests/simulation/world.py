@@ -23,6 +23,7 @@ from tests.simulation.loop import Process, SimulatedLoop, forever
 from tests.simulation.places import Place
 from tests.simulation.trace import Trace
 from tests.simulation.weather import CALM, LEASE, Weather
+from tests.sweeps import name_of
 
 ABOUT_WORK = ("enqueue", "claim", "apply", "renew", "register", "cancel", "lost", "revive", "fire")
 TELLS_TIME = ("claim", "renew", "register", "lost")
@@ -137,6 +138,7 @@ class World:
 
     async def ask(self, process: Process, operation: str, *args: Any, **kwargs: Any) -> Any:
         """Make a call to the store, as a process."""
+        operation = name_of(operation, kwargs)
         if self._dies(process, f"{operation}.before"):
             await forever()
         if self._strikes(self.weather.freeze_points.get(operation, 0.0)):
@@ -197,7 +199,8 @@ class World:
         if call.operation == "listen_schedules":
             self._clocks[call.process] = call.args[0]
             return _nothing_to_stop
-        return run(operation_of(self.place.store, call.operation)(*call.args, **call.kwargs))
+        operation = "upkeep" if "sweeps" in call.kwargs else call.operation
+        return run(operation_of(self.place.store, operation)(*call.args, **call.kwargs))
 
     def _reply(self, call: Call, answer: Any, error: BaseException | None) -> None:
         chance = self.weather.crash_points.get(f"{call.operation}.committed", 0.0)

@@ -19,6 +19,7 @@ from daybell.errors import (
     VersionConflict,
 )
 from tests.builders import TENANT, a_job, an_entry, an_execution, dead, defined, enqueued
+from tests.sweeps import retain
 
 OTHER = "acme"
 DAY = 86400.0
@@ -48,7 +49,6 @@ CHANGES = {
     "pause_job": lambda s: s.schedules.pause_job(TENANT, "resize"),
     "pause_queue": lambda s: s.catalog.pause_queue(TENANT, "mail", paused=True),
     "enqueue": lambda s: enqueued(s),
-    "set_gates": lambda s: s.set_gates(TENANT, {"narrow": 1}),
     "set_quotas": lambda s: s.admin.set_quotas(TENANT, jobs=5),
     "add_tenants": lambda s: s.admin.add_tenants([OTHER]),
     "add_tenant": lambda s: s.admin.add_tenant(OTHER, Quotas(jobs=5)),
@@ -286,9 +286,9 @@ async def test_entries_are_removed_after_a_year_and_not_earlier(store, clock):
     await store.admin.write_audit(TENANT, [an_entry("new.entry")])
     await clock.advance(365 * DAY - 1)
 
-    assert (await store.retain(Retention(finished=0.0))).others == 0
+    assert (await retain(store, Retention(finished=0.0))).others == 0
     await clock.advance(0.5)
-    assert (await store.retain(Retention(finished=0.0))).others == 1
+    assert (await retain(store, Retention(finished=0.0))).others == 1
 
     assert await actions(store) == ["new.entry"]
 

@@ -10,6 +10,7 @@ from daybell.client import Client
 from daybell.core.views import Retention
 from daybell.errors import UsageError
 from tests.builders import TENANT, a_job, an_entry, an_execution, defined
+from tests.sweeps import retain
 
 OTHER = "acme"
 DAY = 86400.0
@@ -105,7 +106,7 @@ async def test_retention_leaves_a_chain_that_can_be_checked(store, clock):
     await write(store, 2)
     await clock.advance(365 * DAY - 5)
 
-    assert (await store.retain(Retention(finished=0.0))).others == 4
+    assert (await retain(store, Retention(finished=0.0))).others == 4
     await write(store, 1)
 
     kept = await verify(store)
@@ -121,10 +122,10 @@ async def test_an_entry_that_is_old_by_its_clock_alone_waits_for_those_before_it
     await write(store, 1)
     await clock.advance(366 * DAY)
 
-    assert (await store.retain(Retention(finished=0.0))).others == 0
+    assert (await retain(store, Retention(finished=0.0))).others == 0
     assert (await verify(store)).entries == 2
     await clock.advance(20 * DAY)
-    assert (await store.retain(Retention(finished=0.0))).others == 2
+    assert (await retain(store, Retention(finished=0.0))).others == 2
 
 
 # What is done past the store: the statements, the first broken number, and what is said of it.

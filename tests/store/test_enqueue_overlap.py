@@ -26,6 +26,7 @@ from tests.builders import (
     success,
 )
 from tests.store.overlaps import RULES, ended, refused
+from tests.sweeps import admit, expire, set_gates
 
 QUEUED, WAITING = State.QUEUED, State.WAITING
 SKIPPED = State.SKIPPED
@@ -95,10 +96,10 @@ async def cancel(store, clock):
     await store.queue.cancel(TENANT, [id])
 
 
-async def expire(store, clock):
+async def let_expire(store, clock):
     await enqueued(store, expires_in=5.0)
     await clock.advance(6)
-    assert await store.expire() == 1
+    assert await expire(store) == 1
 
 
 async def succeed(store, clock):
@@ -118,7 +119,7 @@ async def stop(store, clock):
     await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease])
 
 
-ENDS = [cancel, expire, succeed, die, stop]
+ENDS = [cancel, let_expire, succeed, die, stop]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -202,7 +203,7 @@ async def test_a_delayed_one_is_not_asked_before_its_time(store, clock, rule):
     assert (seen.state, seen.reason) == (WAITING, "overlap")
     assert (await look(store, hands.one.id)).cancel_requested_at is None
     await clock.advance(10)
-    assert await store.admit() == 0
+    assert await admit(store) == 0
     await ended(store, hands)
     assert await states(store, [delayed]) == [QUEUED]
 
@@ -215,7 +216,7 @@ async def test_a_delayed_one_is_in_the_way_only_when_it_is_due(store, clock):
     await clock.advance(10)
 
     assert (await refused(store)).execution == delayed
-    assert await store.admit() == 1
+    assert await admit(store) == 1
     assert (await claim(store)).one.id == delayed
 
 
@@ -259,7 +260,7 @@ async def test_tenants_are_not_in_each_others_way(store):
 
 async def test_one_that_names_a_gate_passes_that_one_instead(store):
     gate = backfill_gate(mint())
-    await store.set_gates(TENANT, {gate: 2})
+    await set_gates(store, TENANT, {gate: 2})
     await defined(store, overlap=Overlap.SKIP)
     (inside,) = await enqueued(store)
 

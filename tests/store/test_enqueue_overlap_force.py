@@ -8,6 +8,7 @@ from daybell.core.schedule import Overlap
 from daybell.errors import UsageError
 from tests.builders import TENANT, an_execution, claimed, defined, enqueued, look, states
 from tests.store.overlaps import RULES, ended, refused
+from tests.sweeps import set_gates
 
 QUEUED, WAITING, RUNNING = State.QUEUED, State.WAITING, State.RUNNING
 
@@ -43,7 +44,7 @@ async def test_one_that_was_forced_is_in_the_way_of_the_next(store):
 
 
 async def test_force_passes_a_gate_that_is_full(store):
-    await store.set_gates(TENANT, {"g": 1})
+    await set_gates(store, TENANT, {"g": 1})
     first = await claimed(store, gate="g")
     second = await claimed(store, gate="g", force=True)
     (third,) = await enqueued(store, gate="g")

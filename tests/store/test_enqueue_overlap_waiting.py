@@ -4,6 +4,7 @@ from daybell.core.execution import State
 from daybell.core.schedule import Overlap
 from tests.builders import TENANT, apply, claim, claimed, defined, enqueued, look, states, success
 from tests.store.overlaps import ended, refused, ticked
+from tests.sweeps import admit, set_gates
 
 QUEUED, WAITING, RUNNING = State.QUEUED, State.WAITING, State.RUNNING
 CANCELLED = State.CANCELLED
@@ -63,7 +64,7 @@ async def test_replace_leaves_what_is_to_start_later(store, clock):
     assert hands.one.id == second
     await apply(store, hands, success(hands.one))
     await clock.advance(60)
-    await store.admit()
+    await admit(store)
     assert (await claim(store)).one.id == delayed
 
 
@@ -85,7 +86,7 @@ async def test_replace_starts_when_the_running_one_has_really_ended(store):
 
 
 async def test_replace_leaves_what_is_at_another_gate(store):
-    await store.set_gates(TENANT, {"other": 1})
+    await set_gates(store, TENANT, {"other": 1})
     await defined(store, overlap=Overlap.REPLACE)
     (beside,) = await enqueued(store, gate="other")
 

@@ -24,6 +24,7 @@ from tests.builders import (
     registered,
     success,
 )
+from tests.sweeps import retain, set_gates
 
 GATE = "printer"
 OPTIONS = {
@@ -55,7 +56,7 @@ def answered(answers):
 @pytest.mark.parametrize("end", [success, death], ids=["succeeded", "dead"])
 async def test_a_first_request_after_its_own_repeat_creates_nothing(store, options, end):
     await defined(store)
-    await store.set_gates(TENANT, {GATE: 1})
+    await set_gates(store, TENANT, {GATE: 1})
     new = an_execution(**options)
     await store.queue.enqueue(TENANT, [new], repeat=True)
     await run_all(store, end)
@@ -165,7 +166,7 @@ async def test_an_id_is_known_for_the_documented_time(store, clock, was_repeated
     await store.queue.enqueue(TENANT, [new], repeat=was_repeated)
     await run_all(store)
     await clock.advance(REPEAT_SECONDS_KEPT - 1.0)
-    await store.retain(Retention())
+    await retain(store, Retention())
 
     await store.queue.enqueue(TENANT, [new], repeat=not was_repeated)
 

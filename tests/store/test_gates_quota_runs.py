@@ -32,6 +32,7 @@ from tests.store.runs import (
     take,
     waiting_run,
 )
+from tests.sweeps import advance_runs, expire
 
 
 async def everything(store):
@@ -119,8 +120,8 @@ async def test_what_is_cancelled_or_too_late_makes_room(store, clock):
 
     await store.queue.cancel(TENANT, [waiting[0].id])
     await clock.advance(6.0)
-    assert await store.expire() == 1
-    await store.advance_runs()
+    assert await expire(store) == 1
+    await advance_runs(store)
 
     assert labels(await take(store)) == ["b"]
 
@@ -130,14 +131,14 @@ async def test_upkeep_lets_a_run_go_on_when_its_tenant_gets_more_room(store):
     await begun(store, a_plan({"a": [], "b": [], "c": [], "d": []}))
     assert labels(await take(store)) == ["a"]
     assert (await store.queue.lost()).is_any_waiting
-    await store.advance_runs()
+    await advance_runs(store)
     assert labels(await take(store)) == []
 
     await store.admin.set_quotas(TENANT, queued=3)
-    await store.advance_runs()
+    await advance_runs(store)
     assert labels(await take(store)) == ["b"]
     await store.admin.set_quotas(TENANT, queued=None)
-    await store.advance_runs()
+    await advance_runs(store)
 
     assert labels(await take(store)) == ["c", "d"]
     assert not (await store.queue.lost()).is_any_waiting

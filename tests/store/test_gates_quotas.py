@@ -29,6 +29,7 @@ from tests.builders import (
     success,
 )
 from tests.refusals import refuses
+from tests.sweeps import retain, set_gates
 
 OTHER = "acme"
 
@@ -152,7 +153,7 @@ async def test_no_more_unfinished_executions_than_the_quota(store):
 
 
 async def test_what_runs_or_waits_counts_until_it_has_ended(store):
-    await store.set_gates(TENANT, {"narrow": 0})
+    await set_gates(store, TENANT, {"narrow": 0})
     await limit(store, queued=2)
     await enqueued(store)
     hands = await claim(store)
@@ -225,10 +226,10 @@ async def test_minutes_are_forgotten_after_an_hour(store, clock):
     await limit(store, per_minute=3)
     await enqueued(store, 3)
     await clock.advance(60)
-    assert (await store.retain(Retention())).others == 0
+    assert (await retain(store, Retention())).others == 0
 
     await clock.advance(3700)
-    assert (await store.retain(Retention())).others == 1
+    assert (await retain(store, Retention())).others == 1
 
 
 # Ticks of schedules.

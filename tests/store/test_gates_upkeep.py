@@ -4,8 +4,8 @@ import pytest
 
 from daybell.core.execution import Revival, State
 from daybell.core.ids import mint
-from daybell.core.schedule import Miscount, Overlap, backfill_gate, gate_of, room_of
-from daybell.core.views import Retention
+from daybell.core.schedule import Overlap, backfill_gate, gate_of, room_of
+from daybell.core.views import Miscount, Retention
 from daybell.errors import UsageError
 from daybell.store.sqlite import SqliteStore
 from tests.builders import (
@@ -21,6 +21,7 @@ from tests.builders import (
     states,
     success,
 )
+from tests.sweeps import admit, recount_gates, retain, set_gates
 
 DAY = 86_400.0
 POLICY = Retention(finished=DAY, ticks=DAY, workers=DAY)
@@ -31,7 +32,7 @@ async def retained(store):
     """How many gates rounds of retention take away."""
     gates = 0
     for _ in range(20):
-        removed = await store.retain(POLICY)
+        removed = await retain(store, POLICY)
         gates += removed.gates
         if removed.is_complete:
             return gates
@@ -67,7 +68,7 @@ async def test_gates_of_backfills_go_with_their_executions(store, clock):
     for _ in range(3):
         await run_all(store, backfill_gate(mint()))
     # One that is made later stays for the time being, if need be: numbers are not given out twice.
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
 
     assert await retained(store) == 3
@@ -78,7 +79,7 @@ async def test_gates_of_backfills_go_with_their_executions(store, clock):
 async def test_a_gate_stays_while_somebody_is_inside_or_waits(store, clock):
     gate = backfill_gate(mint())
     first, second = await enqueued(store, 2, gate=gate)
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
     assert await retained(store) == 0
 
@@ -94,20 +95,20 @@ async def test_a_gate_stays_while_somebody_is_inside_or_waits(store, clock):
 async def test_a_gate_where_one_waits_for_its_time_stays(store, clock):
     gate = backfill_gate(mint())
     (later,) = await enqueued(store, gate=gate, delay=20 * DAY)
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
     assert await retained(store) == 0
 
     await clock.advance(11 * DAY)
 
-    assert await store.admit() == 1
+    assert await admit(store) == 1
     assert await states(store, [later]) == [QUEUED]
 
 
 async def test_who_comes_to_a_gate_that_is_gone_makes_it_anew(store, clock):
     gate = backfill_gate(mint(), 2)
     await run_all(store, gate)
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
     assert await retained(store) == 1
 
@@ -118,14 +119,14 @@ async def test_who_comes_to_a_gate_that_is_gone_makes_it_anew(store, clock):
 
 async def test_a_dead_letter_comes_back_through_its_gate(store, clock):
     (letter,) = await dead(store, gate=backfill_gate(mint()))
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
     await retained(store)
 
     assert await store.queue.revive(TENANT, [letter]) == [Revival.REVIVED]
 
     assert await states(store, [letter]) == [QUEUED]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_the_gate_of_a_deleted_job_goes(store, clock):
@@ -134,7 +135,7 @@ async def test_the_gate_of_a_deleted_job_goes(store, clock):
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
     await store.catalog.delete_job(TENANT, "single")
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
 
     assert await retained(store) == 1
@@ -162,7 +163,7 @@ async def test_the_gate_of_a_schedule_goes_after_it(store, clock):
 
     for one, tenant in zip(hands, [TENANT] * 3 + ["other"], strict=True):
         assert await apply(store, one, success(one.one), tenant=tenant) == []
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
     assert await retained(store) == 2
     assert await retained(store) == 0
@@ -179,7 +180,7 @@ async def test_the_gate_of_a_schedule_goes_after_it(store, clock):
 async def test_the_gates_of_its_schedules_go_with_a_deleted_job(store, clock):
     await put(store, *(a_schedule("single", next_at=9e9, own_gate=True) for _ in range(3)))
     await store.catalog.delete_job(TENANT, "single")
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await clock.advance(10 * DAY)
 
     await retained(store)
@@ -200,7 +201,7 @@ async def test_gates_of_jobs_and_those_that_somebody_set_stay(store, clock):
     await enqueued(store, job="single")
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
-    await store.set_gates(TENANT, {"narrow": 1, "wide": 9})
+    await set_gates(store, TENANT, {"narrow": 1, "wide": 9})
     await clock.advance(10 * DAY)
 
     assert await retained(store) == 0
@@ -221,40 +222,40 @@ async def miscount(store, gate, holders):
 
 
 async def test_a_gate_that_counts_too_many_is_told_and_put_right(store):
-    await store.set_gates(TENANT, {"narrow": 2})
+    await set_gates(store, TENANT, {"narrow": 2})
     ids = await enqueued(store, 3, gate="narrow")
     await miscount(store, "narrow", 3)
     told = [Miscount(tenant=TENANT, gate="narrow", counted=3, inside=2)]
 
-    assert await store.recount_gates() == told
-    assert await store.recount_gates() == told  # it only looked
-    assert await store.recount_gates(mend=True) == told
+    assert await store.catalog.miscounts() == told
+    assert await store.catalog.miscounts() == told  # it only looked
+    assert await recount_gates(store) == told
 
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
     await store.queue.cancel(TENANT, ids[:1])
     assert await states(store, ids[1:]) == [QUEUED, QUEUED]
 
 
 async def test_who_was_kept_out_by_a_wrong_count_gets_in(store):
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     (first,) = await enqueued(store, gate="narrow")
     await miscount(store, "narrow", 2)
     (second,) = await enqueued(store, gate="narrow")
     await store.queue.cancel(TENANT, [first])
     assert await states(store, [second]) == [WAITING]
 
-    await store.recount_gates(mend=True)
+    await recount_gates(store)
 
     assert await states(store, [second]) == [QUEUED]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_a_gate_that_counts_too_few_is_put_right(store):
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     (first,) = await enqueued(store, gate="narrow")
     await miscount(store, "narrow", 0)
 
-    await store.recount_gates(mend=True)
+    await recount_gates(store)
 
     (second,) = await enqueued(store, gate="narrow")
     assert await states(store, [first, second]) == [QUEUED, WAITING]

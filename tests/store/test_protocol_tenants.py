@@ -49,6 +49,7 @@ from tests.builders import (
 )
 from tests.ports import PORTS, operations_of
 from tests.store.runs import a_plan
+from tests.sweeps import set_gates
 
 OTHER = "acme"
 EVERYTHING = ExecutionFilter()
@@ -77,7 +78,7 @@ class Known(NamedTuple):
 async def populated(store, clock):
     """The things of the default tenant."""
     (job,) = await defined(store, "resize", queue="images")
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await store.catalog.pause_queue(TENANT, "paused", paused=True)
     schedule = a_schedule(next_at=clock.now())
     await store.schedules.put_schedules(TENANT, [schedule])
@@ -201,7 +202,6 @@ OPERATIONS = {
     "upstream": lambda s, t, k: s.schedules.upstream(t, [(k.job, 9e9)]),
     "release_dependents": lambda s, t, k: s.schedules.release_dependents(t, [k.depending]),
     "rule_out_dependents": lambda s, t, k: s.schedules.rule_out_dependents(t, [k.depending]),
-    "set_gates": lambda s, t, k: s.set_gates(t, {k.gate: 5}),
     "get_execution": lambda s, t, k: s.catalog.get_execution(t, k.queued),
     "list_executions": lambda s, t, k: s.catalog.list_executions(
         t, ExecutionFilter(worker=k.worker)
@@ -340,8 +340,8 @@ async def test_the_same_names_mean_different_things_to_each_tenant(store):
     await store.admin.add_tenants([OTHER])
     (mine,) = await defined(store, timeout=1.0)
     (theirs,) = await defined(store, timeout=2.0, tenant=OTHER)
-    await store.set_gates(TENANT, {"g": 1})
-    await store.set_gates(OTHER, {"g": 1})
+    await set_gates(store, TENANT, {"g": 1})
+    await set_gates(store, OTHER, {"g": 1})
 
     await enqueued(store, gate="g", unique_key="k")
     (other,) = await enqueued(store, gate="g", unique_key="k", tenant=OTHER)

@@ -22,6 +22,7 @@ from tests.builders import (
     states,
     success,
 )
+from tests.sweeps import expire, set_gates
 
 
 async def test_what_has_not_started_ends_at_once(store, clock):
@@ -60,7 +61,7 @@ async def test_a_retrying_one_ends_at_once_with_its_attempts_on_record(store):
 
 
 async def test_a_waiting_one_ends_at_once(store):
-    await store.set_gates(TENANT, {"closed": 0})
+    await set_gates(store, TENANT, {"closed": 0})
     (id,) = await enqueued(store, gate="closed")
 
     assert await store.queue.cancel(TENANT, [id]) == [Cancellation.CANCELLED]
@@ -234,8 +235,8 @@ async def test_what_has_expired_is_skipped_and_nothing_else(store, clock):
     later = await enqueued(store, 1, delay=10.0, expires_in=5.0)
     await clock.advance(5.0)
 
-    assert await store.expire() == 2
-    assert await store.expire() == 0
+    assert await expire(store) == 2
+    assert await expire(store) == 0
     assert await states(store, expired) == [State.SKIPPED, State.SKIPPED]
     assert await states(store, [*other, *endless, *later]) == [
         State.QUEUED,
@@ -251,14 +252,14 @@ async def test_a_bounded_amount_at_a_time(store, clock):
     await enqueued(store, 5, expires_in=5.0)
     await clock.advance(6.0)
 
-    assert [await store.expire(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await expire(store, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_what_runs_does_not_expire(store, clock):
     hands = await claimed(store, 1, expires_in=5.0)
     await clock.advance(6.0)
 
-    assert await store.expire() == 0
+    assert await expire(store) == 0
     assert await states(store, [hands.one.id]) == [State.RUNNING]
 
 
@@ -267,20 +268,20 @@ async def test_what_waits_for_its_retry_expires_too(store, clock):
     await apply(store, hands, retry(hands.one, delay=100.0))
     await clock.advance(6.0)
 
-    assert await store.expire() == 1
+    assert await expire(store) == 1
     assert await states(store, [hands.one.id]) == [State.SKIPPED]
 
 
 async def test_it_frees_the_unique_key_and_the_slot(store, clock):
     await defined(store)
-    await store.set_gates(TENANT, {"one": 1})
+    await set_gates(store, TENANT, {"one": 1})
     held = an_execution(gate="one", unique_key="k", expires_in=5.0)
     parked = an_execution(gate="one", expires_in=50.0)
     too_late = an_execution(gate="one", expires_in=5.0)
     await store.queue.enqueue(TENANT, [held, parked, too_late])
     await clock.advance(6.0)
 
-    assert await store.expire() == 2
+    assert await expire(store) == 2
     assert await states(store, [held.id, parked.id, too_late.id]) == [
         State.SKIPPED,
         State.QUEUED,
@@ -292,16 +293,16 @@ async def test_it_frees_the_unique_key_and_the_slot(store, clock):
 
 async def test_those_who_expire_together_keep_no_slot(store, clock):
     await defined(store, "resize")
-    await store.set_gates(TENANT, {"one": 1})
+    await set_gates(store, TENANT, {"one": 1})
     ids = await enqueued(store, 3, gate="one", expires_in=5.0)
     (last,) = await enqueued(store, gate="one")
     await clock.advance(5.0)
 
-    assert await store.expire() == 3
+    assert await expire(store) == 3
 
     assert await states(store, ids) == [State.SKIPPED] * 3
     assert await states(store, [last]) == [State.QUEUED]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_a_paused_queue_does_not_keep_it(store, clock):
@@ -309,5 +310,5 @@ async def test_a_paused_queue_does_not_keep_it(store, clock):
     await store.catalog.pause_queue(TENANT, "default", paused=True)
     await clock.advance(6.0)
 
-    assert await store.expire() == 1
+    assert await expire(store) == 1
     assert await states(store, [id]) == [State.SKIPPED]

@@ -35,6 +35,7 @@ from tests.builders import (
 )
 from tests.store.processes import JOBS, KEYS, REPEATED_BULK, REPEATED_BULKS
 from tests.stores import KINDS, POSTGRES, connect
+from tests.sweeps import set_gates
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ExecutionFilter()
@@ -225,7 +226,7 @@ async def test_a_cursor_advanced_by_many_at_once_fires_once(crowd, clock):
 
 async def test_many_at_a_gate_never_exceed_its_capacity(crowd):
     await defined(crowd[0])
-    await crowd[0].set_gates(TENANT, {"g": 3})
+    await set_gates(crowd[0], TENANT, {"g": 3})
     new = [an_execution(gate="g") for _ in range(16)]
 
     await asyncio.gather(*(crowd[n % 4].queue.enqueue(TENANT, [one]) for n, one in enumerate(new)))
@@ -237,7 +238,7 @@ async def test_many_at_a_gate_never_exceed_its_capacity(crowd):
 
 
 async def test_slots_handed_on_by_many_at_once_are_all_used(crowd):
-    await crowd[0].set_gates(TENANT, {"g": 4})
+    await set_gates(crowd[0], TENANT, {"g": 4})
     await enqueued(crowd[0], 12, gate="g")
     hands = await claim(crowd[0])
     assert len(hands.executions) == 4

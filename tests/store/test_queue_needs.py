@@ -20,6 +20,7 @@ from tests.builders import (
     enqueued,
     retry,
 )
+from tests.sweeps import set_gates
 
 OTHERS = ("task", "sql", "sql:other", "sql:pg2", "sql:", "http")
 PG = '{"connection": "pg", "statement": "SELECT 1"}'
@@ -40,7 +41,7 @@ async def enqueue(store, clock):
 
 
 async def enqueue_with_a_gate(store, clock):
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await enqueued(store, gate="narrow")
 
 

@@ -21,6 +21,7 @@ from tests.builders import (
     states,
     success,
 )
+from tests.sweeps import set_gates
 
 SURROGATE = '"\ud800"'
 NUL = '"\0"'
@@ -106,7 +107,7 @@ async def test_bad_and_stale_moves_are_told_apart(store):
 
 
 async def test_a_bad_move_in_a_batch_with_gates_keys_and_cancelling(store):
-    await store.set_gates(TENANT, {"g": 3})
+    await set_gates(store, TENANT, {"g": 3})
     hands = await claimed(store, 3, gate="g")
     cancelled, bad, good = hands.executions
     await store.queue.cancel(TENANT, [cancelled.id])

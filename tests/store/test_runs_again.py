@@ -29,6 +29,7 @@ from tests.store.runs import (
     take,
     waiting_run,
 )
+from tests.sweeps import advance_runs
 
 DIAMOND = {"a": ["b", "c"], "b": ["d"], "c": ["d"]}
 NO_PLAN = a_plan({"wrong": []})
@@ -48,7 +49,7 @@ async def test_a_dead_run_goes_on_with_what_failed(store):
 
     assert await store.queue.revive(TENANT, [run]) == [Revival.REVIVED]
     assert await state(store, run) is State.QUEUED
-    assert await store.advance_runs() == 0  # nobody has claimed it
+    assert await advance_runs(store) == 0  # nobody has claimed it
     assert await expanded(store) == run
 
     assert await run_to_end(store) == [["b"], ["d"]]
@@ -68,7 +69,7 @@ async def test_a_revived_run_does_not_go_on_before_it_is_expanded(store):
     await store.queue.revive(TENANT, [run])
 
     for _ in ("queued", "in a worker's hands"):
-        assert await store.advance_runs() == 0
+        assert await advance_runs(store) == 0
         assert (await claim(store)).executions == []
         await claim(store, kinds=("workflow",))
 

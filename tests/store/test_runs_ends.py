@@ -32,6 +32,7 @@ from tests.store.runs import (
     take,
     taken_run,
 )
+from tests.sweeps import advance_runs, expire
 
 CHAIN = {"a": ["b"], "b": ["c"]}
 GONE = Spec(job="resize")
@@ -176,7 +177,7 @@ async def test_a_node_that_expires_is_skipped(store, clock):
     await end(store, await take(store))
     await clock.advance(61)
 
-    assert await store.expire() == 1
+    assert await expire(store) == 1
 
     assert await nodes(store, run) == {
         "a": State.SUCCEEDED,
@@ -260,7 +261,7 @@ async def test_however_many_nodes_have_no_job_each_transaction_has_few_of_them(s
     run = await begun(store, plan)
 
     assert (await detail(store, run)).run.left > 40
-    while await store.advance_runs():
+    while await advance_runs(store):
         pass
     assert await state(store, run) is State.DEAD
 

@@ -35,6 +35,7 @@ from tests.store.runs import (
     taken_run,
     waiting_run,
 )
+from tests.sweeps import retain
 
 CHAIN = {"a": ["b"], "b": ["c"]}
 DAY = 86_400.0
@@ -132,7 +133,7 @@ async def test_a_run_holds_its_gate_until_its_end(store):
 
     assert rounds[:3] == [["a"], ["b"], ["c"]]
     assert await state(store, waiting.id) is not State.WAITING
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_the_schedule_of_a_run_hears_of_its_end(store, clock):
@@ -244,9 +245,9 @@ async def test_runs_of_two_tenants_are_apart(store):
     assert await state(store, mine) is State.RUNNING
 
 
-async def retain(store):
+async def retain_all(store):
     for _ in range(20):
-        if (await store.retain(WEEK)).is_complete:
+        if (await retain(store, WEEK)).is_complete:
             return
     raise AssertionError("retention does not come to an end")
 
@@ -256,7 +257,7 @@ async def test_a_run_goes_with_its_nodes(store, clock):
     await run_to_end(store)
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     with pytest.raises(ExecutionNotFound):
         await look(store, run)
@@ -274,7 +275,7 @@ async def test_a_run_that_lasts_outlives_the_executions_of_its_nodes(store, cloc
     await end(store, await take(store), results={"a": 1})
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     (a, _, _) = (await detail(store, run)).nodes
     assert (a.state, a.result) == (State.SUCCEEDED, "1")

@@ -27,6 +27,7 @@ from tests.store.runs import (
     state,
     take,
 )
+from tests.sweeps import advance_runs
 
 S, D, K = State.SUCCEEDED, State.DEAD, State.SKIPPED
 
@@ -112,12 +113,12 @@ async def test_what_is_left_of_a_long_row_is_done_by_upkeep(store, monkeypatch):
     await end(store, await take(store), results={"n0": 0})
     assert await state(store, run) is State.RUNNING
 
-    assert await store.advance_runs() == 1
+    assert await advance_runs(store) == 1
     assert await state(store, run) is State.RUNNING
-    assert await store.advance_runs() == 1
+    assert await advance_runs(store) == 1
 
     assert await state(store, run) is State.SUCCEEDED
-    assert await store.advance_runs() == 0
+    assert await advance_runs(store) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2500])

@@ -28,6 +28,7 @@ from tests.builders import (
     states,
     success,
 )
+from tests.sweeps import expire
 
 DEPENDS: dict[str, Any] = {"dependencies": ("extract",)}
 
@@ -102,7 +103,7 @@ async def test_what_is_ruled_out_is_skipped_and_frees_its_slot(store, clock):
     assert await store.schedules.rule_out_dependents(TENANT, [id]) == 0
     await clock.advance(60)
     assert await states(store, [await waits(store, schedule)]) == [State.WAITING]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_what_was_released_is_not_ruled_out_and_the_other_way_round(store, clock):
@@ -127,7 +128,7 @@ async def test_one_that_waits_holds_the_slot_of_its_job(store, clock):
 
     assert await states(store, [first, second]) == [State.WAITING, State.SKIPPED]
     assert (await look(store, second)).reason == "overlap"
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_behind_one_that_waits_for_dependencies_others_wait_for_the_slot(store, clock):
@@ -147,7 +148,7 @@ async def test_behind_one_that_waits_for_dependencies_others_wait_for_the_slot(s
     assert [one.id for one in hands.executions] == [first]
     await apply(store, hands, *map(success, hands.executions))
     assert [one.id for one in (await claim(store)).executions] == [second]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_who_gets_the_slot_still_waits_for_dependencies(store, clock):
@@ -163,7 +164,7 @@ async def test_who_gets_the_slot_still_waits_for_dependencies(store, clock):
     assert (await claim(store)).executions == []
     await store.schedules.release_dependents(TENANT, [second])
     assert [one.id for one in (await claim(store)).executions] == [second]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_a_backfill_waits_behind_its_own_gate(store, clock):
@@ -186,7 +187,7 @@ async def test_a_backfill_waits_behind_its_own_gate(store, clock):
         (State.QUEUED, None),
         (State.WAITING, "gate"),
     ]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_a_late_tick_is_looked_at_when_its_time_has_come(store, clock):
@@ -238,11 +239,11 @@ async def test_one_that_waits_expires_like_any_other(store, clock):
     id = await waits(store, schedule, expires_in=30.0)
     await clock.advance(31)
 
-    assert await store.expire() == 1
+    assert await expire(store) == 1
 
     assert (await look(store, id)).reason == "expired"
     assert (await store.schedules.dependents()).waiting == ()
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 # Jobs that depend on jobs which are busy: what counts may be far from the newest.

@@ -25,6 +25,7 @@ from tests.builders import (
     shown,
     success,
 )
+from tests.sweeps import set_gates
 
 EVERYTHING = ExecutionFilter()
 
@@ -273,7 +274,7 @@ async def test_a_fired_execution_obeys_unique_keys(store, clock):
 
 async def test_a_fired_execution_goes_through_its_gate(store, clock):
     at = clock.now()
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     schedule = a_schedule(next_at=at)
     await put(store, schedule)
     ticks = a_tick(at, gate="narrow"), a_tick(at + 1, gate="narrow")
@@ -458,7 +459,7 @@ async def test_schedules_with_gates_of_their_own_fire_and_take_the_slots(store, 
     found = [await look(store, id) for id in crowd.ids]
     assert [one.state for one in found] == [State.QUEUED] * 5
     assert len({one.gate for one in found}) == 5
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_those_whose_gate_is_taken_are_skipped_and_the_others_fire(store, clock):
@@ -472,7 +473,7 @@ async def test_those_whose_gate_is_taken_are_skipped_and_the_others_fire(store, 
     assert [(one.fired, one.skipped) for one in seen] == [(1, 1)] * 2 + [(1, 0)] * 3
     found = [await look(store, id) for id in Crowd(crowd.schedules, firings).ids]
     assert [one.state for one in found] == [State.SKIPPED] * 2 + [State.QUEUED] * 3
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_of_schedules_that_share_a_gate_one_fires(store, clock):
@@ -484,7 +485,7 @@ async def test_of_schedules_that_share_a_gate_one_fires(store, clock):
     queued = [one.job for one in found if one.state is State.QUEUED]
     assert sorted(queued) == ["mail", "resize"]
     assert [one.state for one in found].count(State.SKIPPED) == 3
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_what_waits_at_a_gate_comes_before_a_tick(store, clock):

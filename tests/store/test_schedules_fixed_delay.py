@@ -25,6 +25,7 @@ from tests.builders import (
     shown,
     success,
 )
+from tests.sweeps import expire, rearm_schedules, set_gates
 
 DELAY = 30.0
 
@@ -102,7 +103,7 @@ async def cancelled(store, clock, id):
 
 async def expired(store, clock, id):
     await clock.advance(61)
-    assert await store.expire() == 1
+    assert await expire(store) == 1
 
 
 async def given_back(store, clock, id):
@@ -183,7 +184,7 @@ async def test_an_end_of_a_backfill_is_none_of_its_ends(store, clock):
     schedule = await a_delay(store, clock)
     await fired(store, schedule)
     gate = backfill_gate(mint())
-    await store.set_gates(TENANT, {gate: 1})
+    await set_gates(store, TENANT, {gate: 1})
     past = await enqueued(store, 2, gate=gate, schedule=schedule.id, scheduled_for=5.0)
     hands = await claim(store)
 
@@ -245,7 +246,7 @@ async def test_one_that_is_over_is_not_set_again(store, clock):
 
     after = await shown(store, schedule)
     assert (after.next_at, after.delay) == (None, None)
-    assert await store.rearm_schedules() == 0
+    assert await rearm_schedules(store) == 0
 
 
 async def test_one_that_would_be_over_is_not_if_the_overlap_rule_says_no(store, clock):
@@ -268,10 +269,10 @@ async def test_the_sweep_sets_what_waits_for_an_end_that_will_not_come(store, cl
     assert await next_at(store, schedule) is None
     await clock.advance(7)
 
-    assert await store.rearm_schedules() == 1
+    assert await rearm_schedules(store) == 1
 
     assert await next_at(store, schedule) == clock.now() + DELAY
-    assert await store.rearm_schedules() == 0
+    assert await rearm_schedules(store) == 0
 
 
 async def test_the_sweep_leaves_what_waits_with_reason(store, clock):
@@ -280,11 +281,11 @@ async def test_the_sweep_leaves_what_waits_with_reason(store, clock):
     await put(store, ended, plain)
     (id,) = await fired(store, schedule)
 
-    assert await store.rearm_schedules() == 0
+    assert await rearm_schedules(store) == 0
     hands = await claim(store)
-    assert await store.rearm_schedules() == 0
+    assert await rearm_schedules(store) == 0
     await apply(store, hands, retry(hands.one, delay=100.0))
-    assert await store.rearm_schedules() == 0
+    assert await rearm_schedules(store) == 0
 
     assert hands.one.id == id
     assert [await next_at(store, one) for one in (schedule, ended, plain)] == [
@@ -297,11 +298,11 @@ async def test_the_sweep_leaves_what_waits_with_reason(store, clock):
 async def test_the_sweep_does_not_wait_for_backfills(store, clock):
     schedule = await a_delay(store, clock)
     gate = backfill_gate(mint())
-    await store.set_gates(TENANT, {gate: 1})
+    await set_gates(store, TENANT, {gate: 1})
     await enqueued(store, 2, gate=gate, schedule=schedule.id, scheduled_for=5.0)
     await fired(store, schedule, Tick(at=clock.now(), decision=Decision.MISSED))
 
-    assert await store.rearm_schedules() == 1
+    assert await rearm_schedules(store) == 1
 
 
 async def test_the_sweep_has_a_limit_and_sees_all_tenants(store, clock):
@@ -309,7 +310,7 @@ async def test_the_sweep_has_a_limit_and_sees_all_tenants(store, clock):
     for tenant in (TENANT, "acme"):
         await put(store, *(a_schedule(delay=DELAY) for _ in range(2)), tenant=tenant)
 
-    counts = [await store.rearm_schedules(limit=3) for _ in range(3)]
+    counts = [await rearm_schedules(store, limit=3) for _ in range(3)]
 
     assert counts == [3, 1, 0]
 

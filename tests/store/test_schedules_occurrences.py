@@ -20,6 +20,7 @@ from tests.builders import (
     shown,
     success,
 )
+from tests.sweeps import set_gates
 
 QUEUED, SUCCEEDED, SKIPPED = State.QUEUED, State.SUCCEEDED, State.SKIPPED
 
@@ -80,7 +81,7 @@ async def test_several_of_one_tick_are_in_the_order_they_were_created(store, clo
     (first,) = await fired(store, schedule)
     await ended(store, death)
     gate = backfill_gate(mint())
-    await store.set_gates(TENANT, {gate: 1})
+    await set_gates(store, TENANT, {gate: 1})
     await clock.advance(1)
     (second,) = await enqueued(store, gate=gate, schedule=schedule.id, scheduled_for=at)
     await ended(store, success)
@@ -180,7 +181,7 @@ async def test_a_backfill_is_no_news(store, clock):
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
     gate = backfill_gate(mint())
-    await store.set_gates(TENANT, {gate: 1})
+    await set_gates(store, TENANT, {gate: 1})
     await enqueued(store, gate=gate, schedule=schedule.id, scheduled_for=clock.now())
 
     await ended(store, success)

@@ -21,6 +21,7 @@ from tests.builders import (
     states,
 )
 from tests.store.overlaps import ended, refused, ticked
+from tests.sweeps import admit
 
 QUEUED, WAITING = State.QUEUED, State.WAITING
 SCHEDULED, SKIPPED, CANCELLED = State.SCHEDULED, State.SKIPPED, State.CANCELLED
@@ -113,9 +114,9 @@ async def test_a_tick_whose_time_is_put_off_waits_if_it_has_to(store, clock):
 
     assert await states(store, [second.id]) == [WAITING]
     await ended(store, hands)
-    assert await store.admit() == 0
+    assert await admit(store) == 0
     await clock.advance(10)
-    assert await store.admit() == 1
+    assert await admit(store) == 1
     assert await states(store, [second.id]) == [QUEUED]
 
 
@@ -192,7 +193,7 @@ async def test_schedules_with_gates_of_their_own_are_not_in_each_others_way(stor
         await ended(store, hands)
     third = [id for one in some for id in await fired(store, one)]
     assert await states(store, third) == [QUEUED] * 3
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
 
 
 async def test_a_schedule_with_a_gate_of_its_own_and_the_job_do_not_see_each_other(store, clock):

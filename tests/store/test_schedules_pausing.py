@@ -25,6 +25,7 @@ from tests.builders import (
     states,
     success,
 )
+from tests.sweeps import set_gates
 
 
 async def job(store, name="resize"):
@@ -297,7 +298,7 @@ async def test_failures_of_a_backfill_are_not_counted(store, clock):
     schedule = a_schedule(next_at=clock.now(), pause_after=1)
     await put(store, schedule)
     gate = backfill_gate(mint())
-    await store.set_gates(TENANT, {gate: 1})
+    await set_gates(store, TENANT, {gate: 1})
     await enqueued(store, gate=gate, schedule=schedule.id, scheduled_for=5.0)
     hands = await claim(store)
 

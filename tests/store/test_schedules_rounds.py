@@ -114,7 +114,7 @@ async def test_an_execution_that_is_skipped_with_its_round_is_in_nobodys_way(sto
     counted = await shown(store, schedule)
     assert (counted.since, counted.fired, counted.skipped) == (at, 0, 1)
     assert (await look(store, running.id)).cancel_requested_at is None
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
     [ended] = await store.schedules.ended_since(TENANT, [("load", 0.0)])
     assert ended.state is State.SKIPPED  # a failure, for who depends on it in turn
 

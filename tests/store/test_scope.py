@@ -12,16 +12,16 @@ from tests.ports import OPERATIONS, PORTS, operation_of
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.
 CLOSED = {
-    "activity", "add_key", "add_session", "add_tenant", "add_tenants", "admit", "advance_runs",
+    "activity", "miscounts", "upkeep", "add_key", "add_session", "add_tenant", "add_tenants",
     "apply", "begin", "claim", "close", "delete_schedules", "delete_secret", "delete_template",
-    "dependents", "drain", "due_schedules", "expand", "expire", "fetch_secrets", "find_key",
+    "dependents", "drain", "due_schedules", "expand", "fetch_secrets", "find_key",
     "fire", "fold_stats", "get_template", "has_keys", "lead", "list_keys", "list_templates",
     "list_tenant_records", "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
     "lost", "migrate", "open", "pending_migrations", "put_schedules",
-    "read_audit_chain", "rearm_schedules", "record", "record_sole", "recount_gates", "register",
+    "read_audit_chain", "record", "record_sole", "register",
     "release",
-    "release_dependents", "renew", "report", "resign", "retain", "retire", "revoke_key",
-    "rule_out_dependents", "schedules_ahead", "set_gates", "set_quotas", "set_secret",
+    "release_dependents", "renew", "report", "resign", "retire", "revoke_key",
+    "rule_out_dependents", "schedules_ahead", "set_quotas", "set_secret",
     "set_template",
     "touch_keys", "turn_back", "write_log",
 }  # fmt: skip

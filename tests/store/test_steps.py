@@ -26,6 +26,7 @@ from tests.builders import (
     success,
 )
 from tests.store.runs import SETTINGS, a_mapped_plan, a_plan, begun, detail, end, take
+from tests.sweeps import retain
 
 DAY = 86_400.0
 
@@ -165,7 +166,7 @@ async def test_a_revived_execution_keeps_its_steps(store, clock):
     (step,) = await record(store, hands, a_step(hands.one))
     await apply(store, hands, death(hands.one))
     await clock.advance(30 * DAY)
-    await store.retain(Retention())
+    await retain(store, Retention())
     await store.queue.revive(TENANT, [hands.one.id])
 
     assert await store.runs.steps(TENANT, hands.one.id) == [step]
@@ -178,12 +179,12 @@ async def test_steps_go_with_their_execution(store, clock):
     steps = [a_step(hands.one), a_step(hands.one, 1), a_step(hands.one, 2, event="paid")]
     await record(store, hands, *steps)
     await apply(store, hands, success(hands.one))
-    await store.retain(Retention())
+    await retain(store, Retention())
     assert len(await store.runs.steps(TENANT, hands.one.id)) == 3
     await clock.advance(30 * DAY)
 
     for _ in range(5):
-        if (await store.retain(Retention())).is_complete:
+        if (await retain(store, Retention())).is_complete:
             break
 
     assert await store.runs.steps(TENANT, hands.one.id) == []

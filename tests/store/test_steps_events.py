@@ -27,6 +27,7 @@ from tests.builders import (
     states,
     success,
 )
+from tests.sweeps import expire, retain, set_gates
 
 DAY = 86_400.0
 QUEUED, WAITING, RUNNING = State.QUEUED, State.WAITING, State.RUNNING
@@ -247,19 +248,19 @@ async def test_a_thousand_waits_are_resumed_by_one_event(store, clock):
 async def test_a_wait_ends_without_a_result_when_its_time_is_over(store, clock):
     waits = [{"event": "paid", "timeout": 60.0}, {"event": "paid", "timeout": 61.0}]
     ids = await suspended(store, 2, wait=lambda place: waits[place])
-    assert await store.expire() == 0
+    assert await expire(store) == 0
     assert not (await store.queue.lost()).is_any_overdue
     await clock.advance(60)
     assert (await store.queue.lost()).is_any_overdue
 
-    assert await store.expire() == 1
+    assert await expire(store) == 1
     assert not (await store.queue.lost()).is_any_overdue
     assert await states(store, ids) == [QUEUED, WAITING]
     step = await step_of(store, ids[0])
     assert (step.is_done, step.result, step.finished_at) == (True, None, clock.now())
     assert (await claim(store)).one.id == ids[0]
     await clock.advance(1)
-    assert await store.expire() == 1
+    assert await expire(store) == 1
 
     assert await states(store, ids) == [RUNNING, QUEUED]
     assert (await store.runs.publish(TENANT, an_event())).resumed == 0
@@ -269,17 +270,17 @@ async def test_no_more_waits_are_timed_out_at_once_than_asked_for(store, clock):
     ids = await suspended(store, 3, wait=lambda place: {"event": "paid", "timeout": 60.0 + place})
     await clock.advance(90)
 
-    assert await store.expire(limit=2) == 2
+    assert await expire(store, limit=2) == 2
     assert await states(store, ids) == [QUEUED, QUEUED, WAITING]
-    assert await store.expire(limit=2) == 1
-    assert await store.expire(limit=2) == 0
+    assert await expire(store, limit=2) == 1
+    assert await expire(store, limit=2) == 0
 
 
 async def test_time_that_is_over_before_the_move_to_waiting_is_noticed(store, clock):
     hands = await claimed(store)
     await record(store, hands, a_step(hands.one, event="paid", timeout=5.0))
     await clock.advance(5)
-    assert await store.expire() == 1
+    assert await expire(store) == 1
     assert await states(store, [hands.one.id]) == [RUNNING]
 
     await apply(store, hands, after_wait(hands.one, ran=1.0))
@@ -293,7 +294,7 @@ async def test_what_is_cancelled_while_it_waits_is_over(store, clock):
     assert await store.queue.cancel(TENANT, [id]) == [Cancellation.CANCELLED]
     assert (await store.runs.publish(TENANT, an_event())).resumed == 0
     await clock.advance(60)
-    assert await store.expire() == 0
+    assert await expire(store) == 0
 
     assert await states(store, [id]) == [State.CANCELLED]
     assert not (await step_of(store, id)).is_done
@@ -325,14 +326,14 @@ async def test_a_dead_one_that_is_revived_asks_again_and_finds_what_came_meanwhi
 
 
 async def test_a_slot_is_kept_while_its_holder_waits(store, clock):
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     (id,) = await suspended(store, gate="narrow")
     (behind,) = await enqueued(store, gate="narrow")
 
     await store.runs.publish(TENANT, an_event())
 
     assert await states(store, [id, behind]) == [QUEUED, WAITING]
-    assert await store.recount_gates() == []
+    assert await store.catalog.miscounts() == []
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
     assert await states(store, [behind]) == [QUEUED]
@@ -345,7 +346,7 @@ async def test_workers_are_woken(store, clock):
     try:
         woken.clear()
         await clock.advance(10)
-        await store.expire()
+        await expire(store)
         await asyncio.wait_for(woken.wait(), 60)
         woken.clear()
         await store.runs.publish(TENANT, an_event())
@@ -358,11 +359,11 @@ async def test_events_are_kept_for_a_while(store, clock):
     await store.runs.publish(TENANT, an_event("old", id="1", data='{"a": 1}'))
     await clock.advance(EVENT_SECONDS_KEPT - 10)
     await store.runs.publish(TENANT, an_event("new"))
-    await store.retain(Retention())
+    await retain(store, Retention())
     assert len((await store.runs.list_events(TENANT)).items) == 2
     await clock.advance(20)
 
-    await store.retain(Retention())
+    await retain(store, Retention())
 
     assert [one.name for one in (await store.runs.list_events(TENANT)).items] == ["new"]
     assert (await store.runs.publish(TENANT, an_event("old", id="1"))).created
@@ -475,7 +476,7 @@ async def test_an_event_that_comes_too_late_does_not_count_whoever_is_first(stor
 
     for signal in (None, hands.one.id):
         assert (await store.runs.publish(TENANT, an_event(execution=signal))).resumed == 0
-    assert await store.expire() == 1
+    assert await expire(store) == 1
     again = await claim(store)
     (over,) = await record(store, again, a_step(again.one, event="paid", timeout=60.0))
 
@@ -493,7 +494,7 @@ async def test_what_was_told_that_its_time_is_over_is_not_told_otherwise_later(s
 
     assert (await store.runs.publish(TENANT, an_event())).resumed == 0
     assert await store.runs.steps(TENANT, hands.one.id) == [over]
-    assert await store.expire() == 0
+    assert await expire(store) == 0
 
 
 async def test_of_several_waits_beside_a_sleep_each_gets_its_event_however_long_it_is(store, clock):
@@ -506,7 +507,7 @@ async def test_of_several_waits_beside_a_sleep_each_gets_its_event_however_long_
     assert (await store.runs.publish(TENANT, an_event(data="1"))).resumed == 1
     assert (await store.runs.publish(TENANT, an_event(name="sent", data="2"))).resumed == 1
     await clock.advance(2 * EVENT_SECONDS_KEPT)
-    await store.retain(Retention())
+    await retain(store, Retention())
 
     assert [told(step) for step in await store.runs.steps(TENANT, hands.one.id)] == [1, 2]
     assert await states(store, [hands.one.id]) == [State.SCHEDULED]

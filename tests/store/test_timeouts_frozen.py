@@ -19,6 +19,7 @@ from daybell.errors import Unavailable
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres import schedules as schedules_room
 from tests.builders import TENANT, a_firing, a_schedule, an_execution, defined, put, registered
+from tests.sweeps import set_gates
 
 MINUTELY = cron("* * * * *").to_json()
 LEASE = 3.0
@@ -203,11 +204,11 @@ async def test_a_row_that_is_locked_keeps_one_schedule_from_going_the_short_way(
 
     assert fired == [one is not stuck for one in schedules]
     assert await warm.schedules.fire(firings) == [one is stuck for one in schedules]
-    assert await warm.recount_gates() == []
+    assert await warm.catalog.miscounts() == []
 
 
 async def test_an_enqueue_into_a_gate_waits_for_a_frozen_one_and_succeeds(cold, warm):
-    await warm.set_gates(TENANT, {"narrow": 5})
+    await set_gates(warm, TENANT, {"narrow": 5})
     await defined(warm)
 
     async with frozen(cold, cold.queue.enqueue(TENANT, [an_execution(gate="narrow")])):

@@ -28,16 +28,17 @@ from tests.builders import (
     retry,
     success,
 )
+from tests.sweeps import retain, set_gates
 
 DAY = 86_400.0
 EVERYTHING = ExecutionFilter()
 WEEK = Retention(finished=7 * DAY, ticks=7 * DAY, workers=7 * DAY)
 
 
-async def retain(store, policy=WEEK):
+async def retain_all(store, policy=WEEK):
     """Rounds of retention until one says that it is complete."""
     for _ in range(20):
-        if (await store.retain(policy)).is_complete:
+        if (await retain(store, policy)).is_complete:
             return
     raise AssertionError("retention does not come to an end")
 
@@ -47,7 +48,7 @@ async def listed(store):
 
 
 async def test_nothing_to_remove_is_complete_at_once(store):
-    removed = await store.retain(WEEK)
+    removed = await retain(store, WEEK)
 
     assert removed.is_complete
     assert (removed.executions, removed.attempts, removed.ticks, removed.workers) == (0, 0, 0, 0)
@@ -59,7 +60,7 @@ async def test_what_ended_long_ago_is_removed(store, clock):
     await store.queue.cancel(TENANT, [cancelled])
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     assert await listed(store) == []
     assert await store.catalog.count_executions(TENANT, EVERYTHING) == {}
@@ -71,7 +72,7 @@ async def test_what_ended_lately_is_kept(store, clock):
     ids = await finished(store, 2)
     await clock.advance(6 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     assert await listed(store) == ids[::-1]
 
@@ -82,13 +83,13 @@ async def test_the_end_counts_and_not_the_beginning(store, clock):
     hands = await claim(store)
     await apply(store, hands, success(hands.one))
 
-    await retain(store)
+    await retain_all(store)
 
     assert await listed(store) == [old]
 
 
 async def test_what_is_unfinished_is_kept_however_old(store, clock):
-    await store.set_gates(TENANT, {"closed": 0})
+    await set_gates(store, TENANT, {"closed": 0})
     running = (await claimed(store)).one.id
     hands = await claimed(store)
     await apply(store, hands, retry(hands.one, delay=99 * DAY))
@@ -97,7 +98,7 @@ async def test_what_is_unfinished_is_kept_however_old(store, clock):
     (scheduled,) = await enqueued(store, delay=99 * DAY)
     await clock.advance(30 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     unfinished = [running, hands.one.id, queued, waiting, scheduled]
     assert await listed(store) == unfinished[::-1]
@@ -108,7 +109,7 @@ async def test_dead_letters_are_kept_until_a_person_decides(store, clock):
     await store.queue.discard(TENANT, [discarded])
     await clock.advance(30 * DAY)
 
-    await retain(store)
+    await retain_all(store)
     assert await listed(store) == [kept]
 
     await store.queue.revive(TENANT, [kept])
@@ -120,9 +121,9 @@ async def test_a_dead_letter_that_is_discarded_late_goes_in_the_end(store, clock
     await clock.advance(30 * DAY)
     await store.queue.discard(TENANT, [id])
 
-    await retain(store)
+    await retain_all(store)
     await clock.advance(10 * DAY)
-    await retain(store)
+    await retain_all(store)
 
     assert await listed(store) == []
 
@@ -132,7 +133,7 @@ async def test_old_attempts_go_too(store, clock):
     await apply(store, hands, after_release(hands.one))
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     detail = await store.catalog.get_execution(TENANT, hands.one.id)
     assert (detail.execution.state, detail.execution.attempt) == (State.QUEUED, 2)
@@ -144,7 +145,7 @@ async def test_young_attempts_stay(store, clock):
     await apply(store, hands, after_release(hands.one))
     await clock.advance(5 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     detail = await store.catalog.get_execution(TENANT, hands.one.id)
     assert [attempt.attempt for attempt in detail.attempts] == [1]
@@ -158,7 +159,7 @@ async def test_old_ticks_go_and_young_ones_stay(store, clock):
     await store.schedules.fire([a_firing(schedule, Tick(at=old), Tick(at=young))])
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     assert [tick.at for tick in await store.schedules.list_ticks(TENANT, schedule.id)] == [young]
     assert len(await store.schedules.list_schedules(TENANT)) == 1
@@ -174,7 +175,7 @@ async def test_workers_that_died_long_ago_go_once_they_hold_nothing(store, clock
     retired = await registered(store)
     await store.queue.retire(TENANT, retired)
 
-    await retain(store)
+    await retain_all(store)
 
     left = {
         worker.id: worker.state
@@ -193,7 +194,7 @@ async def test_each_kind_of_record_has_its_own_limit(store, clock):
     (id,) = await finished(store)
     await clock.advance(10 * DAY)
 
-    await retain(store, Retention(finished=30 * DAY, ticks=0.0, workers=0.0))
+    await retain_all(store, Retention(finished=30 * DAY, ticks=0.0, workers=0.0))
 
     assert await listed(store) == [id]
 
@@ -203,7 +204,7 @@ async def test_days_go_by_and_the_last_week_stays(store, clock):
     for _ in range(12):
         made += await finished(store)
         await clock.advance(DAY)
-        await retain(store)
+        await retain_all(store)
 
     left = await listed(store)
 
@@ -217,7 +218,7 @@ async def test_work_goes_on_when_nobody_has_done_the_upkeep_for_long(store, cloc
 
     (id,) = await finished(store)
 
-    await retain(store)
+    await retain_all(store)
     (again,) = await finished(store)
     assert await listed(store) == [again, id]
 
@@ -225,10 +226,10 @@ async def test_work_goes_on_when_nobody_has_done_the_upkeep_for_long(store, cloc
 async def test_what_ended_while_nobody_did_the_upkeep_is_removed_too(store, clock):
     await clock.advance(45 * DAY)
     await finished(store)
-    await retain(store)
+    await retain_all(store)
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     assert await listed(store) == []
 
@@ -238,7 +239,7 @@ async def test_all_tenants_are_served(store, clock):
     await finished(store, tenant="acme")
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     assert (await store.catalog.list_executions("acme", EVERYTHING)).items == ()
 
@@ -252,7 +253,7 @@ async def test_more_than_fits_one_round_is_removed_in_several(store, clock):
         await store.queue.cancel(TENANT, [one.id for one in batch])
     await clock.advance(10 * DAY)
 
-    await retain(store)
+    await retain_all(store)
 
     assert await listed(store) == []
 
@@ -264,7 +265,7 @@ async def pass_weeks(store, clock, rounds):
     """Let time pass, so much longer than executions are kept that a round of retention follows."""
     for _ in range(rounds):
         await clock.advance(10 * DAY)
-        await retain(store)
+        await retain_all(store)
 
 
 async def is_there(store, name):
@@ -279,7 +280,7 @@ async def test_a_deleted_job_goes_with_its_last_execution(store, clock):
     await defined(store, "other")
     await store.catalog.delete_job(TENANT, "old")
     await clock.advance(6 * DAY)
-    await retain(store)
+    await retain_all(store)
     assert await is_there(store, "old")
 
     await pass_weeks(store, clock, 3)
@@ -295,7 +296,7 @@ async def test_a_job_that_ran_once_goes_with_its_execution(store, clock):
     await store.queue.cancel(TENANT, [made.id])
     await finished(store, job="other")
     await clock.advance(6 * DAY)
-    await retain(store)
+    await retain_all(store)
     assert (await store.catalog.get_job(TENANT, "once")).definition.once
 
     await pass_weeks(store, clock, 3)
@@ -341,4 +342,4 @@ async def test_many_jobs_go_in_several_rounds(store, clock):
     await pass_weeks(store, clock, 1)
 
     assert await store.catalog.job_ids(TENANT, names) == {}
-    assert (await store.retain(WEEK)).jobs == 0
+    assert (await retain(store, WEEK)).jobs == 0

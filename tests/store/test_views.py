@@ -22,6 +22,7 @@ from tests.builders import (
     retry,
     success,
 )
+from tests.sweeps import set_gates
 
 EVERYTHING = ExecutionFilter()
 
@@ -46,7 +47,7 @@ async def pages(store, where=EVERYTHING, *, limit, between=None):
 
 async def one_in_each_state(store, clock):
     """Executions in all nine states, by state."""
-    await store.set_gates(TENANT, {"closed": 0})
+    await set_gates(store, TENANT, {"closed": 0})
     made = {}
     (made[State.SUCCEEDED],) = await finished(store)
     (made[State.DEAD],) = await dead(store)
@@ -503,7 +504,7 @@ async def test_a_queue_says_which_of_its_numbers_may_be_larger(store):
 async def test_the_backlog_of_a_tenant_does_not_hide_the_numbers_of_another(store):
     await store.admin.add_tenant("busy")
     for tenant, count in (("busy", 3 * BOUND), (TENANT, 2)):
-        await store.set_gates(tenant, {"closed": 0})
+        await set_gates(store, tenant, {"closed": 0})
         await enqueued(store, count, tenant=tenant, gate="closed")
 
     counts = await store.catalog.count_executions(TENANT, EVERYTHING)

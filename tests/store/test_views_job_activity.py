@@ -25,6 +25,7 @@ from tests.builders import (
     retry,
 )
 from tests.store.runs import a_mapped_plan, begun, end, take
+from tests.sweeps import set_gates
 
 
 async def test_a_job_that_has_nothing_is_seen_so_and_one_that_never_was_is_not(store):
@@ -35,7 +36,7 @@ async def test_a_job_that_has_nothing_is_seen_so_and_one_that_never_was_is_not(s
 
 
 async def test_each_state_of_what_is_unfinished_is_seen(store, clock):
-    await store.set_gates(TENANT, {"shut": 0})
+    await set_gates(store, TENANT, {"shut": 0})
     await enqueued(store, job="due")
     await enqueued(store, job="later", delay=60.0)
     await enqueued(store, job="gated", gate="shut")

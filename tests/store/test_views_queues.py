@@ -5,6 +5,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.errors import UsageError
 from tests.builders import TENANT, apply, claim, claimed, defined, enqueued, finished, retry, states
+from tests.sweeps import set_gates
 
 
 async def queue(store, name):
@@ -48,7 +49,7 @@ async def test_a_queue_that_is_nobodys_is_listed_while_it_has_work(store):
 
 
 async def test_a_queue_counts_what_it_has(store, clock):
-    await store.set_gates(TENANT, {"closed": 0})
+    await set_gates(store, TENANT, {"closed": 0})
     hands = await claimed(store, 3)
     await apply(store, hands, retry(hands.executions[0], delay=60.0))
     await enqueued(store, 3)

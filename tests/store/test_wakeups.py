@@ -14,6 +14,7 @@ from tests.builders import (
     enqueued,
     put,
 )
+from tests.sweeps import rearm_schedules
 
 DEADLINE = 60.0
 
@@ -113,7 +114,7 @@ async def resume_one(store, at):
 
 
 async def rearm_one(store, at):
-    assert await store.rearm_schedules() == 1
+    assert await rearm_schedules(store) == 1
 
 
 @pytest.mark.parametrize("change", [put_one, declare_one, resume_one, rearm_one])

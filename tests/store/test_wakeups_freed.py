@@ -23,6 +23,7 @@ from tests.builders import (
     success,
 )
 from tests.stores import POSTGRES, open_place
+from tests.sweeps import admit, expire, set_gates
 
 DEADLINE = 60.0
 KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.postgres) for kind in POSTGRES)]
@@ -72,19 +73,19 @@ async def cancel(store, clock):
     return lambda: store.queue.cancel(TENANT, [first])
 
 
-async def expire(store, clock):
+async def let_expire(store, clock):
     await defined(store, overlap=Overlap.QUEUE_ALL)
     await enqueued(store, expires_in=60.0)
     await enqueued(store, queue="mail")
     await clock.advance(60)
-    return store.expire
+    return lambda: expire(store)
 
 
 async def widen(store, clock):
-    await store.set_gates(TENANT, {"disk": 1})
+    await set_gates(store, TENANT, {"disk": 1})
     await enqueued(store, 2, gate="disk", queue="mail")
     await claim(store, 1, queues=["mail"])
-    return lambda: store.set_gates(TENANT, {"disk": 2})
+    return lambda: set_gates(store, TENANT, {"disk": 2})
 
 
 async def release_dependent(store, clock):
@@ -110,7 +111,7 @@ async def revive(store, clock):
 
 
 async def revive_at_gate(store, clock):
-    await store.set_gates(TENANT, {"disk": 1})
+    await set_gates(store, TENANT, {"disk": 1})
     [letter] = await dead(store, gate="disk", queue="mail")
     return lambda: store.queue.revive(TENANT, [letter])
 
@@ -136,7 +137,7 @@ async def resume_queue(store, clock):
 WAYS = [
     end,
     cancel,
-    expire,
+    let_expire,
     widen,
     release_dependent,
     rule_out_dependent,
@@ -159,11 +160,11 @@ async def test_what_can_be_claimed_now_is_heard_of_elsewhere(place, store, clock
 
 async def test_what_waits_for_its_time_at_a_gate_is_heard_of_when_it_is_let_in(place, store, clock):
     await defined(store, "marker", queue="marker")
-    await store.set_gates(TENANT, {"disk": 1})
+    await set_gates(store, TENANT, {"disk": 1})
     await enqueued(store, gate="disk", queue="mail", delay=60.0)
     await clock.advance(60)
     async with listening(place, store) as (woken, _):
-        assert await store.admit() == 1
+        assert await admit(store) == 1
         await asyncio.wait_for(woken.wait(), DEADLINE)
 
 

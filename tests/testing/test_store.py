@@ -13,6 +13,7 @@ from daybell.core.worker import NewWorker
 from daybell.testing import Bench
 from daybell.testing.driver import BenchClock
 from daybell.testing.store import BenchStore
+from tests.sweeps import set_gates
 
 WORKER = mint()
 
@@ -92,7 +93,7 @@ async def test_what_cannot_run_does_not_stop_time(app: App, bench: Bench):
     await client.enqueue("shell")
     await work.options(queue="stopped").enqueue()
     await client.pause_queue("stopped")
-    await client.store.set_gates(DEFAULT_TENANT, {"narrow": 0})
+    await set_gates(client.store, DEFAULT_TENANT, {"narrow": 0})
     await client.store.queue.enqueue(
         DEFAULT_TENANT, [NewExecution(id=mint(), job="work", gate="narrow")]
     )

@@ -45,7 +45,6 @@ from daybell.errors import (
     shown,
 )
 
-CAPACITY_MAX: Final = 1_000_000
 OCCURRENCES_MAX: Final = 10_000  # of a schedule, read at a time
 # Retention of short-lived records.
 MINUTE_KEPT_SECONDS: Final = 3600.0
@@ -256,15 +255,6 @@ def check_report(report: Report, position: int) -> None:
             continue
         if fault := text_fault(text) or size_fault(text, ARGS_BYTES_MAX):
             raise UsageError(f"reports[{position}]: {fault}", field="reports")
-
-
-def check_capacity(gate: str, capacity: int) -> None:
-    """Check the capacity of a gate."""
-    if not 0 <= capacity <= CAPACITY_MAX:
-        raise UsageError(
-            f"gate {shown(gate)}: capacity {capacity} must be from 0 (closed) to {CAPACITY_MAX:,}",
-            field="capacity",
-        )
 
 
 def opens_no_session() -> NotFound:

@@ -39,15 +39,6 @@ class GateDecision(Enum):
     SKIP = "does not run"
 
 
-class Miscount(msgspec.Struct, frozen=True, kw_only=True):
-    """A gate with a wrong count."""
-
-    tenant: str
-    gate: str
-    counted: int
-    inside: int  # the correct number
-
-
 OVERLAP = "overlap"  # the reason of a skip or a wait
 
 

@@ -12,6 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, cast
 from uuid import UUID
 
@@ -389,6 +390,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     workers: Seconds = 86400.0  # dead ones
 
 
+DEFAULT_RETENTION: Final = Retention()
 JOB_AGAIN_SECONDS: Final = 86400.0  # until a job that is in use is checked again
 JOB_UNUSED_SECONDS: Final = 2 * 86400.0  # added to the retention: history is dropped by whole days
 
@@ -406,6 +408,44 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
     others: int = 0  # requests, keys, audit entries, each with its own retention
     is_complete: bool = True  # False: call again
+
+
+class Miscount(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate with a wrong count."""
+
+    tenant: str
+    gate: str
+    counted: int
+    inside: int  # the correct number
+
+
+class Sweep(StrEnum):
+    """A part of upkeep, over all tenants."""
+
+    EXPIRE = "expire"  # skip unstarted executions past their expiry, time out waits for events
+    REARM = "rearm"  # set fixed delays whose execution has ended without a report
+    ADVANCE = "advance"  # continue runs whose process is gone, or that waited for a quota
+    ADMIT = "admit"  # admit due executions at gates with room
+    RECOUNT = "recount"  # correct the counts of gates
+    RETAIN = "retain"  # remove old rows, create storage for the next days
+
+
+SWEEPS: Final = tuple(Sweep)
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one call of upkeep."""
+
+    expired: int = 0
+    rearmed: int = 0
+    advanced: int = 0  # runs
+    admitted: int = 0
+    miscounts: tuple[Miscount, ...] = ()
+    removed: Removed = Removed()
+
+    def is_full(self, limit: int) -> bool:
+        """True if a bounded sweep reached its limit."""
+        return max(self.expired, self.rearmed, self.advanced, self.admitted) >= limit
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

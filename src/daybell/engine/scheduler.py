@@ -33,6 +33,7 @@ from daybell.core.schedule import (
     next_round,
 )
 from daybell.core.units import Instant, Seconds
+from daybell.core.views import Sweep
 from daybell.core.when import Misfire, Planned, TickPlan, plan
 from daybell.core.when import Schedule as Rule
 from daybell.core.when.cursor import (
@@ -464,7 +465,7 @@ class Scheduler:
 
     async def rearm(self) -> Seconds | None:
         """Re-arm fixed delays with an unreported end, and schedules ahead of the clock."""
-        is_full = await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX
+        is_full = (await self._store.upkeep(BATCH_MAX, sweeps=(Sweep.REARM,))).is_full(BATCH_MAX)
         await self._rewind()
         return AGAIN if is_full else None
 

@@ -15,7 +15,7 @@ from daybell.core.execution import Lost
 from daybell.core.lifecycle import Ruling, after_loss
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.core.units import Seconds
-from daybell.core.views import Retention
+from daybell.core.views import DEFAULT_RETENTION, Retention, Sweep
 from daybell.core.worker import LEASE_SECONDS, UPKEEP
 from daybell.engine.events import Events, WorkerLost
 from daybell.engine.execute import is_suspect, probation_seconds
@@ -200,14 +200,15 @@ class Janitor:
 
     async def clean(self) -> bool:
         """Remove one batch; return True if there is more."""
-        removed = await self._store.retain(self._policy)
+        swept = await self._store.upkeep(sweeps=(Sweep.RETAIN,), policy=self._policy)
+        removed = swept.removed
         rows = removed.executions + removed.attempts + removed.ticks + removed.workers
         rows += removed.gates + removed.jobs
         if rows or removed.partitions:
             janitor_logger.info("removed %d old rows and %d whole days", rows, removed.partitions)
         if not removed.is_complete:
             return True
-        for one in await self._store.recount_gates(mend=True):
+        for one in (await self._store.upkeep(sweeps=(Sweep.RECOUNT,))).miscounts:
             janitor_logger.error(
                 "gate %s of tenant %s counted %d inside instead of %d; corrected, please report"
                 " this",
@@ -255,7 +256,7 @@ class Upkeep:
     ) -> None:
         self._store = store
         self.reaper = Reaper(store, clock=clock, events=events, lease=lease)
-        self.janitor = Janitor(store, Retention())
+        self.janitor = Janitor(store, DEFAULT_RETENTION)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._admission = Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock)
         self._expiry = Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock)
@@ -293,9 +294,9 @@ class Upkeep:
     async def _admit(self) -> Seconds | None:
         """Admit due executions at gates, and continue runs that a dead worker left unfinished."""
         for _ in range(ADVANCE_ROUNDS):
-            if not await self._store.advance_runs(limit=RUNS_MAX):
+            if not (await self._store.upkeep(RUNS_MAX, sweeps=(Sweep.ADVANCE,))).advanced:
                 break
-        return AGAIN if await self._store.admit(limit=BATCH_MAX) >= BATCH_MAX else None
+        return await self._sweep(Sweep.ADMIT)
 
     async def _fold(self) -> Seconds | None:
         """Add what has ended to the statistics, in the process that leads."""
@@ -305,7 +306,11 @@ class Upkeep:
 
     async def _expire(self) -> Seconds | None:
         """Expire executions and waits for events, independent of workers that would claim them."""
-        return AGAIN if await self._store.expire(limit=BATCH_MAX) >= BATCH_MAX else None
+        return await self._sweep(Sweep.EXPIRE)
+
+    async def _sweep(self, sweep: Sweep) -> Seconds | None:
+        swept = await self._store.upkeep(BATCH_MAX, sweeps=(sweep,))
+        return AGAIN if swept.is_full(BATCH_MAX) else None
 
 
 class Process:

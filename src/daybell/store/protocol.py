@@ -46,7 +46,6 @@ from daybell.core.schedule import (
     Due,
     Ended,
     Firing,
-    Miscount,
     NewSchedule,
     Occurrence,
     Schedule,
@@ -58,15 +57,19 @@ from daybell.core.stats import StatQuery, StatRows
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     ALL_JOBS,
+    DEFAULT_RETENTION,
+    SWEEPS,
     Activity,
     Counts,
     ExecutionFilter,
     Health,
     JobFilter,
+    Miscount,
     Page,
     Queue,
-    Removed,
     Retention,
+    Sweep,
+    Swept,
 )
 from daybell.core.worker import Claim, Leadership, NewWorker, Offer, Renewal, Report, Worker
 from daybell.core.workflow.run import Plan, RunDetail
@@ -719,6 +722,10 @@ class CatalogPort(Protocol):
         """
         ...
 
+    async def miscounts(self) -> list[Miscount]:
+        """Gates of any tenant that count more or fewer executions inside than there are."""
+        ...
+
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         """Workers of this tenant, oldest first."""
         ...
@@ -984,32 +991,6 @@ class Store(Protocol):
         """
         ...
 
-    async def expire(self, *, limit: int = 1000) -> int:
-        """End, as skipped, what has expired and was not started: also what no worker ever asks for.
-        For all tenants, at most so many a call; answers how many. Waits whose time is over end
-        without a result, and are counted, too.
-        """
-        ...
-
-    async def admit(self, *, limit: int = 1000) -> int:
-        """Admit what waits at gates of any tenant, is due, and finds room: delayed executions
-        get in by this. Answers how many.
-        """
-        ...
-
-    async def rearm_schedules(self, *, limit: int = 1000) -> int:
-        """Set the next time of fixed delays that wait for the end of an execution which is not
-        there: the sweep behind `apply`. Answers how many.
-        """
-        ...
-
-    async def advance_runs(self, *, limit: int = 100) -> int:
-        """The same for runs of all tenants whose helpers have gone, a part for each; answers for
-        how many. Runs that wait for their tenant's quota go on, too, if it has room; a store may
-        leave those out of the answer. For upkeep.
-        """
-        ...
-
     async def fold_stats(self, *, limit: int = ...) -> bool:
         """Add about `limit` ends of attempts and executions of all tenants to the statistics of
         their minutes and hours. Return True if there may be more.
@@ -1020,28 +1001,34 @@ class Store(Protocol):
         """
         ...
 
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        """Gates of any tenant that count more or fewer inside than there are. None should: a slot
-        is counted with the write that gives or takes it. `mend` counts anew, and lets in what
-        then finds room.
-        """
-        ...
+    async def upkeep(
+        self,
+        limit: int = 1000,
+        *,
+        sweeps: Collection[Sweep] = SWEEPS,
+        policy: Retention = DEFAULT_RETENTION,
+    ) -> Swept:
+        """Sweep over all tenants, in the order of `Sweep`; each sweep changes at most `limit` rows.
 
-    async def retain(self, policy: Retention) -> Removed:
-        """Remove what is over and older than the policy keeps, a bounded amount a call, and
-        prepare room for days to come. So are gates that made themselves, when nobody is inside or
-        waits and no job needs them: the next one who does makes them again.
+        | sweep | effect |
+        | --- | --- |
+        | EXPIRE | Executions past their expiry are skipped if they were not started, also if no |
+        |        | worker serves their queue. Overdue waits end without a result, and are counted. |
+        | REARM | Fixed delays whose execution is not there get their next time. |
+        | ADVANCE | Runs whose process has gone continue, one part of each. Runs that wait for |
+        |         | their tenant's quota continue if it has room; the count may leave these out. |
+        | ADMIT | Due executions at gates with room can be claimed: delayed ones enter by this. |
+        | RECOUNT | Gates with a wrong count are corrected, and admit into the room found. The |
+        |         | answer names them. There should be none: the write that gives or takes a slot |
+        |         | counts it. |
+        | RETAIN | Ended rows older than `policy` are removed, a bounded number per call, and |
+        |        | storage for the next days is created. Unused gates of jobs and schedules that |
+        |        | are gone are removed; the next use creates them again. |
 
-        A job that was deleted, or was made to run once (`JobDefinition.once`), goes with its last
-        execution. One that no execution and no schedule to come belongs to is deleted, unless
-        the definition of another job names it. When it was so for as long as executions are kept,
-        and two days, it is removed with its versions. One that is in use is checked again a day
-        later.
-        """
-        ...
-
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        """Create gates or change their capacity. More room is given out at once; less takes
-        nothing back from those inside.
+        RETAIN also removes jobs. A job that was deleted, or was made to run once
+        (`JobDefinition.once`), goes with its last execution. One without executions and without
+        schedules to come is deleted, unless the definition of another job names it. After the
+        retention time and two more days it is removed with its versions. A job in use is checked
+        again a day later.
         """
         ...

@@ -5,6 +5,7 @@ import pytest
 from daybell.cli.doctor.report import check_gates
 from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, enqueued
+from tests.sweeps import set_gates
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ async def store(tmp_path):
 
 
 async def test_gates_that_count_right_are_fine(store):
-    await store.set_gates(TENANT, {"narrow": 1})
+    await set_gates(store, TENANT, {"narrow": 1})
     await enqueued(store, 2, gate="narrow")
 
     check = await check_gates(store)
@@ -26,7 +27,7 @@ async def test_gates_that_count_right_are_fine(store):
 
 
 async def test_one_that_counts_wrongly_is_named_with_what_to_do(store):
-    await store.set_gates(TENANT, {"narrow": 1, "wide": 5})
+    await set_gates(store, TENANT, {"narrow": 1, "wide": 5})
     await enqueued(store, gate="narrow")
     await store.db.write(lambda tx: tx.execute("UPDATE gate SET holders = 3"))
 

@@ -24,6 +24,7 @@ from tests.builders import (
     states,
     success,
 )
+from tests.sweeps import admit, retain, set_gates
 
 
 async def live_through_everything(store: Store, job: str = "resize") -> None:
@@ -34,7 +35,7 @@ async def live_through_everything(store: Store, job: str = "resize") -> None:
     await _intervene(store, job, queue)
     await _fire(store, job, queue)
     await _look(store, job, queue)
-    await store.retain(Retention())
+    await retain(store, Retention())
     leader = mint()
     assert await store.admin.lead(f"lead-{job}", holder=leader, lease=60.0)
     await store.admin.resign(f"lead-{job}", holder=leader)
@@ -67,12 +68,12 @@ async def _run(store: Store, job: str, queue: str) -> None:
 
 async def _intervene(store: Store, job: str, queue: str) -> None:
     gate = f"gate-{job}"
-    await store.set_gates(TENANT, {gate: 1})
+    await set_gates(store, TENANT, {gate: 1})
     held, parked = await enqueued(store, 2, job=job, queue=queue, gate=gate)
     assert await states(store, [held, parked]) == [State.QUEUED, State.WAITING]
     assert await store.queue.cancel(TENANT, [held, mint()]) == ["cancelled", "unknown"]
     assert await states(store, [parked]) == [State.QUEUED]
-    await store.admit()
+    await admit(store)
     key = an_execution(job, queue=queue, unique_key="k")
     assert (await store.queue.enqueue(TENANT, [key]))[0].created
     assert (await store.queue.enqueue(TENANT, [key], repeat=True))[0].created

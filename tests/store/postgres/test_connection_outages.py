@@ -27,6 +27,7 @@ from tests.builders import (
 from tests.postgres import Postgres, free_port
 from tests.store.postgres.invariants import violations
 from tests.stores import POSTGRES
+from tests.sweeps import retain
 
 SECRET = "hunter2hunter2"
 SECONDS = 60.0
@@ -68,7 +69,7 @@ def operations(store, hands):
         lambda: store.catalog.get_execution(TENANT, one.id),
         lambda: store.catalog.list_queues(TENANT),
         lambda: store.admin.lead("janitor", holder=mint(), lease=60.0),
-        lambda: store.retain(Retention()),
+        lambda: retain(store, Retention()),
         store.health,
     ]
 

@@ -24,6 +24,7 @@ from tests.builders import (
 from tests.store.postgres.held_requests import holding
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import Stop, settle
+from tests.sweeps import retain
 
 SEARCHES = f"SELECT {MARKS_EXIST}"
 
@@ -127,12 +128,12 @@ async def test_marks_are_removed_after_the_documented_time(store, sql, clock):
     await defined(store)
     await store.queue.enqueue(TENANT, [an_execution()], repeat=True)
     await clock.advance(REPEAT_SECONDS_KEPT)
-    await store.retain(Retention())
+    await retain(store, Retention())
     assert len(await marks(sql)) == 1
     assert await sql.fetchval(SEARCHES), "marks are searched as long as there are some"
 
     await clock.advance(1.0)
-    removed = await store.retain(Retention())
+    removed = await retain(store, Retention())
 
     assert removed.others >= 1
     assert await marks(sql) == set()
@@ -147,7 +148,7 @@ async def test_the_search_for_marks_goes_on_while_a_repeat_is_under_way(store, p
     async with other.transaction():
         await other.execute(enqueue.MARK_REPEATED, 1, [an_execution().id])
 
-        await store.retain(Retention())
+        await retain(store, Retention())
 
     assert await sql.fetchval(SEARCHES)
     await other.close()

@@ -12,6 +12,7 @@ from daybell.store.postgres.gates import LOCK_RUNNING, LOCK_TENANT
 from daybell.store.postgres.transactions import SqlCall, send
 from tests.builders import TENANT, a_job, an_execution, claim, defined, enqueued
 from tests.store.runs import a_plan, begun, end, labels, state, take
+from tests.sweeps import advance_runs
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 ENQUEUE = "SELECT daybell.enqueue('resize')"
@@ -95,7 +96,7 @@ async def test_a_nodes_end_does_not_wait_for_who_has_the_tenant(store, other):
     hands = await take(store)
     assert labels(hands) == ["c"]  # the one that needs no room
     await other.execute("COMMIT")
-    await store.advance_runs()
+    await advance_runs(store)
     assert labels(await take(store)) == ["d"]
     await end(store, hands)
     assert await state(store, run) is State.RUNNING

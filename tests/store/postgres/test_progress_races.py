@@ -24,6 +24,7 @@ from tests.store.runs import (
     state,
     take,
 )
+from tests.sweeps import advance_runs
 
 JOIN = {"a": ["join"], "b": ["join"]}
 STARTED = "SELECT count(*) FROM daybell.live WHERE node = $1"
@@ -105,7 +106,7 @@ async def test_a_reaper_steps_over_a_run_that_is_locked(store, sql):
     moves = [replace(death(one), run=one.parent, node=one.node) for one in hands.executions]
     verdicts = await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
     assert {verdict.ruling for verdict in verdicts} == {"busy"}
-    assert await store.advance_runs() == 0
+    assert await advance_runs(store) == 0
     await transaction.rollback()
 
     again = await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
@@ -316,7 +317,7 @@ async def test_a_run_that_cannot_go_on_does_not_keep_others_from_it(store, sql, 
 
     monkeypatch.setattr(runs, "advance_run", advance_some)
 
-    assert await store.advance_runs() == 1
+    assert await advance_runs(store) == 1
     assert went_on == [good]
 
 
@@ -353,11 +354,11 @@ async def test_a_run_that_lost_its_helper_is_stopped_by_upkeep(store, sql):
     run = await begun(store, a_plan({"a": ["b"], "c": []}))
     await sql.execute("UPDATE daybell.live SET cancel_requested_at = 1 WHERE id = $1", run)
 
-    assert await store.advance_runs() == 1
+    assert await advance_runs(store) == 1
 
     assert await state(store, run) is State.CANCELLED
     assert await violations(sql) == []
-    assert await store.advance_runs() == 0
+    assert await advance_runs(store) == 0
 
 
 async def test_a_cancelled_run_whose_nodes_succeeded_all_the_same_begins_again_as_its_end(

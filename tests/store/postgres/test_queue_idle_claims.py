@@ -1,7 +1,10 @@
 """What an idle worker asks of the database: one statement per look, whatever it could run."""
 
+from functools import partial
+
 from tests.builders import TENANT, claim, defined, enqueued, registered
 from tests.store.postgres.steps import Stop
+from tests.sweeps import admit, expire
 
 KINDS = ["task", "http", "notify", "command", "sql:a", "sql:b"]
 QUEUES = ["default", "mail"]
@@ -71,5 +74,5 @@ async def test_a_quota_of_another_process_is_heeded_by_the_next_claim(stepped, a
 
 async def test_each_look_of_upkeep_that_finds_nothing_is_one_statement(stepped):
     await registered(stepped)
-    for look in (stepped.queue.lost, stepped.admit, stepped.expire):
+    for look in (stepped.queue.lost, partial(admit, stepped), partial(expire, stepped)):
         assert await statements(stepped, look()) == 1

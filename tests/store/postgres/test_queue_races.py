@@ -28,6 +28,7 @@ from tests.builders import (
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import enqueue
 from tests.store.postgres.steps import Stop, settle, warmed
+from tests.sweeps import set_gates
 
 OTHER = "acme"
 
@@ -203,7 +204,7 @@ async def test_a_frozen_client_keeps_only_its_own_row_from_being_reaped(store, c
 async def test_a_frozen_client_at_a_gate_keeps_only_that_gate_from_being_reaped(
     store, clock, place, sql
 ):
-    await store.set_gates(TENANT, {"frozen": 1, "free": 1})
+    await set_gates(store, TENANT, {"frozen": 1, "free": 1})
     await defined(store)
     new = [an_execution(gate=gate) for gate in ("frozen", "free")]
     await store.queue.enqueue(TENANT, new)

@@ -7,6 +7,7 @@ from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, an_event
 from tests.store.postgres.test_queue_plans import WARM, ExplainedDatabase, nodes
 from tests.store.runs import a_mapped_plan, begun, end, run_to_end, state, take
+from tests.sweeps import advance_runs
 
 RUNS = 5_000
 NODES = 10  # of each
@@ -54,7 +55,7 @@ async def live(store):
     await end(store, await take(store), results={"list": [1, 2, 3]})
     await store.queue.cancel(TENANT, [run])
     assert await state(store, run) is State.CANCELLED
-    await store.advance_runs()
+    await advance_runs(store)
 
 
 @pytest.mark.slow

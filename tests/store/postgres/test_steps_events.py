@@ -16,6 +16,7 @@ from daybell.store.postgres import steps
 from tests.builders import TENANT, Hands, a_step, an_event, apply, claimed, look
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import DEADLINE_SECONDS, Stop, settle
+from tests.sweeps import expire
 
 STATEMENTS_MAX = 30
 
@@ -42,7 +43,7 @@ async def suspend(store, hands):
 
 
 async def time_out(store, hands):
-    return await store.expire()
+    return await expire(store)
 
 
 async def interleaved(slow, quick, sql, hands, first, second, after):

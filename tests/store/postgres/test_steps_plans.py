@@ -8,6 +8,7 @@ from daybell.core.lifecycle import after_wait
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, a_step, an_event, apply, claim, claimed, success
 from tests.store.postgres.test_queue_plans import WARM, ExplainedDatabase, nodes
+from tests.sweeps import expire
 
 ROWS = 20_000
 FILL = f"""
@@ -48,7 +49,7 @@ async def live(store, clock, order):
     await apply(store, again, after_wait(again.one, ran=0.0))
     await clock.advance(1)
     assert (await store.queue.lost()).is_any_overdue
-    assert await store.expire() == 1
+    assert await expire(store) == 1
     assert len(await store.runs.steps(TENANT, hands.one.id)) == 3
     await store.runs.list_events(TENANT, limit=10)
     final = await claim(store)

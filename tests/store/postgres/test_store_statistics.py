@@ -38,6 +38,7 @@ from tests.builders import (
 from tests.store.postgres.statistics import STATES, make_statistics
 from tests.store.postgres.test_queue_plans import ExplainedDatabase, nodes
 from tests.store.runs import a_mapped_plan, begun, end, run_to_end, take
+from tests.sweeps import admit, advance_runs, expire, rearm_schedules, retain, set_gates
 
 ROWS = 20_000
 PAGES_MAX = 200  # of a statement about a handful of rows, which looks each up in several indexes
@@ -220,7 +221,7 @@ async def submit(store, clock):
     await new(store, 2, expires_in=1.0, delay=100.0)
     await new(store, expires_in=1.0)
     await clock.advance(5)
-    await store.expire()
+    await expire(store)
     await limit(store, running=3)
     hands = await claim(store, 10)
     assert len(hands.executions) == 3
@@ -239,7 +240,7 @@ async def submit(store, clock):
 
 
 async def pass_gates(store, clock):
-    await store.set_gates(TENANT, {"g": 1})
+    await set_gates(store, TENANT, {"g": 1})
     ids = await new(store, 3, gate="g")
     await new(store, gate="g", delay=1.0)
     hands = await claim(store)
@@ -250,7 +251,7 @@ async def pass_gates(store, clock):
     await apply(store, hands, death(hands.one))
     await clock.advance(2)
     await store.queue.cancel(TENANT, ids)
-    await store.admit()
+    await admit(store)
     hands = await claim(store)
     await store.queue.retire(TENANT, hands.worker)
     lost = [after_loss(one.claimed, max_crashes=0) for one in (await store.queue.lost()).executions]
@@ -282,7 +283,7 @@ async def follow_schedules(store, clock):
     await fire(store, clock, fixed)
     hands = await claim(store)
     await apply(store, hands, *map(death, hands.executions))
-    await store.rearm_schedules()
+    await rearm_schedules(store)
     back = ScheduleRewind(
         tenant=TENANT, schedule=plain.id, expect=clock.now(), next_at=clock.now(), now=clock.now()
     )
@@ -323,7 +324,7 @@ async def take_steps(store, clock):
     await apply(store, again, after_wait(again.one, ran=0.0))
     await clock.advance(2)
     await store.queue.lost()
-    assert await store.expire() == 1
+    assert await expire(store) == 1
     final = await claim(store)
     await apply(store, final, success(final.one))
 
@@ -337,16 +338,16 @@ async def follow_runs(store, clock):
     run = await begun(store, a_mapped_plan())
     await end(store, await take(store), results={"list": [1, 2, 3]})
     await store.queue.cancel(TENANT, [run])
-    await store.advance_runs()
+    await advance_runs(store)
 
 
 async def keep_up(store, clock):
     await store.admin.lead("upkeep", holder=mint(), lease=10.0)
-    await store.retain(Retention())
-    await store.admit()
-    await store.expire()
-    await store.rearm_schedules()
-    await store.advance_runs()
+    await retain(store, Retention())
+    await admit(store)
+    await expire(store)
+    await rearm_schedules(store)
+    await advance_runs(store)
     await store.queue.lost()
 
 

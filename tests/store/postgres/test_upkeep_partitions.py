@@ -12,6 +12,7 @@ from daybell.store.postgres.names import KEPT
 from tests.builders import TENANT, apply, claimed, dead, finished, look, retry, states, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import settle, stepped_store
+from tests.sweeps import retain
 
 DAY = 86400.0
 WEEK = Retention(finished=7 * DAY, ticks=7 * DAY, workers=DAY)
@@ -47,7 +48,7 @@ async def test_days_made_late_take_over_what_was_put_aside(store, clock, sql):
     hands = await claimed(store)
     await apply(store, hands, retry(hands.one))
 
-    await store.retain(WEEK)
+    await retain(store, WEEK)
 
     assert (await rest(sql), await rest(sql, "attempt")) == (0, 0)
     assert await states(store, ids) == [State.SUCCEEDED] * 3
@@ -60,9 +61,9 @@ async def test_days_are_made_ahead_and_once(store, clock, sql):
     await clock.advance(30 * DAY)
     before = await days(sql)
 
-    await store.retain(Retention(finished=300 * DAY))
+    await retain(store, Retention(finished=300 * DAY))
     after = await days(sql)
-    await store.retain(Retention(finished=300 * DAY))
+    await retain(store, Retention(finished=300 * DAY))
 
     assert len(after) == len(before) + 4  # today and three more
     assert await days(sql) == after
@@ -72,12 +73,12 @@ async def test_days_are_made_ahead_and_once(store, clock, sql):
 async def test_whole_days_are_dropped_and_younger_ones_are_not(store, clock, sql):
     old = await finished(store)
     await clock.advance(6 * DAY)
-    await store.retain(WEEK)
+    await retain(store, WEEK)
     young = await finished(store)
     assert (await look(store, old[0])).state is State.SUCCEEDED
 
     await clock.advance(3 * DAY)
-    removed = await store.retain(WEEK)
+    removed = await retain(store, WEEK)
 
     assert removed.partitions > 0
     assert removed.is_complete
@@ -89,14 +90,14 @@ async def test_whole_days_are_dropped_and_younger_ones_are_not(store, clock, sql
 async def test_a_dead_letter_outlives_its_day_until_it_is_discarded(store, clock):
     ids = await dead(store, 2)
     await clock.advance(20 * DAY)
-    await store.retain(WEEK)
+    await retain(store, WEEK)
     assert await states(store, ids) == [State.DEAD] * 2
 
     await store.queue.discard(TENANT, ids[:1])
-    await store.retain(WEEK)
+    await retain(store, WEEK)
     # When it is kept from is not promised, but that it goes, and the other stays, is.
     await clock.advance(20 * DAY)
-    await store.retain(WEEK)
+    await retain(store, WEEK)
 
     with pytest.raises(ExecutionNotFound):
         await look(store, ids[0])
@@ -138,7 +139,7 @@ async def test_a_day_is_made_while_a_finish_for_it_is_under_way(store, clock, pl
     )
     maker = await stepped_store(place.url)
 
-    making = asyncio.create_task(maker.retain(WEEK))
+    making = asyncio.create_task(retain(maker, WEEK))
     assert await settle(sql, making, maker.pace.processes), "it should wait for the finish"
     await transaction.commit()
 
@@ -156,7 +157,7 @@ async def test_two_who_make_the_same_days_at_once_both_succeed(clock, place, sql
     await first.execute("SELECT daybell.make_days(3)")
     second = await stepped_store(place.url)
 
-    making = asyncio.create_task(second.retain(WEEK))
+    making = asyncio.create_task(retain(second, WEEK))
     await settle(sql, making, second.pace.processes)
     await transaction.commit()
 
@@ -179,7 +180,7 @@ async def test_finishing_goes_on_while_days_are_made_and_dropped(store, another_
         nonlocal is_over
         for _ in range(8):
             await clock.advance(3 * DAY)
-            await another_store.retain(WEEK)
+            await retain(another_store, WEEK)
             has_finished.clear()
             await asyncio.wait_for(has_finished.wait(), 60)
         is_over = True

@@ -12,6 +12,7 @@ from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.upkeep import READ_ONLY, TABLES
 from tests.builders import a_secret, an_entry, finished
 from tests.store.postgres.lifecycle import live_through_everything
+from tests.sweeps import retain
 
 DAY = 86400.0
 
@@ -52,7 +53,7 @@ async def test_such_a_role_makes_and_drops_days(running, clock, sql):
     await finished(running)
     await clock.advance(10 * DAY)
 
-    removed = await running.retain(Retention(finished=5 * DAY))
+    removed = await retain(running, Retention(finished=5 * DAY))
     await finished(running)
 
     assert removed.partitions > 0
@@ -65,7 +66,7 @@ async def test_such_a_role_writes_the_audit_log_and_removes_what_is_old(running,
     await clock.advance(366 * DAY)
     await running.admin.write_audit("default", [an_entry("new.entry")])
 
-    assert (await running.retain(Retention())).others == 1
+    assert (await retain(running, Retention())).others == 1
     assert [entry.action for entry in (await running.admin.list_audit("default")).items] == [
         "new.entry"
     ]

@@ -35,6 +35,7 @@ from tests.builders import (
     retry,
     success,
 )
+from tests.sweeps import admit, set_gates
 
 GATE: Final = "printer"
 KEY: Final = "invoice 7"
@@ -81,7 +82,7 @@ class World(msgspec.Struct, frozen=True):
 
 async def build(store: PostgresStore, clock: Any) -> World:
     await defined(store)
-    await store.set_gates(TENANT, {GATE: 1})
+    await set_gates(store, TENANT, {GATE: 1})
     dead_ids = [*await dead(store, unique_key=KEY), *await dead(store, gate=GATE)]
     ada = await registered(store, lease=10.0)
     bob = await registered(store, lease=10_000.0)
@@ -258,11 +259,11 @@ async def publishes(store: PostgresStore, world: World, me: str) -> Any:
 
 
 async def widens_the_gate(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.set_gates(TENANT, {GATE: 2})
+    return await set_gates(store, TENANT, {GATE: 2})
 
 
 async def admits(store: PostgresStore, world: World, me: str) -> Any:
-    return await store.admit()
+    return await admit(store)
 
 
 OPERATIONS: Final[dict[str, Operation]] = {

@@ -21,6 +21,7 @@ from tests.builders import (
     registered,
     states,
 )
+from tests.sweeps import set_gates
 
 EVERYTHING = ExecutionFilter()
 
@@ -182,7 +183,7 @@ async def test_an_operation_under_way_ends_though_nobody_waits(store):
 
     with pytest.raises(asyncio.CancelledError):
         await task
-    await store.set_gates(TENANT, {})  # comes after it
+    await set_gates(store, TENANT, {})  # comes after it
     assert await store.catalog.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1}
 
 

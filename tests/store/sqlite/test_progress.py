@@ -23,6 +23,7 @@ from tests.store.runs import (
     state,
     take,
 )
+from tests.sweeps import retain
 
 FAN = {"first": ["a", "b", "c"], "a": ["last"], "b": ["last"], "c": ["last"]}
 
@@ -147,7 +148,7 @@ async def test_nodes_and_their_texts_go_with_the_run(store, raw, clock):
     await run_to_end(store)
     await clock.advance(60.0)
 
-    await store.retain(Retention(finished=1.0))
+    await retain(store, Retention(finished=1.0))
 
     for table in ("run", "node", "node_text"):
         assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)

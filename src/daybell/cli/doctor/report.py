@@ -624,7 +624,7 @@ async def _measure(store: Store, place: str) -> list[Check]:
 
 async def check_gates(store: Store) -> Check:
     """A slot that is counted and that nobody has keeps a job from ever running again."""
-    wrong = await store.recount_gates()
+    wrong = await store.catalog.miscounts()
     first = wrong[0] if wrong else None
     found = "each counts as many inside as there are"
     if first is not None:

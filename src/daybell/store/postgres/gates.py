@@ -18,11 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core.access import Quotas
-from daybell.core.checks import check_capacity, check_limit
+from daybell.core.checks import check_limit
 from daybell.core.event import StepKind
 from daybell.core.execution import State
 from daybell.core.lifecycle import FOR_EVENT, Transition
-from daybell.core.limits import check_name
 from daybell.core.schedule import DEPENDENCIES, room_of
 from daybell.errors import UsageError, shown
 from daybell.store.admin import JOBS_WAIT_SECONDS, quota_error
@@ -96,7 +95,7 @@ async def lock_gates(tx: Tx, tenant: int, keys: Collection[str]) -> None:
     rooms = {key: room_of(key) for key in missing}
     for key, room in rooms.items():
         if room is None:
-            raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
+            raise UsageError(f"no gate named {shown(key)}")
     await tx.execute(MAKE_GATES, tenant, missing, list(rooms.values()))
     await lock_gates(tx, tenant, missing)
 
@@ -187,30 +186,6 @@ async def free_slots(tx: Tx, tenant: int, slots: Mapping[str, int]) -> None:
         await admit_gates(tx, tenant, [row["key"] for row in rows if row["is_wanted"]])
 
 
-SET_GATES: Final = """
-    INSERT INTO daybell.gate (tenant, key, capacity)
-    SELECT $1, key, capacity FROM unnest($2::text[], $3::int[]) u(key, capacity) ORDER BY key
-    ON CONFLICT (tenant, key) DO UPDATE SET capacity = excluded.capacity
-    """
-
-
-async def set_gates(pg: StoreContext, tenant: str, capacities: dict[str, int]) -> None:
-    for key, capacity in capacities.items():
-        check_name(key, what="gate")
-        check_capacity(key, capacity)
-
-    after = AfterCommit()
-
-    async def work() -> None:
-        async with pg.transaction(after=after) as tx:
-            number = await pg.names.tenant(tx, tenant)
-            await tx.execute(SET_GATES, number, list(capacities), list(capacities.values()))
-            await admit_gates(tx, number, capacities)
-
-    await pg.db.settled(work)
-    notify_claimable(pg, after)
-
-
 # Gates where something waits that is due and there is room.
 ADMITTABLE: Final = """
     SELECT DISTINCT g.tenant, g.key FROM daybell.gate g
@@ -219,8 +194,7 @@ ADMITTABLE: Final = """
     """
 
 
-async def admit(pg: StoreContext, *, limit: int = 1000) -> int:
-    check_limit(limit)
+async def admit(pg: StoreContext, limit: int) -> int:
     async with pg.db.link() as link:
         gates = await link.fetch(ADMITTABLE, limit)
     admitted = 0

@@ -116,7 +116,7 @@ EXPIRED_EXECUTIONS: Final = f"""
     """
 
 
-async def expire(pg: StoreContext, *, limit: int = 1000) -> int:
+async def expire(pg: StoreContext, limit: int) -> int:
     async with pg.db.link() as link:
         rows = await link.fetch(EXPIRED_EXECUTIONS, limit)
     ended = 0

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.checks import check_batch, check_limit
+from daybell.core.checks import check_batch
 from daybell.core.execution import TERMINAL, Claimed, Enqueued, Execution, NewExecution
 from daybell.core.lifecycle import after_cancel
 from daybell.core.workflow.restart import restart
@@ -179,8 +179,7 @@ UNFINISHED: Final = f"""
     """
 
 
-async def advance_runs(pg: StoreContext, *, limit: int = 100) -> int:
-    check_limit(limit)
+async def advance_runs(pg: StoreContext, limit: int) -> int:
     async with pg.db.link() as link:
         rows = await link.fetch(UNFINISHED, limit)
     found = {(row["tenant"], row["id"]): row["is_stopping"] for row in rows}

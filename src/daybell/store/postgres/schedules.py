@@ -857,8 +857,7 @@ REARM: Final = """
     """
 
 
-async def rearm_schedules(pg: StoreContext, *, limit: int = 1000) -> int:
-    check_limit(limit)
+async def rearm_schedules(pg: StoreContext, limit: int) -> int:
     async with pg.db.link() as link:
         answer = await link.execute(REARM, limit)
     count = int(answer.rpartition(" ")[2])

@@ -12,10 +12,10 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from daybell.core import checks
 from daybell.core.access import NewAuditEntry
+from daybell.core.checks import check_limit
 from daybell.core.limits import POOL_SIZE
-from daybell.core.schedule import Miscount
 from daybell.core.units import Seconds
-from daybell.core.views import Health, Removed, Retention
+from daybell.core.views import DEFAULT_RETENTION, SWEEPS, Health, Removed, Retention, Sweep, Swept
 from daybell.core.worker import LEASE_SECONDS
 from daybell.store.admin import PendingEntry
 from daybell.store.postgres import (
@@ -147,6 +147,7 @@ class PostgresCatalog(PostgresPort):
     activity = operation(views.activity)
     read_stats = operation(stats.read_stats)
     read_log = operation(steps_room.read_log)
+    miscounts = operation(upkeep.miscounts)
     list_workers = operation(workers.list_workers)
     offers = operation(workers.offers)
 
@@ -302,29 +303,24 @@ class PostgresStore:
     async def health(self) -> Health:
         return await upkeep.health(self.context)
 
-    # Upkeep.
-
-    async def expire(self, *, limit: int = 1000) -> int:
-        return await interventions.expire(self.context, limit=limit)
-
-    async def admit(self, *, limit: int = 1000) -> int:
-        return await gates.admit(self.context, limit=limit)
-
-    async def rearm_schedules(self, *, limit: int = 1000) -> int:
-        return await schedules.rearm_schedules(self.context, limit=limit)
-
-    async def advance_runs(self, *, limit: int = 100) -> int:
-        return await runs.advance_runs(self.context, limit=limit)
-
     async def fold_stats(self, *, limit: int = FOLD_ROWS) -> bool:
         checks.check_limit(limit, most=FOLD_ROWS)
         return await stats.fold_stats(self.context, limit=limit)
 
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        return await upkeep.recount_gates(self.context, mend=mend)
-
-    async def retain(self, policy: Retention) -> Removed:
-        return await upkeep.retain(self.context, policy)
-
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        await gates.set_gates(self.context, tenant, capacities)
+    async def upkeep(
+        self,
+        limit: int = 1000,
+        *,
+        sweeps: Collection[Sweep] = SWEEPS,
+        policy: Retention = DEFAULT_RETENTION,
+    ) -> Swept:
+        pg = self.context
+        check_limit(limit)
+        return Swept(
+            expired=await interventions.expire(pg, limit) if Sweep.EXPIRE in sweeps else 0,
+            rearmed=await schedules.rearm_schedules(pg, limit) if Sweep.REARM in sweeps else 0,
+            advanced=await runs.advance_runs(pg, limit) if Sweep.ADVANCE in sweeps else 0,
+            admitted=await gates.admit(pg, limit) if Sweep.ADMIT in sweeps else 0,
+            miscounts=await upkeep.recount_gates(pg) if Sweep.RECOUNT in sweeps else (),
+            removed=await upkeep.retain(pg, policy) if Sweep.RETAIN in sweeps else Removed(),
+        )

@@ -13,13 +13,13 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
-from daybell.core.schedule import Miscount
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     JOB_AGAIN_SECONDS,
     JOB_UNUSED_SECONDS,
     Check,
     Health,
+    Miscount,
     Removed,
     Retention,
 )
@@ -220,16 +220,22 @@ MISCOUNTS: Final = """
     """
 
 
-async def recount_gates(pg: StoreContext, *, mend: bool = False) -> list[Miscount]:
+async def miscounts(pg: StoreContext) -> list[Miscount]:
+    return [_miscount(row) for row in await _read_miscounts(pg)]
+
+
+async def _read_miscounts(pg: StoreContext) -> list[Row]:
     async with pg.db.link(Pace.LONG) as link:  # it counts all executions that are inside
-        rows = await link.fetch(MISCOUNTS, None, None)
-    wrong = [_miscount(row) for row in rows]
-    if not mend:
-        return wrong
+        return await link.fetch(MISCOUNTS, None, None)
+
+
+async def recount_gates(pg: StoreContext) -> tuple[Miscount, ...]:
     after = AfterCommit()
-    mended = [await pg.db.settled(partial(_recount, pg, after, row)) for row in rows]
+    wrong = [
+        await pg.db.settled(partial(_recount, pg, after, row)) for row in await _read_miscounts(pg)
+    ]
     notify_claimable(pg, after)
-    return [one for one in mended if one is not None]
+    return tuple(one for one in wrong if one is not None)
 
 
 async def _recount(pg: StoreContext, after: AfterCommit, row: Row) -> Miscount | None:

@@ -11,13 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core.access import Quotas
-from daybell.core.checks import check_capacity
 from daybell.core.event import Event, Facts, NewEvent, NodeWait, result_of
 from daybell.core.execution import State
 from daybell.core.lifecycle import FOR_EVENT, Transition
-from daybell.core.limits import check_name
-from daybell.core.schedule import DEPENDENCIES, Miscount, is_backfill, room_of
+from daybell.core.schedule import DEPENDENCIES, is_backfill, room_of
 from daybell.core.units import Instant
+from daybell.core.views import Miscount
 from daybell.core.workflow.run import NodeEnd
 from daybell.store.admin import (
     JOBS_WAIT_SECONDS,
@@ -30,21 +29,6 @@ from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
 from daybell.store.run_driver import select_waits
 from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
-
-_SET: Final = """
-INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, ?)
-    ON CONFLICT (tenant, name) DO UPDATE SET capacity = excluded.capacity
-"""
-
-
-def set_gates(tx: Transaction, tenant: str, capacities: dict[str, int]) -> None:
-    owner = tx.names.tenant(tx, tenant)
-    for name, capacity in capacities.items():
-        check_name(name, what="gate")
-        check_capacity(name, capacity)
-        tx.execute(_SET, (owner, name, capacity))
-        admit(tx, tx.names.gate(tx, owner, name))
-
 
 _MAKE: Final = """
 INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, 1) ON CONFLICT DO NOTHING

@@ -80,6 +80,7 @@ from daybell.core.views import (
     Counts,
     ExecutionFilter,
     JobFilter,
+    Miscount,
     Page,
     Queue,
 )
@@ -516,6 +517,9 @@ class SqliteCatalog(SqlitePort):
     ) -> list[LogPart]:
         checks.check_limit(limit, most=PAGE_ITEMS_MAX)
         return await self.db.read(lambda tx: steps_room.read_log(tx, tenant, id, after, limit))
+
+    async def miscounts(self) -> list[Miscount]:
+        return [one for _, one in await self.db.read(gates.miscounts)]
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         return await self.db.read(lambda tx: workers.list_workers(tx, tenant, include_dead))

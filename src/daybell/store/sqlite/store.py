@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from copy import copy
 from typing import Self
 
@@ -16,13 +16,15 @@ from daybell.core import checks
 from daybell.core.access import (
     NewAuditEntry,
 )
-from daybell.core.schedule import (
-    Miscount,
-)
 from daybell.core.views import (
+    DEFAULT_RETENTION,
+    SWEEPS,
     Health,
+    Miscount,
     Removed,
     Retention,
+    Sweep,
+    Swept,
 )
 from daybell.store import migrate
 from daybell.store.admin import PendingEntry
@@ -34,7 +36,6 @@ from daybell.store.sqlite import (
     stats,
     upkeep,
 )
-from daybell.store.sqlite import schedules as schedules_room
 from daybell.store.sqlite import steps as steps_room
 from daybell.store.sqlite.connection import (
     IN_MEMORY,
@@ -49,6 +50,8 @@ from daybell.store.sqlite.ports import (
     SqliteRuns,
     SqliteSchedules,
 )
+from daybell.store.sqlite.schedules import rearm_schedules
+from daybell.store.sqlite.transaction import Transaction
 from daybell.store.sqlite.wakeups import StopListening, Wakeups
 from daybell.store.wakeups import Wake
 
@@ -117,26 +120,31 @@ class SqliteStore:
     async def listen_schedules(self, wake: Wake) -> StopListening:
         return self.wakeups.listen_schedules(wake)
 
-    async def expire(self, *, limit: int = 1000) -> int:
-        return await self.db.write(lambda tx: queue.expire(tx, limit))
-
-    async def rearm_schedules(self, *, limit: int = 1000) -> int:
+    async def upkeep(
+        self,
+        limit: int = 1000,
+        *,
+        sweeps: Collection[Sweep] = SWEEPS,
+        policy: Retention = DEFAULT_RETENTION,
+    ) -> Swept:
         checks.check_limit(limit)
-        return await self.db.write(lambda tx: schedules_room.rearm_schedules(tx, limit))
+        return Swept(
+            expired=await self._sweep(queue.expire, limit) if Sweep.EXPIRE in sweeps else 0,
+            rearmed=await self._sweep(rearm_schedules, limit) if Sweep.REARM in sweeps else 0,
+            advanced=await self._advance_runs(limit) if Sweep.ADVANCE in sweeps else 0,
+            admitted=await self._sweep(gates.admit_all, limit) if Sweep.ADMIT in sweeps else 0,
+            miscounts=await self._recount_gates() if Sweep.RECOUNT in sweeps else (),
+            removed=await self._retain(policy) if Sweep.RETAIN in sweeps else Removed(),
+        )
 
-    async def advance_runs(self, *, limit: int = 100) -> int:
-        checks.check_limit(limit)
+    async def _sweep(self, sweep: Callable[[Transaction, int], int], limit: int) -> int:
+        return await self.db.write(lambda tx: sweep(tx, limit))
+
+    async def _advance_runs(self, limit: int) -> int:
         found = await self.db.read(lambda tx: steps_room.find_pending_runs(tx, limit))
         for key in found:
             await self.db.write(lambda tx, key=key: progress.continue_run(tx, key))
         return len(found)
-
-    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
-        await self.db.write(lambda tx: gates.set_gates(tx, tenant, capacities))
-
-    async def admit(self, *, limit: int = 1000) -> int:
-        checks.check_limit(limit)
-        return await self.db.write(lambda tx: gates.admit_all(tx, limit))
 
     async def fold_stats(self, *, limit: int = 1000) -> bool:
         checks.check_limit(limit)
@@ -144,13 +152,11 @@ class SqliteStore:
             return False
         return await self.db.write(lambda tx: stats.fold_ends(tx, limit))
 
-    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
+    async def _recount_gates(self) -> tuple[Miscount, ...]:
         wrong = await self.db.read(gates.miscounts)
-        if not mend or not wrong:
-            return [one for _, one in wrong]
-        return await self.db.write(gates.recount)
+        return tuple(await self.db.write(gates.recount)) if wrong else ()
 
-    async def retain(self, policy: Retention) -> Removed:
+    async def _retain(self, policy: Retention) -> Removed:
         total = Removed()
         for _ in range(upkeep.ROUNDS_MAX):
             walked = await self.db.write(lambda tx: upkeep.remove(tx, policy, self._retain_from))

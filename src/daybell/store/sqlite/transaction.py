@@ -391,7 +391,7 @@ class Names:
             "SELECT n FROM gate WHERE tenant = ? AND name = ?", (tenant, name)
         ).fetchone()
         if row is None:
-            raise UsageError(f"no gate named {shown(name)}; create it with set_gates", field="gate")
+            raise UsageError(f"no gate named {shown(name)}", field="gate")
         return int(row[0])
 
     def gate_name(self, tx: Transaction, n: int | None) -> str | None:
