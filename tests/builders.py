@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
@@ -28,6 +29,7 @@ from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.core.worker import NewWorker, Report
+from daybell.errors import DuplicateKey
 from daybell.store.migrate import Migration, known_migrations, parse
 from daybell.store.protocol import Store
 
@@ -200,6 +202,17 @@ def death(claimed: Claimed, **options: Any) -> Transition:
     options.setdefault("ran", 1.0)
     options.setdefault("failures", claimed.failures + 1)
     return a_move(claimed, State.DEAD, Outcome.FAILED, **options)
+
+
+async def add_tenants(store: Store, names: Iterable[str]) -> None:
+    """Create tenants; ones that exist are left as they are."""
+    for name in names:
+        with suppress(DuplicateKey):
+            await store.admin.add_tenant(name)
+
+
+async def tenant_names(store: Store) -> tuple[str, ...]:
+    return tuple(one.name for one in await store.admin.list_tenants())
 
 
 async def no_transaction() -> NoReturn:

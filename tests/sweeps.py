@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from daybell.core.views import DEFAULT_RETENTION, Miscount, Removed, Retention, Sweep
+from daybell.core.views import DEFAULT_RETENTION, Miscount, Removed, Retention, SweepKind
 from daybell.store.postgres.context import AfterCommit, Tx
 from daybell.store.postgres.gates import admit_gates, notify_claimable
 from daybell.store.sqlite import gates
@@ -12,27 +12,27 @@ from daybell.store.sqlite.transaction import Transaction
 
 
 async def expire(store: Any, *, limit: int = 1000) -> int:
-    return (await store.upkeep(limit, sweeps=[Sweep.EXPIRE])).expired
+    return (await store.upkeep(limit, sweeps=[SweepKind.EXPIRE])).expired
 
 
 async def rearm_schedules(store: Any, *, limit: int = 1000) -> int:
-    return (await store.upkeep(limit, sweeps=[Sweep.REARM])).rearmed
+    return (await store.upkeep(limit, sweeps=[SweepKind.REARM])).rearmed
 
 
 async def advance_runs(store: Any, *, limit: int = 100) -> int:
-    return (await store.upkeep(limit, sweeps=[Sweep.ADVANCE])).advanced
+    return (await store.upkeep(limit, sweeps=[SweepKind.ADVANCE])).advanced
 
 
 async def admit(store: Any, *, limit: int = 1000) -> int:
-    return (await store.upkeep(limit, sweeps=[Sweep.ADMIT])).admitted
+    return (await store.upkeep(limit, sweeps=[SweepKind.ADMIT])).admitted
 
 
 async def recount_gates(store: Any) -> list[Miscount]:
-    return list((await store.upkeep(sweeps=[Sweep.RECOUNT])).miscounts)
+    return list((await store.upkeep(sweeps=[SweepKind.RECOUNT])).miscounts)
 
 
 async def retain(store: Any, policy: Retention = DEFAULT_RETENTION) -> Removed:
-    return (await store.upkeep(sweeps=[Sweep.RETAIN], policy=policy)).removed
+    return (await store.upkeep(sweeps=[SweepKind.RETAIN], policy=policy)).removed
 
 
 _SQLITE: Final = """
@@ -76,12 +76,12 @@ BY_NAME: Final = {
     for one in (expire, rearm_schedules, advance_runs, admit, recount_gates, retain, set_gates)
 }
 NAMES: Final = {
-    Sweep.EXPIRE: "expire",
-    Sweep.REARM: "rearm_schedules",
-    Sweep.ADVANCE: "advance_runs",
-    Sweep.ADMIT: "admit",
-    Sweep.RECOUNT: "recount_gates",
-    Sweep.RETAIN: "retain",
+    SweepKind.EXPIRE: "expire",
+    SweepKind.REARM: "rearm_schedules",
+    SweepKind.ADVANCE: "advance_runs",
+    SweepKind.ADMIT: "admit",
+    SweepKind.RECOUNT: "recount_gates",
+    SweepKind.RETAIN: "retain",
 }
 
 

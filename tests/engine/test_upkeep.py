@@ -34,6 +34,7 @@ from tests.builders import (
     LEASE,
     TENANT,
     a_step,
+    add_tenants,
     apply,
     claimed,
     dead,
@@ -172,7 +173,7 @@ async def test_a_job_that_must_not_start_twice_ends_dead_at_once(store, clock):
 
 
 async def test_several_workers_of_several_tenants_are_reaped_in_one_tick(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     hands = [await claimed(store, 2), await claimed(store, 1), await claimed(store, 2)]
     theirs = await claimed(store, 2, tenant="acme")
     clock.advance(LEASE + 1)

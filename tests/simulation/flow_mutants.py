@@ -32,7 +32,7 @@ UNSKIPPED: Final = (
 )
 NO_SWEEP: Final = (
     "engine/upkeep.py",
-    "            if not (await self._store.upkeep(RUNS_MAX, sweeps=(Sweep.ADVANCE,))).advanced:\n",
+    "            if not swept.advanced:\n",
     "            if True:\n",
 )
 

@@ -8,8 +8,10 @@ SQLITE_FIRING: Final = "store/sqlite/schedules.py"
 CURSOR: Final = "ifnull(since, next_at)"
 NO_SWEEP: Final = (
     "engine/scheduler.py",
-    "is_full = (await self._store.upkeep(BATCH_MAX, sweeps=(Sweep.REARM,))).is_full(BATCH_MAX)",
-    "is_full = False",
+    "        swept = await self._store.upkeep(BATCH_MAX, sweeps=(SweepKind.REARM,))\n"
+    "        await self._rewind()\n"
+    "        return AGAIN if swept.is_full(BATCH_MAX) else None\n",
+    "        await self._rewind()\n        return None\n",
 )
 GATE: Final = ("core/schedule.py", "if rule is Overlap.ALLOW or inside + waiting == 0:", "if True:")
 OWN_GATE: Final = "new.schedule if new.own_gate else None"

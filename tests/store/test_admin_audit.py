@@ -18,7 +18,16 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from tests.builders import TENANT, a_job, an_entry, an_execution, dead, defined, enqueued
+from tests.builders import (
+    TENANT,
+    a_job,
+    add_tenants,
+    an_entry,
+    an_execution,
+    dead,
+    defined,
+    enqueued,
+)
 from tests.sweeps import retain
 
 OTHER = "acme"
@@ -50,7 +59,6 @@ CHANGES = {
     "pause_queue": lambda s: s.catalog.pause_queue(TENANT, "mail", paused=True),
     "enqueue": lambda s: enqueued(s),
     "set_quotas": lambda s: s.admin.set_quotas(TENANT, jobs=5),
-    "add_tenants": lambda s: s.admin.add_tenants([OTHER]),
     "add_tenant": lambda s: s.admin.add_tenant(OTHER, Quotas(jobs=5)),
 }
 
@@ -257,7 +265,7 @@ async def test_entries_can_be_filtered(store, clock):
 
 
 async def test_an_entry_of_another_tenant_is_neither_seen_nor_in_the_way(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     entry = an_entry("theirs.all")
     await store.admin.write_audit(OTHER, [entry])
 

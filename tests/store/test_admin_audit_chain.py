@@ -9,7 +9,7 @@ import pytest
 from daybell.client import Client
 from daybell.core.views import Retention
 from daybell.errors import UsageError
-from tests.builders import TENANT, a_job, an_entry, an_execution, defined
+from tests.builders import TENANT, a_job, add_tenants, an_entry, an_execution, defined
 from tests.sweeps import retain
 
 OTHER = "acme"
@@ -48,7 +48,7 @@ async def test_entries_of_every_path_are_one_chain(store, clock):
 
 
 async def test_each_tenant_has_a_chain_of_its_own(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await write(store, 3)
     assert (await verify(store, tenant=OTHER)).head == "0:"
     await write(store, 2, tenant=OTHER)
@@ -98,7 +98,7 @@ async def test_a_head_that_was_kept_elsewhere_finds_a_log_that_was_written_anew(
 
 
 async def test_retention_leaves_a_chain_that_can_be_checked(store, clock):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await write(store, 3)
     await write(store, 1, tenant=OTHER)
     before = await verify(store, limit=1)

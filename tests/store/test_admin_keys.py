@@ -19,7 +19,7 @@ from daybell.core.access import (
 from daybell.core.ids import mint
 from daybell.core.views import Retention
 from daybell.errors import DuplicateKey, NotFound, UsageError
-from tests.builders import TENANT, a_key, a_session
+from tests.builders import TENANT, a_key, a_session, add_tenants
 from tests.sweeps import retain
 
 OTHER = "acme"
@@ -82,7 +82,7 @@ async def test_a_revoked_key_stays_revoked_since_then(store, clock):
 
 
 async def test_an_unknown_key_cannot_be_revoked_and_neither_can_another_tenants(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     theirs = await store.admin.add_key(OTHER, a_key())
 
     for id in (mint(), theirs.id):
@@ -92,7 +92,7 @@ async def test_an_unknown_key_cannot_be_revoked_and_neither_can_another_tenants(
 
 
 async def test_an_id_of_another_tenants_key_is_as_good_as_any(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     theirs = await store.admin.add_key(OTHER, a_key(name="theirs"))
 
     mine = await store.admin.add_key(TENANT, a_key(id=theirs.id, name="mine"))
@@ -112,7 +112,7 @@ async def test_keys_are_listed_newest_first_whatever_has_become_of_them(store, c
 
 async def test_there_are_keys_while_any_of_any_tenant_is_valid(store, clock):
     assert not await store.admin.has_keys()
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await store.admin.add_key(OTHER, a_key(expires_in=60.0))
     assert await store.admin.has_keys()
     await clock.advance(60)
@@ -284,7 +284,7 @@ async def test_of_two_that_use_one_link_at_the_same_time_one_gets_a_session(crow
 
 
 async def test_what_is_no_valid_key_opens_no_session(store, clock):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     worker = await store.admin.add_key(TENANT, a_key(digest=b"w" * 32, role=Role.WORKER))
     assert worker.kind is KeyKind.KEY
     revoked = await store.admin.add_key(TENANT, a_key(digest=b"r" * 32))

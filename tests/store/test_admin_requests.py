@@ -6,7 +6,7 @@ import pytest
 
 from daybell.core.views import Retention
 from daybell.errors import UsageError
-from tests.builders import TENANT, a_request
+from tests.builders import TENANT, a_request, add_tenants
 from tests.sweeps import retain
 
 OTHER = "acme"
@@ -40,7 +40,7 @@ async def test_an_answer_to_a_request_that_nobody_knows_is_dropped(store):
 
 
 async def test_each_tenant_has_keys_of_its_own_and_each_key_its_request(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await store.admin.begin_request(TENANT, a_request())
 
     assert (await store.admin.begin_request(OTHER, a_request())).is_new

@@ -17,7 +17,7 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from tests.builders import TENANT, a_secret, a_template, an_entry
+from tests.builders import TENANT, a_secret, a_template, add_tenants, an_entry
 from tests.refusals import refuses
 
 OTHER = "acme"
@@ -123,7 +123,7 @@ async def test_a_secret_that_was_refused_is_not_on_record(store):
 
 
 async def test_secrets_of_tenants_are_apart(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await store.admin.set_secret(TENANT, a_secret(sealed=b"ours"))
     theirs = await store.admin.set_secret(OTHER, a_secret(sealed=b"theirs"))
 
@@ -278,7 +278,7 @@ async def test_a_template_that_was_deleted_is_gone(store):
 
 
 async def test_templates_of_tenants_are_apart(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     ours = await store.admin.set_template(TENANT, a_template(timeout=1))
     theirs = await store.admin.set_template(OTHER, a_template(timeout=2), expect=0)
 

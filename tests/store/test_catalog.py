@@ -15,28 +15,39 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from tests.builders import TENANT, a_job, a_schedule, an_execution, claim, defined, enqueued, look
+from tests.builders import (
+    TENANT,
+    a_job,
+    a_schedule,
+    add_tenants,
+    an_execution,
+    claim,
+    defined,
+    enqueued,
+    look,
+    tenant_names,
+)
 from tests.refusals import refuses
 
 
 async def test_the_default_tenant_always_exists(store):
-    assert await store.admin.list_tenants() == ("default",)
+    assert await tenant_names(store) == ("default",)
 
 
 async def test_tenants_are_listed_by_name_and_adding_one_again_changes_nothing(store):
-    await store.admin.add_tenants(["zoo", "acme", "default"])
+    await add_tenants(store, ["zoo", "acme", "default"])
     await defined(store, "resize", tenant="acme")
 
-    await store.admin.add_tenants(["acme", "bee"])
+    await add_tenants(store, ["acme", "bee"])
 
-    assert await store.admin.list_tenants() == ("acme", "bee", "default", "zoo")
+    assert await tenant_names(store) == ("acme", "bee", "default", "zoo")
     assert (await store.catalog.get_job("acme", "resize")).version == 1
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "-x", "x" * 201, "\ud800"])
 async def test_a_tenant_needs_a_proper_name(store, name):
     with pytest.raises(UsageError):
-        await store.admin.add_tenants([name])
+        await add_tenants(store, [name])
 
 
 async def test_a_new_name_becomes_version_1(store, clock):

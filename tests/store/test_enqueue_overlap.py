@@ -11,6 +11,7 @@ from daybell.errors import UsageError
 from tests.builders import (
     TENANT,
     a_job,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -250,7 +251,7 @@ async def test_jobs_are_not_in_each_others_way(store):
 
 
 async def test_tenants_are_not_in_each_others_way(store):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     for tenant in (TENANT, "acme"):
         await defined(store, tenant=tenant, overlap=Overlap.SKIP)
         await enqueued(store, tenant=tenant)

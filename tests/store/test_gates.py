@@ -7,6 +7,7 @@ from daybell.core.lifecycle import after_loss, after_release
 from daybell.errors import UsageError
 from tests.builders import (
     TENANT,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -194,7 +195,7 @@ async def test_admission_has_a_limit_and_goes_on_after_it(store, clock):
 
 
 async def test_admission_works_for_all_gates_and_tenants(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     for tenant in (TENANT, "acme"):
         await set_gates(store, tenant, {"a": 1, "b": 1})
         for name in "ab":

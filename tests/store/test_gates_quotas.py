@@ -15,6 +15,7 @@ from tests.builders import (
     TENANT,
     a_job,
     a_schedule,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -27,6 +28,7 @@ from tests.builders import (
     put,
     registered,
     success,
+    tenant_names,
 )
 from tests.refusals import refuses
 from tests.sweeps import retain, set_gates
@@ -38,17 +40,19 @@ OTHER = "acme"
 
 
 async def test_tenants_are_created_once_and_shown_with_their_quotas(store, clock):
-    assert await store.admin.add_tenants([OTHER, "zeta", OTHER]) == (OTHER, "zeta")
-    assert await store.admin.add_tenants([OTHER, "new"]) == ("new",)
+    await add_tenants(store, [OTHER, "zeta"])
+    with refuses(DuplicateKey):
+        await store.admin.add_tenant(OTHER)
+    await add_tenants(store, [OTHER, "new"])
 
     made = await store.admin.get_tenant(OTHER)
     assert (made.name, made.created_at, made.quotas) == (OTHER, clock.now(), Quotas())
     changed = await limit(store, OTHER, jobs=1, queued=2, per_minute=3, running=4)
 
     assert changed.quotas == Quotas(jobs=1, queued=2, per_minute=3, running=4)
-    names = [tenant.name for tenant in await store.admin.list_tenant_records()]
+    names = [tenant.name for tenant in await store.admin.list_tenants()]
     assert names == [OTHER, "default", "new", "zeta"]
-    assert changed in await store.admin.list_tenant_records()
+    assert changed in await store.admin.list_tenants()
     with refuses(TenantNotFound):
         await store.admin.get_tenant("nobody")
 
@@ -65,7 +69,7 @@ async def test_a_tenant_is_created_with_its_quotas_or_not_at_all(store, clock):
         await store.admin.add_tenant("new", Quotas(jobs=-1))
     with pytest.raises(UsageError):
         await store.admin.add_tenant("\0")
-    assert await store.admin.list_tenants() == (OTHER, "default")
+    assert await tenant_names(store) == (OTHER, "default")
     assert (await store.admin.get_tenant(OTHER)).quotas == Quotas(jobs=1, running=4)
 
 
@@ -268,7 +272,7 @@ async def test_a_tick_that_is_skipped_does_not_count(store, clock):
 
 
 async def test_quotas_are_of_one_tenant(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await limit(store, OTHER, jobs=1, queued=1, per_minute=1, running=0)
 
     await defined(store, "resize", "other")

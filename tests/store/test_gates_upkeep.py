@@ -11,6 +11,7 @@ from daybell.store.sqlite import SqliteStore
 from tests.builders import (
     TENANT,
     a_schedule,
+    add_tenants,
     apply,
     claim,
     dead,
@@ -146,7 +147,7 @@ async def test_the_gate_of_a_deleted_job_goes(store, clock):
 
 
 async def test_the_gate_of_a_schedule_goes_after_it(store, clock):
-    await store.admin.add_tenants(["other"])
+    await add_tenants(store, ["other"])
     kept, joined, gone = (a_schedule(next_at=clock.now(), own_gate=True) for _ in range(3))
     await put(store, kept, joined, gone)
     await put(store, gone, tenant="other")  # another one, of the same id

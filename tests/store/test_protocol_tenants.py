@@ -32,6 +32,7 @@ from tests.builders import (
     a_template,
     a_tick,
     a_worker,
+    add_tenants,
     an_entry,
     an_event,
     an_execution,
@@ -308,7 +309,7 @@ async def test_what_another_tenant_has_is_answered_like_the_unknown_by_all_of_th
 
     for name, operation in OPERATIONS.items():
         # Two new tenants for each, so that no operation meets what another one left.
-        await store.admin.add_tenants([f"knows {name}", f"guesses {name}"])
+        await add_tenants(store, [f"knows {name}", f"guesses {name}"])
         known = await answer(operation(store, f"knows {name}", theirs), theirs)
         guessed = await answer(operation(store, f"guesses {name}", nobodys), nobodys)
 
@@ -317,7 +318,7 @@ async def test_what_another_tenant_has_is_answered_like_the_unknown_by_all_of_th
 
 
 async def test_a_tenant_sees_nothing_of_another(store, clock):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await populated(store, clock)
 
     assert await everything_of(store, OTHER) == {
@@ -337,7 +338,7 @@ async def test_a_tenant_sees_nothing_of_another(store, clock):
 
 
 async def test_the_same_names_mean_different_things_to_each_tenant(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     (mine,) = await defined(store, timeout=1.0)
     (theirs,) = await defined(store, timeout=2.0, tenant=OTHER)
     await set_gates(store, TENANT, {"g": 1})
@@ -353,7 +354,7 @@ async def test_the_same_names_mean_different_things_to_each_tenant(store):
 
 
 async def test_pausing_a_queue_pauses_nobody_elses(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await enqueued(store)
     (id,) = await enqueued(store, tenant=OTHER)
 
@@ -364,7 +365,7 @@ async def test_pausing_a_queue_pauses_nobody_elses(store):
 
 
 async def test_a_worker_claims_only_for_its_tenant(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await enqueued(store)
     worker = await registered(store, tenant=OTHER)
 
@@ -374,7 +375,7 @@ async def test_a_worker_claims_only_for_its_tenant(store):
 
 
 async def test_a_cursor_of_another_tenant_shows_nothing_of_it(store, clock):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     theirs = await populated(store, clock)
     await enqueued(store, tenant=OTHER)
 
@@ -384,7 +385,7 @@ async def test_a_cursor_of_another_tenant_shows_nothing_of_it(store, clock):
 
 
 async def test_an_id_that_another_tenant_has_is_never_acknowledged_in_vain(store, clock):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     theirs = await populated(store, clock)
     await defined(store, tenant=OTHER)
     before = await look(store, theirs.queued)
@@ -398,7 +399,7 @@ async def test_an_id_that_another_tenant_has_is_never_acknowledged_in_vain(store
 
 
 async def test_a_worker_or_schedule_of_another_tenant_cannot_be_taken_over(store, clock):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     theirs = await populated(store, clock)
     await defined(store, tenant=OTHER)
     before = await everything_of(store, TENANT)
@@ -413,7 +414,7 @@ async def test_a_worker_or_schedule_of_another_tenant_cannot_be_taken_over(store
 
 
 async def test_a_finished_execution_of_another_tenant_is_not_found(store):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     (done,) = await finished(store)
     (gone,) = await dead(store)
 

@@ -8,6 +8,7 @@ from daybell.errors import ExecutionNotFound
 from tests.builders import (
     TENANT,
     a_schedule,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -227,7 +228,7 @@ async def test_a_node_has_begun_with_its_first_attempt(store, clock, is_dead):
 
 
 async def test_a_run_is_unknown_to_other_tenants(store):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     run = await begun(store, a_plan(CHAIN))
 
     assert await store.runs.get_run("acme", run) is None
@@ -235,7 +236,7 @@ async def test_a_run_is_unknown_to_other_tenants(store):
 
 
 async def test_runs_of_two_tenants_are_apart(store):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     mine = await begun(store, a_plan(CHAIN))
     theirs = await begun(store, a_plan({"x": []}), tenant="acme")
 

@@ -10,6 +10,7 @@ from tests.builders import (
     a_firing,
     a_schedule,
     a_tick,
+    add_tenants,
     apply,
     claim,
     death,
@@ -74,7 +75,7 @@ async def test_schedules_are_listed_by_id_of_all_jobs_or_one(store):
 async def test_schedules_are_found_by_their_ids(store):
     schedules = [a_schedule(job) for job in "abab"]
     await put(store, *schedules)
-    await store.admin.add_tenants(["other"])
+    await add_tenants(store, ["other"])
     theirs = a_schedule("a")
     await put(store, theirs, tenant="other")
     ids = [schedules[3].id, schedules[0].id, schedules[0].id, mint(), theirs.id]
@@ -158,7 +159,7 @@ async def test_due_schedules_are_those_whose_time_has_come_earliest_first(store,
 
 
 async def test_due_schedules_are_found_for_all_tenants(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     here, there = a_schedule(next_at=clock.now()), a_schedule(next_at=clock.now())
     await put(store, here)
     await put(store, there, tenant="acme")

@@ -13,6 +13,7 @@ from tests.builders import (
     a_firing,
     a_schedule,
     a_tick,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -103,7 +104,7 @@ async def test_a_schedule_of_a_deleted_job_does_not_fire(store, clock):
 
 
 async def test_another_tenants_schedule_does_not_fire(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
     await defined(store, tenant="acme")

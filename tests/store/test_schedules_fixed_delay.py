@@ -13,6 +13,7 @@ from tests.builders import (
     a_firing,
     a_schedule,
     a_tick,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -306,7 +307,7 @@ async def test_the_sweep_does_not_wait_for_backfills(store, clock):
 
 
 async def test_the_sweep_has_a_limit_and_sees_all_tenants(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     for tenant in (TENANT, "acme"):
         await put(store, *(a_schedule(delay=DELAY) for _ in range(2)), tenant=tenant)
 

@@ -10,6 +10,7 @@ from tests.builders import (
     TENANT,
     a_schedule,
     a_tick,
+    add_tenants,
     apply,
     claim,
     death,
@@ -104,7 +105,7 @@ async def test_an_unknown_schedule_has_none_and_a_limit_is_one_at_least(store):
 
 
 async def test_another_tenant_sees_none(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     schedule = a_schedule(next_at=clock.now())
     await put(store, schedule)
     await fired(store, schedule)

@@ -8,6 +8,7 @@ from tests.builders import (
     TENANT,
     a_schedule,
     a_tick,
+    add_tenants,
     apply,
     claim,
     claimed,
@@ -277,7 +278,7 @@ async def test_a_schedule_leaves_its_gate_and_comes_back_to_it(store, clock):
 
 
 async def test_two_tenants_have_gates_of_their_own_for_one_id(store, clock):
-    await store.admin.add_tenants(["other"])
+    await add_tenants(store, ["other"])
     schedule = a_schedule(next_at=clock.now(), own_gate=True)
     for tenant in (TENANT, "other"):
         await put(store, schedule, tenant=tenant)

@@ -12,11 +12,11 @@ from tests.ports import OPERATIONS, PORTS, operation_of
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.
 CLOSED = {
-    "activity", "miscounts", "upkeep", "add_key", "add_session", "add_tenant", "add_tenants",
+    "activity", "miscounts", "upkeep", "add_key", "add_session", "add_tenant",
     "apply", "begin", "claim", "close", "delete_schedules", "delete_secret", "delete_template",
     "dependents", "drain", "due_schedules", "expand", "fetch_secrets", "find_key",
     "fire", "fold_stats", "get_template", "has_keys", "lead", "list_keys", "list_templates",
-    "list_tenant_records", "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
+    "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
     "lost", "migrate", "open", "pending_migrations", "put_schedules",
     "read_audit_chain", "record", "record_sole", "register",
     "release",

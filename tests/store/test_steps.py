@@ -16,6 +16,7 @@ from tests.builders import (
     TENANT,
     a_job,
     a_step,
+    add_tenants,
     an_event,
     apply,
     claim,
@@ -192,7 +193,7 @@ async def test_steps_go_with_their_execution(store, clock):
 
 
 async def test_other_tenants_have_other_steps(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     hands = await claimed(store)
     assert await record(store, hands, a_step(hands.one), tenant="acme") == [None]
     await record(store, hands, a_step(hands.one))

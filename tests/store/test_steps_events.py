@@ -16,6 +16,7 @@ from daybell.errors import ExecutionNotFound, TenantNotFound, UsageError
 from tests.builders import (
     TENANT,
     a_step,
+    add_tenants,
     an_event,
     apply,
     claim,
@@ -388,7 +389,7 @@ async def test_events_are_listed_newest_first_page_by_page(store, clock):
 
 
 async def test_an_event_is_for_one_tenant(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     (id,) = await suspended(store)
     sent = an_event()
 

@@ -7,7 +7,7 @@ from daybell.core.execution import LAST, Line, LogPart, NewLogPart, join_lines, 
 from daybell.core.ids import mint
 from daybell.core.views import Retention
 from daybell.errors import UsageError
-from tests.builders import LEASE, TENANT, apply, claim, death, enqueued, retry, success
+from tests.builders import LEASE, TENANT, add_tenants, apply, claim, death, enqueued, retry, success
 from tests.sweeps import retain
 
 DAY = 86_400
@@ -121,7 +121,7 @@ async def test_only_its_own_worker_under_its_own_lease_writes_about_an_execution
 
 
 async def test_logs_of_other_tenants_and_of_nobody_are_empty(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     await enqueued(store)
     hands = await claim(store)
     await store.queue.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])

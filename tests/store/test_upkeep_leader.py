@@ -3,7 +3,7 @@
 import asyncio
 
 from daybell.core.ids import mint
-from tests.builders import TENANT, a_schedule, put, shown
+from tests.builders import TENANT, a_schedule, add_tenants, put, shown
 
 ADA, BOB = mint(), mint()
 
@@ -204,7 +204,7 @@ async def test_who_does_not_say_when_he_came_up_makes_nothing_due(store):
 
 
 async def test_they_are_due_for_all_tenants_and_whatever_their_cursor(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     here = await a_reboot(store, next_at=clock.now() + 500)
     there = a_schedule(is_reboot=True)
     await put(store, there, tenant="acme")

@@ -16,6 +16,7 @@ from tests.builders import (
     a_firing,
     a_job,
     a_schedule,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -235,7 +236,7 @@ async def test_what_ended_while_nobody_did_the_upkeep_is_removed_too(store, cloc
 
 
 async def test_all_tenants_are_served(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     await finished(store, tenant="acme")
     await clock.advance(10 * DAY)
 

@@ -9,6 +9,7 @@ from daybell.core.lifecycle import after_loss
 from daybell.errors import TenantNotFound
 from tests.builders import (
     TENANT,
+    add_tenants,
     apply,
     claim,
     claimed,
@@ -131,7 +132,7 @@ async def test_a_lost_worker_is_a_failure(store, clock):
 
 
 async def test_another_tenants_work_is_not_counted(store, clock):
-    await store.admin.add_tenants(["other"])
+    await add_tenants(store, ["other"])
     look = await store.catalog.activity("other")
     await defined(store)
     await clock.advance(1)

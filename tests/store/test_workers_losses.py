@@ -15,6 +15,7 @@ from tests.builders import (
     a_move,
     a_report,
     a_worker,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -166,7 +167,7 @@ async def test_work_of_living_workers_is_never_listed_as_lost(store, clock):
 
 
 async def test_what_is_lost_is_listed_for_all_tenants(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     here = await claimed(store)
     there = await claimed(store, tenant="acme")
     await clock.advance(61)
@@ -463,7 +464,7 @@ async def test_a_dead_worker_excuses_no_other(store, clock):
 async def test_workers_of_other_tenants_are_not_excused(store, clock):
     hands = await claimed(store)
 
-    await store.admin.add_tenants(["other"])
+    await add_tenants(store, ["other"])
     await store.queue.register("other", a_worker(), lease=LEASE, replaces=hands.worker)
     await clock.advance(61)
 

@@ -34,6 +34,10 @@ from daybell.store.protocol import Store
 # All jobs of a tenant, in pages: for what `daybell doctor` looks at.
 
 
+async def tenant_names(store: Store) -> list[str]:
+    return [tenant.name for tenant in await store.admin.list_tenants()]
+
+
 async def iterate_jobs(store: Store, tenant: str) -> AsyncGenerator[Job]:
     """The jobs of a tenant, by name. Read it to its end."""
     cursor = None
@@ -72,7 +76,7 @@ async def warn_missing_jobs(
 async def check_missing_jobs(store: Store) -> list[Check]:
     """The jobs of all tenants, in one pass. What is paused needs nothing."""
     checks: list[Check] = []
-    for tenant in await store.admin.list_tenants():
+    for tenant in await tenant_names(store):
         there, wanted = set[str](), defaultdict[str, list[str]](list)
         async for job in iterate_jobs(store, tenant):
             there.add(job.name)

@@ -52,6 +52,7 @@ from daybell.core.units import Duration, Instant
 from daybell.core.views import Page
 from daybell.errors import (
     Conflict,
+    DuplicateKey,
     InvalidName,
     SecretNotFound,
     Unavailable,
@@ -241,7 +242,7 @@ async def migrate(client: ClientContext) -> tuple[str, ...]:
 
 async def check_ready(client: ClientContext) -> None:
     """Raise Unavailable unless the store can be read and written."""
-    await client.store.admin.list_tenant_records()
+    await client.store.admin.list_tenants()
     try:
         await client.store.check_writable()
     except Unavailable as refusal:
@@ -251,7 +252,7 @@ async def check_ready(client: ClientContext) -> None:
 
 async def tenants(client: ClientContext) -> list[Tenant]:
     """All tenants with their quotas, by name."""
-    return await client.store.admin.list_tenant_records()
+    return await client.store.admin.list_tenants()
 
 
 async def tenant_record(client: ClientContext, name: str) -> Tenant:
@@ -261,7 +262,8 @@ async def tenant_record(client: ClientContext, name: str) -> Tenant:
 
 async def ensure_tenant(client: ClientContext, name: str) -> None:
     """Create a tenant; one that exists is left as it is."""
-    await client.store.admin.add_tenants([check_name(name, what="tenant")])
+    with suppress(DuplicateKey):
+        await client.store.admin.add_tenant(name)
 
 
 async def add_tenant(client: ClientContext, name: str, **quotas: int | None) -> Tenant:

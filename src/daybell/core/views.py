@@ -419,7 +419,7 @@ class Miscount(msgspec.Struct, frozen=True, kw_only=True):
     inside: int  # the correct number
 
 
-class Sweep(StrEnum):
+class SweepKind(StrEnum):
     """A part of upkeep, over all tenants."""
 
     EXPIRE = "expire"  # skip unstarted executions past their expiry, time out waits for events
@@ -430,7 +430,7 @@ class Sweep(StrEnum):
     RETAIN = "retain"  # remove old rows, create storage for the next days
 
 
-SWEEPS: Final = tuple(Sweep)
+SWEEPS: Final = tuple(SweepKind)
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):

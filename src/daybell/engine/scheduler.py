@@ -33,7 +33,7 @@ from daybell.core.schedule import (
     next_round,
 )
 from daybell.core.units import Instant, Seconds
-from daybell.core.views import Sweep
+from daybell.core.views import SweepKind
 from daybell.core.when import Misfire, Planned, TickPlan, plan
 from daybell.core.when import Schedule as Rule
 from daybell.core.when.cursor import (
@@ -465,9 +465,9 @@ class Scheduler:
 
     async def rearm(self) -> Seconds | None:
         """Re-arm fixed delays with an unreported end, and schedules ahead of the clock."""
-        is_full = (await self._store.upkeep(BATCH_MAX, sweeps=(Sweep.REARM,))).is_full(BATCH_MAX)
+        swept = await self._store.upkeep(BATCH_MAX, sweeps=(SweepKind.REARM,))
         await self._rewind()
-        return AGAIN if is_full else None
+        return AGAIN if swept.is_full(BATCH_MAX) else None
 
     async def _rewind(self) -> None:
         """Set back cursors that advanced while the store's clock was ahead."""

@@ -15,7 +15,7 @@ from daybell.core.execution import Lost
 from daybell.core.lifecycle import Ruling, after_loss
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.core.units import Seconds
-from daybell.core.views import DEFAULT_RETENTION, Retention, Sweep
+from daybell.core.views import DEFAULT_RETENTION, Retention, SweepKind
 from daybell.core.worker import LEASE_SECONDS, UPKEEP
 from daybell.engine.events import Events, WorkerLost
 from daybell.engine.execute import is_suspect, probation_seconds
@@ -200,7 +200,7 @@ class Janitor:
 
     async def clean(self) -> bool:
         """Remove one batch; return True if there is more."""
-        swept = await self._store.upkeep(sweeps=(Sweep.RETAIN,), policy=self._policy)
+        swept = await self._store.upkeep(sweeps=(SweepKind.RETAIN,), policy=self._policy)
         removed = swept.removed
         rows = removed.executions + removed.attempts + removed.ticks + removed.workers
         rows += removed.gates + removed.jobs
@@ -208,7 +208,7 @@ class Janitor:
             janitor_logger.info("removed %d old rows and %d whole days", rows, removed.partitions)
         if not removed.is_complete:
             return True
-        for one in (await self._store.upkeep(sweeps=(Sweep.RECOUNT,))).miscounts:
+        for one in (await self._store.upkeep(sweeps=(SweepKind.RECOUNT,))).miscounts:
             janitor_logger.error(
                 "gate %s of tenant %s counted %d inside instead of %d; corrected, please report"
                 " this",
@@ -294,9 +294,10 @@ class Upkeep:
     async def _admit(self) -> Seconds | None:
         """Admit due executions at gates, and continue runs that a dead worker left unfinished."""
         for _ in range(ADVANCE_ROUNDS):
-            if not (await self._store.upkeep(RUNS_MAX, sweeps=(Sweep.ADVANCE,))).advanced:
+            swept = await self._store.upkeep(RUNS_MAX, sweeps=(SweepKind.ADVANCE,))
+            if not swept.advanced:
                 break
-        return await self._sweep(Sweep.ADMIT)
+        return await self._sweep(SweepKind.ADMIT)
 
     async def _fold(self) -> Seconds | None:
         """Add what has ended to the statistics, in the process that leads."""
@@ -306,9 +307,9 @@ class Upkeep:
 
     async def _expire(self) -> Seconds | None:
         """Expire executions and waits for events, independent of workers that would claim them."""
-        return await self._sweep(Sweep.EXPIRE)
+        return await self._sweep(SweepKind.EXPIRE)
 
-    async def _sweep(self, sweep: Sweep) -> Seconds | None:
+    async def _sweep(self, sweep: SweepKind) -> Seconds | None:
         swept = await self._store.upkeep(BATCH_MAX, sweeps=(sweep,))
         return AGAIN if swept.is_full(BATCH_MAX) else None
 

@@ -68,7 +68,7 @@ from daybell.core.views import (
     Page,
     Queue,
     Retention,
-    Sweep,
+    SweepKind,
     Swept,
 )
 from daybell.core.worker import Claim, Leadership, NewWorker, Offer, Renewal, Report, Worker
@@ -740,16 +740,6 @@ class CatalogPort(Protocol):
 class AdminPort(Protocol):
     """Tenants, keys, quotas, the audit log, requests, secrets, templates and leadership."""
 
-    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Create these tenants; ones that exist are left as they are. Answers those that it has
-        created, by name. `default` always exists.
-        """
-        ...
-
-    async def list_tenants(self) -> tuple[str, ...]:
-        """All tenants, by name."""
-        ...
-
     async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
         """Create a tenant with these quotas. One that exists is refused with DuplicateKey."""
         ...
@@ -758,8 +748,8 @@ class AdminPort(Protocol):
         """A tenant. Raises TenantNotFound."""
         ...
 
-    async def list_tenant_records(self) -> list[Tenant]:
-        """All tenants with their quotas, by name."""
+    async def list_tenants(self) -> list[Tenant]:
+        """All tenants with their quotas, by name. `default` always exists."""
         ...
 
     async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
@@ -1005,10 +995,10 @@ class Store(Protocol):
         self,
         limit: int = 1000,
         *,
-        sweeps: Collection[Sweep] = SWEEPS,
+        sweeps: Collection[SweepKind] = SWEEPS,
         policy: Retention = DEFAULT_RETENTION,
     ) -> Swept:
-        """Sweep over all tenants, in the order of `Sweep`; each sweep changes at most `limit` rows.
+        """Sweep over all tenants, in the order of `SweepKind`; each changes at most `limit` rows.
 
         | sweep | effect |
         | --- | --- |

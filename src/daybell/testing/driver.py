@@ -20,7 +20,7 @@ from daybell.core.execution import Claimed, Execution, Failure, Outcome, State
 from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.masking import Masks
 from daybell.core.units import Instant, Seconds
-from daybell.core.views import Sweep
+from daybell.core.views import SweepKind
 from daybell.core.worker import NewWorker
 from daybell.core.workflow.run import node_name
 from daybell.engine.attempt import GRACE_SECONDS, Attempt, Handler, Handlers, Stop
@@ -264,9 +264,9 @@ class Driver:
             if at > clock.now():
                 clock.move_to(at)
                 since = len(crew.runs)
-            await store.upkeep(sweeps=(Sweep.EXPIRE,))
+            await store.upkeep(sweeps=(SweepKind.EXPIRE,))
             await scheduler.tick()
-            await store.upkeep(ADMIT_MAX, sweeps=(Sweep.ADMIT,))
+            await store.upkeep(ADMIT_MAX, sweeps=(SweepKind.ADMIT,))
             if len(crew.runs) - since >= (RUNS_MAX if limit is None else limit):
                 raise _endless(crew.runs[since:], "at one moment, and more is due then")
             if len(crew.runs) >= (PASSING_RUNS_MAX if limit is None else limit):
@@ -281,7 +281,7 @@ class Driver:
                     " fire so often while its executions are skipped?"
                 )
         clock.move_to(end)
-        await store.upkeep(sweeps=(Sweep.EXPIRE,))
+        await store.upkeep(sweeps=(SweepKind.EXPIRE,))
         return crew.runs
 
     async def _next(self, crew: BenchWorkers, scheduler: Scheduler) -> Instant | None:

@@ -13,13 +13,14 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core.execution import Cancellation, Execution, State
+from daybell.core.job import DEFAULT_TENANT
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import DURATION_SECONDS_MAX
 from daybell.core.schedule import Dependents, Due, Schedule
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import Claim, NewWorker, Renewal
 from daybell.errors import UsageError, shown
-from daybell.store.sqlite import catalog, queue
+from daybell.store.sqlite import admin, queue
 from daybell.store.sqlite.connection import IN_MEMORY, InlineConnection, Operation
 from daybell.store.sqlite.ports import SqliteQueue, SqliteSchedules
 from daybell.store.sqlite.store import SqliteStore
@@ -191,7 +192,8 @@ class BenchStore(SqliteStore):
         self.queue = BenchQueue(self)
         self.schedules = BenchSchedules(self)
         self._open_in_memory()
-        self.run(lambda tx: catalog.add_tenants(tx, sorted(set(tenants))))
+        for name in sorted({*tenants} - {DEFAULT_TENANT}):
+            self.run(lambda tx, name=name: admin.add_tenant(tx, name))
 
     def run(self, operation: Operation[T]) -> T:
         writer = self.db.writer
@@ -252,7 +254,7 @@ class BenchStore(SqliteStore):
         return self.run(lambda tx: _read(tx, tx.execute(statement, (id.bytes,)).fetchone()))
 
     def tenants(self) -> list[str]:
-        return list(self.run(catalog.list_tenants))
+        return list(one.name for one in self.run(admin.list_tenants))
 
     def upcoming(self, wanted: Wanted) -> Instant | None:
         """When the next one that is wanted can run; not after now if it can already."""

@@ -3,6 +3,7 @@
 import asyncpg
 import pytest
 
+from tests.builders import tenant_names
 from tests.store.postgres.steps import stepped_store
 from tests.stores import POSTGRES, open_place
 
@@ -53,7 +54,7 @@ async def stepped(place):
 @pytest.fixture
 async def slow(stepped):
     """One to be stopped: it has its connection, so that only what it is asked for counts."""
-    await stepped.admin.list_tenants()
+    await tenant_names(stepped)
     return stepped
 
 
@@ -61,6 +62,6 @@ async def slow(stepped):
 async def quick(place):
     """Another one, to see whether it waits."""
     opened = await stepped_store(place.url)
-    await opened.admin.list_tenants()
+    await tenant_names(opened)
     yield opened
     await opened.close()

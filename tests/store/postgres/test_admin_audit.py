@@ -6,14 +6,14 @@ import pytest
 
 from daybell.client import Client
 from daybell.errors import Unavailable
-from tests.builders import TENANT, a_job, an_entry, an_execution, defined
+from tests.builders import TENANT, a_job, add_tenants, an_entry, an_execution, defined
 from tests.store.postgres.test_transactions_sql import blocked_by
 
 OTHER = "acme"
 
 
 async def test_a_chain_that_is_held_delays_neither_other_tenants_nor_reads(store, another):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     await defined(store)
     await store.admin.write_audit(TENANT, [an_entry()])
     async with another.transaction():

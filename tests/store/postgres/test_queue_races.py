@@ -13,6 +13,7 @@ from tests.builders import (
     TENANT,
     a_firing,
     a_schedule,
+    add_tenants,
     an_execution,
     apply,
     claim,
@@ -24,6 +25,7 @@ from tests.builders import (
     retry,
     states,
     success,
+    tenant_names,
 )
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import enqueue
@@ -230,7 +232,7 @@ async def test_a_frozen_client_at_a_gate_keeps_only_that_gate_from_being_reaped(
 async def test_two_reapers_at_once_charge_each_loss_once(slow, quick, store, clock, sql):
     hands = await claimed(store, 3)
     await clock.advance(61.0)
-    await slow.admin.list_tenants()
+    await tenant_names(slow)
     first, resume = await stopped(slow, reap(slow), after=6)
 
     second = asyncio.create_task(reap(quick))
@@ -305,7 +307,7 @@ async def test_a_scheduler_that_froze_before_its_commit_delays_only_that_tick(
 
 
 async def test_the_same_key_in_two_tenants_is_two_keys(store, sql):
-    await store.admin.add_tenants([OTHER])
+    await add_tenants(store, [OTHER])
     for tenant in (TENANT, OTHER):
         await defined(store, tenant=tenant)
 

@@ -12,8 +12,8 @@ from daybell.engine.events import Events
 from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import BATCH_MAX, Scheduler
 from daybell.errors import JobNotFound
+from daybell.store.postgres import gates
 from daybell.store.postgres import schedules as schedules_room
-from daybell.store.postgres import upkeep
 from tests.builders import TENANT, a_firing, a_schedule, defined, put, shown
 from tests.store.postgres.steps import Stop, settle
 
@@ -188,7 +188,7 @@ async def test_the_gate_of_a_schedule_that_comes_back_is_not_removed_before_it_i
     done = asyncio.create_task(slow.schedules.put_schedules(TENANT, [schedule]))
     await stop.arrival()
 
-    assert await upkeep.remove_gates(quick.context, clock.now()) == 0
+    assert await gates.remove_gates(quick.context, clock.now()) == 0
     stop.resumed.set()
     await done
 
@@ -201,7 +201,7 @@ async def test_a_schedule_that_comes_back_while_its_gate_is_removed_makes_it_aga
 ):
     schedule = await left_gate(store, clock, sql)
     stop = slow.pace.stop = Stop(after)
-    removing = asyncio.create_task(upkeep.remove_gates(slow.context, clock.now()))
+    removing = asyncio.create_task(gates.remove_gates(slow.context, clock.now()))
     await stop.arrival()
 
     putting = asyncio.create_task(quick.schedules.put_schedules(TENANT, [schedule]))
@@ -219,6 +219,6 @@ async def test_the_gates_of_many_schedules_are_left_where_they_are_needed(store,
     await put(store, *schedules)
     await store.schedules.delete_schedules(TENANT, [one.id for one in schedules[::3]])
 
-    assert await upkeep.remove_gates(store.context, clock.now()) == 100
+    assert await gates.remove_gates(store.context, clock.now()) == 100
 
     assert await sql.fetchval("SELECT count(*) FROM daybell.gate WHERE key LIKE '%/%'") == 200

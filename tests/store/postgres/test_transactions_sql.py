@@ -18,7 +18,7 @@ from daybell.core.limits import ARGS_BYTES_MAX
 from daybell.core.units import parse_duration
 from daybell.errors import UsageError
 from daybell.store.postgres.transactions import SqlCall, send
-from tests.builders import TENANT, apply, claim, defined, enqueued, look, success
+from tests.builders import TENANT, add_tenants, apply, claim, defined, enqueued, look, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.sql_calls import MANY, ONE, enqueue
 
@@ -213,7 +213,7 @@ async def test_the_current_version_of_the_job_is_taken(store, sql):
 
 
 async def test_each_tenant_has_its_own(store, sql):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     await defined(store, "resize", tenant="acme")
 
     id = await enqueue(sql, tenant="acme")

@@ -20,6 +20,7 @@ from tests.builders import (
     look,
     registered,
     states,
+    tenant_names,
 )
 from tests.sweeps import set_gates
 
@@ -245,4 +246,4 @@ async def test_closing_finishes_what_was_asked_for(path):
 
     assert all(task.done() and task.result() for task in tasks)
     with pytest.raises(UsageError, match="not open"):
-        await store.admin.list_tenants()
+        await tenant_names(store)

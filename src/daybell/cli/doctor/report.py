@@ -21,7 +21,7 @@ from rich.text import Text
 
 from daybell.cli import output
 from daybell.cli.actions.definitions import check_app_code
-from daybell.cli.apps import check_missing_jobs, find_app, iterate_jobs
+from daybell.cli.apps import check_missing_jobs, find_app, iterate_jobs, tenant_names
 from daybell.cli.runtime import DONE, FAILED, describe_error, with_flag
 from daybell.cli.views.jobs import OVERDUE_SECONDS
 from daybell.client.executions import page_reader
@@ -75,7 +75,7 @@ async def check_kinds(store: Store) -> list[Check]:
     """
     checks: list[Check] = []
     now = (await store.health()).now
-    for tenant in await store.admin.list_tenants():
+    for tenant in await tenant_names(store):
         jobs = [job async for job in iterate_jobs(store, tenant)]
         without_code = [job for job in jobs if job.definition.kind != "task"]
         if without_code:
@@ -173,7 +173,7 @@ async def check_sealing(store: Store, sealer: Sealer | None) -> list[Check]:
     that jobs refer to are a problem: the workers may have it from elsewhere.
     """
     checks: list[Check] = []
-    for tenant in await store.admin.list_tenants():
+    for tenant in await tenant_names(store):
         names = [one.name for one in await store.admin.list_secrets(tenant)]
         if sealer is None and names:
             names = sorted(
@@ -230,7 +230,7 @@ async def check_schedules(store: Store) -> list[Check]:
     """The schedules of all tenants."""
     found: list[Schedule] = []
     vain: list[Check] = []
-    for tenant in await store.admin.list_tenants():
+    for tenant in await tenant_names(store):
         of_tenant = [one async for page in read_schedules(store, tenant) for one in page]
         found += of_tenant
         vain += await _check_calls(store, tenant, of_tenant)
@@ -376,7 +376,7 @@ async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -
     """Of the queues of all tenants that are late. Of a long one only the newest page is read."""
     checks: list[Check] = []
     late = (now := (await store.health()).now) - patience
-    for tenant in await store.admin.list_tenants():
+    for tenant in await tenant_names(store):
         queues = [
             one
             for one in await store.catalog.list_queues(tenant)
@@ -453,7 +453,7 @@ async def check_tasks(store: Store) -> list[Check]:
     """Of all tenants; of very many executions that are put off, only the newest are read."""
     checks: list[Check] = []
     where = ExecutionFilter(states=frozenset({State.SCHEDULED}), with_nodes=True)
-    for tenant in await store.admin.list_tenants():
+    for tenant in await tenant_names(store):
         page = await read_found(page_reader(store, tenant, where))
         put_off = [one for one in page.items if one.reason == UNKNOWN_TASK]
         if put_off:

@@ -217,7 +217,7 @@ async def get_tenant(pg: StoreContext, name: str) -> Tenant:
     return _tenant(row)
 
 
-async def list_tenant_records(pg: StoreContext) -> list[Tenant]:
+async def list_tenants(pg: StoreContext) -> list[Tenant]:
     async with pg.db.link() as link:
         return [_tenant(row) for row in await link.fetch(f"{TENANTS} ORDER BY name")]
 

@@ -51,23 +51,6 @@ class StoredDefinition(NamedTuple):
     lane: tuple[str, str, int] | None
 
 
-async def add_tenants(pg: StoreContext, names: Sequence[str]) -> tuple[str, ...]:
-    checked = sorted({check_name(name, what="tenant") for name in names})
-    async with pg.db.link() as link:
-        rows = await link.fetch(
-            "INSERT INTO daybell.tenant (name) SELECT unnest($1::text[])"
-            " ON CONFLICT DO NOTHING RETURNING name",
-            checked,
-        )
-    return tuple(sorted(row["name"] for row in rows))
-
-
-async def list_tenants(pg: StoreContext) -> tuple[str, ...]:
-    async with pg.db.link() as link:
-        rows = await link.fetch("SELECT name FROM daybell.tenant ORDER BY name")
-    return tuple(row["name"] for row in rows)
-
-
 async def define_jobs(pg: StoreContext, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
     texts = [check_definition(job.definition) for job in jobs]
     # Nearly every start of a process finds what it left: one statement, and nothing is locked.

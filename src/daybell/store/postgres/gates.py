@@ -23,12 +23,15 @@ from daybell.core.event import StepKind
 from daybell.core.execution import State
 from daybell.core.lifecycle import FOR_EVENT, Transition
 from daybell.core.schedule import DEPENDENCIES, room_of
+from daybell.core.units import Instant
+from daybell.core.views import Miscount
 from daybell.errors import UsageError, shown
 from daybell.store.admin import JOBS_WAIT_SECONDS, quota_error
 from daybell.store.codec import STATE_CODES, STEP_CODES
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import AfterCommit, StoreContext, Tx
 from daybell.store.postgres.names import IN_LEASE
+from daybell.store.timeouts import Pace
 
 NO_LIMIT: Final = 2**31 - 1
 # One slot for each of these, for whoever defines a job or gives it a schedule.
@@ -498,3 +501,128 @@ def is_for_event(move: Transition) -> bool:
 
 def _is_timed_out(wait: Row) -> bool:
     return wait["timeout_at"] is not None and wait["timeout_at"] <= wait["now"]
+
+
+# Upkeep of gates: correct their counts, and remove unused ones.
+
+REMOVED_GATES_MAX: Final = 1000
+# Whoever found a job alive and enqueues it has come to its gate by then.
+DELETED_SECONDS: Final = 3600.0
+
+
+# In one look, so that a slot that is given or taken meanwhile is seen on both sides or on none.
+# FULL JOIN, because it can only be hashed or merged: with 100,000 gates a nested loop would take
+# minutes, and the planner takes `live` to be as small as it was when it was analysed. A condition
+# that is false for a missing gate would turn it into a LEFT JOIN.
+MISCOUNTS: Final = """
+    WITH i AS (
+      SELECT v.tenant, v.gate AS key, count(*) AS n FROM daybell.live v
+       WHERE v.gate IS NOT NULL AND ($1::int IS NULL OR (v.tenant, v.gate) = ($1, $2))
+         AND NOT EXISTS (
+             SELECT FROM daybell.parked p WHERE p.tenant = v.tenant AND p.gate = v.gate
+                AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id)
+       GROUP BY v.tenant, v.gate)
+    SELECT tenant, key, (SELECT t.name FROM daybell.tenant t WHERE t.key = tenant) AS name,
+           g.holders, coalesce(i.n, 0) AS inside
+      FROM daybell.gate g FULL JOIN i USING (tenant, key)
+     WHERE coalesce(g.holders <> coalesce(i.n, 0), false)
+       AND ($1::int IS NULL OR (tenant, key) = ($1, $2))
+     ORDER BY name, key
+    """
+
+
+async def miscounts(pg: StoreContext) -> list[Miscount]:
+    return [_miscount(row) for row in await _read_miscounts(pg)]
+
+
+async def _read_miscounts(pg: StoreContext) -> list[Row]:
+    async with pg.db.link(Pace.LONG) as link:  # it counts all executions that are inside
+        return await link.fetch(MISCOUNTS, None, None)
+
+
+async def recount_gates(pg: StoreContext) -> tuple[Miscount, ...]:
+    after = AfterCommit()
+    wrong = [
+        await pg.db.settled(partial(_recount, pg, after, row)) for row in await _read_miscounts(pg)
+    ]
+    notify_claimable(pg, after)
+    return tuple(one for one in wrong if one is not None)
+
+
+async def _recount(pg: StoreContext, after: AfterCommit, row: Row) -> Miscount | None:
+    """Count one gate anew, under its lock: nobody gets in or out meanwhile."""
+    async with pg.transaction(after=after) as tx:
+        await lock_gates(tx, row["tenant"], [row["key"]])
+        now = await tx.fetchrow(MISCOUNTS, row["tenant"], row["key"])
+        if now is None:
+            return None
+        change = now["inside"] - now["holders"]
+        await take_slots(tx, row["tenant"], {row["key"]: change})
+        await admit_gates(tx, row["tenant"], [row["key"]])
+        return _miscount(now)
+
+
+# The jobs first, as whoever defines them does: one that is coming back is locked, and stays.
+OF_DELETED: Final = """
+    SELECT j.tenant, 'job:' || j.name AS key FROM daybell.job j
+     WHERE j.deleted_at < $1 AND EXISTS (
+           SELECT FROM daybell.gate g WHERE g.tenant = j.tenant AND g.key = 'job:' || j.name
+              AND g.holders = 0)
+     LIMIT $2 FOR SHARE SKIP LOCKED
+    """
+OF_BACKFILLS: Final = """
+    SELECT tenant, key FROM daybell.gate
+     WHERE starts_with(key, 'backfill:') AND holders = 0 LIMIT $1
+    """
+OF_SCHEDULES: Final = """
+    SELECT g.tenant, g.key FROM daybell.gate g
+     WHERE starts_with(g.key, 'job:') AND strpos(g.key, '/') > 0 AND g.holders = 0
+       AND NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = g.tenant AND s.own_gate
+             AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
+     LIMIT $1
+    """
+LOCK_IDLE: Final = """
+    SELECT g.tenant, g.key FROM daybell.gate g
+     WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
+     ORDER BY g.tenant, g.key FOR UPDATE SKIP LOCKED
+    """
+# A statement of its own, after the lock: who was parked just before is seen by this one.
+REMOVE_IDLE: Final = """
+    DELETE FROM daybell.gate g
+     WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
+       AND NOT EXISTS (SELECT FROM daybell.parked p WHERE p.tenant = g.tenant AND p.gate = g.key)
+       AND NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = g.tenant AND s.own_gate
+             AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
+    """
+
+
+async def remove_gates(pg: StoreContext, now: Instant) -> int:
+    """Remove gates that made themselves, when nobody is inside or waits, and no job or
+    schedule needs them. Who comes to one that is gone makes it again.
+    """
+
+    async def work() -> int:
+        async with pg.transaction() as tx:
+            before = now - DELETED_SECONDS
+            found = await tx.fetch(OF_DELETED, before, REMOVED_GATES_MAX)
+            found += await tx.fetch(OF_BACKFILLS, REMOVED_GATES_MAX)
+            found += await tx.fetch(OF_SCHEDULES, REMOVED_GATES_MAX)
+            return await _remove_idle(tx, found) if found else 0
+
+    return await pg.db.settled(work)
+
+
+async def _remove_idle(tx: Tx, found: list[Row]) -> int:
+    locked = await tx.fetch(
+        LOCK_IDLE, [row["tenant"] for row in found], [row["key"] for row in found]
+    )
+    answer = await tx.execute(
+        REMOVE_IDLE, [row["tenant"] for row in locked], [row["key"] for row in locked]
+    )
+    return int(answer.rpartition(" ")[2])
+
+
+def _miscount(row: Row) -> Miscount:
+    return Miscount(
+        tenant=row["name"], gate=row["key"], counted=row["holders"], inside=row["inside"]
+    )

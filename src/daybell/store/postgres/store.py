@@ -15,7 +15,15 @@ from daybell.core.access import NewAuditEntry
 from daybell.core.checks import check_limit
 from daybell.core.limits import POOL_SIZE
 from daybell.core.units import Seconds
-from daybell.core.views import DEFAULT_RETENTION, SWEEPS, Health, Removed, Retention, Sweep, Swept
+from daybell.core.views import (
+    DEFAULT_RETENTION,
+    SWEEPS,
+    Health,
+    Removed,
+    Retention,
+    SweepKind,
+    Swept,
+)
 from daybell.core.worker import LEASE_SECONDS
 from daybell.store.admin import PendingEntry
 from daybell.store.postgres import (
@@ -147,7 +155,7 @@ class PostgresCatalog(PostgresPort):
     activity = operation(views.activity)
     read_stats = operation(stats.read_stats)
     read_log = operation(steps_room.read_log)
-    miscounts = operation(upkeep.miscounts)
+    miscounts = operation(gates.miscounts)
     list_workers = operation(workers.list_workers)
     offers = operation(workers.offers)
 
@@ -155,11 +163,9 @@ class PostgresCatalog(PostgresPort):
 class PostgresAdmin(PostgresPort):
     """Implements `AdminPort`."""
 
-    add_tenants = operation(catalog.add_tenants)
-    list_tenants = operation(catalog.list_tenants)
     add_tenant = operation(admin.add_tenant)
     get_tenant = operation(admin.get_tenant)
-    list_tenant_records = operation(admin.list_tenant_records)
+    list_tenants = operation(admin.list_tenants)
     set_quotas = operation(admin.set_quotas)
     add_key = operation(admin.add_key)
     add_session = operation(admin.add_session)
@@ -311,16 +317,16 @@ class PostgresStore:
         self,
         limit: int = 1000,
         *,
-        sweeps: Collection[Sweep] = SWEEPS,
+        sweeps: Collection[SweepKind] = SWEEPS,
         policy: Retention = DEFAULT_RETENTION,
     ) -> Swept:
         pg = self.context
         check_limit(limit)
         return Swept(
-            expired=await interventions.expire(pg, limit) if Sweep.EXPIRE in sweeps else 0,
-            rearmed=await schedules.rearm_schedules(pg, limit) if Sweep.REARM in sweeps else 0,
-            advanced=await runs.advance_runs(pg, limit) if Sweep.ADVANCE in sweeps else 0,
-            admitted=await gates.admit(pg, limit) if Sweep.ADMIT in sweeps else 0,
-            miscounts=await upkeep.recount_gates(pg) if Sweep.RECOUNT in sweeps else (),
-            removed=await upkeep.retain(pg, policy) if Sweep.RETAIN in sweeps else Removed(),
+            expired=await interventions.expire(pg, limit) if SweepKind.EXPIRE in sweeps else 0,
+            rearmed=await schedules.rearm_schedules(pg, limit) if SweepKind.REARM in sweeps else 0,
+            advanced=await runs.advance_runs(pg, limit) if SweepKind.ADVANCE in sweeps else 0,
+            admitted=await gates.admit(pg, limit) if SweepKind.ADMIT in sweeps else 0,
+            miscounts=await gates.recount_gates(pg) if SweepKind.RECOUNT in sweeps else (),
+            removed=await upkeep.retain(pg, policy) if SweepKind.RETAIN in sweeps else Removed(),
         )

@@ -7,9 +7,12 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import asdict
 
 from daybell.core import checks
 from daybell.core.access import (
+    ALL_ENTRIES,
+    NO_QUOTAS,
     SESSIONS_MAX,
     AuditEntry,
     AuditFilter,
@@ -32,7 +35,8 @@ from daybell.core.access import (
     write_scope,
 )
 from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
-from daybell.core.limits import REPEAT_SECONDS_KEPT
+from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
+from daybell.core.references import check_secret_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import (
@@ -62,6 +66,7 @@ _ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
 
 
 def add_key(tx: Transaction, tenant: str, key: NewKey) -> Key:
+    checks.check_new_key(key)
     owner = tx.names.tenant(tx, tenant)
     expires_at = None if key.expires_in is None else tx.now + key.expires_in
     parent = None if key.parent is None else key.parent.bytes
@@ -143,8 +148,8 @@ def revoke_key(tx: Transaction, tenant: str, id: UUID) -> Key:
 _TOUCH: Final = "UPDATE api_key SET used_at = max(ifnull(used_at, 0), ?) WHERE id = ?"
 
 
-def touch_keys(tx: Transaction, ages: Mapping[bytes, Seconds]) -> None:
-    tx.executemany(_TOUCH, [(tx.now - age, id) for id, age in ages.items()])
+def touch_keys(tx: Transaction, used: Mapping[UUID, Seconds]) -> None:
+    tx.executemany(_TOUCH, [(tx.now - age, id.bytes) for id, age in used.items()])
 
 
 def read_key(row: Any) -> Key:
@@ -179,7 +184,7 @@ def get_tenant(tx: Transaction, name: str) -> Tenant:
     return read_tenant(row)
 
 
-def list_tenant_records(tx: Transaction) -> list[Tenant]:
+def list_tenants(tx: Transaction) -> list[Tenant]:
     return [read_tenant(row) for row in tx.execute(f"{_TENANTS} ORDER BY name")]
 
 
@@ -191,14 +196,17 @@ VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 _SET_QUOTA: Final = "UPDATE tenant SET {0} = ?2 WHERE n = ?1 AND {0} IS NOT ?2"
 
 
-def add_tenant(tx: Transaction, name: str, quotas: Quotas) -> Tenant:
+def add_tenant(tx: Transaction, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+    checks.check_quotas(asdict(quotas))
+    check_name(name, what="tenant")
     limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
     if tx.execute(_ADD_TENANT, (name, tx.now, *limits)).rowcount == 0:
         raise checks.duplicate_tenant(name)
     return get_tenant(tx, name)
 
 
-def set_quotas(tx: Transaction, tenant: str, changes: Mapping[str, int | None]) -> Tenant:
+def set_quotas(tx: Transaction, tenant: str, **changes: int | None) -> Tenant:
+    checks.check_quotas(changes)
     n = tx.names.tenant(tx, tenant)
     for name, most in changes.items():
         tx.execute(_SET_QUOTA.format(f"{name}_max"), (n, most))
@@ -222,12 +230,13 @@ SELECT key, digest, id, status, answer FROM idempotency WHERE tenant = ? AND key
 """
 
 
-def begin_request(tx: Transaction, tenant: str, new: NewRequest) -> Request:
+def begin_request(tx: Transaction, tenant: str, request: NewRequest) -> Request:
+    checks.check_request(request)
     owner = tx.names.tenant(tx, tenant)
-    tx.execute(_FORGET_OLD, (owner, new.key, tx.now - REPEAT_SECONDS_KEPT))
-    fields = (owner, new.key, new.id.bytes, new.digest, tx.now)
+    tx.execute(_FORGET_OLD, (owner, request.key, tx.now - REPEAT_SECONDS_KEPT))
+    fields = (owner, request.key, request.id.bytes, request.digest, tx.now)
     is_new = tx.execute(_BEGIN, fields).rowcount == 1
-    key, digest, id, status, answer = tx.execute(_KNOWN, (owner, new.key)).fetchone()
+    key, digest, id, status, answer = tx.execute(_KNOWN, (owner, request.key)).fetchone()
     return Request(
         key=key, digest=digest, id=UUID(bytes=id), is_new=is_new, status=status, answer=answer
     )
@@ -238,7 +247,7 @@ UPDATE idempotency SET status = ?, answer = ? WHERE tenant = ? AND key = ? AND s
 """
 
 
-def answer_request(tx: Transaction, tenant: str, key: str, status: int, answer: str) -> None:
+def answer_request(tx: Transaction, tenant: str, key: str, *, status: int, answer: str) -> None:
     tx.execute(_ANSWER, (status, answer, tx.names.tenant(tx, tenant), key))
 
 
@@ -255,9 +264,16 @@ _CONDITIONS: Final[tuple[tuple[str, Callable[[AuditFilter], Any]], ...]] = (
 )
 
 
-def list_entries(
-    tx: Transaction, tenant: str, where: AuditFilter, limit: int, last: UUID | None
+def list_audit(
+    tx: Transaction,
+    tenant: str,
+    where: AuditFilter = ALL_ENTRIES,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> Page[AuditEntry]:
+    checks.check_limit(limit)
+    last = checks.check_cursor(cursor)
     owner = tx.names.tenant(tx, tenant)
     given = [(condition, value(where)) for condition, value in _CONDITIONS]
     bound = [(condition, value) for condition, value in given if value is not None]
@@ -285,7 +301,7 @@ SELECT number, hash, id, at, actor, action, target, before, after, source FROM a
 """
 
 
-def read_stretch(tx: Transaction, tenant: str, after: int, limit: int) -> ChainSegment:
+def read_audit_chain(tx: Transaction, tenant: str, *, after: int, limit: int) -> ChainSegment:
     owner = tx.names.tenant(tx, tenant)
     links = tuple(
         ChainLink(number=number, hash=hash, entry=read_entry(tenant, rest))
@@ -327,13 +343,16 @@ ON CONFLICT DO UPDATE SET version = version + 1, key_id = excluded.key_id,
 _SECRET_VERSION: Final = "SELECT version FROM secret WHERE tenant = ? AND name = ?"
 
 
-def set_secret(tx: Transaction, tenant: str, new: NewSecret) -> Secret:
+def set_secret(tx: Transaction, tenant: str, secret: NewSecret) -> Secret:
+    checks.check_secret(secret)
     owner = tx.names.tenant(tx, tenant)
-    (at,) = tx.execute(_SECRET_VERSION, (owner, new.name)).fetchone() or (0,)
-    if new.version not in (None, at + 1):
-        raise version_conflict(new.name, at=at, expect=new.version - 1, what="secret")
-    tx.execute(_SET_SECRET, (owner, new.name, new.key_id, new.author, tx.now, new.sealed))
-    row = tx.execute(f"{_SECRETS} WHERE tenant = ? AND name = ?", (owner, new.name)).fetchone()
+    (at,) = tx.execute(_SECRET_VERSION, (owner, secret.name)).fetchone() or (0,)
+    if secret.version not in (None, at + 1):
+        raise version_conflict(secret.name, at=at, expect=secret.version - 1, what="secret")
+    tx.execute(
+        _SET_SECRET, (owner, secret.name, secret.key_id, secret.author, tx.now, secret.sealed)
+    )
+    row = tx.execute(f"{_SECRETS} WHERE tenant = ? AND name = ?", (owner, secret.name)).fetchone()
     return read_secret(tenant, row)
 
 
@@ -351,6 +370,7 @@ UPDATE secret SET sealed = x'', version = version + 1
 
 
 def delete_secret(tx: Transaction, tenant: str, name: str) -> None:
+    check_secret_name(name)
     owner = tx.names.tenant(tx, tenant)
     if tx.execute(_DELETE_SECRET, (owner, name)).rowcount == 0:
         raise SecretNotFound(f"no secret named {shown(name)}")
@@ -398,8 +418,15 @@ ON CONFLICT DO UPDATE SET version = excluded.version, author = excluded.author,
 
 
 def set_template(
-    tx: Transaction, tenant: str, name: str, text: str, author: str, expect: int | None
+    tx: Transaction,
+    tenant: str,
+    template: NewTemplate,
+    *,
+    author: str = "",
+    expect: int | None = None,
 ) -> Template:
+    text = checks.check_template(template, author)
+    name = template.name
     owner = tx.names.tenant(tx, tenant)
     row = tx.execute(_ONE_TEMPLATE, (owner, name)).fetchone()
     _, kept, at, *_ = row or (None, None, 0)
@@ -411,13 +438,18 @@ def set_template(
 
 
 def get_template(tx: Transaction, tenant: str, name: str) -> Template:
+    check_name(name, what="template")
     row = tx.execute(_ONE_TEMPLATE, (tx.names.tenant(tx, tenant), name)).fetchone()
     if row is None:
         raise TemplateNotFound(f"no template named {shown(name)}")
     return read_template(tenant, row)
 
 
-def list_templates(tx: Transaction, tenant: str, limit: int, after: str) -> Page[Template]:
+def list_templates(
+    tx: Transaction, tenant: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[Template]:
+    checks.check_limit(limit)
+    after = checks.check_name_cursor(cursor)
     owner = tx.names.tenant(tx, tenant)
     rows = tx.execute(
         f"{_TEMPLATES} WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?",
@@ -433,7 +465,7 @@ def list_templates(tx: Transaction, tenant: str, limit: int, after: str) -> Page
 _DELETE_TEMPLATE: Final = "DELETE FROM template WHERE tenant = ? AND name = ?"
 
 
-def delete_template(tx: Transaction, tenant: str, name: str, expect: int | None) -> None:
+def delete_template(tx: Transaction, tenant: str, name: str, *, expect: int | None = None) -> None:
     known = get_template(tx, tenant, name)
     if expect is not None and known.version != expect:
         raise version_conflict(name, at=known.version, expect=expect, what="template")

@@ -8,12 +8,14 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.core import checks
 from daybell.core.checks import check_definition
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, version_conflict
+from daybell.core.limits import check_name
 from daybell.core.options import fold_case
 from daybell.core.schedule import Overlap, gate_of
-from daybell.core.views import JobFilter, Page, bytes_of, cut_page
+from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
 from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.gates import JobMeter, Meter, make_gates
@@ -48,17 +50,6 @@ def launch(
     jobs.check(tenant)
     executions.charge(tenant)
     return made, answer
-
-
-_ADD_TENANT: Final = "INSERT INTO tenant (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
-
-
-def add_tenants(tx: Transaction, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(n for n in names if tx.execute(_ADD_TENANT, (n, tx.now)).rowcount == 1)
-
-
-def list_tenants(tx: Transaction) -> tuple[str, ...]:
-    return tuple(name for (name,) in tx.execute("SELECT name FROM tenant ORDER BY name"))
 
 
 _FIND: Final = "SELECT n, is_deleted FROM job WHERE tenant = ? AND name = ?"
@@ -121,7 +112,7 @@ _GET_CURRENT: Final = f"""
 """
 
 
-def get_job(tx: Transaction, tenant: str, name: str, version: int | None) -> Job:
+def get_job(tx: Transaction, tenant: str, name: str, *, version: int | None = None) -> Job:
     key = tx.names.tenant(tx, tenant), name
     if version is None:
         row = tx.execute(_GET_CURRENT, key).fetchone()
@@ -138,7 +129,7 @@ _FIND_BY_ID: Final = f"""
 """
 
 
-def find_job(tx: Transaction, tenant: str, id: UUID, or_deleted: bool) -> Job:
+def find_job(tx: Transaction, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
     values = id.bytes, tx.names.tenant(tx, tenant), or_deleted
     row = tx.execute(_FIND_BY_ID, values).fetchone()
     if row is None:
@@ -155,8 +146,15 @@ EXISTS (SELECT 1 FROM (SELECT v.definition ->> 'queue' AS queue), json_each(?)
 
 
 def list_jobs(
-    tx: Transaction, tenant: str, where: JobFilter, limit: int, cursor: str | None
+    tx: Transaction,
+    tenant: str,
+    where: JobFilter = ALL_JOBS,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> Page[Job]:
+    checks.check_limit(limit)
+    checks.check_job_filter(where, cursor)
     asked = (
         ("j.name >= ?", where.prefix or None),
         ("instr(j.name, ?) = 1", where.prefix or None),
@@ -183,7 +181,11 @@ _VERSIONS: Final = f"""
 """
 
 
-def list_versions(tx: Transaction, tenant: str, name: str, limit: int, before: int) -> Page[Job]:
+def list_versions(
+    tx: Transaction, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[Job]:
+    checks.check_limit(limit)
+    before = checks.check_version(cursor)
     owner = tx.names.tenant(tx, tenant)
     rows = tx.execute(_VERSIONS, (owner, name, before, limit + 1))
     page = page_of(tenant, rows, limit, cursor=lambda one: str(one.version))
@@ -207,7 +209,7 @@ UPDATE job SET is_deleted = 1, paused_at = NULL, pause_note = '', over_at = ?, u
 """
 
 
-def delete_job(tx: Transaction, tenant: str, name: str, expect: int | None) -> None:
+def delete_job(tx: Transaction, tenant: str, name: str, *, expect: int | None = None) -> None:
     job = tx.names.current(tx, tx.names.tenant(tx, tenant), name).job
     if expect is not None:
         version = tx.execute(_LATEST, (job,)).fetchone()[1]
@@ -227,7 +229,8 @@ _PAUSE: Final = "INSERT INTO paused_queue (tenant, name) VALUES (?, ?) ON CONFLI
 _RESUME: Final = "DELETE FROM paused_queue WHERE tenant = ? AND name = ?"
 
 
-def pause_queue(tx: Transaction, tenant: str, queue: str, paused: bool) -> None:
+def pause_queue(tx: Transaction, tenant: str, queue: str, *, paused: bool) -> None:
+    check_name(queue, what="queue")
     tx.execute(_PAUSE if paused else _RESUME, (tx.names.tenant(tx, tenant), queue))
     if not paused:
         tx.signals.add(Signal.CLAIM)

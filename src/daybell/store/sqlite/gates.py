@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core.access import Quotas
+from daybell.core.checks import check_limit
 from daybell.core.event import Event, Facts, NewEvent, NodeWait, result_of
 from daybell.core.execution import State
 from daybell.core.lifecycle import FOR_EVENT, Transition
@@ -124,21 +125,20 @@ SELECT g.n, t.name, g.name, g.holders, g.inside
 _SET_HOLDERS: Final = "UPDATE gate SET holders = ? WHERE n = ?"
 
 
-def miscounts(tx: Transaction) -> list[tuple[int, Miscount]]:
-    """Gates that count wrongly, with their numbers."""
+def miscounts(tx: Transaction) -> list[Miscount]:
     return [
-        (n, Miscount(tenant=tenant, gate=name, counted=holders, inside=inside))
-        for n, tenant, name, holders, inside in tx.execute(_MISCOUNTS)
+        Miscount(tenant=tenant, gate=name, counted=holders, inside=inside)
+        for _, tenant, name, holders, inside in tx.execute(_MISCOUNTS)
     ]
 
 
-def recount(tx: Transaction) -> list[Miscount]:
-    """Let each gate know how many are inside."""
-    wrong = miscounts(tx)
-    for n, one in wrong:
-        tx.execute(_SET_HOLDERS, (one.inside, n))
+def recount(tx: Transaction) -> tuple[Miscount, ...]:
+    """Correct the counts of gates."""
+    wrong = tuple(miscounts(tx))
+    for n, _, _, _, inside in tx.execute(_MISCOUNTS).fetchall():
+        tx.execute(_SET_HOLDERS, (inside, n))
         admit(tx, n)
-    return [one for _, one in wrong]
+    return wrong
 
 
 # The last one stays, or a new gate would get a number that others remember under its name.
@@ -482,10 +482,12 @@ SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at
 """
 
 
-def waits_of_nodes(
-    tx: Transaction, owner: int, run: UUID, event: NewEvent | None, limit: int
+def node_waits(
+    tx: Transaction, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
 ) -> list[NodeWait]:
     """What nodes of a run wait for."""
+    check_limit(limit)
+    owner = tx.names.tenant(tx, tenant)
     facts = None if event is None else Facts(event.data)
     keys = None if facts is None else msgspec.json.encode(facts.keys).decode()
     name = None if event is None else event.name

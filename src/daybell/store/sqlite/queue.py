@@ -522,15 +522,19 @@ UPDATE execution
 
 
 def report(
-    tx: Transaction, owner: int, worker: bytes, reports: Sequence[Report]
+    tx: Transaction, tenant: str, *, worker: UUID, reports: Sequence[Report]
 ) -> list[tuple[UUID, int]]:
     """Write what running tasks say; what they do not say stays."""
+    owner = tx.names.tenant(tx, tenant)
     stale: list[tuple[UUID, int]] = []
     for position, new in enumerate(reports):
         checks.check_report(new, position)
         shown = tx.now - new.ran, new.progress, new.note, new.checkpoint
         can_be = new.attempt <= checks.ATTEMPT_MAX
-        if not can_be or not tx.execute(_REPORT, (*shown, *fence(owner, worker, new))).rowcount:
+        if (
+            not can_be
+            or not tx.execute(_REPORT, (*shown, *fence(owner, worker.bytes, new))).rowcount
+        ):
             stale.append((new.id, new.attempt))
     return stale
 

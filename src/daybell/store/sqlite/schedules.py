@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from daybell.core import checks
 from daybell.core.checks import check_execution, schedule_cursor
 from daybell.core.execution import Enqueued, State
 from daybell.core.schedule import (
@@ -253,7 +254,7 @@ def delete_schedules(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> int:
     return tx.executemany(_DELETE, rows).rowcount if rows else 0
 
 
-def pause_by_name(tx: Transaction, tenant: str, name: str, note: str) -> None:
+def pause_by_name(tx: Transaction, tenant: str, name: str, *, note: str = "") -> None:
     """Pause a job's schedules."""
     owner = tx.names.tenant(tx, tenant)
     pause_job(tx, tx.names.current(tx, owner, name).job, note)
@@ -357,11 +358,13 @@ SELECT s.next_at FROM schedule s WHERE (s.next_at, s.id) > (?, ?) AND {_UPCOMING
 def list_schedules(
     tx: Transaction,
     tenant: str,
-    ids: Collection[UUID] | None,
-    job: str | None,
-    after: UUID | None,
-    limit: int,
+    *,
+    ids: Collection[UUID] | None = None,
+    job: str | None = None,
+    after: UUID | None = None,
+    limit: int = 1000,
 ) -> list[Schedule]:
+    checks.check_limit(limit)
     owner = tx.names.tenant(tx, tenant)
     if ids is not None:
         keys = [(owner, id.bytes, job) for id in sorted(set(ids))]
@@ -385,8 +388,10 @@ _LATER: Final = _JOB_SCHEDULES.format(than="> ?")
 
 
 def list_job_schedules(
-    tx: Transaction, tenant: str, job: str, limit: int, after: tuple[bool, Instant, UUID]
+    tx: Transaction, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
 ) -> Page[Schedule]:
+    checks.check_limit(limit)
+    after = checks.check_schedule_cursor(cursor)
     n = find_job(tx, tenant, job)
     if n is None:
         raise JobNotFound(f"no job named {shown(job)}")
@@ -409,7 +414,11 @@ def list_job_schedules(
     )
 
 
-def due_schedules(tx: Transaction, limit: int, after: Schedule | None = None) -> Due:
+def due_schedules(
+    tx: Transaction, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
+) -> Due:
+    checks.check_limit(limit)
+    del free  # no transaction holds a schedule for long
     place = (-inf, b"") if after is None else (after.next_at, after.id.bytes)
     rows = tx.execute(_DUE_SCHEDULES, (tx.now, *place, limit)).fetchall()
     return Due(
@@ -461,7 +470,10 @@ _AHEAD: Final = f"""
 """
 
 
-def schedules_ahead(tx: Transaction, by: Seconds, limit: int, after: UUID | None) -> Due:
+def schedules_ahead(
+    tx: Transaction, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+) -> Due:
+    checks.check_limit(limit)
     start = b"" if after is None else after.bytes
     rows = tx.execute(_AHEAD, (tx.now + by, start, limit)).fetchall()
     return Due(now=tx.now, schedules=tuple(read_schedule(tx, row) for row in rows))
@@ -507,7 +519,7 @@ _RESUME: Final = "UPDATE job SET paused_at = NULL, pause_note = '' WHERE n = ?"
 _RESUME_SCHEDULES: Final = "UPDATE schedule SET is_paused = 0, failures = 0 WHERE job = ?"
 
 
-def resume_job(tx: Transaction, tenant: str, name: str, firings: Sequence[Firing]) -> None:
+def resume_job(tx: Transaction, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
     job = tx.names.current(tx, tx.names.tenant(tx, tenant), name).job
     tx.execute(_RESUME, (job,))
     tx.execute(_RESUME_SCHEDULES, (job,))
@@ -522,8 +534,9 @@ SELECT at, decision, reason, until, execution, count FROM tick
 
 
 def list_ticks(
-    tx: Transaction, tenant: str, schedule: UUID, limit: int, before: Instant | None
+    tx: Transaction, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
 ) -> list[TickRecord]:
+    checks.check_limit(limit)
     end = float("inf") if before is None else before
     rows = tx.execute(_TICKS, (tx.names.tenant(tx, tenant), schedule.bytes, end, limit))
     return [
@@ -548,10 +561,17 @@ SELECT scheduled_for, id, state, run_at FROM execution
 
 
 def list_occurrences(
-    tx: Transaction, tenant: str, schedule: UUID, span: tuple[Instant, Instant], limit: int
+    tx: Transaction,
+    tenant: str,
+    schedule: UUID,
+    *,
+    since: Instant,
+    until: Instant,
+    limit: int = 10_000,
 ) -> list[Occurrence]:
+    checks.check_limit(limit, most=checks.OCCURRENCES_MAX)
     owner = tx.names.tenant(tx, tenant)
-    rows = tx.execute(_OCCURRENCES, (schedule.bytes, *span, owner, limit))
+    rows = tx.execute(_OCCURRENCES, (schedule.bytes, since, until, owner, limit))
     return [
         Occurrence(
             scheduled_for=at, id=UUID(bytes=id), state=STATES[shown_state(state, run_at, tx.now)]
@@ -579,7 +599,8 @@ SELECT e.tenant, e.id, j.name, ifnull(e.scheduled_for, e.run_at), v.definition
 """
 
 
-def dependents(tx: Transaction, limit: int, after: UUID | None) -> Dependents:
+def dependents(tx: Transaction, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+    checks.check_limit(limit)
     first = b"" if after is None else after.bytes
     schedules: list[Dependent] = []
     for row in tx.execute(_SCHEDULES, (first, limit)).fetchall():
@@ -630,6 +651,12 @@ SELECT finished_at, id, state FROM execution INDEXED BY execution_failed
 
 
 def ended_since(
+    tx: Transaction, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+) -> list[Ended]:
+    return [_ended_since(tx, tenant, *one, thoroughly=thoroughly) for one in jobs]
+
+
+def _ended_since(
     tx: Transaction, tenant: str, job: str, since: Instant, *, thoroughly: bool
 ) -> Ended:
     n = find_job(tx, tenant, job)
@@ -686,7 +713,11 @@ SELECT 1 FROM schedule WHERE job = ? AND next_at <= ? AND next_at IS NOT NULL AN
 """
 
 
-def upstream(tx: Transaction, tenant: str, job: str, at: Instant) -> Upstream:
+def upstream(tx: Transaction, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
+    return [_upstream(tx, tenant, *one) for one in jobs]
+
+
+def _upstream(tx: Transaction, tenant: str, job: str, at: Instant) -> Upstream:
     n = find_job(tx, tenant, job)
     if n is None:
         return Upstream()

@@ -17,6 +17,9 @@ from daybell.core.event import (
     Published,
     Step,
     StepKind,
+    check_cursor,
+    check_event,
+    check_steps,
     close_wait,
     matches,
     places,
@@ -59,8 +62,9 @@ def list_steps(tx: Transaction, tenant: str, id: UUID) -> list[Step]:
 
 
 def record(
-    tx: Transaction, tenant: str, worker: UUID, steps: Sequence[NewStep]
+    tx: Transaction, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
 ) -> list[Step | None]:
+    check_steps(steps)
     owner = tx.names.tenant(tx, tenant)
     return [record_steps(tx, owner, worker.bytes, new) for new in steps]
 
@@ -195,19 +199,21 @@ INSERT INTO event_key (tenant, name, key, received_at, number) VALUES (?, ?, ?, 
 """
 
 
-def publish(tx: Transaction, owner: int, new: NewEvent) -> Published:
-    own = None if new.execution is None else new.execution.bytes
+def publish(tx: Transaction, tenant: str, event: NewEvent) -> Published:
+    check_event(event)
+    owner = tx.names.tenant(tx, tenant)
+    own = None if event.execution is None else event.execution.bytes
     if own is not None and tx.execute(_KNOWN, (owner, own)).fetchone() is None:
-        raise ExecutionNotFound(f"no execution {new.execution}")
-    values = owner, tx.now, new.time, own, new.id, new.source, new.name, new.data
+        raise ExecutionNotFound(f"no execution {event.execution}")
+    values = owner, tx.now, event.time, own, event.id, event.source, event.name, event.data
     kept = tx.execute(_KEEP, values).fetchone()
     if kept is None:
         return Published(created=False)
     (number,) = kept
-    keys = Facts(new.data).filed(new.execution)
-    tx.executemany(_FILE, [(owner, new.name, key, tx.now, number) for key in keys])
-    event = Event(received_at=tx.now, **asdict(new))
-    return Published(True, gates.deliver_event(tx, owner, event, number))
+    keys = Facts(event.data).filed(event.execution)
+    tx.executemany(_FILE, [(owner, event.name, key, tx.now, number) for key in keys])
+    received = Event(received_at=tx.now, **asdict(event))
+    return Published(True, gates.deliver_event(tx, owner, received, number))
 
 
 _LIST: Final = f"""
@@ -215,7 +221,12 @@ SELECT {_EVENT} FROM event e WHERE e.tenant = ? AND e.number < ? ORDER BY e.numb
 """
 
 
-def list_events(tx: Transaction, owner: int, limit: int, before: int | None) -> Page[Event]:
+def list_events(
+    tx: Transaction, tenant: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[Event]:
+    checks.check_limit(limit)
+    before = check_cursor(cursor)
+    owner = tx.names.tenant(tx, tenant)
     last = 2**63 - 1 if before is None else before
     rows = tx.execute(_LIST, (owner, last, limit + 1))
     page = cut_page(rows, limit, size=lambda row: bytes_of(row[4]), cursor=lambda row: str(row[0]))
@@ -253,7 +264,7 @@ SELECT attempt, number, text
 """
 
 
-def write_log(tx: Transaction, tenant: str, worker: UUID, parts: Sequence[NewLogPart]) -> None:
+def write_log(tx: Transaction, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
     owner = tx.names.tenant(tx, tenant)
     rows = [
         (part.number, tx.now, part.text, *fence(owner, worker.bytes, part))
@@ -264,8 +275,9 @@ def write_log(tx: Transaction, tenant: str, worker: UUID, parts: Sequence[NewLog
 
 
 def read_log(
-    tx: Transaction, tenant: str, id: UUID, after: tuple[int, int], limit: int
+    tx: Transaction, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
 ) -> list[LogPart]:
+    checks.check_limit(limit)
     owner = tx.names.tenant(tx, tenant)
     return [LogPart(*row) for row in tx.execute(_READ_LOG, (owner, id.bytes, *after, limit))]
 
@@ -283,7 +295,12 @@ def expand(
 
 
 def rerun(
-    tx: Transaction, tenant: str, id: UUID, new: NewExecution, labels: Sequence[str] | None
+    tx: Transaction,
+    tenant: str,
+    id: UUID,
+    new: NewExecution,
+    *,
+    labels: Sequence[str] | None = None,
 ) -> Enqueued:
     answer = enqueue.rerun_nodes(tx, tenant, id, new, labels)
     tx.signals.add(Signal.CLAIM)
@@ -338,7 +355,8 @@ SELECT e.id, e.state, e.run_at, e.started_at, e.reason
 """
 
 
-def get_run(tx: Transaction, owner: int, id: UUID) -> RunDetail | None:
+def get_run(tx: Transaction, tenant: str, id: UUID) -> RunDetail | None:
+    owner = tx.names.tenant(tx, tenant)
     row = tx.execute(_RUN, (owner, id.bytes)).fetchone()
     if row is None:
         return None
@@ -374,8 +392,10 @@ SELECT e.id, e.attempt, e.outcome, e.worker, e.started_at, e.finished_at
 
 
 def node_attempts(
-    tx: Transaction, owner: int, id: UUID, limit: int
+    tx: Transaction, tenant: str, id: UUID, *, limit: int = 20
 ) -> dict[UUID, tuple[AttemptSpan, ...]]:
+    checks.check_limit(limit)
+    owner = tx.names.tenant(tx, tenant)
     rows = tx.execute(_ATTEMPTS, (owner, id.bytes, limit)).fetchall()
     rows += tx.execute(_LAST_ATTEMPTS, (owner, id.bytes)).fetchall()
     return run_driver.newest_spans(((UUID(bytes=row[0]), _span(*row[1:])) for row in rows), limit)

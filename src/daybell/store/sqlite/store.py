@@ -23,7 +23,7 @@ from daybell.core.views import (
     Miscount,
     Removed,
     Retention,
-    Sweep,
+    SweepKind,
     Swept,
 )
 from daybell.store import migrate
@@ -124,17 +124,17 @@ class SqliteStore:
         self,
         limit: int = 1000,
         *,
-        sweeps: Collection[Sweep] = SWEEPS,
+        sweeps: Collection[SweepKind] = SWEEPS,
         policy: Retention = DEFAULT_RETENTION,
     ) -> Swept:
         checks.check_limit(limit)
         return Swept(
-            expired=await self._sweep(queue.expire, limit) if Sweep.EXPIRE in sweeps else 0,
-            rearmed=await self._sweep(rearm_schedules, limit) if Sweep.REARM in sweeps else 0,
-            advanced=await self._advance_runs(limit) if Sweep.ADVANCE in sweeps else 0,
-            admitted=await self._sweep(gates.admit_all, limit) if Sweep.ADMIT in sweeps else 0,
-            miscounts=await self._recount_gates() if Sweep.RECOUNT in sweeps else (),
-            removed=await self._retain(policy) if Sweep.RETAIN in sweeps else Removed(),
+            expired=await self._sweep(queue.expire, limit) if SweepKind.EXPIRE in sweeps else 0,
+            rearmed=await self._sweep(rearm_schedules, limit) if SweepKind.REARM in sweeps else 0,
+            advanced=await self._advance_runs(limit) if SweepKind.ADVANCE in sweeps else 0,
+            admitted=await self._sweep(gates.admit_all, limit) if SweepKind.ADMIT in sweeps else 0,
+            miscounts=await self._recount_gates() if SweepKind.RECOUNT in sweeps else (),
+            removed=await self._retain(policy) if SweepKind.RETAIN in sweeps else Removed(),
         )
 
     async def _sweep(self, sweep: Callable[[Transaction, int], int], limit: int) -> int:
@@ -154,7 +154,7 @@ class SqliteStore:
 
     async def _recount_gates(self) -> tuple[Miscount, ...]:
         wrong = await self.db.read(gates.miscounts)
-        return tuple(await self.db.write(gates.recount)) if wrong else ()
+        return await self.db.write(gates.recount) if wrong else ()
 
     async def _retain(self, policy: Retention) -> Removed:
         total = Removed()

@@ -22,6 +22,7 @@ from daybell.core.access import (
     Quotas,
     extend_chain,
 )
+from daybell.core.checks import check_entry
 from daybell.core.execution import LEFT_OUT, Claimed, Execution, NewExecution, reason_in
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
 from daybell.core.schedule import Overlap, rule_of
@@ -662,6 +663,12 @@ def read_head(tx: Transaction, owner: int) -> ChainHead | None:
         return None
     number, last, removed, anchor = row
     return ChainHead(number=number, hash=last, removed=removed, anchor=anchor)
+
+
+def write_audit(tx: Transaction, tenant: str, entries: Sequence[NewAuditEntry]) -> None:
+    for entry in entries:
+        check_entry(entry)
+    record_entries(tx, tenant, entries)
 
 
 def record_entries(tx: Transaction, tenant: str, entries: Sequence[NewAuditEntry]) -> None:

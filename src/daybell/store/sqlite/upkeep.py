@@ -77,7 +77,7 @@ DELETE FROM leader WHERE epoch = 0 AND substr(name, 1, length(?1)) = ?1 AND unti
 
 
 def lead(
-    tx: Transaction, name: str, holder: UUID, lease: Seconds, since: Instant | None
+    tx: Transaction, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
 ) -> Leadership | None:
     seat = find_seat(tx, name)
     asked = request_leadership(
@@ -130,7 +130,7 @@ def reboot(tx: Transaction) -> None:
 _LEAVE: Final = "DELETE FROM leader WHERE name = ? AND epoch = 0"
 
 
-def resign(tx: Transaction, name: str, holder: UUID) -> None:
+def resign(tx: Transaction, name: str, *, holder: UUID) -> None:
     seat = find_seat(tx, name)
     if seat is not None:
         # It stays, so that the epoch goes on rising, and it is known how long somebody was there.

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.checks import check_countable
+from daybell.core.checks import check_countable, check_cursor, check_limit, check_names
 from daybell.core.execution import LEFT_OUT, AttemptRecord, Execution, ExecutionDetail, State
 from daybell.core.ids import LATE_SECONDS, first_id_at, first_id_since
 from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
@@ -57,6 +57,7 @@ SELECT n, name FROM job WHERE tenant = ? AND name IN (SELECT value FROM json_eac
 
 
 def job_activity(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
+    check_names(names)
     owner = tx.names.tenant(tx, tenant)
     jobs = dict(tx.execute(_NAMED_JOBS, (owner, json.dumps(list(names)))).fetchall())
     keys = json.dumps(list(jobs))
@@ -80,6 +81,7 @@ SELECT name, id FROM job WHERE tenant = ? AND name IN (SELECT value FROM json_ea
 
 
 def job_ids(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+    check_names(names)
     wanted = (tx.names.tenant(tx, tenant), json.dumps(list(names)))
     return {name: UUID(bytes=id) for name, id in tx.execute(_JOB_IDS, wanted)}
 
@@ -166,7 +168,7 @@ SELECT count(*) FROM execution
 """
 
 
-def activity(tx: Transaction, tenant: str, since: Activity | None) -> Activity:
+def activity(tx: Transaction, tenant: str, *, since: Activity | None = None) -> Activity:
     owner = tx.names.tenant(tx, tenant)
 
     def count(statement: str, *values: object) -> int:
@@ -221,8 +223,15 @@ def read_attempt(row: Any) -> AttemptRecord:
 
 
 def list_executions(
-    tx: Transaction, tenant: str, where: ExecutionFilter, limit: int, after: UUID | None
+    tx: Transaction,
+    tenant: str,
+    where: ExecutionFilter,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> Page[Execution]:
+    check_limit(limit)
+    after = check_cursor(cursor)
     more = None
     if where.content is not None:
         ids, more = search(tx, tenant, where, where.content, limit, after)

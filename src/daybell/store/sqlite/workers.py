@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import asdict, replace
 
+from daybell.core.checks import check_limit
 from daybell.core.execution import Losses, Lost, State
+from daybell.core.limits import check_labels, check_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker
 from daybell.errors import LeaseLost
@@ -24,8 +27,10 @@ CANCELLED: Final = STATE_CODES[State.CANCELLED]
 
 
 def register(
-    tx: Transaction, tenant: str, worker: NewWorker, lease: Seconds, replaces: UUID | None
+    tx: Transaction, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
 ) -> Renewal:
+    check_name(worker.name, what="worker")
+    check_labels(worker.labels)
     owner = tx.names.tenant(tx, tenant)
     introduce(tx, owner, worker)
     if replaces is not None:
@@ -34,7 +39,7 @@ def register(
 
 
 def renew(
-    tx: Transaction, tenant: str, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+    tx: Transaction, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
 ) -> Renewal:
     owner = tx.names.tenant(tx, tenant)
     check_alive(tx, owner, worker)
@@ -43,14 +48,20 @@ def renew(
     return replace(prolong(tx, owner, worker, lease), returned=returned)
 
 
-def release(tx: Transaction, tenant: str, worker: UUID, leases: Sequence[UUID]) -> int:
+def release(tx: Transaction, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
     owner = tx.names.tenant(tx, tenant)
     return hand_back(tx, owner, worker.bytes, {lease.bytes for lease in leases})
 
 
 def lost(
-    tx: Transaction, limit: int, since: Instant, not_after: Instant, record_every: Seconds
+    tx: Transaction,
+    *,
+    limit: int = 1000,
+    since: Instant = -inf,
+    not_after: Instant = inf,
+    record_every: Seconds = inf,
 ) -> Losses:
+    check_limit(limit)
     mark_dead(tx, since, not_after, record_every)
     return find_lost(tx, limit)
 
@@ -158,18 +169,21 @@ _DRAIN: Final = "UPDATE worker SET state = 2 WHERE tenant = ? AND id = ? AND sta
 _RETIRE: Final = "UPDATE worker SET state = 3 WHERE tenant = ? AND id = ?"
 
 
-def drain(tx: Transaction, owner: int, worker: UUID) -> bool:
+def drain(tx: Transaction, tenant: str, worker: UUID) -> bool:
+    owner = tx.names.tenant(tx, tenant)
     return tx.execute(_DRAIN, (owner, worker.bytes)).rowcount == 1
 
 
-def retire(tx: Transaction, owner: int, worker: UUID) -> None:
+def retire(tx: Transaction, tenant: str, worker: UUID) -> None:
+    owner = tx.names.tenant(tx, tenant)
     tx.execute(_RETIRE, (owner, worker.bytes))
 
 
 _SOLE: Final = "UPDATE worker SET sole = ? WHERE tenant = ? AND id = ? AND state <= 2"
 
 
-def record_sole(tx: Transaction, owner: int, worker: UUID, execution: UUID | None) -> bool:
+def record_sole(tx: Transaction, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+    owner = tx.names.tenant(tx, tenant)
     id = None if execution is None else execution.bytes
     return tx.execute(_SOLE, (id, owner, worker.bytes)).rowcount == 1
 
@@ -247,7 +261,7 @@ SELECT w.state, w.started_at, w.renewed_at, w.lease_until, w.about,
 """
 
 
-def list_workers(tx: Transaction, tenant: str, include_dead: bool) -> list[Worker]:
+def list_workers(tx: Transaction, tenant: str, *, include_dead: bool = False) -> list[Worker]:
     rows = tx.execute(_LIST, (tx.names.tenant(tx, tenant), 3 if include_dead else 2))
     return [read_worker(tenant, *row) for row in rows]
 
