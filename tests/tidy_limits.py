@@ -114,6 +114,7 @@ TESTED_IN: dict[str, str] = {
     "sdk/nodes.py": "sdk/test_workflow.py",
     "sdk/worker.py": "sdk/test_isolation.py",
     "store/sqlite/ports.py": "store/test_queue_claim.py",
+    "store/codec.py": "store/test_views.py",
     "store/open.py": "test_settings.py",
     "store/postgres/interventions.py": "store/test_queue_dead_letters.py",
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",

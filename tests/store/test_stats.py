@@ -11,6 +11,7 @@ from daybell.errors import JobNotFound, TenantNotFound
 from tests.builders import (
     TENANT,
     a_schedule,
+    add_tenants,
     apply,
     claim,
     claimed,
@@ -25,6 +26,7 @@ from tests.builders import (
     success,
 )
 from tests.refusals import refuses
+from tests.sweeps import expire, retain
 
 
 async def folded(store, **options):
@@ -161,7 +163,7 @@ async def test_an_execution_that_never_started_counts_as_ended(store, clock):
     cancelled, expiring = await enqueued(store), await enqueued(store, expires_in=5.0)
     await store.queue.cancel(TENANT, cancelled)
     await clock.advance(10)
-    assert await store.expire() == len(expiring)
+    assert await expire(store) == len(expiring)
     await folded(store)
 
     assert await counts(store, clock) == {"enqueued": 2, "cancelled": 1, "skipped": 1}
@@ -263,7 +265,7 @@ async def test_enqueued_is_the_number_of_executions_that_there_are(store, clock)
 
 
 async def test_tenants_have_their_own_numbers(store, clock):
-    await store.admin.add_tenants(["acme"])
+    await add_tenants(store, ["acme"])
     await finished(store)
     await finished(store, 2, tenant="acme")
     await folded(store)
@@ -291,13 +293,13 @@ async def test_minutes_are_kept_for_two_days_and_hours_for_ninety(store, clock):
     await finished(store)
     await folded(store)
     await clock.advance(2 * 86400 + 120)
-    await store.retain(Retention())
+    await retain(store, Retention())
 
     assert await counts(store, clock, minutes=3 * 1440) == {}
     assert (await counts(store, clock, minutes=3 * 1440, step=HOUR))["succeeded"] == 1
 
     await clock.advance(HOURS_KEPT_SECONDS)
-    await store.retain(Retention())
+    await retain(store, Retention())
     assert await counts(store, clock, minutes=100 * 1440, step=HOUR) == {}
 
 
@@ -305,7 +307,7 @@ async def test_statistics_outlive_the_executions(store, clock):
     await finished(store, 4)
     await folded(store)
     await clock.advance(9 * 86400)
-    while not (await store.retain(Retention())).is_complete:
+    while not (await retain(store, Retention())).is_complete:
         pass
     await folded(store)
 

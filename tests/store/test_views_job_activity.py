@@ -25,7 +25,7 @@ from tests.builders import (
     retry,
 )
 from tests.store.runs import a_mapped_plan, begun, end, take
-from tests.sweeps import set_gates
+from tests.sweeps import advance_runs, set_gates
 
 
 async def test_a_job_that_has_nothing_is_seen_so_and_one_that_never_was_is_not(store):
@@ -170,7 +170,7 @@ async def test_schedules_of_jobs_that_are_not_there_and_bad_cursors_are_refused(
 async def test_nodes_of_a_run_do_not_hide_the_executions_of_its_job(store):
     run = await begun(store, a_mapped_plan())
     await end(store, await take(store), results={"list": list(range(LOOKED_AT_MAX + 1))})
-    await store.advance_runs()
+    await advance_runs(store)
 
     (look,) = (await store.catalog.job_activity(TENANT, ["etl"])).values()
     shown = (await store.catalog.list_executions(TENANT, ExecutionFilter(job="etl"))).items

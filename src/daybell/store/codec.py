@@ -1,15 +1,15 @@
-"""How states and outcomes are written in a database: as small integers, the same in every store.
+"""Codes and columns of rows, the same in every store.
 
-The order is part of the schema: partial indexes say `state <= 3` for what can be claimed. Never
-renumber.
+States and outcomes are written as small integers. Their order is part of the schema: partial
+indexes use `state <= 3` for claimable executions. Never renumber.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from daybell.core.event import StepKind
-from daybell.core.execution import Outcome, Priority, State
+from daybell.core.execution import Execution, Outcome, Priority, State, reason_in
 from daybell.core.schedule import Decision
 from daybell.core.worker import WorkerState
 from daybell.core.workflow.rules import Rule
@@ -86,3 +86,28 @@ RULE_CODES: Final[dict[Rule, int]] = {
 RULES: Final[dict[int, Rule]] = {code: rule for rule, code in RULE_CODES.items()}
 
 PRIORITIES: Final[dict[int, Priority]] = {int(priority): priority for priority in sorted(Priority)}
+
+# The columns of an execution. Each has the name of its field of `Execution`, but for the lane.
+EXECUTION_COLUMNS: Final = (
+    *("id", "version", "state", "lane", "priority", "args", "attempt", "failures", "crashes"),
+    *("created_at", "run_at", "scheduled_for", "expires_at", "started_at", "finished_at"),
+    *("worker", "unique_key", "retries", "timeout", "gate", "schedule", "parent", "node"),
+    *("outcome", "result", "error", "reason", "progress", "note", "checkpoint"),
+    *("cancel_requested_at", "is_discarded"),
+)
+
+
+def read_execution(
+    row: dict[str, Any], *, tenant: str, job: str, queue: str, truncated: bool
+) -> Execution:
+    """Make an execution of a row by columns, which is used up. Ids are UUIDs, and the version and
+    the gate are those of people, not keys.
+    """
+    del row["lane"]
+    row["state"] = state = STATES[row["state"]]
+    row["priority"] = PRIORITIES[row["priority"]]
+    if row["outcome"] is not None:
+        row["outcome"] = OUTCOMES[row["outcome"]]
+    row["reason"] = reason_in(state, row["reason"])
+    row["is_discarded"] = bool(row["is_discarded"])
+    return Execution(tenant=tenant, job=job, queue=queue, truncated=truncated, **row)

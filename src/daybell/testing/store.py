@@ -20,13 +20,13 @@ from daybell.core.schedule import Dependents, Due, Schedule
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import Claim, NewWorker, Renewal
 from daybell.errors import UsageError, shown
+from daybell.store.codec import EXECUTION_COLUMNS
 from daybell.store.sqlite import admin, queue
 from daybell.store.sqlite.connection import IN_MEMORY, InlineConnection, Operation
 from daybell.store.sqlite.ports import SqliteQueue, SqliteSchedules
 from daybell.store.sqlite.store import SqliteStore
 from daybell.store.sqlite.transaction import (
     CLAIMED_COLUMNS,
-    EXECUTION_COLUMNS,
     Row,
     Transaction,
     read_execution,
@@ -139,7 +139,7 @@ LEASE_SECONDS: Final = DURATION_SECONDS_MAX
 ROWS_FIRST: Final = 8  # of a walk, which most often ends at the first row
 ROWS_FACTOR: Final = 16
 
-_COLUMNS: Final = ", ".join(f"e.{name.strip()}" for name in EXECUTION_COLUMNS.split(","))
+_COLUMNS: Final = ", ".join(f"e.{name}" for name in EXECUTION_COLUMNS)
 # CROSS JOIN keeps the order of the tables, so that no statement reads the whole history.
 _EXECUTIONS: Final = f"""
 SELECT t.name, {_COLUMNS} FROM tenant t CROSS JOIN execution e ON e.tenant = t.n

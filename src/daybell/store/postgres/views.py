@@ -16,7 +16,6 @@ from daybell.core.execution import (
     Execution,
     ExecutionDetail,
     State,
-    reason_in,
 )
 from daybell.core.ids import LATE_SECONDS, first_id_since
 from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
@@ -43,7 +42,14 @@ from daybell.core.views import (
 )
 from daybell.errors import ExecutionNotFound
 from daybell.store import run_driver
-from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
+from daybell.store.codec import (
+    EXECUTION_COLUMNS,
+    OUTCOMES,
+    PRIORITIES,
+    STATE_CODES,
+    STATES,
+    read_execution,
+)
 from daybell.store.postgres.connection import SNAPSHOT, Row
 from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import IN_HISTORY, within_page
@@ -108,12 +114,16 @@ async def activity(pg: StoreContext, tenant: str, *, since: Activity | None = No
     )
 
 
-SHOWN: Final = (
-    "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes,"
-    " v.created_at, v.run_at, v.scheduled_for, v.expires_at, v.started_at, v.unique_key, v.retries,"
-    " v.timeout, v.gate, v.schedule, v.parent, v.node, v.error, v.reason, v.progress, v.note,"
-    " v.checkpoint, v.cancel_requested_at"
-)
+# Columns of both `live` and `history`; those of ends are given for each.
+_SHARED: Final = [
+    "job",
+    *(
+        name
+        for name in EXECUTION_COLUMNS
+        if name not in {"finished_at", "outcome", "result", "state", "worker", "is_discarded"}
+    ),
+]
+SHOWN: Final = ", ".join(f"v.{name}" for name in _SHARED)
 UNFINISHED: Final = "NULL::float8 AS finished_at, NULL::smallint AS outcome, NULL::text AS result"
 FINISHED: Final = "v.finished_at, v.outcome, v.result"
 NOW: Final = "(SELECT now FROM t)"
@@ -126,7 +136,7 @@ _LIST_COLUMNS: Final = ", ".join(
     if n in _SHORT
     else f"p.{n}"
     for n in [
-        *(column.removeprefix("v.") for column in SHOWN.split(", ")),
+        *_SHARED,
         *("finished_at", "outcome", "result", "state", "worker", "is_discarded"),
     ]
 )
@@ -479,7 +489,16 @@ async def _query(tx: Tx, tenant: str, where: ExecutionFilter) -> tuple[Query, st
 async def _executions(tx: Tx, tenant: str, rows: list[Row]) -> list[Execution]:
     jobs = await tx.pg.names.job_names(tx, {row["job"] for row in rows})
     lanes = await tx.pg.names.lane_rows(tx, {row["lane"] for row in rows})
-    return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
+    return [
+        read_execution(
+            {name: row[name] for name in EXECUTION_COLUMNS},
+            tenant=tenant,
+            job=jobs[row["job"]],
+            queue=lanes[row["lane"]].queue,
+            truncated=row.get("truncated", False),
+        )
+        for row in rows
+    ]
 
 
 def cut_walk(rows: list[Row]) -> tuple[list[Row], str | None]:
@@ -598,47 +617,6 @@ def _days(query: Query, content: Content) -> str:
     if content.ended_until is not None:
         days += f" AND v.finished_at < {query.bind(-(-content.ended_until // DAY) * DAY)}"
     return days
-
-
-def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:
-    outcome, state = row["outcome"], STATES[row["state"]]
-    return Execution(
-        id=row["id"],
-        tenant=tenant,
-        job=job,
-        version=row["version"],
-        state=state,
-        queue=queue,
-        priority=PRIORITIES[row["priority"]],
-        args=row["args"],
-        attempt=row["attempt"],
-        failures=row["failures"],
-        crashes=row["crashes"],
-        created_at=row["created_at"],
-        run_at=row["run_at"],
-        scheduled_for=row["scheduled_for"],
-        expires_at=row["expires_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        worker=row["worker"],
-        unique_key=row["unique_key"],
-        retries=row["retries"],
-        timeout=row["timeout"],
-        gate=row["gate"],
-        schedule=row["schedule"],
-        parent=row["parent"],
-        node=row["node"],
-        outcome=None if outcome is None else OUTCOMES[outcome],
-        result=row["result"],
-        error=row["error"],
-        reason=reason_in(state, row["reason"]),
-        progress=row["progress"],
-        note=row["note"],
-        checkpoint=row["checkpoint"],
-        cancel_requested_at=row["cancel_requested_at"],
-        is_discarded=row["is_discarded"],
-        truncated=row.get("truncated", False),
-    )
 
 
 def _attempt(row: Row) -> AttemptRecord:

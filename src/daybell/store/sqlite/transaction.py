@@ -23,14 +23,15 @@ from daybell.core.access import (
     extend_chain,
 )
 from daybell.core.checks import check_entry
-from daybell.core.execution import LEFT_OUT, Claimed, Execution, NewExecution, reason_in
+from daybell.core.execution import LEFT_OUT, Claimed, Execution, NewExecution
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
 from daybell.core.schedule import Overlap, rule_of
 from daybell.core.units import Instant, Seconds
 from daybell.core.workflow.run import Node, NodeEnd
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
+from daybell.store import codec
 from daybell.store.admin import PendingEntry
-from daybell.store.codec import OUTCOMES, PRIORITIES, STATES
+from daybell.store.codec import EXECUTION_COLUMNS, PRIORITIES
 from daybell.store.wakeups import Signal
 
 # Nodes of runs, as this connection has left them.
@@ -487,12 +488,8 @@ def read_one_claimed(tx: Transaction, tenant: str, id: UUID, lease: UUID, row: R
     )
 
 
-EXECUTION_COLUMNS: Final = """
-id, version, state, lane, priority, args, attempt, failures, crashes, created_at, run_at,
-scheduled_for, expires_at, started_at, finished_at, worker, unique_key, retries, timeout, gate,
-schedule, parent, outcome, result, error, reason, progress, note, checkpoint, cancel_requested_at,
-is_discarded, node
-"""
+SHOWN_COLUMNS: Final = ", ".join(EXECUTION_COLUMNS)
+_IDS: Final = ("id", "worker", "schedule", "parent")
 # SQLite knows the size of a text without reading it since 3.43.
 _SIZE: Final = "octet_length({})" if sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
 
@@ -511,10 +508,7 @@ _CUT: Final = {
 # What `execution` reads in a list.
 LIST_COLUMNS: Final = ", ".join(
     [
-        *(
-            _CUT.get(name, name)
-            for name in EXECUTION_COLUMNS.replace("\n", " ").strip().split(", ")
-        ),
+        *(_CUT.get(name, name) for name in EXECUTION_COLUMNS),
         " OR ".join(f"{_SIZE.format(name)} > {LIST_VALUE_BYTES_MAX}" for name in _CUT),
     ]
 )
@@ -526,45 +520,21 @@ def shown_state(state: int, run_at: Instant, now: Instant) -> int:
 
 
 def read_execution(tx: Transaction, tenant: str, row: Row) -> Execution:
-    """An execution as people see it."""
-    version = tx.names.version(tx, row[1])
-    state = STATES[shown_state(row[2], row[10], tx.now)]
-    return Execution(
-        id=UUID(bytes=row[0]),
+    """Return the execution of a row of SHOWN_COLUMNS or LIST_COLUMNS, as clients see it."""
+    values = dict(zip(EXECUTION_COLUMNS, row, strict=False))
+    for name in _IDS:
+        if values[name] is not None:
+            values[name] = UUID(bytes=values[name])
+    version = tx.names.version(tx, values["version"])
+    values["version"] = version.version
+    values["gate"] = tx.names.gate_name(tx, values["gate"])
+    values["state"] = shown_state(values["state"], values["run_at"], tx.now)
+    return codec.read_execution(
+        values,
         tenant=tenant,
         job=version.name,
-        version=version.version,
-        state=state,
-        queue=tx.names.lane_row(tx, row[3]).queue,
-        priority=PRIORITIES[row[4]],
-        args=row[5],
-        attempt=row[6],
-        failures=row[7],
-        crashes=row[8],
-        created_at=row[9],
-        run_at=row[10],
-        scheduled_for=row[11],
-        expires_at=row[12],
-        started_at=row[13],
-        finished_at=row[14],
-        worker=uuid_or_none(row[15]),
-        unique_key=row[16],
-        retries=row[17],
-        timeout=row[18],
-        gate=tx.names.gate_name(tx, row[19]),
-        schedule=uuid_or_none(row[20]),
-        parent=uuid_or_none(row[21]),
-        outcome=None if row[22] is None else OUTCOMES[row[22]],
-        result=row[23],
-        error=row[24],
-        reason=reason_in(state, row[25]),
-        progress=row[26],
-        note=row[27],
-        checkpoint=row[28],
-        cancel_requested_at=row[29],
-        is_discarded=bool(row[30]),
-        node=row[31],
-        truncated=len(row) > 32 and bool(row[32]),
+        queue=tx.names.lane_row(tx, values["lane"]).queue,
+        truncated=len(row) > len(EXECUTION_COLUMNS) and bool(row[-1]),
     )
 
 

@@ -39,8 +39,8 @@ from daybell.errors import ExecutionNotFound
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.sqlite.schedules import BY_NEXT, SCHEDULE_SQL, read_schedule
 from daybell.store.sqlite.transaction import (
-    EXECUTION_COLUMNS,
     LIST_COLUMNS,
+    SHOWN_COLUMNS,
     Transaction,
     read_execution,
     shorten_column,
@@ -182,7 +182,7 @@ def activity(tx: Transaction, tenant: str, *, since: Activity | None = None) -> 
     return Activity(now=tx.now, enqueued=max(0, seen - since.recent), failed=failed, recent=recent)
 
 
-_GET: Final = f"SELECT n, {EXECUTION_COLUMNS} FROM execution WHERE tenant = ? AND id = ?"
+_GET: Final = f"SELECT n, {SHOWN_COLUMNS} FROM execution WHERE tenant = ? AND id = ?"
 _ATTEMPTS: Final = """
 SELECT attempt, outcome, worker, started_at, ended_at, error FROM attempt
  WHERE execution = ? ORDER BY attempt
