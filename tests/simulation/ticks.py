@@ -274,17 +274,23 @@ class Ticks:
 
     def _check_armed(self, call: Call, rows: Mapping[UUID, Seen]) -> None:
         """Check that a fixed delay has a next time, or waits for an execution, or is over."""
-        idle = {one.id for one in self.schedules.values() if one.delay and one.next_at is None}
-        if idle:
-            idle -= {row.schedule for row in rows.values() if row.state not in TERMINAL}
-        if call.operation == "rearm_schedules" and idle:
-            self._fail(f"{len(idle)} fixed delays are not set, and the sweep is over")
-        fresh = idle - self._unarmed
+        idle = {one.id: one for one in self.schedules.values() if one.delay and one.next_at is None}
+        waited, at_work = set[UUID](), set[UUID]()
+        for row in rows.values() if idle else ():
+            schedule = None if row.schedule is None else idle.get(row.schedule)
+            if schedule is not None and row.state not in TERMINAL:
+                at_work.add(schedule.id)
+                # One that came back after a newer tick ends without a next time.
+                if not _is_replaced(row, schedule):
+                    waited.add(schedule.id)
+        if call.operation == "rearm_schedules" and (left := idle.keys() - at_work):
+            self._fail(f"{len(left)} fixed delays are not set, and the sweep is over")
+        fresh = idle.keys() - waited - self._unarmed
         # A client that stores one without a next time, or fires a recorded time, leaves it to the
         # sweep.
         if fresh and call.operation not in ("put_schedules", "fire"):
             self._fail(f"{call.operation} by {call.process} has ended what a fixed delay waits for")
-        self._unarmed = idle
+        self._unarmed = idle.keys() - waited
 
     def _check_lead(self, call: Call, old: dict[UUID, Schedule], answer: Any) -> None:
         """Check that a reboot schedule is due when a scheduler leads, and none was alive before."""
@@ -324,6 +330,12 @@ class Ticks:
 
 def _has_moved(before: Schedule | None, after: Schedule) -> bool:
     return before is None or before.next_at != after.next_at
+
+
+def _is_replaced(row: Seen, schedule: Schedule) -> bool:
+    """Return True for an execution of an earlier tick than the last one."""
+    latest, at = schedule.last_at, row.scheduled_for
+    return latest is not None and at is not None and at < latest
 
 
 def _is_used_up(rule: Rule, firing: Firing, after: Schedule) -> bool:
