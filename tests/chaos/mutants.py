@@ -156,6 +156,9 @@ MUTANTS: Final = (
                 "from daybell.core.units import Seconds\n",
             ),
         ),
+        OF_REPEATS,
+        only="late",
+        seconds=20.0,
     ),
     Mutant(
         "each try of a request has ids of its own",
