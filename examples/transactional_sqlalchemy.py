@@ -53,7 +53,7 @@ async def main() -> None:
             print(error)
         handle = await buy("a kite", paid=True)
         print(await handle.result(timeout=30))
-        print(sum((await app.client().count()).values()), "execution in all")
+        print((await app.client().count()).total, "execution in all")
     await engine.dispose()
 
 

@@ -134,7 +134,7 @@ async def enqueue_round(number: int) -> None:
     client = await app.open()
     pending = 0
     for queue in (QUEUE, MAIL_QUEUE):
-        pending += sum((await client.count(status="pending", queue=queue)).values())
+        pending += (await client.count(status="pending", queue=queue)).total
     if pending > BACKLOG_MAX:
         return
     await newsletter.enqueue_many([{"issue": number}] * 2)

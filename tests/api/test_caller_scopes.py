@@ -62,7 +62,7 @@ class Scoped:
     async def fill(self) -> None:
         for name, queue in ((OURS, "mail"), ("billing-tax", "mail"), (THEIRS, "canary-queue")):
             job = await self.client.define(name, queue=queue)
-            self.jobs[name] = job.id
+            self.jobs[name] = job.job_id
             self.ids[name] = (await self.client.enqueue(name, {"of": name})).id
         await self.client.define("canary-after", dependencies=[OURS], queue="canary-queue")
         worker = NewWorker(id=UUID(int=2), name="canary-worker", queues=("mail", "canary-queue"))

@@ -155,7 +155,7 @@ WRITTEN: list[tuple[type, Callable[[Any], Any]]] = [
     (Event, answers.event),
     (WorkflowRun, answers.workflow),
     (Job, answers.job_version),
-    (Job, lambda one: answers.listed_version(one, None, listed=True)),
+    (Job, lambda one: answers.shorten_version(answers.listed_version(one, None))),
     (JobStatus, answers.job),
     (Schedule, answers.schedule),
     (Backfill, answers.backfill),

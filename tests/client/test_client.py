@@ -109,7 +109,7 @@ async def test_a_changed_definition_is_a_new_version(client):
     changed = await client.define("resize", timeout="5s")
 
     assert changed.version == 2
-    assert [job.version for job in await client.versions("resize")] == [2, 1]
+    assert [job.version for job in (await client.versions_page("resize")).items] == [2, 1]
     assert (await client.job("resize")).definition.timeout == 5.0
     assert (await client.job("resize", version=1)).definition.timeout is None
     with pytest.raises(VersionConflict):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.client.declarations import Change, diff_requests
 from daybell.core.job import JobDefinition
 from daybell.core.job_request import build_request
@@ -161,7 +162,7 @@ def test_a_request_is_what_makes_the_same_job_again(kind, policies):
             await client.set_template(TEMPLATE)
             made = await client.apply_job("job", **kind, **policies)
             assert made.job is not None
-            asked: Any = build_request(made.job.definition)
+            asked: Any = build_request((await client.job("job")).definition)
             again = await client.apply_job(**asked)
             copied: Any = {**asked, "name": "copy"}
             copy = await client.apply_job(**copied)
@@ -187,7 +188,7 @@ async def test_what_is_declared_is_made_then_changed_then_left_alone(client):
     assert (changed.action, changed.job.version) == ("changed", 2)
     assert changed.before == made.after
     assert changed.after == {"name": "disk", "command": "df -h", "retries": 5}
-    assert await client.schedules("disk") == []
+    assert await room.schedules(client, "disk") == []
 
 
 async def test_a_dry_run_changes_nothing(client):

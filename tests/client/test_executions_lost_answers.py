@@ -73,7 +73,7 @@ async def test_an_enqueue_that_ran_and_finished_meanwhile_is_not_made_again(clie
 
     answer = await over(Quick(store, "enqueue", after=True)).enqueue("resize")
 
-    assert await client.count() == {State.SUCCEEDED: 1}
+    assert (await client.count()).executions == {State.SUCCEEDED: 1}
     assert (await look(store, answer.id)).state is State.SUCCEEDED
 
 

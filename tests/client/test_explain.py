@@ -230,7 +230,7 @@ async def test_picked_ones_are_cancelled_and_run_again(client):
 
     assert cancelled == {Cancellation.CANCELLED: 2, Cancellation.UNKNOWN: 1}
     assert again == {RetryOutcome.RENEWED: 1, RetryOutcome.UNKNOWN: 1}
-    assert await client.count() == {State.CANCELLED: 2, State.QUEUED: 1}
+    assert (await client.count()).executions == {State.CANCELLED: 2, State.QUEUED: 1}
 
 
 async def test_it_waits_for_an_event_until_somebody_notices_that_its_time_is_over(client):

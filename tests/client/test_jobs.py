@@ -6,6 +6,7 @@ import pytest
 
 from daybell import cron, every
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.core.job import JobDefinition
 from daybell.core.limits import DEPENDENCIES_MAX
 from daybell.core.retry import Retry
@@ -118,15 +119,15 @@ async def test_dependencies_do_not_lead_in_a_circle(client):
 async def test_an_old_version_comes_back_as_a_new_one_with_its_schedules(client):
     await client.define("report", schedule="@hourly", timeout="5s")
     await client.update("report", schedule="@daily", timeout="9s")
-    await client.schedule("report", "@weekly", name="extra")
+    await room.schedule(client, "report", "@weekly", name="extra")
 
     back = await client.rollback("report", 1, author="ada")
 
     assert (back.version, back.author, back.definition.timeout) == (3, "ada", 5.0)
-    rules = {one.name: one.rule for one in await client.schedules("report")}
+    rules = {one.name: one.rule for one in await room.schedules(client, "report")}
     assert "0 * * * *" in rules[""] or "@hourly" in rules[""]
     assert set(rules) == {"", "extra"}
-    assert [job.version for job in await client.versions("report")] == [3, 2, 1]
+    assert [job.version for job in (await client.versions_page("report")).items] == [3, 2, 1]
     assert (await client.rollback("report", 3)).version == 3
 
 

@@ -264,9 +264,9 @@ async def test_a_job_is_launched_whatever_it_runs(client):
     from daybell.client.executions import read_execution
 
     run = read_execution("disk", {}, unique_key=None, id=mint())
-    job, made = await client.launch("disk", run, command="df")
+    job = await client.launch("disk", run, command="df")
 
-    assert (job.definition.kind, made.created) == ("command", True)
+    assert (job.kind, job.execution_id) == ("command", run.id)
     with pytest.raises(DuplicateKey):
         await client.launch(
             "disk", read_execution("disk", {}, unique_key=None, id=mint()), command="w"

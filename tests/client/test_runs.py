@@ -9,6 +9,7 @@ import pytest
 from daybell import Client
 from daybell.cli.doctor.report import check_schedules
 from daybell.client import job_checks, runs
+from daybell.client import schedules as room
 from daybell.client.runs import ItemCounts, RunNode, ready_times
 from daybell.core.execution import State
 from daybell.core.workflow.graph import GraphEdge
@@ -163,7 +164,7 @@ async def test_lists_leave_nodes_out_unless_they_are_asked_for(client):
         "load",
     ]
     assert len((await client.executions(nodes=True)).items) == 7
-    assert await client.count() == {State.SUCCEEDED: 1}
+    assert (await client.count()).executions == {State.SUCCEEDED: 1}
 
 
 async def test_a_dead_run_goes_on_with_what_failed(client):
@@ -285,7 +286,7 @@ async def test_a_queue_is_purged_of_nodes_as_well(client):
     assert await client.purge_queue("slow") == 1
 
     assert (await client.execution(id)).status is State.DEAD
-    assert await client.count(queue="slow", status="pending", nodes=True) == {}
+    assert (await client.count(queue="slow", status="pending", nodes=True)).executions == {}
 
 
 async def test_nodes_of_a_run_that_ended_before_it_began_did_not_run(client):
@@ -384,17 +385,17 @@ async def test_very_many_runs_are_looked_at_one_by_one(client):
     with refuses(InvalidArguments, field="[10000].args.dya"):
         await client.enqueue_many("etl", [*many, {"dya": 1}])
 
-    assert await client.count() == {}
+    assert (await client.count()).executions == {}
 
 
 async def test_schedules_of_a_workflow_have_what_it_takes(client):
     await client.create("etl", workflow=PARAMETERISED)
 
     with pytest.raises(InvalidArguments, match=r"would call it in vain: .* must be given day"):
-        await client.schedule("etl", "0 2 * * *")
+        await room.schedule(client, "etl", "0 2 * * *")
     with pytest.raises(InvalidArguments, match=r"would call it in vain: .* must be given day"):
         await client.update("etl", schedule="0 2 * * *")
-    assert (await client.schedule("etl", "0 2 * * *", args={"day": 1})).args == '{"day":1}'
+    assert (await room.schedule(client, "etl", "0 2 * * *", args={"day": 1})).args == '{"day":1}'
 
 
 async def test_a_workflow_is_run_by_another_with_what_it_takes(client):
@@ -412,7 +413,7 @@ async def test_a_workflow_is_run_by_another_with_what_it_takes(client):
 
 async def test_a_schedule_that_no_longer_fits_the_parameters_is_told(client, monkeypatch):
     await client.create("etl", workflow=PARAMETERISED)
-    await client.schedule("etl", "0 2 * * *", args={"day": 1}, name="nightly")
+    await room.schedule(client, "etl", "0 2 * * *", args={"day": 1}, name="nightly")
     assert not [one for one in await client.warnings("etl") if "schedule" in one]
 
     await client.update("etl", workflow=a_workflow({"name": "a", "task": "resize"}))
@@ -421,7 +422,7 @@ async def test_a_schedule_that_no_longer_fits_the_parameters_is_told(client, mon
     (told,) = [one for one in await client.warnings("etl") if "schedule" in one]
     assert told.startswith(vain) and "'day'" in told and told.endswith("or unschedule it")
     await client.create("plain", command="ls")
-    await client.schedule("plain", "0 2 * * *", args=None, name="nightly")
+    await room.schedule(client, "plain", "0 2 * * *", args=None, name="nightly")
     monkeypatch.setattr(
         client.store.catalog, "get_job", None
     )  # nor is each job asked for by itself

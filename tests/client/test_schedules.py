@@ -1,11 +1,12 @@
 """Schedules through a client: declared, added at run time, replaced and removed, on every store."""
 
 import json
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.client.requests import read_definition
 from daybell.client.schedules import find_schedule
 from daybell.core.execution import State
@@ -40,7 +41,7 @@ async def client(store):
 
 
 async def only_schedule(client, job="report"):
-    (schedule,) = await client.schedules(job)
+    (schedule,) = await room.schedules(client, job)
     return schedule
 
 
@@ -66,7 +67,7 @@ async def test_a_definition_brings_its_schedule(client, place):
 async def test_several_schedules_are_named_by_their_place(client):
     await client.define("report", schedule=["@hourly", {"every": "5m"}, None, "manual"])
 
-    assert [one.name for one in await client.schedules("report")] == ["0", "1"]
+    assert [one.name for one in await room.schedules(client, "report")] == ["0", "1"]
 
 
 async def test_defining_the_same_again_leaves_the_cursor_alone(client, place):
@@ -122,7 +123,7 @@ async def test_what_the_job_says_holds_for_schedules_that_say_nothing(client):
         calendar={"country": "DE"},
     )
 
-    first, second = [json.loads(one.rule) for one in await client.schedules("report")]
+    first, second = [json.loads(one.rule) for one in await room.schedules(client, "report")]
     assert (first["jitter"], second["jitter"]) == (5.0, 30.0)
     assert first["max_executions"] == second["max_executions"] == 7
     assert first["dst"]["fold"] == second["dst"]["fold"] == "both"
@@ -205,7 +206,7 @@ async def test_code_whose_time_has_passed_can_still_be_started(client):
 async def test_a_schedule_is_added_at_run_time(client, place):
     await client.define("report", args={"day": 1})
 
-    made = await client.schedule("report", "*/5 * * * *", name="often")
+    made = await room.schedule(client, "report", "*/5 * * * *", name="often")
 
     assert (made.name, made.is_declared, json.loads(made.args)) == ("often", False, {"day": 1})
     assert await only_schedule(client) == made
@@ -213,41 +214,41 @@ async def test_a_schedule_is_added_at_run_time(client, place):
 
 async def test_one_of_the_same_name_is_replaced(client):
     await client.define("report")
-    await client.schedule("report", "@hourly", name="often")
+    await room.schedule(client, "report", "@hourly", name="often")
 
-    await client.schedule("report", "@daily", args={"day": 2}, name="often")
+    await room.schedule(client, "report", "@daily", args={"day": 2}, name="often")
 
     assert json.loads((await only_schedule(client)).args) == {"day": 2}
 
 
 async def test_saying_the_same_again_changes_nothing(client, place):
     await client.define("report")
-    first = await client.schedule("report", every("1m"))
+    first = await room.schedule(client, "report", every("1m"))
     await place.clock.advance(90)
 
-    assert await client.schedule("report", {"every": "60s"}) == first
-    other = await client.schedule("report", every("1m"), args={"day": 2})
+    assert await room.schedule(client, "report", {"every": "60s"}) == first
+    other = await room.schedule(client, "report", every("1m"), args={"day": 2})
 
     assert other.id != first.id
-    assert len(await client.schedules("report")) == 2
+    assert len(await room.schedules(client, "report")) == 2
 
 
 async def test_a_definition_leaves_what_was_added_at_run_time(client):
     await client.define("report", schedule="@hourly")
-    await client.schedule("report", "@daily", name="more")
+    await room.schedule(client, "report", "@daily", name="more")
 
     await client.define("report")
 
-    assert [one.name for one in await client.schedules()] == ["more"]
+    assert [one.name for one in await room.schedules(client)] == ["more"]
 
 
 async def test_a_schedule_is_removed_by_its_name(client):
     await client.define("report")
-    await client.schedule("report", "@hourly", name="often")
+    await room.schedule(client, "report", "@hourly", name="often")
 
     await client.unschedule("report", "often")
 
-    assert await client.schedules("report") == []
+    assert await room.schedules(client, "report") == []
     with pytest.raises(ScheduleNotFound, match=r"'often'; it has none"):
         await client.unschedule("report", "often")
 
@@ -263,17 +264,17 @@ async def test_schedules_that_make_no_sense_are_refused(client):
     await client.define("report")
 
     with pytest.raises(JobNotFound):
-        await client.schedule("sned", "@hourly")
+        await room.schedule(client, "sned", "@hourly")
     with refuses(InvalidSchedule, field="at"):
-        await client.schedule("report", at("2020-01-01T00:00:00Z"))
+        await room.schedule(client, "report", at("2020-01-01T00:00:00Z"))
     with pytest.raises(InvalidSchedule, match="use unschedule"):
-        await client.schedule("report", "manual")
+        await room.schedule(client, "report", "manual")
     with refuses(UsageError, field="name"):
-        await client.schedule("report", "@hourly", name="0")
+        await room.schedule(client, "report", "@hourly", name="0")
     with pytest.raises(InvalidName):
-        await client.schedule("report", "@hourly", name="a/b")
+        await room.schedule(client, "report", "@hourly", name="a/b")
     with pytest.raises(JobNotFound):
-        await client.schedules("sned")
+        await room.schedules(client, "sned")
 
 
 async def test_a_job_of_another_name_is_as_its_task_says(client):
@@ -289,7 +290,7 @@ async def test_a_job_of_another_name_is_as_its_task_says(client):
     assert (made.definition.queue, made.definition.timeout) == ("mail", 5.0)
     assert made.definition.retry.retries == 1
     assert (made.definition.schedules, json.loads(made.definition.args)) == ((), {"name": "Ada"})
-    assert (await client.standing("weekly")).status == "scheduled"
+    assert (await room.standing(client, "weekly")).status == "scheduled"
 
 
 async def test_a_job_of_another_name_is_new_and_has_a_task(client):
@@ -340,32 +341,36 @@ async def run_all(store, count):
 async def test_run_time_schedules_of_one_job_do_not_block_each_other(client, store, place, fire):
     await client.define("report")
     for name in ("a", "b", "c"):
-        made = await client.schedule("report", every("2s"), name=name)
+        made = await room.schedule(client, "report", every("2s"), name=name)
         assert made.overlap_by == "schedule"
 
     for _ in range(3):
         await place.clock.advance(2)
         await fire()
         await run_all(store, 3)
-    assert [(one.fired, one.skipped) for one in await client.schedules("report")] == [(3, 0)] * 3
+    assert [(one.fired, one.skipped) for one in await room.schedules(client, "report")] == [
+        (3, 0)
+    ] * 3
     for _ in range(2):  # and nothing ends
         await place.clock.advance(2)
         await fire()
 
-    assert [(one.fired, one.skipped) for one in await client.schedules("report")] == [(4, 1)] * 3
+    assert [(one.fired, one.skipped) for one in await room.schedules(client, "report")] == [
+        (4, 1)
+    ] * 3
 
 
 async def test_schedules_that_are_joined_pass_the_gate_of_the_job(client, place, fire):
     await client.define("report", overlap="skip")
     for name in ("a", "b"):
-        made = await client.schedule("report", every("2s"), name=name, overlap_by="job")
+        made = await room.schedule(client, "report", every("2s"), name=name, overlap_by="job")
         assert made.overlap_by == "job"
-    await client.schedule("report", every("2s"), name="own")
+    await room.schedule(client, "report", every("2s"), name="own")
     await place.clock.advance(2)
 
     await fire()
 
-    counts = {one.name: (one.fired, one.skipped) for one in await client.schedules("report")}
+    counts = {one.name: (one.fired, one.skipped) for one in await room.schedules(client, "report")}
     assert sorted([counts["a"], counts["b"]]) == [(0, 1), (1, 0)]
     assert counts["own"] == (1, 0)
     with pytest.raises(ExecutionInTheWay):
@@ -374,7 +379,7 @@ async def test_schedules_that_are_joined_pass_the_gate_of_the_job(client, place,
 
 async def test_a_trigger_does_not_meet_the_gate_of_a_schedule(client, place, fire):
     await client.define("report", overlap="skip")
-    await client.schedule("report", every("2s"), name="own")
+    await room.schedule(client, "report", every("2s"), name="own")
     await place.clock.advance(2)
     await fire()
 
@@ -386,8 +391,8 @@ async def test_a_trigger_does_not_meet_the_gate_of_a_schedule(client, place, fir
 async def test_why_says_whether_its_schedule_or_its_job_is_in_the_way(client, store, place, fire):
     for job in ("report", "mail"):
         await client.define(job, overlap="queue")
-        options = {"overlap_by": "job"} if job == "mail" else {}
-        await client.schedule(job, every("2s"), name="often", **options)
+        options: Any = {"overlap_by": "job"} if job == "mail" else {}
+        await room.schedule(client, job, every("2s"), name="often", **options)
     for _ in range(3):
         await place.clock.advance(2)
         await fire()
@@ -409,10 +414,10 @@ async def test_why_says_whether_its_schedule_or_its_job_is_in_the_way(client, st
 
 async def test_overlap_by_can_be_changed_and_is_checked(client):
     await client.define("report")
-    made = await client.schedule("report", "@hourly", name="often", overlap_by="job")
-    assert await client.schedule("report", "@hourly", name="often", overlap_by="job") == made
+    made = await room.schedule(client, "report", "@hourly", name="often", overlap_by="job")
+    assert await room.schedule(client, "report", "@hourly", name="often", overlap_by="job") == made
 
-    again = await client.schedule("report", "@hourly", name="often")
+    again = await room.schedule(client, "report", "@hourly", name="often")
 
     assert (again.id, again.overlap_by) == (made.id, "schedule")
     with refuses(UsageError, field="overlap_by"):
@@ -458,9 +463,9 @@ async def test_schedules_are_read_page_by_page(client):
     await client.schedule_many(items)
     await client.schedule("report", at("2099-01-01T00:00:00Z"), name="last")
 
-    first = await client.schedules_page("report", limit=3)
-    second = await client.schedules_page("report", limit=1, cursor=first.next_cursor)
-    found = await client.schedules("report")
+    first = await room.schedules_page(client, "report", limit=3)
+    second = await room.schedules_page(client, "report", limit=1, cursor=first.next_cursor)
+    found = await room.schedules(client, "report")
 
     made = [one.id for one in found if not one.is_declared and one.name != "last"]
     assert {one.name for one in first.items[:2]} == {"0", "1"}
@@ -472,7 +477,9 @@ async def test_schedules_are_read_page_by_page(client):
 async def test_a_resume_reads_the_ticks_of_what_came_due_only(client, store, place):
     await client.define("report")
     items = [{"job": "report", "when": "@yearly", "name": f"n{n}"} for n in range(50)]
-    await client.schedule_many([*items, {"job": "report", "when": every("1m"), "name": "due"}])
+    await room.schedule_many(
+        client, [*items, {"job": "report", "when": every("1m"), "name": "due"}]
+    )
     await client.pause("report")
     await place.clock.advance(3_600)
     counted = Counted(store)
@@ -480,15 +487,14 @@ async def test_a_resume_reads_the_ticks_of_what_came_due_only(client, store, pla
     await Client(cast("Store", counted)).resume("report")
 
     assert counted.looks == 1
-    (due,) = [one for one in await client.schedules("report") if one.name == "due"]
+    (due,) = [one for one in await room.schedules(client, "report") if one.name == "due"]
     assert (due.missed, due.is_paused) == (60, False)
 
 
 async def test_a_schedule_costs_the_same_however_many_the_job_has(client, store):
     await client.define("report")
-    await client.schedule_many(
-        {"job": "report", "when": "@hourly", "name": f"n{n}"} for n in range(200)
-    )
+    many = [{"job": "report", "when": "@hourly", "name": f"n{n}"} for n in range(200)]
+    await room.schedule_many(client, many)
     counted = Counted(store)
     other = Client(cast("Store", counted))
 
@@ -498,7 +504,7 @@ async def test_a_schedule_costs_the_same_however_many_the_job_has(client, store)
     await other.unschedule("report", "n8")
 
     assert counted.read == 1 + 2 + 1 + 1
-    assert len(await client.schedules("report")) == 200
+    assert len(await room.schedules(client, "report")) == 200
 
 
 async def test_many_schedules_are_made_in_one_call(store):
@@ -512,15 +518,15 @@ async def test_many_schedules_are_made_in_one_call(store):
     ]
     items[3]["overlap_by"] = "job"
 
-    made = await client.schedule_many(items)
+    made = await room.schedule_many(client, items)
 
     assert [one.name for one in made] == [f"n{n}" for n in range(50)]
     assert [json.loads(one.args) for one in made[:2]] == [{"n": 0}, {"n": 1}]
     assert [one.overlap_by for one in made[2:5]] == ["schedule", "job", "schedule"]
     assert made == [await find_schedule(client, one.job, one.name) for one in made]
-    assert await client.schedule_many(items) == made  # which changes nothing
+    assert await room.schedule_many(client, items) == made  # which changes nothing
     assert counted.puts == 1
-    assert await client.schedule_many([]) == []
+    assert await room.schedule_many(client, []) == []
 
 
 async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(client):
@@ -543,7 +549,7 @@ async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(c
     ]
 
     with refuses(InvalidItems, field="items") as caught:
-        await client.schedule_many(items)
+        await room.schedule_many(client, items)
 
     errors = caught.value.errors
     assert list(errors) == [2, 3, 4, 5, 6, 7, 9, 10, 11, 12]
@@ -559,14 +565,14 @@ async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(c
         "items[10]: overlap_by 'me'",
     ):
         assert words in told
-    assert await client.schedules("report") == []
+    assert await room.schedules(client, "report") == []
 
 
 async def test_one_call_has_a_limit(client):
     await client.define("report")
 
     with refuses(UsageError, field="items"):
-        await client.schedule_many([{"job": "report", "when": "@hourly"}] * 10_001)
+        await room.schedule_many(client, [{"job": "report", "when": "@hourly"}] * 10_001)
     with pytest.raises(InvalidItems) as caught:
-        await client.schedule_many([{"job": "report", "when": "@hourly", "name": "/"}] * 30)
+        await room.schedule_many(client, [{"job": "report", "when": "@hourly", "name": "/"}] * 30)
     assert str(caught.value).endswith("and 10 more") and len(caught.value.errors) == 30

@@ -4,6 +4,7 @@ import pytest
 
 from daybell import App
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.core.ids import mint
 from daybell.core.units import from_iso
 from daybell.core.when import after, after_any, cron
@@ -40,7 +41,7 @@ async def test_after_is_another_word_for_dependencies(client):
 
     assert one.definition.dependencies == other.definition.dependencies == ("extract", "clean")
     assert one.definition.schedules == ()
-    [schedule] = await client.schedules("load")
+    [schedule] = await room.schedules(client, "load")
     assert (schedule.rule, schedule.is_declared) == ('{"after":["extract","clean"]}', True)
 
 
@@ -49,7 +50,7 @@ async def test_a_schedule_takes_the_place_of_what_it_ran_after(client):
 
     await client.define("load", dependencies=["extract"], schedule=DAILY)
 
-    [schedule] = await client.schedules("load")
+    [schedule] = await room.schedules(client, "load")
     assert (schedule.since, schedule.next_at) == (None, TWO)
 
 
@@ -96,14 +97,14 @@ async def test_what_cannot_be_is_refused(client):
     with refuses(InvalidSchedule, field="schedule"):
         await client.define("load", schedule=[DAILY, after("extract")])
     with refuses(InvalidSchedule, field="when"):
-        await client.schedule("extract", after("clean"))
+        await room.schedule(client, "extract", after("clean"))
     with refuses(UsageError, field="jitter"):
         await client.define("load", schedule=after("extract"), jitter="5s")
     await client.define("load", dependencies=["extract"])
     with pytest.raises(UsageError, match="'extract' -> 'load' -> 'extract'"):
         await client.define("extract", dependencies=["load"])
     with refuses(UsageError, field="job"):
-        await client.backfill("load", TWO - 600, TWO)
+        await room.backfill(client, "load", TWO - 600, TWO)
 
 
 async def test_a_list_of_afters_is_refused_since_lists_mean_any(client):
@@ -118,7 +119,7 @@ async def test_a_list_of_afters_is_refused_since_lists_mean_any(client):
     assert job.definition.dependencies == ()
     assert job.definition.upstream == ("extract", "clean")
     assert job.definition.overlap == "queue"
-    found = {one.name: (one.since, one.next_at) for one in await client.schedules("load")}
+    found = {one.name: (one.since, one.next_at) for one in await room.schedules(client, "load")}
     assert found == {"0": (TWO - 60, None), "1": (TWO - 60, None), "2": (None, TWO)}
 
 
@@ -130,7 +131,7 @@ async def test_after_any_is_checked_as_dependencies_are(client):
     with pytest.raises(UsageError, match="'load' cannot be fired by itself"):
         await client.define("load", schedule=[DAILY, after_any("load")])
     with refuses(InvalidSchedule, field="when"):
-        await client.schedule("extract", after_any("clean"))
+        await room.schedule(client, "extract", after_any("clean"))
     with refuses(UsageError, field="jitter"):
         await client.define("load", schedule=any_of_both, jitter="5s")
     with refuses(UsageError, field="on_dependency_failure"):
@@ -160,7 +161,7 @@ async def test_a_change_of_the_schedule_takes_the_rule_for_failures_along(client
 async def test_what_a_job_waits_for_leaves_out_what_fires_it(client):
     await client.define("load", schedule=after_any("extract"), dependencies=["clean"])
 
-    standing = await client.standing("load")
+    standing = await room.standing(client, "load")
 
     assert [(one.job, one.detail) for one in standing.waits_for] == [
         ("clean", "it has not run yet")
@@ -276,12 +277,12 @@ async def test_a_job_that_runs_after_others_has_no_times_that_could_be_taken_awa
 
 async def test_a_job_that_runs_after_others_says_how_it_ended(client):
     await client.create("load", command="true", dependencies=["extract"])
-    before = (await client.standing("load")).status
+    before = (await room.standing(client, "load")).status
     await client.enqueue("load")
     hands = await claim(client.store, kinds=["command"])
-    during = (await client.standing("load")).status
+    during = (await room.standing(client, "load")).status
     await apply(client.store, hands, death(hands.one))
 
     assert (before, during) == ("manual", "running")
-    assert (await client.standing("load")).status == "dead"
-    assert (await client.standings_page(status="pending")).items == ()
+    assert (await room.standing(client, "load")).status == "dead"
+    assert (await room.standings_page(client, status="pending")).items == ()

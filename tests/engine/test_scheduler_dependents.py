@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.schedule import Decision
@@ -71,7 +72,7 @@ async def of(client, job):
 
 
 async def ticks(client, job):
-    [schedule] = await client.schedules(job)
+    [schedule] = await room.schedules(client, job)
     found = await client.store.schedules.list_ticks(TENANT, schedule.id)
     return [(one.decision, one.reason) for one in found]
 
@@ -359,7 +360,7 @@ async def test_people_do_not_wait(client, clock, scheduler):
 async def test_a_schedule_that_was_added_waits_too(client, clock, scheduler):
     await client.define("extract")
     await client.define("load", dependencies=["extract"])
-    await client.schedule("load", DAILY)
+    await room.schedule(client, "load", DAILY)
     clock.advance(60)
 
     await turn(scheduler)
@@ -379,8 +380,8 @@ async def test_a_backfill_waits_for_what_was_due_at_its_ticks(client, clock, sch
     await end(client, "load")
 
     # A day later the first night is made up for: load not before extract.
-    filled = await client.backfill("load", TWO, TWO + 1, only="all")
-    again = await client.backfill("extract", TWO, TWO + 1, only="all")
+    filled = await room.backfill(client, "load", TWO, TWO + 1, only="all")
+    again = await room.backfill(client, "extract", TWO, TWO + 1, only="all")
     assert [len(filled.ticks), len(again.ticks)] == [1, 1]
     await turn(scheduler)
     found = await client.execution(filled.ticks[0].execution)
@@ -493,13 +494,13 @@ async def test_of_several_schedulers_one_fires(client, clock):
 async def test_after_a_round_what_is_waited_for_is_since_then(client, clock, scheduler):
     await client.define("extract")
     await client.define("load", schedule=after("extract"))
-    before = (await client.standing("load")).waits_for
+    before = (await room.standing(client, "load")).waits_for
     clock.advance(1)
     await run(client, "extract")
     fired = clock.now()
     await turn(scheduler)
 
-    [told] = (await client.standing("load")).waits_for
+    [told] = (await room.standing(client, "load")).waits_for
 
     assert before[0].detail == "has not succeeded yet"
     assert not told.is_met

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from daybell import App
+from daybell.client.jobs import job as load_job
 from daybell.core.execution import Claimed, Priority
 from daybell.core.job import JobDefinition
 from daybell.core.references import literal
@@ -143,7 +144,7 @@ async def test_what_is_known_of_nodes_stays_when_others_are_learned(tmp_path, mo
             app.tasks["find"].node("only")
 
     async with app:
-        jobs = {name: await app.client().job(name) for name in ("one", "two", "three")}
+        jobs = {name: await load_job(app.client(), name) for name in ("one", "two", "three")}
         nodes = {
             name: a_claimed(job=name, version=job.version, node="only")
             for name, job in jobs.items()

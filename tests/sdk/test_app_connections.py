@@ -362,7 +362,7 @@ async def test_of_a_thousand_transactions_half_rolled_back_exactly_half_run(live
     async with app.worker():
         await asyncio.gather(*(shop(range(start, 1000, 4)) for start in range(4)))
         async with asyncio.timeout(60):
-            while (await app.client().count()).get(State.SUCCEEDED, 0) < 500:  # noqa: ASYNC110
+            while (await app.client().count()).executions.get(State.SUCCEEDED, 0) < 500:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     assert sorted(ran) == list(range(0, 1000, 2))

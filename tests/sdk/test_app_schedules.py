@@ -1,6 +1,5 @@
 """Tasks with schedules: declared, added at run time, and what they learn when they run."""
 
-import json
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from daybell import App, Context, UsageError, any_of, at, cron, every
+from daybell.client import schedules as room
 from daybell.core.execution import NewExecution
 from daybell.core.ids import mint
 from daybell.core.schedule import Firing, Tick
@@ -32,7 +32,7 @@ async def report(day: int = 1) -> int:
 async def fire(app: App, *, at: float) -> None:
     """Fire a tick of each schedule, as a scheduler does."""
     client = await app.open()
-    for schedule in await client.schedules():
+    for schedule in await room.schedules(client):
         assert schedule.next_at is not None
         execution = NewExecution(
             id=mint(), job=schedule.job, scheduled_for=at, schedule=schedule.id
@@ -52,7 +52,7 @@ async def test_a_task_brings_its_schedules_to_the_store(app: App):
 
     client = await app.open()
 
-    rules = [json.loads(one.rule) for one in await client.schedules("report")]
+    rules = [one.rule for one in await client.schedules("report")]
     assert rules == [{"cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin"}, {"every": "5m"}]
 
 
@@ -102,7 +102,7 @@ async def test_arguments_for_the_schedule_may_be_right(app: App):
     client = await app.open()
 
     (schedule,) = await client.schedules("report")
-    assert json.loads(schedule.args) == {"day": 3}
+    assert schedule.args == {"day": 3}
 
 
 async def test_a_task_is_scheduled_at_run_time(app: App):
@@ -155,13 +155,13 @@ async def test_many_schedules_of_tasks_are_made_in_one_call(app: App):
         ]
     )
 
-    assert [(one.job, json.loads(one.args)) for one in made] == [
+    assert [(one.job, one.args) for one in made] == [
         ("report", {"day": 2}),
         ("greet", {"name": "Ada"}),
     ]
     assert [one.overlap_by for one in made] == ["schedule", "job"]
     one = await app.schedule(task, every("5m"), args={"day": 2}, name="often", overlap_by="job")
-    assert (one.id, one.overlap_by) == (made[0].id, "job")
+    assert (one.schedule_id, one.overlap_by) == (made[0].schedule_id, "job")
 
 
 async def test_all_that_is_wrong_with_many_schedules_is_told_by_index(app: App):

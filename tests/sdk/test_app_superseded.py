@@ -11,6 +11,7 @@ from daybell.client.job_checks import (
     describe_way_back,
     select_superseded,
 )
+from daybell.client.jobs import job as load_job
 from daybell.core.units import to_iso
 from daybell.sdk.isolation import process_info
 
@@ -53,7 +54,7 @@ async def test_old_code_is_told_which_version_counts_since_when_and_by_whom(star
     (said,) = await start(OLD, twice=True)
 
     job = await client.job("sweep")
-    made = to_iso(int(job.created_at))
+    made = to_iso(int(job.created_at.timestamp()))
     assert (job.version, job.definition.timeout) == (2, 300.0)
     assert "an older version of a job" in said
     assert f"sweep (version 1; current is 2, since {made[:19]}Z by {job.author})" in said
@@ -128,7 +129,7 @@ async def test_code_with_a_task_that_was_deleted_has_its_definition_again(start,
 async def test_the_versions_of_an_older_job_are_read_once(start, client, monkeypatch):
     await start(OLD)
     await start(NEW)
-    definition = (await client.versions("sweep"))[-1].definition
+    definition = (await client.versions_page("sweep")).items[-1].definition
     reads = []
     list_versions = client.store.catalog.list_versions
 
@@ -137,7 +138,7 @@ async def test_the_versions_of_an_older_job_are_read_once(start, client, monkeyp
         return await list_versions(tenant, name, **options)
 
     monkeypatch.setattr(client.store.catalog, "list_versions", counted)
-    found = select_superseded([definition], [await client.job("sweep")])
+    found = select_superseded([definition], [await load_job(client, "sweep")])
     known = await add_versions(client.store, found)
 
     assert describe_superseded(known).startswith("sweep (version 1; current is 2, since ")

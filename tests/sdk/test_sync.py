@@ -35,9 +35,7 @@ def run_all(app: App, count=1):
 
     async def work():
         async with app, app.worker():
-            await eventually(
-                app.client().count, lambda found: found.get(State.SUCCEEDED, 0) >= count
-            )
+            await eventually(app.client().count, lambda found: found.of(State.SUCCEEDED) >= count)
 
     asyncio.run(work())
 

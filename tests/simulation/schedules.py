@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.client.when import build_added_schedule, derive_schedule_id
 from daybell.core import payload
 from daybell.core.job import JobDefinition
@@ -114,8 +115,13 @@ class Planner:
         """
         job = self._job()
         if self._chance.random() < 0.5:
-            await self._client.schedule(
-                job, KINDS[job].rule, args=self._args(job), name=NAME, overlap_by="job"
+            await room.schedule(
+                self._client,
+                job,
+                KINDS[job].rule,
+                args=self._args(job),
+                name=NAME,
+                overlap_by="job",
             )
         else:
             now = (await self._port.health()).now
@@ -126,8 +132,9 @@ class Planner:
         """Schedules of one job, each with a gate of its own."""
         job = self._job()
         rule, args = KINDS[job].rule, self._args(job)
-        await self._client.schedule_many(
-            [{"job": job, "when": rule, "args": args, "name": name} for name in OWN_NAMES]
+        await room.schedule_many(
+            self._client,
+            [{"job": job, "when": rule, "args": args, "name": name} for name in OWN_NAMES],
         )
 
     async def _put_without_time(self) -> None:
@@ -154,7 +161,7 @@ class Planner:
     async def _pause(self) -> None:
         """Pause a job just when it is due: a scheduler may have read that, and not fired yet."""
         job = self._job()
-        found = await self._client.schedules(job)
+        found = await room.schedules(self._client, job)
         now = (await self._port.health()).now
         waits = [one.next_at - now for one in found if one.next_at is not None]
         await asyncio.sleep(min(5.0, max(0.0, min(waits, default=0.0))))
@@ -168,6 +175,6 @@ class Planner:
 
     async def _get_to_know(self) -> None:
         """Learn the latest execution of a schedule, to cancel or retry it as any other."""
-        for schedule in await self._client.schedules(self._job()):
+        for schedule in await room.schedules(self._client, self._job()):
             ticks = await self._port.schedules.list_ticks(TENANT, schedule.id, limit=1)
             self._known += [tick.execution for tick in ticks if tick.execution is not None]

@@ -580,7 +580,7 @@ class ChaosRun:
         for turn in range(1_000_000):
             await self.clock.sleep(SAMPLE_SECONDS)
             try:
-                waiting = sum((await self._client.count(status=["queued"], nodes=True)).values())
+                waiting = (await self._client.count(status=["queued"], nodes=True)).total
             except Unavailable:
                 continue
             self._samples.append(Sample(self.clock.monotonic(), waiting))

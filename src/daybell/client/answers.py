@@ -15,7 +15,7 @@ import msgspec
 
 from daybell.client import wire
 from daybell.client.context import ClientContext
-from daybell.client.declarations import Change, diff_versions
+from daybell.client.declarations import ApplyOutcome, Change, diff_versions
 from daybell.client.events import ExecutionHistory
 from daybell.client.explain import Reason
 from daybell.client.runs import (
@@ -43,7 +43,7 @@ from daybell.core.job_request import write_kind
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, to_datetime
-from daybell.core.views import QUEUE_NUMBERS, Counts, Page, Queue, is_large
+from daybell.core.views import QUEUE_NUMBERS, Counts, Page, Queue
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
 from daybell.errors import InvalidSchedule, PayloadError
@@ -52,6 +52,7 @@ C = TypeVar("C", bound=ClientContext)
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
+V = TypeVar("V", bound=wire.JobVersion)
 
 DEPTH_MAX: Final = 2 * PAYLOAD_DEPTH_MAX  # of a row: arguments, and the value that contains them
 RESULTS_CHARS_MAX: Final = 256 * 1024  # of all steps in one answer; the rest is left out
@@ -342,13 +343,9 @@ def encode_steps(steps: Sequence[Step], execution: Execution) -> list[wire.Step]
 # Jobs, their schedules and templates.
 
 
-def _version_fields(of: Job, *, listed: bool) -> dict[str, Any]:
-    """The fields of a job at one of its versions. A list leaves large values out."""
-    definition = msgspec.structs.asdict(of.definition)
-    large = {
-        name for name in ("settings", "args", "template") if listed and is_large(definition[name])
-    }
-    definition |= {
+def _version_fields(of: Job) -> dict[str, Any]:
+    """The fields of a job at one of its versions."""
+    definition = msgspec.structs.asdict(of.definition) | {
         "priority": of.definition.priority.label,
         "retry": value(of.definition.retry.to_json()),
         "settings": value(of.definition.settings),
@@ -357,20 +354,20 @@ def _version_fields(of: Job, *, listed: bool) -> dict[str, Any]:
         "misfire": value(of.definition.misfire or "{}"),
         "dependencies": list(of.definition.dependencies),
         "template": value(of.definition.template or "null"),
-    } | dict.fromkeys(large)
+    }
     return {
         "job_id": of.id,
         "version": of.version,
         "tenant": of.tenant,
         **definition,
-        **({} if "settings" in large else _run_fields(of.definition)),
+        **_run_fields(of.definition),
         "author": of.author,
         "created_at": to_datetime(of.created_at),
         "is_current": of.is_current,
         "paused_at": time(of.paused_at),
         "pause_note": of.pause_note,
-        "truncated": bool(large),
-        "link": link("jobs", of.id) if large else None,
+        "truncated": False,
+        "link": None,
     }
 
 
@@ -382,31 +379,46 @@ def _run_fields(of: JobDefinition) -> dict[str, Any]:
         return {}
 
 
-def job_version(of: Job, *, listed: bool = False) -> wire.JobVersion:
+def job_version(of: Job) -> wire.JobVersion:
     """A job at one of its versions."""
-    return wire.JobVersion(**_version_fields(of, listed=listed))
+    return wire.JobVersion(**_version_fields(of))
 
 
-def listed_version(of: Job, before: Job | None, *, listed: bool = False) -> wire.ListedVersion:
+def listed_version(of: Job, before: Job | None) -> wire.ListedVersion:
     """A version of a job, with its differences from the one before it."""
-    fields = _version_fields(of, listed=listed)
     changes = [change(one) for one in diff_versions(before, of)]
-    if listed:
-        changes = [_shorten_change(one, fields) for one in changes]
-        if fields["truncated"]:
-            fields["link"] = link("jobs", of.id, "versions", of.version)
-    return wire.ListedVersion(**fields, changes=changes)
+    return wire.ListedVersion(**_version_fields(of), changes=changes)
 
 
-def _shorten_change(of: wire.FieldChange, fields: dict[str, Any]) -> wire.FieldChange:
-    """Leave large values out of a change, and note that in the fields of its version."""
-    large = {
-        side: None
-        for side in ("before", "after")
-        if len(wire.encode(getattr(of, side))) > LIST_VALUE_BYTES_MAX
-    }
-    fields["truncated"] = fields["truncated"] or bool(large)
-    return msgspec.structs.replace(of, **large)
+# The fields that a list leaves out if they are large, and those that follow from `settings`.
+LARGE_FIELDS: Final = ("settings", "args", "template")
+RUN_FIELDS: Final = ("task", "command", "shell", "env", "http", "sql", "notify", "workflow")
+
+
+def shorten_version(of: V) -> V:
+    """Return a job, or a version of one, as a list has it: without large values."""
+    fields: dict[str, Any] = {name: None for name in LARGE_FIELDS if _is_large(getattr(of, name))}
+    if "settings" in fields:
+        fields |= dict.fromkeys(RUN_FIELDS)
+    path: tuple[object, ...] = ("jobs", of.job_id)
+    if isinstance(of, wire.ListedVersion):
+        path = (*path, "versions", of.version)
+        changes = [_shorten_change(one) for one in of.changes]
+        if changes != of.changes:
+            fields["changes"] = changes
+    if not fields:
+        return of
+    return msgspec.structs.replace(of, **fields, truncated=True, link=link(*path))
+
+
+def _is_large(one: Any) -> bool:
+    return len(wire.encode(one)) > LIST_VALUE_BYTES_MAX
+
+
+def _shorten_change(of: wire.FieldChange) -> wire.FieldChange:
+    """Leave large values out of a change."""
+    large = {side: None for side in ("before", "after") if _is_large(getattr(of, side))}
+    return msgspec.structs.replace(of, **large) if large else of
 
 
 def change(of: Change) -> wire.FieldChange:
@@ -421,13 +433,11 @@ def change(of: Change) -> wire.FieldChange:
 def job(
     of: JobStatus,
     *,
-    listed: bool = False,
     execution_id: UUID | msgspec.UnsetType = msgspec.UNSET,
-    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET,
 ) -> wire.Job:
     """A job with what it does now. Its schedules are the current ones, added ones included."""
     last = of.last_execution
-    fields = _version_fields(of.job, listed=listed)
+    fields = _version_fields(of.job)
     fields["schedules"] = [schedule(one) for one in of.schedules]
     return wire.Job(
         **fields,
@@ -441,7 +451,17 @@ def job(
             wire.WaitsFor(job=one.job, is_met=one.is_met, detail=one.detail) for one in of.waits_for
         ],
         execution_id=execution_id,
-        warnings=warnings,
+    )
+
+
+def applied(of: ApplyOutcome, there: JobStatus | None) -> wire.AppliedJob:
+    """What declaring a job has done, or would do."""
+    return wire.AppliedJob(
+        action=cast("Any", of.action),
+        before=of.before,
+        after=of.after,
+        job=None if there is None else job(there),
+        warnings=of.warnings,
     )
 
 
@@ -515,7 +535,7 @@ def template(of: Template) -> wire.Template:
 
 def shorten_template(of: wire.Template) -> wire.Template:
     """Return a template as a list has it, without a large job."""
-    if len(wire.encode(of.job)) <= LIST_VALUE_BYTES_MAX:
+    if not _is_large(of.job):
         return of
     return msgspec.structs.replace(of, job=None, truncated=True, link=link("templates", of.name))
 

@@ -36,7 +36,7 @@ from daybell.client.context import ClientContext
 from daybell.client.requests import EnqueueOptions, Filters, Id, copies, read_pattern
 from daybell.core.access import Scope
 from daybell.core.execution import Enqueued, Execution, NewExecution
-from daybell.core.job import DEFAULT_TENANT
+from daybell.core.job import DEFAULT_TENANT, Job
 from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
     PAGE_ITEMS_DEFAULT,
@@ -44,7 +44,7 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
-from daybell.core.options import Arguments
+from daybell.core.options import Arguments, JobFields
 from daybell.core.units import Seconds
 from daybell.core.views import Page
 from daybell.core.worker import LEASE_SECONDS
@@ -176,7 +176,7 @@ class Client(ClientContext):
     submit = execution_room.submit
     submit_many = execution_room.submit_many
     where = execution_room.where
-    count = execution_room.count
+    count = answering(execution_room.count, answers.state_counts)
     cancel = execution_room.cancel
     cancel_picked = execution_room.cancel_picked
     cancel_many = execution_room.cancel_many
@@ -195,24 +195,105 @@ class Client(ClientContext):
 
     # Jobs and templates.
 
-    define = job_room.define
+    define = answering(job_room.define, answers.job_version)
     define_jobs = job_room.define_jobs
     declared = job_room.declared
-    create = job_room.create
-    launch = job_room.launch
-    update = job_room.update
-    rollback = job_room.rollback
+
+    async def create(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        id: UUID | None = None,
+        **fields: Unpack[JobFields],
+    ) -> wire.Job:
+        """Create a job. One of `task`, `command`, `http`, `sql`, `notify`, `workflow` and
+        `template` is its work; without a schedule it runs when it is triggered.
+
+        An option of a task that is not named is as in the task's own job; its schedules and
+        arguments are not taken over. A name that exists is refused, unless it has the `id` that the
+        caller chose: then it is the same request again.
+        """
+        made = await job_room.create(self, name, author=author, id=id, **fields)
+        return await self.standing(made.name)
+
+    async def update(
+        self, name: str, *, author: str = "", expect: int | None = None, **fields: Unpack[JobFields]
+    ) -> wire.Job:
+        """Change options of a job; all others stay. Answers with its new version.
+
+        `core.options` has the merge rule of each option. Code that has an older definition of the
+        job does not change it back. With `expect`, it must be at that version.
+        """
+        await job_room.update(self, name, author=author, expect=expect, **fields)
+        return await self.standing(name)
+
+    async def rollback(
+        self, name: str, version: int, *, author: str = "", expect: int | None = None
+    ) -> wire.Job:
+        """Make an older version of a job current again, as a new version, with the schedules that
+        it declared, from now on; schedules made at run time stay.
+
+        With `expect`, it must be at that version.
+        """
+        await job_room.rollback(self, name, version, author=author, expect=expect)
+        return await self.standing(name)
+
     delete_job = job_room.delete_job
-    job = job_room.job
-    job_named = job_room.job_named
-    jobs = job_room.jobs
-    versions = job_room.versions
-    versions_page = job_room.versions_page
+    job = answering(job_room.job, answers.job_version)
+    job_named = answering(job_room.job_named, answers.job_version)
+    jobs = answering(schedule_room.standings_page, page_of(answers.job))
+
+    async def versions_page(
+        self, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[wire.ListedVersion]:
+        """Versions of a job, newest first, each with what has changed since the one before it."""
+        page = await job_room.versions_page(self, name, limit=limit, cursor=cursor)
+        before = list[Job | None](page.items[1:])
+        if page.items:
+            before.append(await job_room.previous_version(self, page.items[-1]))
+        pairs = zip(page.items, before, strict=True)
+        items = tuple(answers.listed_version(one, older) for one, older in pairs)
+        return Page(items=items, next_cursor=page.next_cursor)
+
     make_job = job_room.make_job
     change_job = job_room.change_job
     resolve = job_room.resolve
 
-    apply_job = declarations.apply_job
+    async def launch(
+        self,
+        name: str,
+        run: NewExecution,
+        *,
+        author: str = "",
+        id: UUID | None = None,
+        **fields: Unpack[JobFields],
+    ) -> wire.Job:
+        """Make a job without a schedule as `create` does, and have it run: both or neither."""
+        _, made = await job_room.launch(self, name, run, author=author, id=id, **fields)
+        return answers.job(await schedule_room.standing(self, name), execution_id=made.id)
+
+    async def apply_job(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        expect: int | None = None,
+        dry_run: bool = False,
+        **fields: Unpack[JobFields],
+    ) -> wire.AppliedJob:
+        """Make a job be what is said here, and nothing else. Without a schedule it never runs by
+        itself. One that is like that already is left alone.
+
+        With `expect`, it must be at that version; 0 is for a name that must be new. A job that code
+        defines is refused.
+        """
+        made = await declarations.apply_job(
+            self, name, author=author, expect=expect, dry_run=dry_run, **fields
+        )
+        there = None if made.job is None else await schedule_room.standing(self, name)
+        return answers.applied(made, there)
+
     plan_job = declarations.plan_job
     make_planned = declarations.make_planned
     warnings = declarations.warnings
@@ -229,18 +310,16 @@ class Client(ClientContext):
 
     # Schedules.
 
-    schedule = schedule_room.schedule
-    schedule_many = schedule_room.schedule_many
+    schedule = answering(schedule_room.schedule, answers.schedule)
+    schedule_many = answering(schedule_room.schedule_many, all_of(answers.schedule))
     unschedule = schedule_room.unschedule
-    schedules = schedule_room.schedules
-    schedules_page = schedule_room.schedules_page
+    schedules = answering(schedule_room.schedules, all_of(answers.schedule))
+    schedules_page = answering(schedule_room.schedules_page, page_of(answers.schedule))
     pause = schedule_room.pause
     resume = schedule_room.resume
     trigger = schedule_room.trigger
-    backfill = schedule_room.backfill
-    standing = schedule_room.standing
-    standings = schedule_room.standings
-    standings_page = schedule_room.standings_page
+    backfill = answering(schedule_room.backfill, answers.backfill)
+    standing = answering(schedule_room.standing, answers.job)
     job_ids = schedule_room.job_ids
     abandoned = schedule_room.abandoned
 

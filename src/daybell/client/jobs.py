@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Unpack, cast
 from uuid import UUID
 
@@ -43,10 +42,10 @@ from daybell.core.job_request import (
     read_choice,
     read_request,
 )
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, WORKFLOW_BYTES_MAX, check_name
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, WORKFLOW_BYTES_MAX, check_name
 from daybell.core.options import INHERITED, JobFields, JobOptions, task_of
 from daybell.core.schedule import NewSchedule
-from daybell.core.views import ExecutionFilter, JobFilter, Page, read_pages
+from daybell.core.views import ExecutionFilter, JobFilter, Page
 from daybell.core.when import Schedule
 from daybell.core.when.declared import OF_EACH, check_future, has_delay, is_one_time
 from daybell.errors import (
@@ -494,7 +493,6 @@ async def versions_page(
     return await client.store.catalog.list_versions(client.tenant, name, limit=limit, cursor=cursor)
 
 
-async def versions(client: ClientContext, name: str) -> list[Job]:
-    """All versions of a job, newest first."""
-    read = partial(versions_page, client, name, limit=PAGE_ITEMS_MAX)
-    return [job async for page in read_pages(lambda at: read(cursor=at)) for job in page]
+async def previous_version(client: ClientContext, of: Job) -> Job | None:
+    """The version before one."""
+    return None if of.version == 1 else await job(client, of.name, version=of.version - 1)

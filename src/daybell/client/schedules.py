@@ -320,15 +320,20 @@ async def pause(client: ClientContext, job: str, note: str = "") -> None:
 
     One that is paused already keeps its note, unless there is a new one.
     """
+    if not read_pause_note(note):
+        known = await client.store.catalog.get_job(client.tenant, job)
+        note = known.pause_note if known.paused_at is not None else ""
+    await client.store.schedules.pause_job(client.tenant, job, note=note)
+
+
+def read_pause_note(note: str) -> str:
+    """Return a note of a pause that is not too long."""
     if len(read_text(note, "note")) > PAUSE_NOTE_CHARS_MAX:
         raise UsageError(
             f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
             field="note",
         )
-    if not note:
-        known = await client.store.catalog.get_job(client.tenant, job)
-        note = known.pause_note if known.paused_at is not None else ""
-    await client.store.schedules.pause_job(client.tenant, job, note=note)
+    return note
 
 
 async def resume(client: ClientContext, job: str) -> None:

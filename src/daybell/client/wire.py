@@ -8,19 +8,22 @@ over HTTP decodes them.
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from daybell.core import payload
 from daybell.core.access import Action, KeyKind, Role, Scope
 from daybell.core.event import StepKind
-from daybell.core.execution import Outcome, State
-from daybell.core.job import NewTemplate
+from daybell.core.execution import Outcome, Priority, State
+from daybell.core.job import JobDefinition, NewTemplate
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
 from daybell.core.options import PlainOptions
+from daybell.core.retry import Retry
 from daybell.core.schedule import OverlapBy
 from daybell.core.views import Total
 from daybell.core.worker import WorkerState
@@ -489,6 +492,38 @@ class JobVersion(PlainOptions, frozen=True):
     notify: dict[str, Any] | None = None
     workflow: dict[str, Any] | None = None
 
+    @property
+    def definition(self) -> JobDefinition:
+        """The definition, as the store keeps it. That of a `Job` has the rules of its schedules,
+        in which a cron H is a number.
+        """
+        fields = {name: getattr(self, name) for name in _DEFINITION}
+        retry = Retry.from_json(_text(self.retry))
+        fields |= {
+            "priority": Priority.parse(self.priority),
+            "settings": _text(self.settings),
+            "args": _text(self.args),
+            "schedules": tuple(
+                json.dumps(one, sort_keys=True, separators=(",", ":")) for one in self._rules()
+            ),
+            "misfire": json.dumps(self.misfire, sort_keys=True) if self.misfire else "",
+            "template": "" if self.template is None else _text(self.template),
+        }
+        del fields["retry"]
+        return msgspec.structs.replace(msgspec.convert(fields, JobDefinition), retry=retry)
+
+    def _rules(self) -> list[Any]:
+        """The rules that the job declares."""
+        return self.schedules
+
+
+def _text(value: Any) -> str:
+    """The JSON text that a value was read from."""
+    return payload.encode(value, what="the answer", bytes_max=sys.maxsize)
+
+
+_DEFINITION: Final = frozenset(field.name for field in msgspec.structs.fields(JobDefinition))
+
 
 class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
     """A field of the request for the job that differs; null: it is not there."""
@@ -541,6 +576,10 @@ class Job(JobVersion, frozen=True, kw_only=True):
     warnings: Annotated[
         list[str] | UnsetType, Meta(description="Of a creation or a change: what looks wrong.")
     ] = UNSET
+
+    def _rules(self) -> list[Any]:
+        """The rules that the job declares, without those that follow from its dependencies."""
+        return [one.rule for one in self.schedules if one.is_declared and "after" not in one.rule]
 
 
 class AppliedJob(msgspec.Struct, frozen=True, kw_only=True):

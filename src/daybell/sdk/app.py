@@ -34,12 +34,13 @@ from daybell.client.job_checks import (
     select_superseded,
 )
 from daybell.client.requests import check_options, read_definition
+from daybell.client.wire import Schedule
 from daybell.core import payload
 from daybell.core.event import Published
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
 from daybell.core.options import DEFAULT_QUEUE, TaskOptions, read_text
-from daybell.core.schedule import OverlapBy, Schedule
+from daybell.core.schedule import OverlapBy
 from daybell.core.units import Duration
 from daybell.core.when.declared import When
 from daybell.engine.events import Events, Observer

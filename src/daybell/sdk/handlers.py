@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.client import Client
+from daybell.client.jobs import job as load_job
 from daybell.client.sealing import VARIABLE, Sealer, Unopenable
 from daybell.core import payload
 from daybell.core.execution import Claimed, DescribedError
@@ -368,7 +369,7 @@ class AppHandlers:
     async def _ask_for_job(self, claimed: Claimed) -> None:
         try:
             client = await self._app.client_for(claimed.tenant)
-            job = await client.job(claimed.job, version=claimed.version)
+            job = await load_job(client, claimed.job, version=claimed.version)
         except (NotFound, Unavailable) as error:
             logger.warning("the definition of job %r cannot be read: %s", claimed.job, error)
             return

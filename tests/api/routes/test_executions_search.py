@@ -65,7 +65,7 @@ async def test_a_job_is_given_by_name_or_id_under_both_names(http, client):
     (made,) = await orders(client, 42)
     await client.define("other")
     await client.enqueue("other")
-    id = str((await client.job("resize")).id)
+    id = str((await client.job("resize")).job_id)
 
     for name in ("job", "job_id"):
         for value in ("resize", id):
@@ -246,7 +246,7 @@ async def test_a_delay_of_more_than_a_day_needs_a_unit(http, client):
 
 
 async def test_dependencies_take_ids_and_all_that_are_missing_are_named(http, client):
-    id = str((await client.job("resize")).id)
+    id = str((await client.job("resize")).job_id)
     job = {"name": "load", "command": "true"}
 
     made = await http.post("/jobs", json={**job, "dependencies": [id]})

@@ -42,7 +42,7 @@ async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client,
     await client.create("nightly", task="greet", schedule="0 2 * * *", user_id="ada")
     job = await client.update("nightly", schedule="0 3 * * *", dependencies=["greet"])
 
-    old = command("jobs", "show", str(job.id), "--version", "1")
+    old = command("jobs", "show", str(job.job_id), "--version", "1")
     listed = command("jobs", "versions", "nightly", "--json")
     back = command("jobs", "rollback", "nightly", "1")
 
@@ -83,7 +83,7 @@ async def test_a_job_is_deleted_only_by_who_says_so(client, command):
     asked = command("jobs", "delete", "greet")
     told = command("jobs", "delete", "greet", "--json")
     still = await client.job("greet")
-    done = command("jobs", "delete", str(still.id), "--yes")
+    done = command("jobs", "delete", str(still.job_id), "--yes")
     again = command("jobs", "delete", "greet", "--yes")
 
     assert asked.code == told.code == 2
@@ -159,7 +159,9 @@ STAYS = "warning: this code has an older version of a job, which does not become
 def versions(folder):
     async def asked():
         async with Client(f"sqlite:///{folder}/daybell.db") as client:
-            return [(job.version, job.author) for job in await client.versions("report")]
+            return [
+                (job.version, job.author) for job in (await client.versions_page("report")).items
+            ]
 
     return asyncio.run(asked())
 

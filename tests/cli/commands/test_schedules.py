@@ -9,6 +9,7 @@ import pytest
 
 from daybell import Calendar, every
 from daybell.cli.doctor.report import judge_ahead, judge_schedules
+from daybell.client import schedules as room
 from daybell.core.ids import mint
 from daybell.core.limits import NEXT_SCHEDULES_MAX
 from daybell.core.schedule import NewSchedule, Schedule
@@ -55,7 +56,7 @@ async def test_what_becomes_of_failures_can_be_said(client, command):
     run = command("jobs", "trigger", "careful", "--retries", "4", "--expires", "1h", "--json")
 
     assert (made.code, changed.code) == (0, 0), made.err + changed.err
-    [now, before] = await client.versions("careful")
+    [now, before] = (await client.versions_page("careful")).items
     assert before.definition.retry.waits == (1.0, 10.0)
     assert (now.definition.retry.backoff, now.definition.schedules) == ("exponential", ())
     assert (now.definition.max_crashes, now.definition.on_lost) == (1, "dead")
@@ -156,7 +157,7 @@ async def test_a_change_leaves_the_rest_as_it_is(client, command):
     assert (other.queue, other.misfire) == (changed.queue, changed.misfire)
     assert [json.loads(text) for text in other.schedules] == [{"every": "5m", "jitter": 30.0}]
     assert manual.schedules == ()
-    assert await client.schedules("report") == []
+    assert await room.schedules(client, "report") == []
 
 
 async def test_another_time_keeps_calendar_and_jitter_unless_they_are_reset(client, command):
@@ -195,7 +196,7 @@ async def test_a_job_after_any_is_made_and_shown(client, command):
 
 async def test_a_job_with_many_schedules_takes_a_line_of_a_table(client, command):
     items = [{"job": "greet", "when": every("5m"), "name": f"user-{n}"} for n in range(500)]
-    await client.schedule_many(items)
+    await room.schedule_many(client, items)
 
     listed = command("jobs", "list").out
     shown = command("jobs", "show", "greet").out
@@ -218,7 +219,7 @@ async def test_a_job_with_many_schedules_takes_a_line_of_a_table(client, command
 async def test_jobs_of_which_any_fires_are_given_by_id_and_all_that_are_missing_named(
     client, command
 ):
-    id, unknown = str((await client.job("greet")).id), str(mint())
+    id, unknown = str((await client.job("greet")).job_id), str(mint())
 
     made = command("jobs", "create", "report", "--task", "greet", "--after-any", id)
     no = ["--after-any", "nope", "--after-any", unknown]
@@ -232,7 +233,7 @@ async def test_jobs_of_which_any_fires_are_given_by_id_and_all_that_are_missing_
 
 async def test_a_job_is_shown_with_what_it_does_and_when(client, command):
     await client.define("report", schedule=cron("0 9 * * mon-fri", tz="Europe/Berlin"))
-    await client.schedule("report", every("5m"), name="often")
+    await room.schedule(client, "report", every("5m"), name="often")
     await client.pause("greet", "too loud")
 
     listed = command("jobs", "list")
@@ -293,7 +294,7 @@ async def test_a_backfill_is_shown_and_asked_about(client, command):
 
     dry = command("jobs", "backfill", "report", *span, "--dry-run")
     unasked = command("jobs", "backfill", "report", *span)
-    before = sum((await client.count(job="report")).values())
+    before = (await client.count(job="report")).total
     ago = command("jobs", "backfill", "report", "--since", "2d ago", "--dry-run")
     assert ago.out.endswith("48 of 48 ticks would be run\n")
     done = as_json(command("jobs", "backfill", "report", *span, "--yes", "--json"))
@@ -311,7 +312,7 @@ async def test_a_backfill_is_shown_and_asked_about(client, command):
 
 async def test_the_execution_of_a_tick_shows_its_time(client, command):
     await client.define("report", schedule=every("1h"))
-    made = await client.backfill("report", "2026-01-01", "2026-01-01T01:00:00Z")
+    made = await room.backfill(client, "report", "2026-01-01", "2026-01-01T01:00:00Z")
 
     shown = command("executions", "show", str(made.ticks[0].execution))
 
@@ -453,10 +454,10 @@ def test_a_worker_reports_what_left_the_code_too(tmp_path):
 
 async def test_a_job_shows_the_gates_of_its_schedules_and_which_are_overdue(client, command):
     await client.define("report")
-    await client.schedule("report", every("1h"), name="own")
-    await client.schedule("report", every("1h"), name="joined", overlap_by="job")
+    await room.schedule(client, "report", every("1h"), name="own")
+    await room.schedule(client, "report", every("1h"), name="joined", overlap_by="job")
     assert "overdue" not in command("jobs", "show", "report").out
-    _, own = await client.schedules("report")
+    _, own = await room.schedules(client, "report")
     late = NewSchedule(
         id=own.id, job="report", rule=own.rule, next_at=8e8, name="own", own_gate=True
     )

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.core.execution import State
 from daybell.core.schedule import Decision
 from daybell.core.when import every
@@ -56,7 +57,7 @@ async def client(url):
 
 
 async def ticks_of_each(client):
-    return [one.fired + one.skipped for one in await client.schedules()]
+    return [one.fired + one.skipped for one in await room.schedules(client)]
 
 
 async def until(client, is_enough):
@@ -78,7 +79,7 @@ async def until(client, is_enough):
     ],
 )
 async def test_each_tick_is_fired_once_while_schedulers_are_killed(count, url, client, tmp_path):
-    first = {one.id: one.next_at for one in await client.schedules()}
+    first = {one.id: one.next_at for one in await room.schedules(client)}
     dice = random.Random(count)
 
     with ExitStack() as stack:
@@ -105,7 +106,7 @@ async def test_each_tick_is_fired_once_while_schedulers_are_killed(count, url, c
             one.process.terminate()
         assert [await asyncio.to_thread(one.end) for one in running] == [0] * count
 
-    for schedule in await client.schedules():
+    for schedule in await room.schedules(client):
         await check(client, schedule, first[schedule.id])
 
 

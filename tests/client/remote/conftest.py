@@ -33,6 +33,12 @@ async def address(store):
     await front.stop()
 
 
+@pytest.fixture(params=["store", "http"])
+def client(request):
+    """A client of that store, by each transport."""
+    return request.getfixturevalue("store" if request.param == "store" else "remote")
+
+
 @pytest.fixture
 async def remote(store, address):
     """The same over HTTP, with a superadmin's key."""

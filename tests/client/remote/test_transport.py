@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from daybell import errors
-from daybell.client.remote import messages, transport
+from daybell.client import wire
+from daybell.client.remote import transport
 from daybell.client.remote.transport import Transport, build_path, check_url
 from daybell.errors import AccessDenied, Unavailable, UsageError
 from tests.api.sockets import serving
@@ -17,11 +18,6 @@ from tests.client.remote.answering import GONE, a_problem, an_answer, answering
 
 KEY = "dbk_secret123"
 TLS = Path(__file__).parents[2] / "api" / "tls"
-
-
-def as_is(answer):
-    """Reads nothing into an answer."""
-    return answer
 
 
 @pytest.fixture
@@ -40,8 +36,8 @@ async def ask():
 
 async def test_a_request_carries_the_key_and_parameters_that_are_given(ask):
     async with answering(an_answer(200, {"items": []})) as server:
-        answer = await ask(server.url + "/", key=KEY).get(
-            "/jobs", {"q": "a b", "queue": None}, read=as_is
+        answer = await ask(server.url + "/", key=KEY).ask(
+            "GET", "/jobs", object, parameters={"q": "a b", "queue": None}
         )
 
     (asked,) = server.asked
@@ -52,14 +48,14 @@ async def test_a_request_carries_the_key_and_parameters_that_are_given(ask):
 
 async def test_another_tenant_is_named_with_every_request(ask):
     async with answering(an_answer(200, {})) as server:
-        await ask(server.url, tenant="acme").post("/queues/mail/pause", read=as_is)
+        await ask(server.url, tenant="acme").ask("POST", "/queues/mail/pause", object)
 
     assert server.asked[0].path == "/api/v1/queues/mail/pause?tenant=acme"
 
 
 async def test_an_address_may_name_the_base_already_and_a_path_before_it(ask):
     async with answering(an_answer(200, {})) as server:
-        await ask(f"{server.url}/bell/api/v1/").get("/jobs", read=as_is)
+        await ask(f"{server.url}/bell/api/v1/").ask("GET", "/jobs", object)
 
     assert server.asked[0].path == "/bell/api/v1/jobs"
 
@@ -70,10 +66,10 @@ async def test_this_machine_is_asked_without_a_proxy(ask, monkeypatch):
     async with answering(an_answer(200, {})) as server:
         for host in ("127.0.0.1", "localhost"):
             url = server.url.replace("127.0.0.1", host)
-            assert await ask(url, key=KEY).get("/jobs", read=as_is) == {}
+            assert await ask(url, key=KEY).ask("GET", "/jobs", object) == {}
 
     with pytest.raises(Unavailable, match="cannot be reached"):
-        await ask("http://daybell.invalid").get("/jobs", read=as_is)
+        await ask("http://daybell.invalid").ask("GET", "/jobs", object)
 
 
 def test_a_name_is_one_part_of_a_path():
@@ -83,7 +79,9 @@ def test_a_name_is_one_part_of_a_path():
 @pytest.mark.parametrize("lost", [GONE, a_problem(503, "unavailable"), an_answer(502, b"oops")])
 async def test_what_is_done_once_is_sent_again_under_the_same_key(ask, lost):
     async with answering(lost, an_answer(202, {"execution_id": "x"})) as server:
-        answer = await ask(server.url).post("/jobs/a/trigger", {"args": {}}, once=True, read=as_is)
+        answer = await ask(server.url).ask(
+            "POST", "/jobs/a/trigger", object, {"args": {}}, once=True
+        )
 
     first, second = server.asked
     assert answer == {"execution_id": "x"}
@@ -95,7 +93,7 @@ async def test_what_is_done_once_is_sent_again_under_the_same_key(ask, lost):
 async def test_it_is_sent_again_once_only(ask):
     async with answering(a_problem(503, "unavailable", "the store is away")) as server:
         with pytest.raises(Unavailable, match="the store is away"):
-            await ask(server.url).post("/jobs/a/trigger", {}, once=True, read=as_is)
+            await ask(server.url).ask("POST", "/jobs/a/trigger", object, {}, once=True)
 
     assert len(server.asked) == 2
 
@@ -103,8 +101,8 @@ async def test_it_is_sent_again_once_only(ask):
 async def test_two_requests_have_two_keys(ask):
     async with answering(an_answer(202, {})) as server:
         remote = ask(server.url)
-        await remote.post("/jobs/a/trigger", {}, once=True, read=as_is)
-        await remote.post("/jobs/a/trigger", {}, once=True, read=as_is)
+        await remote.ask("POST", "/jobs/a/trigger", object, {}, once=True)
+        await remote.ask("POST", "/jobs/a/trigger", object, {}, once=True)
 
     assert len({one.headers["idempotency-key"] for one in server.asked}) == 2
 
@@ -112,14 +110,14 @@ async def test_two_requests_have_two_keys(ask):
 async def test_what_may_not_be_done_twice_is_not_sent_again(ask):
     async with answering(GONE, an_answer(200, {})) as server:
         with pytest.raises(Unavailable, match="the connection broke"):
-            await ask(server.url).post("/executions/x/retry", read=as_is)
+            await ask(server.url).ask("POST", "/executions/x/retry", object)
 
     assert len(server.asked) == 1
 
 
 async def test_what_only_looks_is_asked_again(ask):
     async with answering(GONE, an_answer(200, {"items": [1]})) as server:
-        assert await ask(server.url).get("/jobs", read=as_is) == {"items": [1]}
+        assert await ask(server.url).ask("GET", "/jobs", object) == {"items": [1]}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ async def test_what_only_looks_is_asked_again(ask):
 async def test_a_problem_is_the_error_that_the_database_would_raise(ask, answer, kind, said):
     async with answering(answer) as server:
         with pytest.raises(kind, match=said) as caught:
-            await ask(server.url, key=KEY).get("/jobs/x", read=as_is)
+            await ask(server.url, key=KEY).ask("GET", "/jobs/x", object)
 
     assert caught.type is kind
 
@@ -150,7 +148,7 @@ async def test_a_problem_names_the_field(ask):
     found = [{"field": "timeout", "message": "no"}, {"field": "queue", "message": "no"}]
     async with answering(a_problem(422, "invalid-duration", errors=found)) as server:
         with pytest.raises(errors.InvalidDuration) as caught:
-            await ask(server.url).post("/jobs", {}, read=as_is)
+            await ask(server.url).ask("POST", "/jobs", object, {})
 
     assert caught.value.field == "timeout"
 
@@ -158,7 +156,7 @@ async def test_a_problem_names_the_field(ask):
 async def test_a_code_that_only_the_server_has_is_that_of_the_error(ask):
     async with answering(a_problem(409, "limit-full", "wait")) as server:
         with pytest.raises(errors.Conflict) as caught:
-            await ask(server.url).get("/jobs", read=as_is)
+            await ask(server.url).ask("GET", "/jobs", object)
 
     assert caught.value.code == "limit-full"
     assert errors.Conflict.code == "conflict"
@@ -170,7 +168,7 @@ async def test_a_quota_says_which_and_until_when(ask):
     )
     async with answering(answer) as server:
         with pytest.raises(errors.QuotaExceeded) as caught:
-            await ask(server.url).post("/jobs", {}, read=as_is)
+            await ask(server.url).ask("POST", "/jobs", object, {})
 
     assert (caught.value.quota, caught.value.retry_after) == ("jobs", 7.0)
 
@@ -179,7 +177,7 @@ async def test_what_is_in_the_way_is_named(ask):
     id = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
     async with answering(a_problem(409, "execution-in-the-way", execution_id=id)) as server:
         with pytest.raises(errors.ExecutionInTheWay) as caught:
-            await ask(server.url).post("/jobs/x/trigger", {}, read=as_is)
+            await ask(server.url).ask("POST", "/jobs/x/trigger", object, {})
 
     assert caught.value.execution == UUID(id)
 
@@ -190,7 +188,7 @@ async def test_what_is_in_the_way_is_named(ask):
 async def test_a_missing_or_wrong_key_is_told_with_the_way_out(ask, key, advice):
     async with answering(a_problem(401, "key-needed")) as server:
         with pytest.raises(AccessDenied, match=f"{advice}.*DAYBELL_API_KEY") as caught:
-            await ask(server.url, key=key).get("/jobs", read=as_is)
+            await ask(server.url, key=key).ask("GET", "/jobs", object)
 
     assert KEY not in str(caught.value)
 
@@ -208,7 +206,7 @@ async def test_a_missing_or_wrong_key_is_told_with_the_way_out(ask, key, advice)
 async def test_a_stranger_is_noticed(ask, answer, said):
     async with answering(answer) as server:
         with pytest.raises(UsageError, match=said):
-            await ask(server.url, key=KEY).get("/jobs", read=as_is)
+            await ask(server.url, key=KEY).ask("GET", "/jobs", object)
 
     assert len(server.asked) == 1
 
@@ -217,7 +215,7 @@ async def test_a_stranger_is_noticed(ask, answer, said):
 async def test_an_answer_to_something_else_is_noticed(ask, answer):
     async with answering(an_answer(200, answer)) as server:
         with pytest.raises(UsageError, match=r"does not understand.*daybell server"):
-            await ask(server.url).get("/jobs", read=messages.page_of(messages.standing))
+            await ask(server.url).page("/jobs", wire.Job, {})
 
 
 async def test_an_answer_has_an_end(ask, monkeypatch):
@@ -225,7 +223,7 @@ async def test_an_answer_has_an_end(ask, monkeypatch):
     bomb = an_answer(200, gzip.compress(b" " * 100_000), Content_Encoding="gzip")
     async with answering(bomb) as server:
         with pytest.raises(UsageError, match="more than 1,000 bytes"):
-            await ask(server.url).get("/jobs", read=as_is)
+            await ask(server.url).ask("GET", "/jobs", object)
 
 
 async def test_an_answer_that_does_not_come_is_not_waited_for(ask):
@@ -237,7 +235,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(ask):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         remote = ask(url, seconds=0.05)
         with pytest.raises(Unavailable, match=r"no answer within 0\.05 s"):
-            await remote.post("/executions/x/cancel", read=as_is)
+            await remote.ask("POST", "/executions/x/cancel", object)
         await remote.close()
 
 
@@ -248,7 +246,7 @@ async def test_a_server_that_is_down_is_told_with_the_way_out(ask):
         url = f"http://127.0.0.1:{port}"
 
         with pytest.raises(Unavailable, match=f"{url} cannot be reached.*DAYBELL_API_URL"):
-            await ask(url, key=KEY).post("/jobs/a/trigger", {}, once=True, read=as_is)
+            await ask(url, key=KEY).ask("POST", "/jobs/a/trigger", object, {}, once=True)
 
 
 async def well(scope, receive, send):
@@ -263,14 +261,14 @@ async def test_a_certificate_is_checked_and_may_be_of_an_authority_of_ones_own(a
     async with serving(well, **tls) as (_, port):
         url = f"https://localhost:{port}"
         with pytest.raises(Unavailable, match=r"not trusted here.*SSL_CERT_FILE") as caught:
-            await ask(url, key=KEY).get("/jobs", read=as_is)
+            await ask(url, key=KEY).ask("GET", "/jobs", object)
         assert caught.value.is_lasting
 
         monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
-        assert await ask(url, key=KEY).get("/jobs", read=as_is) == {}
+        assert await ask(url, key=KEY).ask("GET", "/jobs", object) == {}
 
         with pytest.raises(Unavailable, match=r"the connection broke: .*; is it https://\?"):
-            await ask(f"http://localhost:{port}").get("/jobs", read=as_is)
+            await ask(f"http://localhost:{port}").ask("GET", "/jobs", object)
 
 
 @pytest.mark.parametrize(
@@ -283,13 +281,13 @@ async def test_a_file_of_authorities_that_cannot_be_read_is_named(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
 
     with pytest.raises(UsageError, match=rf"SSL_CERT_FILE '.*{name}' cannot be read: {reason}"):
-        await ask("https://127.0.0.1:1").get("/jobs", read=as_is)
+        await ask("https://127.0.0.1:1").ask("GET", "/jobs", object)
 
 
 async def test_tls_where_there_is_none_is_told(ask):
     async with serving(well) as (_, port):
         with pytest.raises(Unavailable, match=r"does not speak TLS.*is it http://"):
-            await ask(f"https://127.0.0.1:{port}").get("/jobs", read=as_is)
+            await ask(f"https://127.0.0.1:{port}").ask("GET", "/jobs", object)
 
 
 @pytest.mark.parametrize(

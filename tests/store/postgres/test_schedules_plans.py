@@ -3,6 +3,7 @@
 import pytest
 
 from daybell.client import Client
+from daybell.client import schedules as room
 from daybell.store.postgres import PostgresStore
 from tests.store.postgres.test_queue_plans import WARM, ExplainedDatabase, nodes
 
@@ -29,13 +30,13 @@ async def test_a_schedule_is_read_and_written_by_its_key(place, sql, analyzed):
         await sql.execute("ANALYZE")
 
     async def live(name):
-        await client.schedule("report", "@hourly", name=name)
-        await client.schedule("report", "@daily", name=name)
+        await room.schedule(client, "report", "@hourly", name=name)
+        await room.schedule(client, "report", "@daily", name=name)
         await client.unschedule("report", name)
 
     for n in range(WARM):
         await live(f"n{n}")
-    await client.schedule("report", "@hourly", name="kept")
+    await room.schedule(client, "report", "@hourly", name="kept")
     await sql.execute(FILL)
     if analyzed == "when full":
         await sql.execute("ANALYZE")

@@ -42,7 +42,6 @@ from daybell.client.executions import (
 )
 from daybell.client.executions import execution as find_execution
 from daybell.client.requests import Filters, read_id
-from daybell.core import payload
 from daybell.core.access import Action, NewAuditEntry, Role
 from daybell.core.execution import Enqueued, LogPart, NewExecution, State
 from daybell.core.ids import id_in
@@ -60,7 +59,7 @@ async def find_job_name(caller: Caller, job: str | None) -> str | None:
     """The name of a job that is given by its id or name; an unknown id raises JobNotFound."""
     if job is None or id_in(job) is None:
         return job
-    return (await caller.client.standing(job)).job.name
+    return (await caller.client.standing(job)).name
 
 
 router = Routes("", tag="executions")
@@ -173,9 +172,8 @@ async def count_executions(
         count = await caller.client.count_retryable(**{**filters, "status": "dead"})
         at_least = () if count.is_exact else (State.DEAD,)
         counts = Counts({State.DEAD: int(count)}, at_least=at_least)
-    else:
-        counts = await caller.client.count(**filters)
-    return answer_json(answers.state_counts(counts))
+        return answer_json(answers.state_counts(counts))
+    return answer_json(await caller.client.count(**filters))
 
 
 @router.get(
@@ -467,7 +465,7 @@ async def _read_execution(
             return plain[0]
     if args is None or not is_named or not is_job_name(name):
         job = await caller.client.job_named(name)
-        name, args = job.name, payload.decode(job.definition.args) if args is None else args
+        name, args = job.name, job.args if args is None else args
     return read_execution(name, args, id=id, **options)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -47,9 +46,10 @@ from daybell.api.requests import read_json, read_object
 from daybell.api.router import Reach, Routes
 from daybell.api.routes.executions import trigger_execution
 from daybell.client import answers, wire
+from daybell.client import jobs as job_room
+from daybell.client import schedules as schedule_room
 from daybell.client.declarations import CREATED, UNCHANGED, ApplyOutcome, warnings_about
 from daybell.client.executions import read_execution
-from daybell.client.job_checks import describe_broken_uses
 from daybell.client.jobs import definition_of
 from daybell.client.stats import JOB_SINCE
 from daybell.core.access import Action, Role
@@ -165,14 +165,12 @@ async def _create_job(caller: Caller, wanted: NewJobBody, this: IdempotentReques
     job, made = await _create_or_launch(caller, wanted, this)
     # Of the definition that was made: by now the job may be deleted.
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
-    standing = await caller.client.standing(job.name)
-    return answer_created(
-        answers.job(
-            standing, execution_id=msgspec.UNSET if made is None else made.id, warnings=warnings
-        ),
-        location=job_location(job),
-        headers=etag_header(job),
+    there = msgspec.structs.replace(
+        await caller.client.standing(job.name),
+        execution_id=msgspec.UNSET if made is None else made.id,
+        warnings=warnings,
     )
+    return answer_created(there, location=job_location(job.id), headers=etag_header(job))
 
 
 async def _create_or_launch(
@@ -193,7 +191,7 @@ async def _create_or_launch(
             field="unique_key",
         )
     if this.is_repeated and await caller.recorded("job.create", name, entry) is not None:
-        job = (await caller.client.standing(name)).job
+        job = (await schedule_room.standing(caller.client, name)).job
         return job, None if run is None else await caller.client.submit(run, repeat=True)
     client = caller.audited("job.create", name, after=wanted.body, id=entry)
     return await client.make_job(request, run, author=caller.actor, id=this.made("job"))
@@ -213,7 +211,7 @@ async def list_jobs(
     query: ListJobs,
 ) -> Response:
     """List jobs. `q` is looked for in names and descriptions."""
-    page = await caller.client.standings_page(
+    page = await caller.client.jobs(
         status=query.status,
         user_id=query.user_id,
         queue=query.queue,
@@ -222,7 +220,7 @@ async def list_jobs(
         limit=query.limit,
         cursor=query.cursor,
     )
-    listed = answers.page(page, partial(answers.job, listed=True))
+    listed = answers.page(page, answers.shorten_version)
     return answer_page(listed, cursor=lambda one: one.name)
 
 
@@ -239,8 +237,7 @@ async def list_jobs(
 )
 async def get_job(name: JobPath, caller: Caller) -> Response:
     """Show a job, a deleted one too, with its status, its next time and its last execution."""
-    standing = await caller.client.standing(name)
-    return answer_json(answers.job(standing), headers=etag_header(standing.job))
+    return await _answer_status(caller, name)
 
 
 @router.patch(
@@ -268,16 +265,14 @@ async def update_job(name: JobPath, caller: Caller, raw: bytes, if_match: str | 
         for _ in body.keys() & {"name"}
     ]
     options = {key: one for key, one in body.items() if key != "name"}
-    client = caller.audited(
-        "job.update", before.name, before=answers.job_version(before), after=body
-    )
+    client = caller.audited("job.update", before.name, before=before, after=body)
     with precondition(expect):
         job = await client.change_job(
             before.name, options, author=caller.actor, expect=expect, faults=fixed
         )
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
-    standing = await caller.client.standing(job.name)
-    return answer_json(answers.job(standing, warnings=warnings), headers=etag_header(job))
+    there = await caller.client.standing(job.name)
+    return answer_json(msgspec.structs.replace(there, warnings=warnings), headers=etag_header(job))
 
 
 @router.put(
@@ -334,17 +329,10 @@ async def _check_no_id(caller: Caller, name: str) -> None:
 
 
 async def _answer_applied(caller: Caller, made: ApplyOutcome, status: int) -> Response:
-    there = None if made.job is None else await caller.client.standing(made.job.name)
-    said = wire.AppliedJob(
-        action=cast("Any", made.action),
-        before=made.before,
-        after=made.after,
-        job=None if there is None else answers.job(there),
-        warnings=made.warnings,
-    )
-    return answer_json(
-        said, status=status, headers={} if made.job is None else etag_header(made.job)
-    )
+    name = None if made.job is None else made.job.name
+    there = None if name is None else await schedule_room.standing(caller.client, name)
+    headers = {} if made.job is None else etag_header(made.job)
+    return answer_json(answers.applied(made, there), status=status, headers=headers)
 
 
 @router.get(
@@ -360,7 +348,7 @@ async def _answer_applied(caller: Caller, made: ApplyOutcome, status: int) -> Re
 async def list_warnings(name: JobPath, caller: Caller, query: WarningsQuery) -> Response:
     """Say what looks wrong with a job: secrets that are not set, no worker that could run it."""
     client = caller.client
-    job = (await client.standing(name)).job if query.deleting else await client.job_named(name)
+    job = await (client.standing(name) if query.deleting else client.job_named(name))
     found = await client.warnings(job.name, deleting=query.deleting)
     return answer_json(Page(items=tuple(found)))
 
@@ -384,15 +372,15 @@ async def delete_job(
     code of a live worker declares is only deleted with `force`.
     """
     # A deleted one, too: perhaps the store went away before all its executions were cancelled.
-    job = (await caller.client.standing(name)).job
+    job = await caller.client.standing(name)
     expect = read_version(if_match)
-    warnings = await describe_broken_uses(caller.client.store, caller.client.tenant, job)
-    client = caller.audited("job.delete", job.name, before=answers.job_version(job))
+    warnings = await caller.client.warnings(job.name, deleting=True)
+    client = caller.audited("job.delete", job.name, before=job)
     with precondition(expect):
         cancelled = await client.delete_job(job.name, expect=expect, force=query.force)
     return answer_json(
         wire.Deleted(
-            job_id=job.id,
+            job_id=job.job_id,
             name=job.name,
             status="deleted",
             cancelled=cancelled,
@@ -401,12 +389,12 @@ async def delete_job(
     )
 
 
-def job_location(job: Job) -> str:
+def job_location(id: UUID) -> str:
     """Where a job is."""
-    return f"/api/v1/jobs/{job.id}"
+    return f"/api/v1/jobs/{id}"
 
 
-def etag_header(job: Job) -> dict[str, str]:
+def etag_header(job: Job | wire.JobVersion) -> dict[str, str]:
     """The header that names a job's version."""
     return {"ETag": f'"{job.version}"'}
 
@@ -546,14 +534,9 @@ async def get_job_stats(name: JobPath, caller: Caller, query: JobStatsQuery) -> 
 )
 async def list_versions(name: JobPath, caller: Caller, query: Paged) -> Response:
     """List a job's versions, each with what has changed since the one before it."""
-    known = (await caller.client.standing(name)).job  # a deleted one has versions, too
+    known = await caller.client.standing(name)  # a deleted one has versions, too
     page = await caller.client.versions_page(known.name, limit=query.limit, cursor=query.cursor)
-    before: list[Job | None] = list(page.items[1:])
-    if page.items:
-        before.append(await _previous_version(caller, page.items[-1]))
-    pairs = zip(page.items, before, strict=True)
-    items = tuple(answers.listed_version(one, older, listed=True) for one, older in pairs)
-    listed = Page(items=items, next_cursor=page.next_cursor)
+    listed = answers.page(page, answers.shorten_version)
     return answer_page(listed, cursor=lambda one: str(one.version))
 
 
@@ -573,16 +556,10 @@ async def get_version(
     caller: Caller,
 ) -> Response:
     """Show a version of a job, with the changes since the one before it."""
-    known = (await caller.client.standing(name)).job
-    found = await caller.client.job(known.name, version=version)
-    return answer_json(answers.listed_version(found, await _previous_version(caller, found)))
-
-
-async def _previous_version(caller: Caller, job: Job) -> Job | None:
-    """The version before one."""
-    if job.version == 1:
-        return None
-    return await caller.client.job(job.name, version=job.version - 1)
+    known = await caller.client.standing(name)
+    found = await job_room.job(caller.client, known.name, version=version)
+    before = await job_room.previous_version(caller.client, found)
+    return answer_json(answers.listed_version(found, before))
 
 
 @job_actions_router.post(
@@ -649,12 +626,12 @@ async def _backfill(
     after = {**said, "backfill_id": id}
     entry = caller.entry("job.backfill", job, after=after, id=this.made("entry"))
     made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated, entry=entry)
-    return answer_json(answers.backfill(made))
+    return answer_json(made)
 
 
 async def _answer_status(caller: Caller, name: str) -> Response:
-    standing = await caller.client.standing(name)
-    return answer_json(answers.job(standing), headers=etag_header(standing.job))
+    there = await caller.client.standing(name)
+    return answer_json(there, headers=etag_header(there))
 
 
 # `/templates`: jobs with blanks, from which others are made.

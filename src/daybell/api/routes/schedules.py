@@ -12,6 +12,7 @@ from daybell.api.caller import Caller, answer_json, answer_page
 from daybell.api.fields import JobPath, Paged, Shorter
 from daybell.api.router import Reach, Routes
 from daybell.client import answers, wire
+from daybell.client import schedules as schedule_room
 from daybell.core.access import Action, Role
 from daybell.core.checks import schedule_cursor
 from daybell.core.views import Page
@@ -35,7 +36,9 @@ router: Final = Routes("/jobs/{job}", tag="jobs")
 async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Response:
     """List a job's schedules: those that it declares, and those made at run time."""
     job = await caller.client.job_named(name)
-    page = await caller.client.schedules_page(job.name, limit=query.limit, cursor=query.cursor)
+    page = await schedule_room.schedules_page(
+        caller.client, job.name, limit=query.limit, cursor=query.cursor
+    )
     listed = answers.page(page, answers.schedule)
     stored = {one.id: one for one in page.items}  # with their times to the last bit
     return answer_page(listed, cursor=lambda one: schedule_cursor(stored[one.schedule_id]))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,7 +38,7 @@ from daybell.cli.views.jobs import (
     required_args,
 )
 from daybell.client import answers, wire
-from daybell.client.declarations import diff_versions, read_template
+from daybell.client.declarations import diff_requests, read_template
 from daybell.client.job_checks import (
     add_versions,
     check_definitions,
@@ -156,15 +155,15 @@ async def report_job(client: AnyClient, name: str, *, as_json: bool) -> int:
     for warning in await client.warnings(name):
         print_stderr(f"warning: {output.printable(rephrase_definition_error(warning))}")
     if as_json:
-        output.echo_json(answers.job(standing))
+        output.echo_json(standing)
         return DONE
-    args = required_args(standing.job.definition)
+    args = required_args(standing.definition)
     runs = f"runs when triggered: daybell jobs trigger {shlex.quote(name)}{args}"
     if standing.next_run_at:
         runs = f"runs next {next_run(standing)}"
-    if standing.job.paused_at is not None:
+    if standing.paused_at is not None:
         runs = "is paused"
-    typer.echo(output.printable(f"{name} is at version {standing.job.version} and {runs}"))
+    typer.echo(output.printable(f"{name} is at version {standing.version} and {runs}"))
     for schedule in standing.schedules:
         typer.echo(output.printable(f"  {describe_schedule(schedule)}"))
     return DONE
@@ -198,9 +197,9 @@ async def list_versions(
 ) -> int:
     async with client_for(settings, tenant=tenant) as client:
         standing = await client.standing(name)
-        page = await client.versions_page(standing.job.name, **asked)
+        page = await client.versions_page(standing.name, **asked)
     if as_json:
-        output.echo_json(answers.page(page, partial(answers.job_version, listed=True)))
+        output.echo_json(answers.page(page, answers.shorten_version))
     else:
         echo_versions(page.items)
         output.echo_more(page.next_cursor)
@@ -215,7 +214,7 @@ async def list_schedules(
         page = await client.schedules_page(job.name, **asked)
         now = (await client.health()).now
     if as_json:
-        output.echo_json(answers.page(page, answers.schedule))
+        output.echo_json(page)
     else:
         echo_schedules(page.items, now=now)
         output.echo_more(page.next_cursor)
@@ -232,7 +231,7 @@ async def compare_versions(
     as_json: bool,
 ) -> int:
     async with client_for(settings, tenant=tenant) as client:
-        last = (await client.standing(name)).job
+        last = await client.standing(name)
         found = last.name
         new = last.version if new is None else new
         old = new - 1 if old is None else old
@@ -242,7 +241,7 @@ async def compare_versions(
             if number > last.version:
                 raise JobNotFound(_no_version(found, number, last.version))
         versions = {number: await client.job(found, version=number) for number in (old, new)}
-    changes = diff_versions(versions[old], versions[new])
+    changes = diff_requests(*(build_request(versions[n].definition) for n in (old, new)))
     if as_json:
         said = [answers.change(change) for change in changes]
         output.echo_json({"name": found, "from": old, "to": new, "changes": said})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
 import typer
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from daybell.cli import output
 from daybell.cli.actions.job_options import rephrase_errors, rephrase_trigger_error
@@ -27,14 +26,14 @@ async def list_jobs(
     settings: Settings, *, asked: dict[str, Any], tenant: str | None, as_json: bool
 ) -> int:
     async with client_for(settings, tenant=tenant) as client:
-        page = await client.standings_page(**asked)
+        page = await client.jobs(**asked)
         now = (await client.health()).now
         is_all = page.next_cursor is None and not any(
             asked[name] for name in asked if name != "limit"
         )
         users = None if as_json else await find_workflow_users(client, page.items, is_all=is_all)
     if as_json:
-        output.echo_json(answers.page(page, partial(answers.job, listed=True)))
+        output.echo_json(answers.page(page, answers.shorten_version))
         return DONE
     none = _none(asked, is_over=page.next_cursor is None)
     echo_jobs(page.items, now=now, empty=none, users=users)
@@ -59,17 +58,14 @@ async def show_job(
     async with client_for(settings, tenant=tenant) as client:
         async with explain_missing_job(client, name):
             standing = await client.standing(name)
-        found = standing.job.name
         if version is not None:
-            standing = replace(standing, job=await client.job(found, version=version))
-        counts = await client.count(job=found)
+            old = await client.job(standing.name, version=version)
+            if not old.is_current:
+                standing = replace(standing, **asdict(old))
+        counts = await client.count(job=standing.name)
         now = (await client.health()).now
     if as_json:
-        said = msgspec.to_builtins(answers.job(standing))
-        said |= msgspec.to_builtins(answers.state_counts(counts))
-        if not standing.job.is_current:
-            said["schedules"] = answers.job_version(standing.job).schedules
-        output.echo_json(said)
+        output.echo_json(msgspec.to_builtins(standing) | msgspec.to_builtins(counts))
     else:
         echo_job(standing, counts, now=now)
     return DONE

@@ -12,8 +12,7 @@ from daybell.cli.actions.selection import read_moment
 from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE, print_stderr
 from daybell.cli.terminal import confirm
-from daybell.client import answers
-from daybell.client.schedules import Backfill
+from daybell.client import wire
 from daybell.core.units import Instant
 from daybell.core.when import Manual, Reboot, Schedule, cron, rrule
 from daybell.core.when.recurrence import way_out
@@ -109,35 +108,35 @@ async def backfill_job(
         )
         span = begin, end
         plan = await client.backfill(name, *span, dry_run=True, **asked)
-        if dry_run or not plan.ticks:
+        if dry_run or not plan.items:
             _tell(plan, as_json=as_json)
             return DONE
         if not as_json:
             _list(plan)
         at_a_time = f"{asked['concurrency']} at a time"
-        what = output.format_count(len(plan.ticks), "execution")
+        what = output.format_count(len(plan.items), "execution")
         confirm(f"run {what} of {name}, {at_a_time}?", yes=yes)
         _tell(await client.backfill(name, *span, **asked), as_json=as_json)
     return DONE
 
 
-def _tell(answer: Backfill, *, as_json: bool) -> None:
+def _tell(answer: wire.Backfill, *, as_json: bool) -> None:
     if as_json:
-        output.echo_json(answers.backfill(answer))
-    elif answer.is_dry_run or not answer.ticks:
+        output.echo_json(answer)
+    elif answer.dry_run or not answer.items:
         _list(answer)
-        seen = output.format_count(answer.looked_at, "tick")
-        typer.echo(f"{len(answer.ticks):,} of {seen} would be run")
+        seen = output.format_count(answer.ticks, "tick")
+        typer.echo(f"{len(answer.items):,} of {seen} would be run")
     else:
-        held = len(answer.ticks) - answer.created
+        held = len(answer.items) - answer.created
         kept = f"; {held:,} were in another backfill's hands" if held else ""
         typer.echo(f"{output.format_count(answer.created, 'execution')} created{kept}")
 
 
-def _list(answer: Backfill) -> None:
-    for one in answer.ticks[:SHOWN_MAX]:
-        name = f" of schedule {one.name}" if one.name else ""
-        typer.echo(output.printable(f"  {output.format_moment(one.at)}{name}"))
-    if len(answer.ticks) > SHOWN_MAX:
-        last = output.format_moment(answer.ticks[-1].at)
-        typer.echo(f"  … and {len(answer.ticks) - SHOWN_MAX:,} more, the last at {last}")
+def _list(answer: wire.Backfill) -> None:
+    for one in answer.items[:SHOWN_MAX]:
+        name = f" of schedule {one.schedule}" if one.schedule else ""
+        typer.echo(output.printable(f"  {output.format_moment(one.scheduled_for)}{name}"))
+    if len(answer.items) > SHOWN_MAX:
+        last = output.format_moment(answer.items[-1].scheduled_for)
+        typer.echo(f"  … and {len(answer.items) - SHOWN_MAX:,} more, the last at {last}")

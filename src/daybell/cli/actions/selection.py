@@ -24,7 +24,6 @@ from daybell.client.retries import RetryOutcome
 from daybell.core.execution import Cancellation
 from daybell.core.ids import id_in, mint
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.options import task_of
 from daybell.errors import (
     AccessDenied,
     Conflict,
@@ -109,13 +108,13 @@ async def explain_missing_job(client: AnyClient, name: str) -> AsyncGenerator[No
         yield
     except JobNotFound as error:
         try:
-            deleted = (await client.standing(name)).job  # of a deleted one, too
+            deleted = await client.standing(name)  # of a deleted one, too
         except JobNotFound as told:
             raise told from None
         except (AccessDenied, UsageError):
             raise error from None
         way_out = "it was deleted, and daybell jobs create makes it again"
-        if deleted.definition.kind == "task" and task_of(deleted.definition) is None:
+        if deleted.kind == "task" and deleted.task is None:
             # Only code has a task of that name.
             way_out = "it was deleted; a start of its app, or an enqueue in code, makes it again"
         raise JobNotFound(f"no job named {shown(name)}; {way_out}") from None

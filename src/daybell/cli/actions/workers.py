@@ -122,7 +122,7 @@ async def _is_used(client: AnyClient, name: str) -> bool:
     cursor = None
     while True:
         page = await client.jobs(limit=PAGE_ITEMS_MAX, cursor=cursor)
-        if any(job.definition.queue == name for job in page.items):
+        if any(job.queue == name for job in page.items):
             return True
         cursor = page.next_cursor
         if cursor is None:

@@ -17,6 +17,7 @@ from daybell.cli import output
 from daybell.cli.apply.declarations import Declaration, Declarations
 from daybell.cli.apply.files import write_yaml
 from daybell.cli.connection import current_actor
+from daybell.client import wire
 from daybell.client.declarations import (
     CHANGED,
     CREATED,
@@ -27,7 +28,7 @@ from daybell.client.declarations import (
     read_template,
 )
 from daybell.client.remote.client import AnyClient
-from daybell.core.job import Job, NewTemplate, Template, apply_template
+from daybell.core.job import NewTemplate, Template, apply_template
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.options import CHOICES
 from daybell.errors import (
@@ -242,16 +243,14 @@ def _taken_over(before: Mapping[str, Any], source: str) -> list[str]:
     return [f"it belongs to {whose}; this takes it over"]
 
 
-async def _orphans(client: AnyClient, found: Declarations, source: str) -> list[Job]:
+async def _orphans(client: AnyClient, found: Declarations, source: str) -> list[wire.JobVersion]:
     """The jobs that files of this set declared once, and do no more."""
-    orphans: list[Job] = []
+    orphans: list[wire.JobVersion] = []
     cursor: str | None = None
     while True:
         page = await client.jobs(limit=PAGE_ITEMS_MAX, cursor=cursor)
         orphans += [
-            job
-            for job in page.items
-            if job.definition.source == source and job.name not in found.jobs
+            job for job in page.items if job.source == source and job.name not in found.jobs
         ]
         cursor = page.next_cursor
         if cursor is None:

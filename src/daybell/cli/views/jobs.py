@@ -6,6 +6,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from daybell.cli.references import format_references
 from daybell.client import Client, wire
 from daybell.client.remote.client import AnyClient
 from daybell.core import payload
-from daybell.core.job import Job, JobDefinition, JobStatus
+from daybell.core.job import JobDefinition
 from daybell.core.kinds import (
     SETTINGS,
     CommandSettings,
@@ -29,9 +30,8 @@ from daybell.core.kinds import (
 )
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.options import task_of
-from daybell.core.schedule import Schedule, any_jobs
+from daybell.core.schedule import any_jobs
 from daybell.core.units import Instant
-from daybell.core.views import Counts
 from daybell.core.when import Schedule as Rule
 from daybell.core.when.zone import local
 from daybell.core.workflow.graph import Graph, params_of
@@ -191,7 +191,7 @@ Users = Mapping[str, Sequence[str]]  # the workflows, by the jobs and tasks that
 
 
 async def find_workflow_users(
-    client: AnyClient, shown: Sequence[JobStatus], *, is_all: bool
+    client: AnyClient, shown: Sequence[wire.Job], *, is_all: bool
 ) -> Users:
     """The workflows that run these jobs. If these are not all that there are, the first page of
     the others is looked at: who has more workflows knows them.
@@ -199,7 +199,7 @@ async def find_workflow_users(
     if all(one.schedules for one in shown):
         return {}
     if is_all:
-        return workflows_by_job(one.job.definition for one in shown)
+        return workflows_by_job(one.definition for one in shown)
     page = await client.jobs(limit=PAGE_ITEMS_MAX)
     return workflows_by_job(job.definition for job in page.items)
 
@@ -241,7 +241,7 @@ SHOWN_MAX: Final = 2  # schedules of a job in one line; run time may add hundred
 
 
 def echo_jobs(
-    standings: Sequence[JobStatus], *, now: Instant, empty: str, users: Users | None = None
+    standings: Sequence[wire.Job], *, now: Instant, empty: str, users: Users | None = None
 ) -> None:
     """Print jobs as a table, their times seen from the store's `now`. `users` are workflows that
     they are nodes of.
@@ -249,7 +249,7 @@ def echo_jobs(
     users = users or {}
     rows = [
         (
-            one.job.name,
+            one.name,
             one.status,
             next_run(one, now=now),
             _last(one, now),
@@ -258,12 +258,12 @@ def echo_jobs(
                 one.schedules,
                 has_more=one.has_more_schedules,
             )
-            or describe_workflows(users.get(one.job.name, ())),
-            summarize_job(one.job.definition),
-            one.job.definition.queue,
-            one.job.definition.priority.label,
-            one.job.version,
-            one.job.definition.description,
+            or describe_workflows(users.get(one.name, ())),
+            summarize_job(one.definition),
+            one.queue,
+            one.priority,
+            one.version,
+            one.description,
         )
         for one in standings
     ]
@@ -282,10 +282,10 @@ def echo_jobs(
     output.echo_table(columns, rows, empty=empty)
 
 
-def echo_job(one: JobStatus, counts: Counts, *, now: Instant) -> None:
+def echo_job(one: wire.Job, counts: wire.StateCounts, *, now: Instant) -> None:
     """Print all that is known of a job."""
-    job, definition = one.job, one.job.definition
-    counted = ", ".join(f"{counts.of(state):,} {state}" for state in counts)
+    job, definition = one, one.definition
+    counted = ", ".join(f"{counts.of(state):,} {state}" for state in counts.executions)
     is_scheduled = bool(one.schedules)
     overlap = definition.overlap_rule(is_scheduled=is_scheduled)
     output.echo_fields(
@@ -299,7 +299,7 @@ def echo_job(one: JobStatus, counts: Counts, *, now: Instant) -> None:
             "version": f"{job.version}, since {output.format_moment(job.created_at)}"
             + ("" if job.is_current else " (not the current one)"),
             **describe_job(definition),
-            "arguments": "" if definition.args == "{}" else definition.args,
+            "arguments": format_args(job.args),
             "queue": definition.queue,
             "priority": definition.priority.label,
             "retries": definition.retry.retries,
@@ -316,13 +316,13 @@ def echo_job(one: JobStatus, counts: Counts, *, now: Instant) -> None:
             "if one fails": definition.on_dependency_failure if definition.upstream else None,
             "source": definition.source,
             "executions": counted or "none yet",
-            "id": job.id,
+            "id": job.job_id,
         }
     )
     if not job.is_current:
         # What it would be if it were current; nothing of it stands anywhere.
         output.echo_fields(
-            {f"schedule {n}": describe_rule(text) for n, text in name_schedules(definition)}
+            {f"schedule {n}": describe_rule(rule) for n, rule in name_schedules(one.schedules)}
         )
         return
     for schedule in one.schedules:
@@ -341,14 +341,14 @@ def _in_brief(first: Sequence[str], every: Sized, *, has_more: bool = False) -> 
     return "; ".join(first) + (f"; and {least}{more:,} more" if more else "")
 
 
-def _dependencies(one: JobStatus) -> str:
+def _dependencies(one: wire.Job) -> str:
     """What it depends on; of the current version each with how it stands, if that is known."""
-    if not one.waits_for or not one.job.is_current:
-        return ", ".join(one.job.definition.dependencies)
+    if not one.waits_for or not one.is_current:
+        return ", ".join(one.definition.dependencies)
     return ", ".join(f"{each.job} ({each.detail})" for each in one.waits_for)
 
 
-def echo_versions(versions: Sequence[Job]) -> None:
+def echo_versions(versions: Sequence[wire.JobVersion]) -> None:
     """Print the versions of a job as a table."""
     rows = [
         (
@@ -356,12 +356,12 @@ def echo_versions(versions: Sequence[Job]) -> None:
             output.format_moment(job.created_at),
             job.author,
             _in_brief(
-                [describe_rule(text) for text in job.definition.schedules[:SHOWN_MAX]],
-                job.definition.schedules,
+                [describe_rule(rule) for rule in job.schedules[:SHOWN_MAX]],
+                job.schedules,
             ),
             summarize_job(job.definition),
-            job.definition.queue,
-            job.definition.description,
+            job.queue,
+            job.description,
         )
         for job in versions
     ]
@@ -377,18 +377,18 @@ def echo_versions(versions: Sequence[Job]) -> None:
     output.echo_table(columns, rows, empty="no versions")
 
 
-def echo_schedules(schedules: Sequence[Schedule], *, now: Instant) -> None:
+def echo_schedules(schedules: Sequence[wire.Schedule], *, now: Instant) -> None:
     """Print the schedules of a job as a table."""
     rows = [
         (
             one.name,
             describe_schedule(one),
             "paused" if one.is_paused else _due(one, now),
-            "" if one.last_at is None else format_local_time(one.last_at, one),
+            "" if one.last_run_at is None else format_local_time(one.last_run_at, one),
             one.fired,
             one.skipped,
             one.missed,
-            "" if one.args == "{}" else one.args,
+            format_args(one.args),
         )
         for one in schedules
     ]
@@ -405,89 +405,98 @@ def echo_schedules(schedules: Sequence[Schedule], *, now: Instant) -> None:
     output.echo_table(columns, rows, empty="no schedules")
 
 
-def name_schedules(definition: JobDefinition) -> list[tuple[str, str]]:
+def name_schedules(rules: Sequence[Any]) -> list[tuple[str, Any]]:
     """The schedules that a definition declares, by the names that they have."""
-    is_single = len(definition.schedules) == 1
-    return [("" if is_single else str(n), text) for n, text in enumerate(definition.schedules)]
+    is_single = len(rules) == 1
+    return [("" if is_single else str(n), rule) for n, rule in enumerate(rules)]
 
 
-def describe_schedule(schedule: Schedule) -> str:
+def describe_schedule(schedule: wire.Schedule) -> str:
     """What a schedule means, in words."""
     return describe_rule(schedule.rule)
 
 
-def describe_rule(rule: str) -> str:
+def format_args(args: Mapping[str, Any] | None) -> str:
+    """The arguments of a job or a schedule; nothing if there are none."""
+    return wire.encode(args).decode() if args else ""
+
+
+def _read_rule(rule: Any) -> Rule:
+    return Rule.from_json(wire.encode(rule).decode())
+
+
+def describe_rule(rule: Any) -> str:
     """What a rule means, in words."""
     try:
-        return Rule.from_json(rule).describe()
+        return _read_rule(rule).describe()
     except InvalidSchedule as error:
         return f"cannot be read: {error}"
 
 
-def next_run(one: JobStatus, *, now: Instant | None = None) -> str:
+def next_run(one: wire.Job, *, now: Instant | None = None) -> str:
     """When a job runs next, by the clock of that schedule, with its offset; marked if that should
     have been before `now`.
     """
     for schedule in one.schedules:
-        if schedule.next_at is not None and schedule.next_at == one.next_run_at:
-            return _next_time(schedule.next_at, schedule, now)
+        if schedule.next_run_at is not None and schedule.next_run_at == one.next_run_at:
+            return _next_time(schedule.next_run_at, schedule, now)
     return ""
 
 
-def _next_time(at: Instant, schedule: Schedule, now: Instant | None) -> str:
-    is_overdue = now is not None and at < now - OVERDUE_SECONDS
+def _next_time(at: datetime, schedule: wire.Schedule, now: Instant | None) -> str:
+    is_overdue = now is not None and at.timestamp() < now - OVERDUE_SECONDS
     return f"{format_local_time(at, schedule)}{' (overdue)' if is_overdue else ''}"
 
 
-def format_local_time(at: Instant, schedule: Schedule) -> str:
+def format_local_time(at: datetime, schedule: wire.Schedule) -> str:
     """A time as the clocks of a schedule's zone show it."""
     try:
-        zone = Rule.from_json(schedule.rule).tz
+        zone = _read_rule(schedule.rule).tz
     except InvalidSchedule:
         zone = "UTC"
-    text = local(at, zone).isoformat(sep=" ", timespec="seconds")
+    text = local(at.timestamp(), zone).isoformat(sep=" ", timespec="seconds")
     return f"{text} {zone}" if zone != "UTC" else f"{text[:19]}Z"
 
 
-def _tally(schedule: Schedule, now: Instant, *, is_paused: bool) -> dict[str, object]:
+def _tally(schedule: wire.Schedule, now: Instant, *, is_paused: bool) -> dict[str, object]:
     """Where a schedule stands, and what became of its ticks."""
     numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
     return {
         "  next": "paused" if is_paused else _due(schedule, now),
         "  last": None
-        if schedule.last_at is None
-        else format_local_time(schedule.last_at, schedule),
+        if schedule.last_run_at is None
+        else format_local_time(schedule.last_run_at, schedule),
         "  ticks": ", ".join(f"{count:,} {word}" for word, count in numbers.items() if count)
         or "none yet",
         "  dead": f"{schedule.failures:,} in a row" if schedule.failures else None,
-        "  arguments": "" if schedule.args == "{}" else schedule.args,
+        "  arguments": format_args(schedule.args),
         "  overlap by": None if schedule.is_declared else schedule.overlap_by,
     }
 
 
-def _due(schedule: Schedule, now: Instant) -> str:
+def _due(schedule: wire.Schedule, now: Instant) -> str:
     """When a schedule fires next, or on what that depends."""
-    if schedule.next_at is not None:
-        return _next_time(schedule.next_at, schedule, now)
+    if schedule.next_run_at is not None:
+        return _next_time(schedule.next_run_at, schedule, now)
     waits = "when the execution before it has ended" if schedule.delay is not None else "never"
     if schedule.since is not None:
-        is_any = bool(any_jobs((schedule.rule,)))
+        is_any = bool(any_jobs((wire.encode(schedule.rule).decode(),)))
         waits = "when any of these has succeeded" if is_any else "when these have succeeded"
     if schedule.is_reboot:
         waits = "when schedulers start after none was there"
     return waits
 
 
-def _paused(one: JobStatus) -> str | None:
-    if one.job.paused_at is None:
+def _paused(one: wire.Job) -> str | None:
+    if one.paused_at is None:
         return None
-    note = f": {one.job.pause_note}" if one.job.pause_note else ""
-    return f"since {output.format_moment(one.job.paused_at)}{note}"
+    note = f": {one.pause_note}" if one.pause_note else ""
+    return f"since {output.format_moment(one.paused_at)}{note}"
 
 
-def _last(one: JobStatus, now: Instant) -> str:
+def _last(one: wire.Job, now: Instant) -> str:
     last = one.last_execution
     if last is None:
         return ""
     at = last.finished_at or last.started_at or last.run_at
-    return f"{last.state}, {output.format_relative(at, now=now)}"
+    return f"{last.status}, {output.format_relative(at, now=now)}"

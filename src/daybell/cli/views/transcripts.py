@@ -428,7 +428,7 @@ class RunTranscript:
         if job not in self._kinds:
             try:
                 found = await self._client.job(job)
-                self._kinds[job] = found.definition.kind == WORKFLOW
+                self._kinds[job] = found.kind == WORKFLOW
             except NotFound:  # it was deleted since
                 self._kinds[job] = False
         return self._kinds[job]

@@ -7,8 +7,8 @@ import json
 import os
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -17,11 +17,20 @@ from uuid import UUID
 import msgspec
 
 from daybell import errors
+from daybell.client import wire
 from daybell.core.ids import mint
-from daybell.core.limits import REQUEST_SECONDS_MAX
-from daybell.core.units import Seconds, from_iso
-from daybell.core.views import Health
-from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError, shown
+from daybell.core.limits import PAGE_ITEMS_MAX, REQUEST_SECONDS_MAX
+from daybell.core.units import Seconds
+from daybell.core.views import Page, read_pages
+from daybell.errors import (
+    AccessDenied,
+    DaybellError,
+    NotFound,
+    SchemaError,
+    Unavailable,
+    UsageError,
+    shown,
+)
 from daybell.settings import masked_url
 from daybell.version import VERSION
 
@@ -216,81 +225,55 @@ class Transport:
             await self._http.aclose()
             self._http = None
 
-    async def get(
-        self, path: str, parameters: Parameters | None = None, *, read: Callable[[Any], T]
-    ) -> T:
-        """What is at a path, as `read` makes it of JSON. Parameters that are None are left out."""
-        asked = _Request("GET", path, parameters=parameters or {})
-        return self._understood(await self._repeated(asked), read)
-
-    async def post(
+    async def ask(
         self,
+        method: str,
         path: str,
+        answer: type[T],
         body: Any = None,
         *,
-        read: Callable[[Any], T],
+        parameters: Parameters | None = None,
+        version: int | None = None,
         once: bool = False,
-        version: int | None = None,
     ) -> T:
-        """Have something done; to what is at this version, if one is given.
+        """Send a request and decode its answer. Parameters that are None are left out.
 
-        With `once` it is sent again if the answer is lost, under a key by which the server knows
-        that it is the same.
+        With a `version`, only that version is changed. After a lost answer, a GET is sent again,
+        and with `once` any request: under a key by which the server recognizes it.
         """
-        headers = _if_at(version)
-        if not once:
-            answer = await self._ask(_Request("POST", path, body, headers=headers))
-        else:
+        headers = {} if version is None else {"If-Match": f'"{version}"'}
+        if once:
             headers["Idempotency-Key"] = str(mint())
-            answer = await self._repeated(_Request("POST", path, body, headers=headers))
-        return self._understood(answer, read)
-
-    async def patch(
-        self, path: str, body: Any, *, read: Callable[[Any], T], version: int | None = None
-    ) -> T:
-        """Change what is at a path; with a version, only if it still is at that one."""
-        asked = _Request("PATCH", path, body, headers=_if_at(version))
-        return self._understood(await self._ask(asked), read)
-
-    async def put(
-        self,
-        path: str,
-        body: Any,
-        *,
-        read: Callable[[Any], T],
-        parameters: Parameters | None = None,
-        version: int | None = None,
-    ) -> T:
-        """Have what is at a path be this; with a version, only if it still is at that one."""
-        asked = _Request("PUT", path, body, parameters=parameters or {}, headers=_if_at(version))
-        return self._understood(await self._ask(asked), read)
-
-    async def delete(
-        self,
-        path: str,
-        *,
-        read: Callable[[Any], T],
-        parameters: Parameters | None = None,
-        version: int | None = None,
-    ) -> T:
-        """Have what is at a path deleted; with a version, only if it still is at that one."""
-        asked = _Request("DELETE", path, parameters=parameters or {}, headers=_if_at(version))
-        return self._understood(await self._ask(asked), read)
-
-    def _understood(self, answer: Any, read: Callable[[Any], T]) -> T:
+        request = _Request(method, path, body, parameters or {}, headers)
+        is_repeatable = once or method == "GET"
+        raw = await (self._repeated(request) if is_repeatable else self._ask(request))
         try:
-            return read(answer)
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            UsageError,
-            msgspec.MsgspecError,
-        ) as error:
+            return wire.decode(raw or b"null", answer)
+        except msgspec.ValidationError as error:
             raise not_understood(self.place) from error
+        except ValueError:
+            raise not_json(self.place, raw[:100].decode(errors="replace")) from None
 
-    async def _repeated(self, request: _Request) -> Any:
+    async def page(self, path: str, item: type[T], parameters: Parameters) -> Page[T]:
+        """Get a page of a list. Items without their large values are read one by one."""
+        kind: Any = Page
+        found: Page[Any] = await self.ask("GET", path, kind[item], parameters=parameters)
+        items: list[T] = []
+        for one in found.items:
+            if getattr(one, "link", None) is None:
+                items.append(one)
+                continue
+            with suppress(NotFound):  # it was deleted since
+                items.append(await self.ask("GET", one.link.removeprefix(BASE), item))
+        return Page(items=tuple(items), next_cursor=found.next_cursor)
+
+    async def all(self, path: str, item: type[T], parameters: Parameters | None = None) -> list[T]:
+        """Get all items of a list, page by page."""
+        asked = {**(parameters or {}), "limit": PAGE_ITEMS_MAX}
+        pages = read_pages(lambda at: self.page(path, item, {**asked, "cursor": at}))
+        return [one async for page in pages for one in page]
+
+    async def _repeated(self, request: _Request) -> bytes:
         try:
             return await self._ask(request)
         except Unreachable:
@@ -298,16 +281,14 @@ class Transport:
         except Unavailable:
             return await self._ask(request)
 
-    async def _ask(self, request: _Request) -> Any:
+    async def _ask(self, request: _Request) -> bytes:
         status, headers, raw = await self._exchange(request)
-        try:
-            value = _decoded(raw) if raw else None
-        except ValueError:
-            if status < 300:
-                raise not_json(self.place, raw[:100].decode(errors="replace")) from None
-            value = None
         if status < 300:
-            return value
+            return raw
+        try:
+            value = json.loads(raw)
+        except ValueError:
+            value = None
         raise error_from_response(
             status,
             value,
@@ -417,10 +398,6 @@ def _trusted() -> ssl.SSLContext:
         ) from None
 
 
-def _if_at(version: int | None) -> dict[str, str]:
-    return {} if version is None else {"If-Match": f'"{version}"'}
-
-
 class Unreachable(Unavailable):
     """There is no connection to the server, so nothing was sent. It is lasting if the server is not
     trusted.
@@ -485,13 +462,6 @@ def _unfolded(raw: msgspec.Raw) -> Any:
     return json.loads(bytes(raw))
 
 
-def _decoded(raw: bytes) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except ValueError:
-        return json.loads(raw)  # halves of surrogate pairs, in what somebody sent so
-
-
 def _unreachable(place: str, error: Exception) -> Unreachable:
     causes = list(_causes(error))
     tls = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
@@ -520,23 +490,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-class RemoteContext:
-    """The first argument of the operations of a client over HTTP: functions, grouped by room."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-
-    @property
-    def place(self) -> str:
-        """The server, for messages."""
-        return self.transport.place
-
-    async def health(self) -> Health:
-        """The store's time. What else it says of itself is for those who run it."""
-        return await self.transport.get("/status", read=_health)
-
-
-def _health(of: dict[str, Any]) -> Health:
-    return Health(product="", now=from_iso(of["now"]), schema=0, checks=())
