@@ -3,6 +3,7 @@
 from typing import Final
 
 LONG_FILES: dict[str, str] = {
+    "client/remote/client.py": "one class: a method per verb of the interface",
     "client/wire.py": "one struct per answer, with the texts of the OpenAPI document",
     "core/workflow/progress.py": "one decision: the progress of a run",
     "store/postgres/connection.py": "pools, lent connections, kept statements",

@@ -19,6 +19,7 @@ from daybell.chaos.tasks import END, ENDS, EXIT, NO_NUMBER, START, Effect
 from daybell.chaos.tasks import alone as alone_task
 from daybell.chaos.workflows import FlowRun, lineage
 from daybell.client import Client
+from daybell.client.schedules import schedules
 from daybell.core import payload
 from daybell.core.event import Step
 from daybell.core.execution import Cancellation, Execution, State
@@ -66,7 +67,7 @@ def count_decisions(courses: Sequence[ScheduleHistory]) -> dict[str, int]:
 
 async def cursors(client: Client, jobs: Sequence[str]) -> dict[UUID, Schedule]:
     """Return the schedules of these jobs, as they are now."""
-    return {one.id: one for job in jobs for one in await client.schedules(job)}
+    return {one.id: one for job in jobs for one in await schedules(client, job)}
 
 
 async def courses(

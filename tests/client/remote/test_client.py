@@ -365,9 +365,9 @@ async def test_many_are_decided_on_by_times_that_no_request_reads_anew(remote, m
     sent = []
     ask = remote._ask
 
-    async def recorded(method, path, answer, body=None, **options):
-        sent.extend([body["filter"]] if method == "POST" else [])
-        return await ask(method, path, answer, body, **options)
+    async def recorded(method, path, answer, *body, **options):
+        sent.extend(one["filter"] for one in body)
+        return await ask(method, path, answer, *body, **options)
 
     monkeypatch.setattr(remote, "_ask", recorded)
     lengths = {"since": "4h", "until": "4s", "ended_since": "3h ago", "ended_until": "1h"}
