@@ -217,7 +217,7 @@ async def test_tasks_depend_on_tasks(clock):
     async with app:
         found = (await app.client().job("load")).definition
         assert (found.dependencies, found.on_dependency_failure) == (("extract", "clean"), "skip")
-        [schedule] = await app.client().schedules("clean")
+        [schedule] = await room.schedules(app.client(), "clean")
         assert schedule.since is not None
     assert app.tasks.keys() == {"extract", "clean", "load"} == {extract.name, clean.name, load.name}
 

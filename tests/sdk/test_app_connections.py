@@ -60,7 +60,7 @@ def add(app):
 
 
 async def count(app):
-    return sum((await (await app.open()).count()).values())
+    return (await (await app.open()).count()).total
 
 
 @pytest.mark.parametrize("opened", ASYNC.values(), ids=ASYNC)
