@@ -579,6 +579,8 @@ class Job(JobVersion, frozen=True, kw_only=True):
 
     def _rules(self) -> list[Any]:
         """The rules that the job declares, without those that follow from its dependencies."""
+        if not self.is_current:
+            return self.schedules  # the rules of an older version
         return [one.rule for one in self.schedules if one.is_declared and "after" not in one.rule]
 
 
