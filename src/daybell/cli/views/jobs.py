@@ -437,7 +437,7 @@ def next_run(one: wire.Job, *, now: Instant | None = None) -> str:
     """When a job runs next, by the clock of that schedule, with its offset; marked if that should
     have been before `now`.
     """
-    for schedule in one.schedules:
+    for schedule in one.schedules if one.is_current else ():
         if schedule.next_run_at is not None and schedule.next_run_at == one.next_run_at:
             return _next_time(schedule.next_run_at, schedule, now)
     return ""
