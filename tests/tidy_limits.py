@@ -101,7 +101,6 @@ TESTED_IN: dict[str, str] = {
     "client/wire.py": "client/test_answers.py",
     "core/checks.py": "store/test_queue_poison.py",
     "core/kinds/schema.py": "core/test_options.py",
-    "core/views.py": "store/test_views.py",
     "core/when/declared.py": "core/test_job_request.py",
     "core/when/repetition.py": "core/when/test_recurrence.py",
     "core/when/zone.py": "core/when/test_rule.py",

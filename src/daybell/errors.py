@@ -11,6 +11,7 @@
       │    ├─ InvalidRetry
       │    ├─ InvalidSchedule
       │    ├─ InvalidWorkflow
+      │    ├─ QueryError         a query for executions, with its position
       │    ├─ PayloadError       a value that JSON cannot hold, or text that is not JSON
       │    │    └─ PayloadTooLarge
       │    └─ UnknownJob         nobody here knows how to run it
@@ -139,6 +140,20 @@ class InvalidDuration(UsageError):
 
     code = "invalid-duration"
     remedy = 'Write seconds, `"5m"`, `"1h30m"` or `"PT5M"`.'
+
+
+class QueryError(UsageError):
+    """The query for executions has a mistake; `position` counts characters from 0."""
+
+    code = "invalid-query"
+    remedy = "Correct the query `q` at the character that `position` names."
+
+    def __init__(self, message: str, *, position: int) -> None:
+        super().__init__(f"character {position + 1}: {message}", field="q")
+        self.position = position
+
+    def _extra_fields(self) -> dict[str, Any]:
+        return {**super()._extra_fields(), "position": self.position}
 
 
 class InvalidFields(UsageError):

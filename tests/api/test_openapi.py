@@ -354,7 +354,13 @@ VALUES = {
     **{"limit": "1", "tenant": "default", "since": "2026-01-01", "until": "2026-01-02"},
     **{"worker_id": UNKNOWN, "workflow_id": UNKNOWN, "attempt": "1", "count": "2"},
     **{"cron": "0 0 * * *", "every": "5m", "at": "2030-01-01T00:00:00Z", "mode": "rate"},
-    **{"rrule": "FREQ=DAILY", "tz": "Europe/Rome", "dialect": "quartz", "status": "queued"},
+    **{
+        "rrule": "FREQ=DAILY",
+        "tz": "Europe/Rome",
+        "dialect": "quartz",
+        "status": "queued",
+        "q": "job:resize",
+    },
     **{"step": "1h", "metric": "dead"},
     **{"from": "2026-01-01T00:00:00Z", "ended_since": "1h", "ended_until": "2026-01-02"},
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from daybell.core.access import Scope
 from daybell.core.execution import Failure, State
 from daybell.core.ids import mint
+from daybell.core.lifecycle import after_success
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX, SCAN_ITEMS_MAX
 from daybell.core.views import Content, ExecutionFilter
 from daybell.errors import UsageError
@@ -321,3 +322,23 @@ async def test_a_cursor_of_an_id_that_never_was_is_fine(store):
     page = await store.catalog.list_executions(TENANT, by(args=(("n", "1"),)), cursor=str(mint()))
 
     assert [one.id for one in page.items] == made
+
+
+async def test_executions_are_found_by_their_jobs_and_how_long_they_took(store, clock):
+    await defined(store, "etl-load", "etl-clean", "report")
+    made = {}
+    for name, seconds in (("etl-load", 10.0), ("etl-clean", 100.0), ("report", 100.0)):
+        hands = await claimed(store, job=name)
+        await clock.advance(seconds)
+        await apply(store, hands, after_success(hands.one, result=None, ran=seconds))
+        made[name] = hands.one.id
+
+    for where, names in (
+        (by(job_prefix="etl-"), ["etl-clean", "etl-load"]),
+        (by(jobs=frozenset({"report", "etl-load"})), ["report", "etl-load"]),
+        (by(jobs=frozenset()), []),
+        (by(longer_than=50.0), ["report", "etl-clean"]),
+        (by(shorter_than=50.0), ["etl-load"]),
+        (by(longer_than=50.0, job_prefix="etl-", states=frozenset(State)), ["etl-clean"]),
+    ):
+        assert await ids_of(store, where) == [made[name] for name in names]

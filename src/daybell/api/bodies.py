@@ -17,6 +17,7 @@ from daybell.api.fields import (
     Name,
     Optional,
     PriorityWord,
+    QueryText,
     QueueName,
     Searched,
     StatusWord,
@@ -156,11 +157,12 @@ class FilterFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     ] = None
     ended_since: Optional[AgoBound] = None
     ended_until: Optional[AgoBound] = None
+    q: Optional[QueryText] = None
 
     @classmethod
     def check(cls, given: Mapping[str, Any]) -> None:
         # To search for nothing would mean all that there are.
-        for name in ("args", "unique_key", "error", "ended_since", "ended_until"):
+        for name in ("args", "unique_key", "error", "ended_since", "ended_until", "q"):
             if given.get(name, "") is None:
                 raise UsageError(
                     "restricts nothing, and would mean all that there are; leave it out for that",
@@ -195,6 +197,11 @@ SweepCursor: TypeAlias = Annotated[
 ]
 
 
+DryRun: TypeAlias = Annotated[
+    bool, Meta(description="Change nothing; answer `matched`, how many the filter lets through.")
+]
+
+
 class Selection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which executions: ids, or a filter. A filter that is empty means all that there are.
 
@@ -205,6 +212,7 @@ class Selection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     ids: Optional[Ids] = None
     filter: Optional[ExecutionFilter] = None
     cursor: Optional[SweepCursor] = None
+    dry_run: DryRun = False
 
 
 class Retrial(Selection):
@@ -219,6 +227,7 @@ class LetterSelection(RequestBody):
     ids: Optional[Ids] = None
     filter: Optional[LetterFilter] = None
     cursor: Optional[SweepCursor] = None
+    dry_run: DryRun = False
 
 
 # Events, as CloudEvents 1.0 has them in JSON.

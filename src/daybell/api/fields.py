@@ -9,12 +9,20 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from daybell.api.validation import checked_by
-from daybell.client.requests import ARGS_PREFIX, Filters, read_bound, read_id, read_time
+from daybell.client.requests import (
+    ARGS_PREFIX,
+    Filters,
+    read_bound,
+    read_id,
+    read_query,
+    read_time,
+)
 from daybell.core.execution import Priority, State
 from daybell.core.job import MANUAL, PAUSED
 from daybell.core.limits import (
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
+    QUERY_CHARS_MAX,
     SEARCH_ARGS_MAX,
     SEARCH_CHARS_MAX,
     check_key,
@@ -135,6 +143,19 @@ WithNodes: TypeAlias = Annotated[
 ]
 
 
+QueryText: TypeAlias = Annotated[
+    str,
+    checked_by(read_query),
+    Meta(
+        max_length=QUERY_CHARS_MAX,
+        description="Conditions `NAME:VALUE`, all of which must hold: status, job (`etl*` is a"
+        " prefix), queue, worker, user, workflow, since, until, finished, duration, error, key,"
+        " arg.NAME. A value with spaces is in double quotes.",
+        examples=['status:dead job:etl* finished:<1d error:"timed out"'],
+    ),
+]
+
+
 class Search(msgspec.Struct, kw_only=True):
     """The parameters of lists of executions, with those that search by content."""
 
@@ -162,6 +183,7 @@ class Search(msgspec.Struct, kw_only=True):
     ) = None
     ended_since: AgoBound | None = None
     ended_until: AgoBound | None = None
+    q: QueryText | None = None
 
     def read_filters(self, request: Request) -> Filters:
         """Return the filters as the client takes them; arguments are in the address alone."""
@@ -176,6 +198,7 @@ class Search(msgspec.Struct, kw_only=True):
             "ended_since": self.ended_since,
             "ended_until": self.ended_until,
             "args": _read_args(request),
+            "q": self.q,
         }
 
 

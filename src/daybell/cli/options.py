@@ -130,6 +130,14 @@ OfError = Annotated[
 EndedSince = Annotated[
     Text, typer.Option("--ended-since", metavar="TIME", help="Ended then or later.")
 ]
+OfQuery = Annotated[
+    Text,
+    typer.Option(
+        "--q",
+        metavar="QUERY",
+        help="Such as 'status:dead job:etl* finished:<1d', in one text.",
+    ),
+]
 EndedUntil = Annotated[Text, typer.Option("--ended-until", metavar="TIME", help="Ended before.")]
 
 

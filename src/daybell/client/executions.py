@@ -30,6 +30,8 @@ from daybell.client.requests import (
     Time,
     check_options,
     copies,
+    expand_query,
+    pin_query,
     read_ago,
     read_bound,
     read_filter,
@@ -59,7 +61,16 @@ from daybell.core.limits import (
 )
 from daybell.core.options import Arguments, read_args
 from daybell.core.units import Instant, to_iso
-from daybell.core.views import Content, Counts, ExecutionFilter, Health, Page, Total, total_of
+from daybell.core.views import (
+    Content,
+    Counts,
+    ExecutionFilter,
+    Health,
+    JobFilter,
+    Page,
+    Total,
+    total_of,
+)
 from daybell.errors import (
     Conflict,
     ExecutionNotFound,
@@ -365,7 +376,10 @@ async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionF
     Raises JobNotFound for an unknown id, NotFound for an unknown name of a worker. An unknown name
     of a job is reported by a list or count that finds nothing.
     """
-    given: dict[str, Any] = {**filters}
+    given = expand_query(filters)
+    user = given.pop("user", None)
+    if user is not None:
+        given["jobs"] = await _jobs_of_user(client, user)
     job = None if given.get("job") is None else id_in(given["job"])
     if job is not None:
         given["job"] = (
@@ -379,6 +393,17 @@ async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionF
         given["workers"] = known if len(known) > 1 else None
     now = await now_for(client.store, *(given.get(name) for name in BOUNDS))
     return read_filter(now=now, **given)
+
+
+async def _jobs_of_user(client: ClientContext, user: str) -> frozenset[str]:
+    page = await client.store.catalog.list_jobs(
+        client.tenant, JobFilter(user_id=user), limit=PAGE_ITEMS_MAX
+    )
+    if page.next_cursor is not None:
+        raise UsageError(
+            f"user {shown(user)} has more than {PAGE_ITEMS_MAX:,} jobs; name a job", field="user"
+        )
+    return frozenset(one.name for one in page.items)
 
 
 async def find_workers(store: Store, tenant: str, name: str) -> frozenset[UUID]:
@@ -406,12 +431,15 @@ async def fix_bounds(clock: Clock, filters: Filters) -> Filters:
     lengths = {
         name: value for name in BOUNDS if read_ago(value := filters.get(name)) is not None and value
     }
-    if not lengths:
+    query = filters.get("q")
+    if not lengths and query is None:
         return filters
     now = (await clock.health()).now
     fixed: dict[str, Any] = {
         name: to_iso(read_bound(value, name, now=now)) for name, value in lengths.items()
     }
+    if query is not None:
+        fixed["q"] = pin_query(query, now)
     return cast("Filters", {**filters, **fixed})
 
 
@@ -488,9 +516,11 @@ async def load_truncated(store: Store, tenant: str, found: Iterable[Execution]) 
     ]
 
 
-async def count_matching(client: ClientContext, wheres: Sequence[ExecutionFilter]) -> Total:
+async def count_matching(
+    client: ClientContext, wheres: Sequence[ExecutionFilter], sweep: Sweep | None = None
+) -> Total:
     if any(where.content is not None for where in wheres):
-        found = sweep_pages(client.store, client.tenant, wheres)
+        found = sweep_pages(client.store, client.tenant, wheres, sweep)
         return Total(sum([len(some) async for some in found]))
     counts = [await client.store.catalog.count_executions(client.tenant, where) for where in wheres]
     return total_of(one.total for one in counts)
@@ -529,9 +559,12 @@ def split_batches(ids: Iterable[Id]) -> Iterable[Sequence[UUID]]:
         yield wanted[start : start + PAGE_ITEMS_MAX]
 
 
-async def count_cancellable(client: ClientContext, **filters: Unpack[Filters]) -> Total:
+async def count_cancellable(
+    client: ClientContext, *, sweep: Sweep | None = None, **filters: Unpack[Filters]
+) -> Total:
     """How many `cancel_many` would cancel."""
-    return await count_matching(client, [restrict_to_unfinished(await where(client, **filters))])
+    unfinished = restrict_to_unfinished(await where(client, **filters))
+    return await count_matching(client, [unfinished], sweep)
 
 
 async def cancel_many(
@@ -600,9 +633,11 @@ async def dead_letters(
     )
 
 
-async def count_dead_letters(client: ClientContext, **filters: Unpack[Filters]) -> Total:
+async def count_dead_letters(
+    client: ClientContext, *, sweep: Sweep | None = None, **filters: Unpack[Filters]
+) -> Total:
     """How many there are."""
-    return await count_matching(client, [await _letters(client, filters)])
+    return await count_matching(client, [await _letters(client, filters)], sweep)
 
 
 async def _letters(client: ClientContext, filters: Filters) -> ExecutionFilter:

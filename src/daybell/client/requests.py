@@ -49,10 +49,11 @@ from daybell.core.units import (
     from_iso,
     parse_delay,
     parse_duration,
+    to_iso,
 )
-from daybell.core.views import Content, ExecutionFilter
+from daybell.core.views import Content, ExecutionFilter, Term, parse_query, print_query
 from daybell.core.workflow.graph import Graph
-from daybell.errors import InvalidDuration, UsageError, shown, suggested
+from daybell.errors import InvalidDuration, QueryError, UsageError, shown, suggested
 
 Id = UUID | str
 Time = datetime | str | float
@@ -98,11 +99,12 @@ class Filters(TypedDict, total=False):
     error: str | None  # the name of a class, or a part of the text
     ended_since: Time | None
     ended_until: Time | None
+    q: str | None  # a query, see `read_query`; the other conditions must hold as well
 
 
 COPIES_CHUNK: Final = 256  # ids are made together: that costs a fifth
 ARGS_PREFIX: Final = "arg."  # before the name of an argument that is searched for
-CONTENT: Final = frozenset({"args", "unique_key", "error", "ended_since", "ended_until"})
+CONTENT: Final = frozenset({"args", "unique_key", "error", "ended_since", "ended_until", "q"})
 BOUNDS: Final = ("since", "until", "ended_since", "ended_until")
 JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})
 JOB_FILTERS: Final = frozenset(JobFilters.__optional_keys__)
@@ -206,6 +208,10 @@ def read_filter(
     args: Mapping[str, Any] | None = None,
     unique_key: str | None = None,
     error: str | None = None,
+    jobs: frozenset[str] | None = None,
+    job_prefix: str = "",
+    longer_than: Seconds | None = None,
+    shorter_than: Seconds | None = None,
     **bounds: Time | None,
 ) -> ExecutionFilter:
     """Return which executions are asked for. `now` is what lengths of time count from."""
@@ -222,6 +228,10 @@ def read_filter(
         ended_since=ended_since,
         ended_until=ended_until,
         workers=workers,
+        jobs=jobs,
+        job_prefix=job_prefix,
+        longer_than=longer_than,
+        shorter_than=shorter_than,
     )
     return ExecutionFilter(
         states=None if status is None else read_status(status),
@@ -234,6 +244,104 @@ def read_filter(
         until=until,
         content=None if content == Content() else content,
     )
+
+
+# The names of a query, in the order in which they are suggested.
+QUERY_NAMES: Final = (
+    *("status", "job", "queue", "worker", "user", "workflow", "since", "until", "finished"),
+    *("duration", "error", "key", "arg.NAME"),
+)
+_PLAIN_NAMES: Final = {
+    name: name for name in ("job", "queue", "worker", "user", "since", "until", "error")
+} | {"workflow": "parent", "key": "unique_key"}
+
+
+def expand_query(filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return filters with the conditions of their query in place of it. `user`, `job_prefix`,
+    `longer_than` and `shorter_than` come from queries alone. Raises QueryError and UsageError.
+    """
+    given = dict(filters)
+    text = given.pop("q", None)
+    if text is None:
+        return given
+    asked = read_query(text)
+    for name, value in asked.items():
+        known = given.get(name)
+        if name == "status" and known is not None:
+            value = read_status(known) & read_status(value)
+        elif known not in (None, False, {}):
+            raise UsageError(f"{name} is in the query as well; give it once", field=name)
+        given[name] = value
+    return given
+
+
+def read_query(text: str) -> dict[str, Any]:
+    """Return the conditions of a query as filters. Raises QueryError."""
+    found: dict[str, Any] = {}
+    for term in parse_query(text):
+        try:
+            _read_term(term, found)
+        except QueryError:
+            raise
+        except UsageError as error:
+            raise QueryError(str(error), position=term.position) from None
+    return found
+
+
+def _read_term(term: Term, found: dict[str, Any]) -> None:
+    name, value = term.name, term.value
+    if name == "status":
+        found["status"] = found.get("status", frozenset[State]()) | read_status(value.split(","))
+        return
+    if name.startswith(ARGS_PREFIX):
+        key, value = "args", {name.removeprefix(ARGS_PREFIX): value}
+        read_searched_args(value)
+        if not found.get(key, {}).keys() & value.keys():
+            found[key] = {**found.get(key, {}), **value}
+            return
+    elif name in ("finished", "duration"):
+        key, value = (_read_finished if name == "finished" else _read_took)(value)
+    elif name == "job" and value.endswith("*"):
+        key, value = "job_prefix", value[:-1]
+    elif name in _PLAIN_NAMES:
+        key = _PLAIN_NAMES[name]
+        if key in BOUNDS:
+            read_bound(value, name, now=0.0)
+    else:
+        raise UsageError(f"there is no condition {shown(name)}; {suggested(name, QUERY_NAMES)}")
+    if key in found:
+        raise UsageError(f"{name} is given twice; give it once")
+    found[key] = value
+
+
+def _read_finished(text: str) -> tuple[str, str]:
+    """Read `<1d` (less than a day ago), `>1d`, or the same with a time: `>2026-11-01`."""
+    sign, rest = (text[0], text[1:]) if text[:1] in ("<", ">") else ("", text)
+    read_bound(rest, "finished", now=0.0)
+    is_later = sign != ">" if read_ago(rest) is not None else sign != "<"
+    return ("ended_since" if is_later else "ended_until"), rest
+
+
+def _read_took(text: str) -> tuple[str, Seconds]:
+    if text[:1] not in ("<", ">"):
+        raise UsageError(f"duration takes < or >, as in duration:>5m, not {shown(text)}")
+    seconds = parse_duration(text[1:])
+    return ("longer_than" if text[0] == ">" else "shorter_than"), seconds
+
+
+def pin_query(text: str, now: Instant) -> str:
+    """Return a query with times in place of lengths of time."""
+    pinned: list[Term] = []
+    for term in parse_query(text):
+        name, value = term.name, term.value
+        sign = value[:1] if name == "finished" and value[:1] in ("<", ">") else ""
+        rest = value.removeprefix(sign)
+        if name in ("since", "until", "finished") and read_ago(rest) is not None:
+            is_later = name == "finished" and sign != ">"
+            sign = (">" if is_later else "<") if name == "finished" else ""
+            value = sign + to_iso(read_bound(rest, name, now=now))
+        pinned.append(Term(name, value))
+    return print_query(pinned)
 
 
 def read_searched_args(args: object) -> tuple[tuple[str, str], ...]:

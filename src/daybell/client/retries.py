@@ -230,12 +230,15 @@ def _find_obstacle(old: Execution, *, force: bool) -> RetryOutcome | None:
 
 
 async def count_retryable(
-    client: ClientContext, *, force: bool = False, **filters: Unpack[Filters]
+    client: ClientContext,
+    *,
+    force: bool = False,
+    sweep: Sweep | None = None,
+    **filters: Unpack[Filters],
 ) -> Total:
     """How many `retry_many` would run again."""
-    return await count_matching(
-        client, split_retryable(await where(client, **filters), force=force)
-    )
+    chosen = split_retryable(await where(client, **filters), force=force)
+    return await count_matching(client, chosen, sweep)
 
 
 async def retry_many(

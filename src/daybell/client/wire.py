@@ -398,6 +398,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_retryable: int = 0
     discarded: int = 0
     not_listed: int = 0
+    at_least: Annotated[bool, Meta(description="`matched` is a lower bound.")] = False
     next_cursor: str | None = None
 
 

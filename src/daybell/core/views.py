@@ -20,9 +20,14 @@ import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import LEFT_OUT, TERMINAL, Execution, Failure, State
-from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX, SCAN_ITEMS_MAX
+from daybell.core.limits import (
+    LIST_VALUE_BYTES_MAX,
+    PAGE_BYTES_MAX,
+    QUERY_CHARS_MAX,
+    SCAN_ITEMS_MAX,
+)
 from daybell.core.units import Instant, Seconds
-from daybell.errors import PayloadError
+from daybell.errors import PayloadError, QueryError, shown
 
 # Search of executions by content: arguments, unique key, error, end.
 #
@@ -42,6 +47,8 @@ class Candidate(NamedTuple):
     error: str | None = None
     finished_at: Instant | None = None
     worker: UUID | None = None
+    job: str | None = None
+    started_at: Instant | None = None
 
     @classmethod
     def of(cls, execution: Execution) -> Candidate:
@@ -58,11 +65,16 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     ended_since: Instant | None = None
     ended_until: Instant | None = None
     workers: frozenset[UUID] | None = None  # any of them
+    jobs: frozenset[str] | None = None  # any of them
+    job_prefix: str = ""
+    longer_than: Seconds | None = None  # from the last start to the end
+    shorter_than: Seconds | None = None
 
     @property
     def is_of_ended(self) -> bool:
         """True if only ended executions can match."""
-        return self.ended_since is not None or self.ended_until is not None
+        ends = (self.ended_since, self.ended_until, self.longer_than, self.shorter_than)
+        return any(one is not None for one in ends)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -73,6 +85,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             "error": self.error is not None,
             "finished_at": self.is_of_ended,
             "worker": self.workers is not None,
+            "job": self.jobs is not None or self.job_prefix,
+            "started_at": self.longer_than is not None or self.shorter_than is not None,
         }
         return frozenset(name for name, is_needed in given.items() if is_needed)
 
@@ -84,9 +98,96 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             and (self.workers is None or one.worker in self.workers)
             and (self.ended_since is None or (end is not None and end >= self.ended_since))
             and (self.ended_until is None or (end is not None and end < self.ended_until))
+            and (self.jobs is None or one.job in self.jobs)
+            and (one.job or "").startswith(self.job_prefix)
+            and self._matches_duration(one)
             and (self.error is None or matches_error(one.error, self.error))
             and (not self.args or matches_args(one.args, self.args))
         )
+
+    def _matches_duration(self, one: Candidate) -> bool:
+        if self.longer_than is None and self.shorter_than is None:
+            return True
+        if one.started_at is None or one.finished_at is None:
+            return False
+        took = one.finished_at - one.started_at
+        return (self.longer_than is None or took > self.longer_than) and (
+            self.shorter_than is None or took < self.shorter_than
+        )
+
+
+# The query language of executions: `status:dead job:etl* error:"timed out" arg.order_id:42`.
+#
+# query = [term] {space term};  term = name ":" value;  value = bare | quoted
+# A bare value has no space and does not begin with a quote. In a quoted one, a backslash comes
+# before a quote or a backslash.
+
+_SPACE: Final = re.compile(r"\s*")
+_NAME: Final = re.compile(r"[^\s:\"]+")
+_BARE: Final = re.compile(r"[^\s\"]\S*")
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\["\\])*)"(?=\s|$)')
+_ESCAPED: Final = re.compile(r'\\(["\\])')
+QUERY_EXAMPLE: Final = 'status:dead job:etl* error:"timed out"'
+
+
+class Term(msgspec.Struct, frozen=True):
+    """A condition of a query. The position counts characters of the text, from 0."""
+
+    name: str
+    value: str
+    position: int = 0
+
+
+def parse_query(text: str) -> tuple[Term, ...]:
+    """Return the terms of a query. Raises QueryError."""
+    if len(text) > QUERY_CHARS_MAX:
+        raise QueryError(f"has more than {QUERY_CHARS_MAX:,} characters", position=QUERY_CHARS_MAX)
+    terms: list[Term] = []
+    at = _end(_SPACE, text, 0)
+    while at < len(text):
+        name = _NAME.match(text, at)
+        if name is None:
+            raise QueryError(f"expected a name such as status, not {text[at]!r}", position=at)
+        start = name.end() + 1
+        if text[name.end() : start] != ":":
+            raise QueryError(
+                f"{shown(name[0])} is no condition; write NAME:VALUE, as in {QUERY_EXAMPLE}",
+                position=at,
+            )
+        value, end = _read_value(text, start, name[0])
+        terms.append(Term(name[0], value, at))
+        at = _end(_SPACE, text, end)
+    return tuple(terms)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+def _read_value(text: str, at: int, name: str) -> tuple[str, int]:
+    if text[at : at + 1] == '"':
+        found = _QUOTED.match(text, at)
+        if found is None:
+            raise QueryError(
+                'this quote has no end; write a quote inside of a value as \\"', position=at
+            )
+        return _ESCAPED.sub(r"\1", found[1]), found.end()
+    found = _BARE.match(text, at)
+    if found is None:
+        raise QueryError(f'{name} has no value; write {name}:"" for an empty text', position=at)
+    return found[0], found.end()
+
+
+def print_query(terms: Iterable[Term]) -> str:
+    """Return the text of a query, from which `parse_query` makes the same terms."""
+    return " ".join(f"{one.name}:{_print_value(one.value)}" for one in terms)
+
+
+def _print_value(value: str) -> str:
+    if _BARE.fullmatch(value):
+        return value
+    return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
 
 
 def matches_error(kept: str | None, wanted: str) -> bool:

@@ -292,3 +292,53 @@ async def test_a_parameter_that_is_not_there_is_answered_with_what_is(http, path
 
     assert answer.status_code == 422
     assert said in answer.json()["errors"][0]["message"]
+
+
+async def test_one_query_lists_counts_and_decides(http, client):
+    first, second = await orders(client, 41, 42)
+    await client.define("report")
+    other = str((await client.enqueue("report")).id)
+
+    assert await ids(http, q="job:res* status:pending") == [second, first]
+    assert await ids(http, q="arg.order.id:42") == [second]
+    assert await ids(http, q="status:dead") == []
+    assert await ids(http, q="job:res*", queue="images") == [second, first]
+    counted = (await http.get("/counts", params={"q": "job:report"})).json()
+    assert counted["executions"] == {"queued": 1}
+
+    body = {"filter": {"q": "arg.order.id:42"}, "dry_run": True}
+    planned = (await http.post("/executions/cancel", json=body)).json()
+    assert planned == {"matched": 1}
+    assert (await client.count())[State.QUEUED] == 3
+    done = (await http.post("/executions/cancel", json={"filter": body["filter"]})).json()
+    assert done == {"matched": 1, "cancelled": 1}
+    assert await ids(http, q="status:queued") == [other, first]
+
+
+async def test_a_dry_run_counts_dead_letters_and_changes_nothing(http, client):
+    await orders(client, 1, 2)
+    await fail(client)
+
+    for path in ("/dead-letters/retry", "/dead-letters/discard", "/executions/retry"):
+        for body in ({"filter": {}}, {"filter": {"q": "error:Timeout"}}):
+            answer = await http.post(path, json={**body, "dry_run": True})
+            assert answer.json() == {"matched": 1}, (path, body)
+    assert len((await client.dead_letters()).items) == 1
+    assert not (await client.audit(action="dead_letter")).items
+
+
+async def test_the_jobs_of_a_user_are_found(http, client):
+    await client.define("hers", user_id="ana")
+    mine = str((await client.enqueue("hers")).id)
+    await orders(client, 1)
+
+    assert await ids(http, q="user:ana") == [mine]
+    assert await ids(http, q="user:nobody") == []
+
+
+async def test_a_wrong_query_is_refused_with_its_place(http):
+    answer = await http.get("/executions", params={"q": "status:dead jbo:x"})
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "q"
+    assert "character 13: " in answer.text and "did you mean 'job'" in answer.text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -36,7 +37,7 @@ from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
     REQUEST_BYTES_MAX,
 )
-from daybell.core.views import Page
+from daybell.core.views import Page, Total
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
 WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
@@ -320,6 +321,8 @@ async def cancel_executions(body: Selection, caller: Caller) -> Response:
     check_selection(body)
     said = msgspec.to_builtins(body)
     sweep = make_sweep(body)
+    if body.dry_run:
+        return await _count(body, sweep, caller.client.count_cancellable)
     if body.filter is None:
         client = caller.audited("execution.cancel", "many", after=said)
         outcomes = await client.cancel_picked(body.ids or ())
@@ -351,6 +354,9 @@ async def retry_executions(
 ) -> Response:
     """Run executions again, by ids or by a filter: dead ones, unless `status` says otherwise."""
     check_selection(body)
+    if body.dry_run:
+        count = partial(caller.client.count_retryable, force=body.force)
+        return await _count(body, make_sweep(body), count)
 
     async def perform(this: IdempotentRequest) -> Response:
         return await _retry(caller, body, this)
@@ -376,6 +382,18 @@ async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Re
             **filters,
         )
     return answer_json(answers.counts(outcomes, next_cursor=sweep.cursor))
+
+
+async def _count(
+    wanted: Selection | LetterSelection, sweep: Sweep, count: Callable[..., Awaitable[Total]]
+) -> Response:
+    """Answer how many a request is about, and change nothing."""
+    if wanted.filter is None:
+        return answer_json(wire.Counts(matched=len(set(wanted.ids or ()))))
+    filters = read_selection(msgspec.to_builtins(wanted.filter))
+    total = await count(sweep=sweep, **filters)
+    is_bound = not total.is_exact or sweep.cursor is not None
+    return answer_json(wire.Counts(matched=int(total), at_least=is_bound, next_cursor=sweep.cursor))
 
 
 def make_sweep(wanted: Selection | LetterSelection) -> Sweep:
@@ -452,6 +470,8 @@ async def list_dead_letters(
 async def retry_dead_letters(body: LetterSelection, caller: Caller) -> Response:
     """Run dead letters again, their tries counted anew: by ids or by a filter."""
     chosen, sweep = _read_letters(body), make_sweep(body)
+    if body.dry_run:
+        return await _count(body, sweep, caller.client.count_dead_letters)
     said = msgspec.to_builtins(body)
     client = caller.audited("dead_letter.retry", "many", after=said)
     outcomes = await client.retry_dead_letters(sweep=sweep, **chosen)
@@ -472,6 +492,8 @@ async def retry_dead_letters(body: LetterSelection, caller: Caller) -> Response:
 async def discard_dead_letters(body: LetterSelection, caller: Caller) -> Response:
     """Take dead letters off the list: by ids or by a filter. They stay in history."""
     chosen, sweep = _read_letters(body), make_sweep(body)
+    if body.dry_run:
+        return await _count(body, sweep, caller.client.count_dead_letters)
     said = msgspec.to_builtins(body)
     client = caller.audited("dead_letter.discard", "many", after=said)
     listed, others = await client.discard_dead_letters(sweep=sweep, **chosen)

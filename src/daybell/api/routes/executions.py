@@ -19,6 +19,7 @@ from daybell.api.fields import (
     Cursor,
     ExecutionPath,
     JobFilter,
+    QueryText,
     Search,
     Shorter,
     StatusFilter,
@@ -85,6 +86,7 @@ class CountExecutions(msgspec.Struct, kw_only=True):
     status: StatusFilter | None = None
     workflow_id: WorkflowFilter | None = None
     nodes: WithNodes = False
+    q: QueryText | None = None
     dead_letters: Annotated[bool, Meta(description="Only dead letters.")] = False
 
 
@@ -166,6 +168,7 @@ async def count_executions(
         "queue": query.queue,
         "since": query.since,
         "until": query.until,
+        "q": query.q,
     }
     if query.dead_letters:
         # Of the dead, those that a retry would take are the letters.
@@ -366,6 +369,7 @@ def read_selection(said: dict[str, Any]) -> Filters:
         "error": said.get("error"),
         "ended_since": said.get("ended_since"),
         "ended_until": said.get("ended_until"),
+        "q": said.get("q"),
     }
     return filters
 

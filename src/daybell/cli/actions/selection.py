@@ -141,6 +141,8 @@ def describe_filters(filters: Filters) -> str:
         words.append(f" with unique key {filters.get('unique_key')}")
     if filters.get("error") is not None:
         words.append(f" with error {filters.get('error')}")
+    if filters.get("q") is not None:
+        words.append(f" that match {filters.get('q')}")
     words += [
         f" {name.replace('_', ' ')} {bound}"
         for name in BOUNDS

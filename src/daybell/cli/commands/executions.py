@@ -21,6 +21,7 @@ from daybell.cli.options import (
     OfError,
     OfJob,
     OfKey,
+    OfQuery,
     OfQueue,
     OfWorker,
     Since,
@@ -94,6 +95,7 @@ def list_executions(
     error: OfError = None,
     ended_since: EndedSince = None,
     ended_until: EndedUntil = None,
+    q: OfQuery = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     tenant: Tenant = None,
@@ -118,6 +120,7 @@ def list_executions(
         "error": error,
         "ended_since": ended_since,
         "ended_until": ended_until,
+        "q": q,
     }
     command = partial(
         actions.executions.list_executions,
@@ -192,6 +195,7 @@ def cancel_executions(
     error: OfError = None,
     ended_since: EndedSince = None,
     ended_until: EndedUntil = None,
+    q: OfQuery = None,
     everything: All = False,
     yes: Yes = False,
     tenant: Tenant = None,
@@ -214,6 +218,7 @@ def cancel_executions(
             "error": error,
             "ended_since": ended_since,
             "ended_until": ended_until,
+            "q": q,
         },
         everything=everything,
         yes=yes,
@@ -239,6 +244,7 @@ def retry_executions(
     error: OfError = None,
     ended_since: EndedSince = None,
     ended_until: EndedUntil = None,
+    q: OfQuery = None,
     everything: All = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also those that succeeded, as new executions.")
@@ -268,6 +274,7 @@ def retry_executions(
             "error": error,
             "ended_since": ended_since,
             "ended_until": ended_until,
+            "q": q,
         },
         everything=everything,
         force=force,
@@ -499,6 +506,7 @@ def list_dead_letters(
     error: OfError = None,
     ended_since: EndedSince = None,
     ended_until: EndedUntil = None,
+    q: OfQuery = None,
     grouped: Annotated[
         bool,
         typer.Option("--group", help="Count them by job and class of error; reads all of them."),
@@ -531,6 +539,7 @@ def list_dead_letters(
         "error": error,
         "ended_since": ended_since,
         "ended_until": ended_until,
+        "q": q,
     }
     command = partial(
         actions.executions.list_dead_letters,
@@ -558,6 +567,7 @@ def retry_dead_letters(
     error: OfError = None,
     ended_since: EndedSince = None,
     ended_until: EndedUntil = None,
+    q: OfQuery = None,
     all_of_them: All = False,
     yes: Yes = False,
     tenant: Tenant = None,
@@ -575,6 +585,7 @@ def retry_dead_letters(
         "error": error,
         "ended_since": ended_since,
         "ended_until": ended_until,
+        "q": q,
     }
     _check_choice("retry", ids, filters, everything=all_of_them)
     command = partial(
@@ -602,6 +613,7 @@ def discard_dead_letters(
     error: OfError = None,
     ended_since: EndedSince = None,
     ended_until: EndedUntil = None,
+    q: OfQuery = None,
     all_of_them: All = False,
     yes: Yes = False,
     tenant: Tenant = None,
@@ -619,6 +631,7 @@ def discard_dead_letters(
         "error": error,
         "ended_since": ended_since,
         "ended_until": ended_until,
+        "q": q,
     }
     _check_choice("discard", ids, filters, everything=all_of_them)
     command = partial(

@@ -169,7 +169,7 @@ def _between(start: datetime | None, end: output.Moment) -> str:
 
 # Lists of executions at a terminal: pages of a search are followed until enough are found.
 
-CONTENT = ("args", "unique_key", "error", "ended_since", "ended_until", "worker")
+CONTENT = ("args", "unique_key", "error", "ended_since", "ended_until", "worker", "q")
 
 
 class Read(Protocol):

@@ -21,6 +21,7 @@ from daybell.client.requests import (
     Id,
     Time,
     check_options,
+    expand_query,
     read_ago,
     read_bound,
     read_filter,
@@ -65,13 +66,18 @@ def encode_execution(
 
 def read_filters(given: Filters) -> ExecutionFilter:
     """Refuse filters that make no sense. Names and lengths of time are for the server to read."""
-    checked: dict[str, Any] = {**given, "worker": None}
+    checked = expand_query(given)
+    user = checked.pop("user", None)
+    if user is not None:
+        checked["jobs"] = frozenset[str]()
+    checked["worker"] = None
     return read_filter(now=0.0, **checked)
 
 
 def encode_filters(given: Filters, states: frozenset[State] | None = None) -> Body:
     """Which executions are asked for, as a filter of a body; of these states, if there are any."""
-    where = read_filters(given)
+    read_filters(given)
+    where = read_filters({**given, "q": None})
     states = where.states if states is None else states
     worker = given.get("worker")
     said: Body = {
@@ -83,6 +89,7 @@ def encode_filters(given: Filters, states: frozenset[State] | None = None) -> Bo
         "args": None if where.content is None else dict(where.content.args) or None,
         "unique_key": given.get("unique_key"),
         "error": given.get("error"),
+        "q": given.get("q"),
         **{name: encode_bound(given.get(name), name) for name in BOUNDS},
     }
     return {key: value for key, value in said.items() if value is not None}

@@ -323,7 +323,14 @@ async def _search(
     begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
     rows = await _newest(tx, tenant, begin, columns, size, most, after, content=content)
     rows, end = cut_walk(rows)
-    candidates = (Candidate(**{name: row[name] for name in names}) for row in rows)
+    jobs: dict[int, str] = {}
+    if "job" in names:
+        jobs = await tx.pg.names.job_names(tx, {row["job"] for row in rows})
+    plain = [name for name in names if name != "job"]
+    candidates = (
+        Candidate(**{name: row[name] for name in plain}, job=jobs[row["job"]] if jobs else None)
+        for row in rows
+    )
     found = scan(candidates, content, limit)
     return Found(found.ids, found.next_cursor or end)
 

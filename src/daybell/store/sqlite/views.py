@@ -245,6 +245,10 @@ def list_executions(
     )
 
 
+# The column of a candidate, where it has another name.
+_CANDIDATE: Final = {"job": "version"}
+
+
 def search(
     tx: Transaction,
     tenant: str,
@@ -255,12 +259,21 @@ def search(
 ) -> Found:
     """Scan what the other conditions let through. Rows are read as far as the scan goes."""
     needed = content.columns
-    columns = [one if one == "id" or one in needed else "NULL" for one in Candidate._fields]
+    columns = [
+        _CANDIDATE.get(one, one) if one == "id" or one in needed else "NULL"
+        for one in Candidate._fields
+    ]
     begin = where.without_content()
     rows, end = newest(tx, tenant, begin, ", ".join(columns), SCAN_ITEMS_MAX + 1, after)
     candidates = (
-        Candidate(UUID(bytes=id), args, key, error, end, uuid_or_none(worker))
-        for id, args, key, error, end, worker in rows
+        Candidate(
+            UUID(bytes=id),
+            *(args, key, error, end),
+            uuid_or_none(worker),
+            None if version is None else tx.names.version(tx, version).name,
+            started,
+        )
+        for id, args, key, error, end, worker, version, started in rows
     )
     found = scan(candidates, content, limit)
     return Found(found.ids, found.next_cursor or end)
