@@ -1,5 +1,7 @@
 """The query language of executions: text to terms and back, and errors with their places."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,7 +129,7 @@ def test_a_duration_is_that_of_an_ended_attempt():
     content = Content(longer_than=60.0, shorter_than=120.0)
 
     def took(started, finished):
-        return content.matches(Candidate(None, started_at=started, finished_at=finished))
+        return content.matches(Candidate(UUID(int=1), started_at=started, finished_at=finished))
 
     assert content.is_of_ended
     assert [took(0.0, end) for end in (60.0, 61.0, 119.0, 120.0)] == [False, True, True, False]
