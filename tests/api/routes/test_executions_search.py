@@ -309,7 +309,7 @@ async def test_one_query_lists_counts_and_decides(http, client):
     body = {"filter": {"q": "arg.order.id:42"}, "dry_run": True}
     planned = (await http.post("/executions/cancel", json=body)).json()
     assert planned == {"matched": 1}
-    assert (await client.count())[State.QUEUED] == 3
+    assert (await client.count()).executions[State.QUEUED] == 3
     done = (await http.post("/executions/cancel", json={"filter": body["filter"]})).json()
     assert done == {"matched": 1, "cancelled": 1}
     assert await ids(http, q="status:queued") == [other, first]
