@@ -397,6 +397,20 @@ EXAMPLES: Final[dict[str, Example]] = {
         "node": None,
     },
     "EventPage": _page(EVENT),
+    "DeadLetterGroupPage": _page(
+        {
+            "job": "resize",
+            "job_id": _JOB_ID,
+            "fingerprint": "9f86d081884c",
+            "error": "TimeoutError",
+            "message": "no answer after 30 s",
+            "count": 12,
+            "first_seen": _AT,
+            "last_seen": _AT,
+            "execution_id": _ID,
+            "q": "job:resize fingerprint:9f86d081884c",
+        }
+    ),
     "StateCounts": {
         "executions": {"queued": 12, "succeeded": 10_000},
         "at_least": ["succeeded"],

@@ -43,7 +43,7 @@ from daybell.core.job_request import write_kind
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant, to_datetime
-from daybell.core.views import QUEUE_NUMBERS, Counts, Page, Queue
+from daybell.core.views import QUEUE_NUMBERS, Counts, LetterGroup, Page, Queue, Term, print_query
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
 from daybell.errors import InvalidSchedule, PayloadError
@@ -170,6 +170,32 @@ def executions(found: Iterable[Execution], ids: JobIds) -> list[wire.Execution]:
     return [execution(one, ids[one.job]) for one in found]
 
 
+def dead_letter_groups(of: Page[LetterGroup], ids: JobIds) -> Page[wire.DeadLetterGroup]:
+    """Groups of dead letters with the queries that select them."""
+    items = tuple(
+        wire.DeadLetterGroup(
+            job=one.job,
+            job_id=ids[one.job],
+            fingerprint=one.fingerprint,
+            error=one.error,
+            message=one.message,
+            count=one.count,
+            first_seen=to_datetime(one.first_seen),
+            last_seen=to_datetime(one.last_seen),
+            execution_id=one.execution,
+            q=_query_of(one),
+        )
+        for one in of.items
+    )
+    return Page(items=items, next_cursor=of.next_cursor)
+
+
+def _query_of(one: LetterGroup) -> str | None:
+    if one.fingerprint is None:
+        return None
+    return print_query([Term("job", one.job), Term("fingerprint", one.fingerprint)])
+
+
 def detail(of: ExecutionHistory, job_id: UUID) -> wire.ExecutionDetail:
     """An execution with its ended attempts, its steps or nodes, and its timeline."""
     run = of.run
@@ -290,7 +316,7 @@ def state_counts(of: Counts) -> wire.StateCounts:
 
 def counts(answers: Mapping[Any, int], *, next_cursor: str | None = None) -> wire.Counts:
     """Executions by outcome. Those that are unknown, or on no list, do not count as matched."""
-    found = {str(word): number for word, number in answers.items() if number}
+    found: dict[str, Any] = {str(word): number for word, number in answers.items() if number}
     others = found.get("unknown", 0) + found.get("not_listed", 0)
     matched = sum(found.values()) - others
     return wire.Counts(matched=matched, next_cursor=next_cursor, **found)

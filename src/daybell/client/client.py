@@ -165,6 +165,17 @@ class Client(ClientContext):
             await execution_room.dead_letters(self, limit=limit, cursor=cursor, **filters)
         )
 
+    async def dead_letter_groups(
+        self, *, cursor: str | None = None, **filters: Unpack[Filters]
+    ) -> Page[wire.DeadLetterGroup]:
+        """Dead letters by job and fingerprint of the error, the largest group first. One call reads
+        10,000 letters; with a cursor, the groups of the next page add to these.
+        """
+        found = await execution_room.dead_letter_groups(self, cursor=cursor, **filters)
+        return answers.dead_letter_groups(
+            found, await self.job_ids({one.job for one in found.items})
+        )
+
     async def _answer_page(self, page: Page[Execution]) -> Page[wire.Execution]:
         ids = await self.job_ids(one.job for one in page.items)
         items = tuple(answers.executions(page.items, ids))

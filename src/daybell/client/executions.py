@@ -67,8 +67,10 @@ from daybell.core.views import (
     ExecutionFilter,
     Health,
     JobFilter,
+    LetterGroup,
     Page,
     Total,
+    group_letters,
     total_of,
 )
 from daybell.errors import (
@@ -459,10 +461,16 @@ class Sweep(msgspec.Struct):
 
 
 async def sweep_pages(
-    store: Store, tenant: str, wheres: Iterable[ExecutionFilter], sweep: Sweep | None = None
+    store: Store,
+    tenant: str,
+    wheres: Iterable[ExecutionFilter],
+    sweep: Sweep | None = None,
+    *,
+    is_bounded: bool = False,
 ) -> AsyncGenerator[Sequence[Execution]]:
     """Read executions filter by filter, each newest first, a page in memory at a time. What leaves
-    the list meanwhile does not shift the rest: pages go by id.
+    the list meanwhile does not shift the rest: pages go by id. With `is_bounded` the number of
+    pages counts without a search by content as well.
     """
     sweep = sweep or Sweep()
     first, cursor = _read_place(sweep.cursor)
@@ -471,7 +479,7 @@ async def sweep_pages(
         if number < first:
             continue
         while True:
-            if sweep.pages is not None and where.content is not None:
+            if sweep.pages is not None and (is_bounded or where.content is not None):
                 if sweep.pages == 0:
                     sweep.cursor = f"{number}.{cursor or ''}"
                     return
@@ -529,6 +537,7 @@ async def count_matching(
 # Cancellation.
 
 
+GROUP_PAGES: Final = 10  # of dead letters that one call groups
 UNFINISHED_STATES: Final = frozenset(State) - TERMINAL
 ProgressCallback = Callable[[int], object]  # told how many more were seen to
 
@@ -631,6 +640,23 @@ async def dead_letters(
     return await client.store.catalog.list_executions(
         client.tenant, where, limit=limit, cursor=cursor
     )
+
+
+async def dead_letter_groups(
+    client: ClientContext, *, cursor: str | None = None, **filters: Unpack[Filters]
+) -> Page[LetterGroup]:
+    """Dead letters by job and fingerprint of the error, the largest group first.
+
+    One call reads GROUP_PAGES pages of letters, newest first. If there are more, the page has a
+    cursor, and the groups of the next one add to these.
+    """
+    where = await _letters(client, filters)
+    sweep = Sweep(cursor=cursor, pages=GROUP_PAGES)
+    groups: dict[tuple[str, str | None, str], LetterGroup] = {}
+    async for some in sweep_pages(client.store, client.tenant, [where], sweep, is_bounded=True):
+        group_letters(some, groups)
+    ranked = sorted(groups.values(), key=lambda one: (-one.count, one.job, one.error))
+    return Page(items=tuple(ranked), next_cursor=sweep.cursor)
 
 
 async def count_dead_letters(

@@ -210,6 +210,7 @@ def read_filter(
     error: str | None = None,
     jobs: frozenset[str] | None = None,
     job_prefix: str = "",
+    fingerprint: str | None = None,
     longer_than: Seconds | None = None,
     shorter_than: Seconds | None = None,
     **bounds: Time | None,
@@ -230,6 +231,7 @@ def read_filter(
         workers=workers,
         jobs=jobs,
         job_prefix=job_prefix,
+        fingerprint=fingerprint,
         longer_than=longer_than,
         shorter_than=shorter_than,
     )
@@ -249,10 +251,11 @@ def read_filter(
 # The names of a query, in the order in which they are suggested.
 QUERY_NAMES: Final = (
     *("status", "job", "queue", "worker", "user", "workflow", "since", "until", "finished"),
-    *("duration", "error", "key", "arg.NAME"),
+    *("duration", "error", "fingerprint", "key", "arg.NAME"),
 )
 _PLAIN_NAMES: Final = {
-    name: name for name in ("job", "queue", "worker", "user", "since", "until", "error")
+    name: name
+    for name in ("job", "queue", "worker", "user", "since", "until", "error", "fingerprint")
 } | {"workflow": "parent", "key": "unique_key"}
 
 

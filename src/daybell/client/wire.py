@@ -402,6 +402,27 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_cursor: str | None = None
 
 
+class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of one job with one fingerprint of an error."""
+
+    job: str
+    job_id: UUID
+    fingerprint: Annotated[
+        str | None,
+        Meta(
+            description="The same for errors that differ in numbers, ids and quoted parts only."
+            " null: no error, but a reason."
+        ),
+    ]
+    error: Annotated[str, Meta(description="The class of the error, or the reason.")]
+    message: Annotated[str, Meta(description="Of the newest, its first line.")]
+    count: int
+    first_seen: Time
+    last_seen: Time
+    execution_id: Annotated[UUID, Meta(description="The newest.")]
+    q: Annotated[str | None, Meta(description="The query that selects them for bulk requests.")]
+
+
 class StateCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Executions by state; of the states in `at_least` there may be more."""
 

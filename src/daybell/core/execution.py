@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum, StrEnum
+from hashlib import sha256
 from types import CodeType, TracebackType
 from typing import Final
 from uuid import UUID
@@ -349,6 +351,12 @@ _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + 
 _DEMO: Final = f"{_PACKAGE}demo.py"  # counts as a user's app
 
 
+FINGERPRINT_CHARS: Final = 12
+_VARYING: Final = re.compile(
+    r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|'[^']*'|\"[^\"]*\"|[0-9]+"
+)
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The failure of an attempt, with cut and cleaned texts.
 
@@ -379,6 +387,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             traceback=account.traceback.cut(ERROR_TRACEBACK_BYTES_MAX, mask),
             names=account.names,
         )
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that failures share if they differ in numbers, ids and quoted parts of the first
+        line of the message at most.
+        """
+        first = self.message.partition("\n")[0]
+        text = f"{self.type}: {_VARYING.sub('#', first)}"
+        return sha256(text.encode(errors="surrogatepass")).hexdigest()[:FINGERPRINT_CHARS]
 
     def to_json(self) -> str:
         """Return JSON text that any store can hold."""

@@ -62,6 +62,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     args: tuple[tuple[str, str], ...] = ()  # (name, value) as texts; a name may be a dotted path
     unique_key: str | None = None
     error: str | None = None  # the name of a class, or a part of the text, case-insensitive
+    fingerprint: str | None = None  # of the error
     ended_since: Instant | None = None
     ended_until: Instant | None = None
     workers: frozenset[UUID] | None = None  # any of them
@@ -82,7 +83,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         given = {
             "args": self.args,
             "unique_key": self.unique_key is not None,
-            "error": self.error is not None,
+            "error": self.error is not None or self.fingerprint is not None,
             "finished_at": self.is_of_ended,
             "worker": self.workers is not None,
             "job": self.jobs is not None or self.job_prefix,
@@ -102,6 +103,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             and (one.job or "").startswith(self.job_prefix)
             and self._matches_duration(one)
             and (self.error is None or matches_error(one.error, self.error))
+            and (self.fingerprint is None or fingerprint_of(one.error) == self.fingerprint)
             and (not self.args or matches_args(one.args, self.args))
         )
 
@@ -188,6 +190,50 @@ def _print_value(value: str) -> str:
     if _BARE.fullmatch(value):
         return value
     return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+
+
+def fingerprint_of(kept: str | None) -> str | None:
+    """Return the fingerprint of a stored error."""
+    return None if kept is None else Failure.of_kept(kept).fingerprint
+
+
+class LetterGroup(msgspec.Struct, kw_only=True):
+    """Dead letters of one job with one fingerprint of an error."""
+
+    job: str
+    fingerprint: str | None  # None: they have no error, but a reason
+    error: str  # the class, or the reason
+    message: str  # of the newest, its first line
+    count: int = 0
+    first_seen: Instant
+    last_seen: Instant
+    execution: UUID  # the newest
+
+
+def group_letters(
+    found: Iterable[Execution], groups: dict[tuple[str, str | None, str], LetterGroup]
+) -> None:
+    """Add dead letters, newest first, to their groups."""
+    for one in found:
+        failure = None if one.error is None else Failure.of_kept(one.error)
+        error = str(one.reason or "") if failure is None else failure.type
+        fingerprint = None if failure is None else failure.fingerprint
+        ended = one.created_at if one.finished_at is None else one.finished_at
+        group = groups.setdefault(
+            (one.job, fingerprint, error),
+            LetterGroup(
+                job=one.job,
+                fingerprint=fingerprint,
+                error=error,
+                message="" if failure is None else failure.message.partition("\n")[0],
+                first_seen=ended,
+                last_seen=ended,
+                execution=one.id,
+            ),
+        )
+        group.count += 1
+        group.first_seen = min(group.first_seen, ended)
+        group.last_seen = max(group.last_seen, ended)
 
 
 def matches_error(kept: str | None, wanted: str) -> bool:

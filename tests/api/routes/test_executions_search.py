@@ -8,6 +8,7 @@ import pytest
 from daybell import App, ExecutionFailed
 from daybell.api import ApiOptions, create_api
 from daybell.api.routes import bulk
+from daybell.client import executions
 from daybell.client.sealing import new_key
 from daybell.core.execution import Failure, State
 from daybell.core.ids import mint
@@ -342,3 +343,42 @@ async def test_a_wrong_query_is_refused_with_its_place(http):
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "q"
     assert "character 13: " in answer.text and "did you mean 'job'" in answer.text
+
+
+async def test_dead_letters_are_grouped_by_job_and_error(http, client):
+    await orders(client, 1, 2, 3)
+    for name in ("TimeoutError", "TimeoutError", "ValueError"):
+        await fail(client, name)
+
+    first, second = (await http.get("/dead-letters/groups")).json()["items"]
+
+    assert (first["error"], first["count"], second["error"]) == ("TimeoutError", 2, "ValueError")
+    assert first["first_seen"] <= first["last_seen"]
+    assert len(await ids(http, "/dead-letters", q=first["q"])) == 2
+    answer = await http.post("/dead-letters/discard", json={"filter": {"q": first["q"]}})
+    assert answer.json() == {"matched": 2, "discarded": 2}
+    (left,) = (await client.dead_letter_groups(job="resize")).items
+    assert left.error == "ValueError"
+
+
+async def test_groups_of_many_dead_letters_come_in_parts(http, client, monkeypatch):
+    monkeypatch.setattr(executions, "GROUP_PAGES", 1)
+    monkeypatch.setattr(executions, "PAGE_ITEMS_MAX", 2)
+    await orders(client, 1, 2, 3)
+    for _ in range(3):
+        await fail(client)
+
+    page = (await http.get("/dead-letters/groups")).json()
+    rest = (await http.get("/dead-letters/groups", params={"cursor": page["next_cursor"]})).json()
+
+    counts = [one["count"] for one in page["items"] + rest["items"]]
+    assert (counts, rest["next_cursor"]) == ([2, 1], None)
+
+
+def test_errors_of_one_cause_have_one_fingerprint():
+    texts = ["order 42 of 'ana' failed at 0x7f", 'order 7 of "bob" failed at 0x1\nmore']
+    same = {Failure(type="ShopError", message=one).fingerprint for one in texts}
+
+    assert len(same) == 1
+    assert Failure(type="OtherError", message=texts[0]).fingerprint not in same
+    assert Failure(type="ShopError", message="order 42 was lost").fingerprint not in same

@@ -456,6 +456,29 @@ async def list_dead_letters(
     return answer_executions(page)
 
 
+@dead_letters_router.get(
+    "/groups",
+    id="group_dead_letters",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=Page[wire.DeadLetterGroup],
+    says="Groups of dead letters, the largest first.",
+    errors=(404,),
+    parameters=[ARGS_PARAMETER],
+)
+async def group_dead_letters(request: Request, caller: Caller, query: Search) -> Response:
+    """Group dead letters by job and error, with count, first and last time.
+
+    One request reads 10,000 letters, newest first, and ignores `limit`. If there are more, the
+    groups of the answer to `next_cursor` add to these. `q` of a group selects its letters.
+    """
+    page = await caller.client.dead_letter_groups(
+        cursor=query.cursor, **query.read_filters(request)
+    )
+    return answer_json(page)
+
+
 @dead_letters_router.post(
     "/retry",
     id="retry_dead_letters",

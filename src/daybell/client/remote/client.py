@@ -292,6 +292,17 @@ class RemoteClient:
         asked = {**encode_parameters(filters), "limit": limit, "cursor": cursor}
         return await self._ask("GET", "/dead-letters", Page[wire.Execution], parameters=asked)
 
+    async def dead_letter_groups(
+        self, *, cursor: str | None = None, **filters: Unpack[Filters]
+    ) -> Page[wire.DeadLetterGroup]:
+        """Dead letters by job and fingerprint of the error, the largest group first. One call reads
+        10,000 letters; with a cursor, the groups of the next page add to these.
+        """
+        check_no_status(filters)
+        asked = {**encode_parameters(filters), "cursor": cursor}
+        answer = Page[wire.DeadLetterGroup]
+        return await self._ask("GET", "/dead-letters/groups", answer, parameters=asked)
+
     async def count_dead_letters(self, **filters: Unpack[Filters]) -> Total:
         """The number of dead letters."""
         check_no_status(filters)
