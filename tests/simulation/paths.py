@@ -80,6 +80,7 @@ FLOW_PATHS: Final = {
 
 # And of clusters of jobs that depend on jobs.
 DEPENDENT_PATHS: Final = {
+    "only a later failure": "nothing was due in time, and a later failure decided about it",
     "round fired": "each dependency had ended, and the job was fired",
     "round passed": "each dependency had ended, one had failed, and the job was not fired",
     "schedulers collided": "two schedulers saw the same round, and one fired it",
