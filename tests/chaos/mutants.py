@@ -323,8 +323,12 @@ MUTANTS: Final = (
     Mutant(
         "marks are looked for before the rows are inserted",
         (
-            (ENQUEUE, "CASE WHEN id = ($6::uuid[])[cardinality($6)] AND", "(SELECT CASE WHEN"),
-            (ENQUEUE, "cardinality($6)) ELSE true END", "0) ELSE true END)"),
+            (
+                ENQUEUE,
+                "CASE WHEN id = ($6::uuid[])[cardinality($6)] AND",
+                "CASE WHEN true THEN (SELECT CASE WHEN",
+            ),
+            (ENQUEUE, "cardinality($6)) ELSE true END", "0) ELSE true END) END"),
         ),
         OF_REPEATS,
     ),

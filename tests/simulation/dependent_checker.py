@@ -75,6 +75,7 @@ class DependentChecker(Checker):
         self.ticks = Cursors(place, now, fail, self.seen)
         self._needs: dict[str, tuple[tuple[str, ...], str]] = {}  # of each job, and its rule
         self._due: dict[UUID, float] = {}
+        self._created_at: dict[UUID, float] = {}
         self._ended: dict[UUID, float] = {}
         # Executions that could begin, or be skipped, at some moment: the decision may be made a
         # little later.
@@ -122,7 +123,11 @@ class DependentChecker(Checker):
     def _note_change(self, call: Call, old: Seen | None, new: Seen) -> None:
         super()._note_change(call, old, new)
         if old is None:
+            self._created_at[new.id] = self._now()
             self._due[new.id] = new.run_at if new.scheduled_for is None else new.scheduled_for
+        elif new.attempt > 1 and new.scheduled_for is None:
+            # The time that it was enqueued for is not kept any more: see the guide.
+            self._due[new.id] = self._created_at[new.id]
         if new.state in TERMINAL and (old is None or old.state not in TERMINAL):
             self._ended[new.id] = self._now()
 
