@@ -218,17 +218,17 @@ MUTANTS: Final = (
     Mutant(
         "a plain tick starts beside another of its gate",
         ((SCHEDULES, " AND g.holders = 0\n", "\n"),),
-        ("tests/store/test_firing_alike.py",),
+        ("tests/store/test_schedules_firing.py",),
     ),
     Mutant(
         "a plain tick starts before what waits at its gate",
         ((SCHEDULES, "AND p.run_at <= (SELECT now FROM t) LIMIT 1) IS NULL", "LIMIT 0) IS NULL"),),
-        ("tests/store/test_firing_alike.py",),
+        ("tests/store/test_schedules_firing.py",),
     ),
     Mutant(
         "a plain tick takes no slot of its gate",
         ((SCHEDULES, "SET holders = g.holders + 1 FROM f", "SET holders = g.holders FROM f"),),
-        ("tests/store/test_firing_alike.py",),
+        ("tests/store/test_schedules_firing.py",),
     ),
     Mutant(
         "a tick has no name of its own",
