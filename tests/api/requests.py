@@ -28,6 +28,7 @@ BODIES: dict[str, Any] = {
     "update_tenant": {"jobs": 1},
     "create_key": {"name": "ci", "role": "viewer"},
     "set_secret": {"value": "hush-hush"},
+    "preview_any_schedule": {"schedule": "0 0 * * *"},
     "create_session": {"key": "dbk_" + "x" * 43},
 }
 QUERIES = {"preview_schedule": "?cron=0 0 * * *"}

@@ -447,6 +447,26 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "WorkerPage": {"items": [WORKER], "next_cursor": None},
     "Drained": {"worker_id": _WORKER_ID, "state": "draining"},
+    "CalendarEntryPage": _page(
+        {
+            "schedule_id": _ID,
+            "job": "report",
+            "name": "",
+            "description": "At 09:00, Europe/Rome",
+            "is_paused": False,
+            "fires": [
+                {
+                    "at": _AT,
+                    "decision": "upcoming",
+                    "reason": None,
+                    "until": None,
+                    "count": 1,
+                    "execution_id": None,
+                }
+            ],
+            "has_more": False,
+        }
+    ),
     "Preview": {
         "description": "At 09:00 on Monday to Friday, Europe/Berlin",
         "next": ["2026-11-16T09:00:00+01:00"],

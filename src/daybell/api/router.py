@@ -106,7 +106,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     reach: Reach = Reach.TENANT
     tag: str | None = None
     is_hidden: bool = False  # from the document
-    changes_access_only: bool = False  # so that it is open on a server that is read-only
+    changes_nothing: bool = False  # but sessions, so that a read-only server performs it
     handler: Handler
     takes: tuple[str, ...]  # the names of the handler's parameters
     values: type[msgspec.Struct]  # the parameters of the path
@@ -140,7 +140,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_read_only(self, request: Request) -> None:
         """Raise ReadOnly if the operation is a change that this server refuses."""
-        is_change = self.method not in SAFE and not self.changes_access_only
+        is_change = self.method not in SAFE and not self.changes_nothing
         if is_change and api_of(request).options.read_only:
             raise ReadOnly("this server is read-only, and this is a change")
 

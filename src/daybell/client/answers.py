@@ -41,7 +41,7 @@ from daybell.core.execution import (
 from daybell.core.job import Job, JobDefinition, JobStatus, Template
 from daybell.core.job_request import write_kind
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
-from daybell.core.schedule import Schedule
+from daybell.core.schedule import CalendarEntry, Schedule
 from daybell.core.units import Instant, to_datetime
 from daybell.core.views import QUEUE_NUMBERS, Counts, LetterGroup, Page, Queue, Term, print_query
 from daybell.core.when import Schedule as Rule
@@ -519,6 +519,32 @@ def schedule(of: Schedule) -> wire.Schedule:
         missed=of.missed,
         failures=of.failures,
         truncated=of.truncated,
+    )
+
+
+def calendar_entry(of: CalendarEntry) -> wire.CalendarEntry:
+    """A schedule with its ticks in a range."""
+    told = schedule(of.schedule)
+    past = [
+        wire.Fire(
+            at=to_datetime(one.at),
+            decision=one.decision.value,
+            reason=one.reason,
+            until=time(one.until),
+            count=one.count,
+            execution_id=one.execution,
+        )
+        for one in reversed(of.past)
+    ]
+    future = [wire.Fire(at=to_datetime(one), decision="upcoming") for one in of.future]
+    return wire.CalendarEntry(
+        schedule_id=told.schedule_id,
+        job=told.job,
+        name=told.name,
+        description=told.description,
+        is_paused=told.is_paused,
+        fires=past + future,
+        has_more=of.has_more,
     )
 
 

@@ -325,6 +325,7 @@ class Client(ClientContext):
     schedule_many = answering(schedule_room.schedule_many, all_of(answers.schedule))
     unschedule = schedule_room.unschedule
     schedules = answering(schedule_room.schedules, all_of(answers.schedule))
+    upcoming = answering(when.upcoming, page_of(answers.calendar_entry))
     schedules_page = answering(schedule_room.schedules_page, page_of(answers.schedule))
     pause = schedule_room.pause
     resume = schedule_room.resume

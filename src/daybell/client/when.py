@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 from uuid import UUID, uuid5
 
 import msgspec
 
 from daybell.client.context import ClientContext
+from daybell.client.requests import Time, read_bound, read_id
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.job import JobDefinition, JobStatus, WaitsFor
+from daybell.core.limits import CALENDAR_DAYS_MAX, FIRES_MAX, PAGE_ITEMS_DEFAULT
 from daybell.core.schedule import (
+    CalendarEntry,
     Ended,
     NewSchedule,
     OverlapBy,
+    TickRecord,
     Upstream,
     any_jobs,
     is_held_up,
 )
+from daybell.core.schedule import Schedule as StoredSchedule
 from daybell.core.units import Instant, to_iso
+from daybell.core.views import Page
 from daybell.core.when import After, Schedule, after
 from daybell.core.when.cursor import first_tick
 from daybell.errors import JobNotFound, UsageError, shown
@@ -263,3 +271,67 @@ def _missing(definition: JobDefinition, names: Sequence[str]) -> UsageError:
         f" {shown(definition.name)} does; create {'it' if is_one else 'them'} first",
         field="dependencies" if names[0] in definition.dependencies else "schedule",
     )
+
+
+# The calendar: ticks of all schedules in a range, on record and to come.
+
+DAY: Final = 86_400.0
+
+
+async def upcoming(
+    client: ClientContext,
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+    limit: int = PAGE_ITEMS_DEFAULT,
+    cursor: str | None = None,
+) -> Page[CalendarEntry]:
+    """Return a page of schedules with their ticks from `since` to before `until`: those on record,
+    and those that will fire. The default is the day from now on.
+
+    Times of schedules that depend on what runs, such as fixed delays, are known one at a time.
+    """
+    now = (await client.store.health()).now
+    begin = now if since is None else read_bound(since, "since", now=now)
+    end = begin + DAY if until is None else read_bound(until, "until")
+    if not 0 < end - begin <= CALENDAR_DAYS_MAX * DAY:
+        raise UsageError(
+            f"until must be after since, by {CALENDAR_DAYS_MAX} days at most", field="until"
+        )
+    after = None if cursor is None else read_id(cursor, "cursor")
+    listed = await client.store.schedules.list_schedules(client.tenant, after=after, limit=limit)
+    items: list[CalendarEntry] = []
+    for one in listed:
+        past: list[TickRecord] = []
+        if begin < now:
+            past = await client.store.schedules.list_ticks(
+                client.tenant, one.id, limit=FIRES_MAX + 1, before=end
+            )
+        known = [tick for tick in past if (tick.until or tick.at) >= begin]
+        future = list(islice(next_times(one, begin, end), FIRES_MAX + 1))
+        items.append(
+            CalendarEntry(
+                schedule=one,
+                past=tuple(known[:FIRES_MAX]),
+                future=tuple(future[:FIRES_MAX]),
+                has_more=max(len(known), len(future)) > FIRES_MAX,
+            )
+        )
+    more = str(listed[-1].id) if len(listed) == limit else None
+    return Page(items=tuple(items), next_cursor=more)
+
+
+def next_times(schedule: StoredSchedule, begin: Instant, end: Instant) -> Iterator[Instant]:
+    """Yield the times in a range at which a schedule will fire, unless it changes."""
+    first = schedule.next_at
+    if schedule.is_paused or first is None or first >= end:
+        return
+    if first >= begin:
+        yield first
+    if schedule.delay is not None:
+        return
+    rule = Schedule.from_json(schedule.rule)
+    for tick in rule.ticks(max(first, math.nextafter(begin, -math.inf))):
+        if tick >= end:
+            return
+        yield tick

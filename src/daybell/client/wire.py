@@ -677,6 +677,32 @@ class DeletedName(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["deleted"]
 
 
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick of a schedule, on record or to come."""
+
+    at: Time
+    decision: Annotated[
+        Literal["fired", "skipped", "missed", "upcoming"],
+        Meta(description="`missed` stands for all ticks from `at` to `until`."),
+    ]
+    reason: str | None = None
+    until: Time | None = None
+    count: int = 1
+    execution_id: UUID | None = None
+
+
+class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule with its ticks in a range, in the order of time."""
+
+    schedule_id: UUID
+    job: str
+    name: str
+    description: str | None
+    is_paused: bool
+    fires: list[Fire]
+    has_more: Annotated[bool, Meta(description="There are more than 500; ask for a shorter range.")]
+
+
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """The meaning of a schedule, and when it fires, in its own time zone."""
 

@@ -51,6 +51,8 @@ COUNT_ITEMS_MAX: Final = 10_000  # executions of one kind that one count reads
 LIST_VALUE_BYTES_MAX: Final = 16 * 1024  # a larger value is left out of lists: `truncated`
 SEARCH_CHARS_MAX: Final = 500  # of a value that is searched for
 SEARCH_ARGS_MAX: Final = 10  # arguments in one search
+FIRES_MAX: Final = 500  # of one schedule in a calendar
+CALENDAR_DAYS_MAX: Final = 400  # in one request for a calendar
 QUERY_CHARS_MAX: Final = 2_000  # of a query for executions
 
 # Policies.

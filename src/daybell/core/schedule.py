@@ -176,6 +176,15 @@ class Schedule(msgspec.Struct, frozen=True):
         return self.cursor is not None or self.delay is not None or self.is_reboot
 
 
+class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule with its ticks on record and its next times, in a range."""
+
+    schedule: Schedule
+    past: tuple[TickRecord, ...]
+    future: tuple[Instant, ...]
+    has_more: bool  # than FIRES_MAX of either
+
+
 class Due(msgspec.Struct, frozen=True, kw_only=True):
     """Due schedules, and the time of the next one."""
 

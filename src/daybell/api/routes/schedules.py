@@ -9,8 +9,9 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from daybell.api.caller import Caller, answer_json, answer_page
-from daybell.api.fields import JobPath, Paged, Shorter
+from daybell.api.fields import AgoBound, Bound, JobPath, Paged, Shorter, Text
 from daybell.api.router import Reach, Routes
+from daybell.api.validation import RequestBody
 from daybell.client import answers, wire
 from daybell.client import schedules as schedule_room
 from daybell.core.access import Action, Role
@@ -49,6 +50,67 @@ async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Respons
 TIMES_MAX: Final = 1_000
 
 preview_router = Routes("/schedules", tag="schedules")
+
+
+class UpcomingQuery(Paged):
+    """A range of time."""
+
+    since: AgoBound | None = None
+    until: Bound | None = None
+
+
+@preview_router.get(
+    "/upcoming",
+    id="list_upcoming",
+    role=Role.VIEWER,
+    action=Action.READ,
+    answers=Page[wire.CalendarEntry],
+    says="A page of schedules, each with its ticks.",
+)
+async def list_upcoming(caller: Caller, query: UpcomingQuery) -> Response:
+    """List all schedules with their ticks in a range: those on record, and those that will fire.
+
+    The default is the day from now on; a range has 400 days at most. `limit` counts schedules, of
+    which each has 500 ticks of the past and 500 of the future at most. Times are in UTC.
+    """
+    page = await caller.client.upcoming(
+        since=query.since, until=query.until, limit=query.limit, cursor=query.cursor
+    )
+    return answer_page(page, cursor=lambda one: str(one.schedule_id))
+
+
+class PreviewBody(RequestBody):
+    """A schedule of any kind, as a job would have it."""
+
+    schedule: Annotated[Any, Meta(description="As in `POST /jobs`.", examples=["0 9 * * mon-fri"])]
+    count: Annotated[int, Meta(ge=1, le=TIMES_MAX)] = 10
+    start: Annotated[Text, Meta(max_length=100)] | None = None
+
+
+@preview_router.post(
+    "/preview",
+    id="preview_any_schedule",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NEUTRAL,
+    answers=wire.Preview,
+    says="The schedule in words, and its next times.",
+    examples={"with a zone": {"schedule": {"cron": "0 9 * * *", "tz": "Europe/Rome"}}},
+    changes_nothing=True,
+)
+async def preview_any_schedule(caller: Caller, body: PreviewBody) -> Response:
+    """Say what a schedule of any form means, and list its next times. Nothing is stored."""
+    now = (await caller.client.health()).now
+    schedule = Schedule.parse(body.schedule, now=now)
+    first = now if body.start is None else parse_moment(body.start, what="start", tz=schedule.tz)
+    times = schedule.preview(body.count, just_before(first))
+    return answer_json(
+        wire.Preview(
+            description=schedule.describe(),
+            next=[one.isoformat() for one in times],
+            warnings=list(schedule.warnings()),
+        )
+    )
 
 
 class PreviewQuery(msgspec.Struct, rename={"start": "from"}):

@@ -27,7 +27,7 @@ router = Routes("/session", tag="access")
     says="Logged in. The answer sets the cookie.",
     examples={"with a key": {"key": "dbk_…"}},
     errors=(*ALWAYS, *WITH_BODY),
-    changes_access_only=True,
+    changes_nothing=True,
 )
 async def create_session(request: Request, body: Login) -> Response:
     """Log a browser in, with a key or with the token of a login link, which works once.
@@ -64,7 +64,7 @@ async def get_session(request: Request, caller: Caller) -> Response:
     reach=Reach.NEUTRAL,
     answers=wire.EndedSession,
     says="The session has ended.",
-    changes_access_only=True,
+    changes_nothing=True,
 )
 async def delete_session(request: Request, caller: Caller) -> Response:
     """Log a browser out: end its session, and take its cookie away."""
@@ -85,7 +85,7 @@ async def delete_session(request: Request, caller: Caller) -> Response:
     says="Made. The token is shown this once; open `/#login=TOKEN` with it.",
     examples={"for somebody who may only look": {"role": "viewer", "expires": "5m"}},
     is_body_optional=True,
-    changes_access_only=True,
+    changes_nothing=True,
 )
 async def create_login(request: Request, body: NewLogin, caller: Caller) -> Response:
     """Make a login link, which opens one session, within 10 minutes if nothing else is said.

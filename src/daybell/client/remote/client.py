@@ -544,6 +544,26 @@ class RemoteClient:
         by_id = {one.schedule_id: one for one in found}  # one that fires meanwhile comes again
         return sorted(by_id.values(), key=_by_name)
 
+    async def upcoming(
+        self,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[wire.CalendarEntry]:
+        """A page of schedules with their ticks from `since` to before `until`: those on record, and
+        those that will fire. The default is the day from now on.
+        """
+        asked = {
+            "since": encode_bound(since, "since"),
+            "until": encode_bound(until, "until"),
+            "limit": limit,
+            "cursor": cursor,
+        }
+        answer = Page[wire.CalendarEntry]
+        return await self._ask("GET", "/schedules/upcoming", answer, parameters=asked)
+
     async def schedules_page(
         self, job: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
     ) -> Page[wire.Schedule]:
