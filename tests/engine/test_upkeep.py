@@ -11,7 +11,7 @@ from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import Ruling, Verdict, after_wait
 from daybell.core.limits import REAP_BATCH_MAX
-from daybell.core.stats import StatQuery
+from daybell.core.monitoring.stats import StatQuery
 from daybell.core.views import Removed, Retention, Swept
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events, WorkerLost

@@ -14,7 +14,7 @@ import pytest
 
 from daybell.core.execution import Claimed, NewLogPart, Priority
 from daybell.core.ids import mint
-from daybell.core.stats import StatQuery
+from daybell.core.monitoring.stats import StatQuery
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
 from daybell.store.protocol import Store
@@ -212,6 +212,7 @@ OPERATIONS = {
     "job_ids": lambda s, t, k: s.catalog.job_ids(t, [k.job]),
     "list_queues": lambda s, t, k: s.catalog.list_queues(t),
     "activity": lambda s, t, k: s.catalog.activity(t),
+    "read_totals": lambda s, t, k: s.catalog.read_totals(t, jobs=10),
     "read_stats": lambda s, t, k: s.catalog.read_stats(
         t,
         StatQuery(job=k.job, since=0.0, until=9e9 // 3600 * 3600, step=3600),

@@ -5,7 +5,14 @@ import asyncio
 import pytest
 
 from daybell.core.execution import Revival, State
-from daybell.core.stats import COUNTS, HOUR, HOURS_KEPT_SECONDS, MINUTE, StatQuery, bucket_of
+from daybell.core.monitoring.stats import (
+    COUNTS,
+    HOUR,
+    HOURS_KEPT_SECONDS,
+    MINUTE,
+    StatQuery,
+    bucket_of,
+)
 from daybell.core.views import ExecutionFilter, Retention
 from daybell.errors import JobNotFound, TenantNotFound
 from tests.builders import (
@@ -334,3 +341,28 @@ async def test_all_ends_of_a_mix_agree_with_what_the_views_count(store, clock):
     found = await counts(store, clock)
     for state in (State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED):
         assert found.get(state.value, 0) == there_are.of(state)
+
+
+async def test_totals_are_of_queues_and_of_the_busiest_jobs(store, clock):
+    for number, job in enumerate(("small", "large", "middle")):
+        await finished(store, (1, 3, 2)[number], job=job)
+    await dead(store, job="small", queue="slow")
+    await folded(store)
+    await clock.advance(100 * 86400)
+    await store.retain(Retention())
+
+    found = await store.catalog.read_totals(TENANT, jobs=2)
+
+    assert {(one.job, one.queue, one.tally.value("started")) for one in found} == {
+        (None, "default", 6), (None, "slow", 1), ("large", "default", 3), ("middle", "default", 2),
+    }  # fmt: skip
+
+
+async def test_a_database_tells_its_size(store):
+    figures = await store.figures()
+
+    assert figures["bytes"] > 0
+    assert {name.partition(":")[0] for name in figures} <= {
+        "bytes", "wal_bytes", "log_bytes", "missing_partitions", "oldest_transaction_seconds",
+        "dead_tuples",
+    }  # fmt: skip

@@ -38,6 +38,7 @@ ROUTES: Final = (
     schedules.preview_router,
     schedules.router,
     workers.status_router,
+    workers.metrics_router,
     stream.router,
     jobs.templates_router,
     admin.secrets_router,

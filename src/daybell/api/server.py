@@ -10,7 +10,7 @@ import resource
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -37,6 +37,7 @@ from daybell.core.limits import (
     REQUESTS_MAX,
     STREAMS_MAX,
 )
+from daybell.core.monitoring.metrics import Reading
 from daybell.core.units import Seconds
 from daybell.errors import Conflict, DaybellError, Unavailable, UsageError, shown
 
@@ -668,6 +669,7 @@ class ApiService:
         ask: Callable[[], Awaitable[object]],
         is_there: Callable[[], bool] = lambda: True,
         allowed_hosts: Collection[str] = (),
+        own_readings: Callable[[], Iterable[Reading]] = tuple,
     ) -> None:
         self._is_there = is_there
         self.gatekeeper = Authenticator(client, api, monotonic=monotonic)
@@ -683,6 +685,7 @@ class ApiService:
             readiness=Readiness(ask, monotonic=monotonic),
         )
         app.state.streams = self.streams
+        app.state.own_readings = own_readings  # metrics of this process
         has_dashboard = options.has_dashboard
         self._server = ApiServer(
             Guard(

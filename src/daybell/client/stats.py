@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from daybell.client import wire
@@ -10,7 +10,8 @@ from daybell.client.context import ClientContext
 from daybell.client.jobs import job_named
 from daybell.client.requests import Id, Time, read_bound
 from daybell.core.limits import check_name
-from daybell.core.stats import (
+from daybell.core.monitoring.metrics import JOBS_MAX, OTHER, Distribution, Reading
+from daybell.core.monitoring.stats import (
     COUNTS,
     DURATIONS,
     HOUR,
@@ -18,6 +19,7 @@ from daybell.core.stats import (
     METRICS,
     PERCENTILES,
     StatQuery,
+    StatTotal,
     Tally,
     check_metrics,
     make_series,
@@ -25,7 +27,9 @@ from daybell.core.stats import (
     total_of,
     trend,
 )
-from daybell.core.units import Duration, parse_duration, to_datetime
+from daybell.core.units import Duration, Instant, parse_duration, to_datetime
+from daybell.core.views import QUEUE_NUMBERS, Queue
+from daybell.core.worker import STORE_ROLES, Worker, WorkerState
 from daybell.errors import UsageError
 
 SERIES_SINCE: Final = "24h"
@@ -110,3 +114,90 @@ def _period(tally: Tally) -> wire.PeriodStats:
     }
     counts: dict[str, int] = dict(zip(COUNTS, tally.counts, strict=True))
     return wire.PeriodStats(success_rate=tally.success_rate, counts=counts, **percentiles)
+
+
+# Metrics of the store, for Prometheus.
+
+TENANTS_MAX: Final = 100  # that one answer reports
+SCHEDULES_MAX: Final = 1000
+
+_OUTCOMES: Final = {
+    "started": "started",
+    "failed_attempts": "failed",
+    "lost": "lost",
+    "retried": "retried",
+    "late": "late",
+}
+_ENDS: Final = ("succeeded", "dead", "cancelled", "skipped")
+
+
+async def store_readings(client: ClientContext, *, all_tenants: bool = False) -> list[Reading]:
+    """The metrics of the store: of the client's tenant, or of all, and of the database."""
+    store = client.store
+    due = await store.schedules.due_schedules(limit=SCHEDULES_MAX)
+    tenants = await store.admin.list_tenants() if all_tenants else (client.tenant,)
+    found = [
+        Reading("leader_epoch", (one.name,), one.epoch)
+        for one in await store.admin.list_leaders()
+        if one.name in STORE_ROLES
+    ]
+    for name, value in (await store.figures()).items():
+        metric, _, label = name.partition(":")
+        found.append(Reading(f"store_{metric}", (label,) if label else (), value))
+    waiting = (due.now - one.next_at for one in due.schedules if one.next_at is not None)
+    oldest = max(waiting, default=0.0)
+    found.append(Reading("schedules_due", (), len(due.schedules)))
+    found.append(Reading("schedule_overdue_seconds", (), max(0.0, oldest)))
+    for tenant in tenants[:TENANTS_MAX]:
+        for queue in await store.catalog.list_queues(tenant):
+            found += _queue_readings(tenant, queue, due.now)
+        found += _worker_readings(tenant, await store.catalog.list_workers(tenant))
+        found += _total_readings(tenant, await store.catalog.read_totals(tenant, jobs=JOBS_MAX))
+    return found
+
+
+def _queue_readings(tenant: str, queue: Queue, now: Instant) -> Iterator[Reading]:
+    subject = tenant, queue.name
+    for state in QUEUE_NUMBERS:
+        yield Reading("queue_depth", (*subject, state), getattr(queue, state))
+    oldest = 0.0 if queue.oldest_run_at is None else now - queue.oldest_run_at
+    yield Reading("queue_oldest_seconds", subject, max(0.0, oldest))
+    yield Reading("queue_paused", subject, float(queue.is_paused))
+
+
+def _worker_readings(tenant: str, workers: Iterable[Worker]) -> Iterator[Reading]:
+    states: dict[str, int] = {"live": 0, "draining": 0}
+    capacity = 0
+    for worker in workers:
+        states[str(worker.state)] = states.get(str(worker.state), 0) + 1
+        capacity += worker.capacity if worker.state is WorkerState.LIVE else 0
+    for state, number in states.items():
+        yield Reading("workers", (tenant, state), number)
+    yield Reading("worker_capacity", (tenant,), capacity)
+
+
+def _total_readings(tenant: str, totals: Iterable[StatTotal]) -> Iterator[Reading]:
+    """The busiest jobs have their own numbers; of their queues the rest is `other`."""
+    others: dict[str, list[int]] = {}
+    of_jobs: list[StatTotal] = []
+    for total in totals:
+        if total.job is not None:
+            of_jobs.append(total)
+            continue
+        subject = tenant, total.queue
+        others[total.queue] = [int(total.tally.value(state) or 0) for state in _ENDS]
+        for name, outcome in _OUTCOMES.items():
+            yield Reading("attempts_total", (*subject, outcome), total.tally.value(name) or 0)
+        yield Reading("start_delay_seconds", subject, Distribution(total.tally.delay))
+        yield Reading("run_seconds", subject, Distribution(total.tally.run))
+    for total in of_jobs:
+        numbers = [int(total.tally.value(state) or 0) for state in _ENDS]
+        rest = others.get(total.queue, numbers)
+        others[total.queue] = [all_ - own for all_, own in zip(rest, numbers, strict=True)]
+        for state, number in zip(_ENDS, numbers, strict=True):
+            labels = tenant, total.queue, total.job or "", state
+            yield Reading("executions_finished_total", labels, number)
+    for queue, numbers in others.items():
+        for state, number in zip(_ENDS, numbers, strict=True):
+            labels = tenant, queue, OTHER, state
+            yield Reading("executions_finished_total", labels, number)

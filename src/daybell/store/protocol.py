@@ -41,6 +41,7 @@ from daybell.core.execution import (
 )
 from daybell.core.job import Job, JobActivity, NewJob, NewTemplate, Template
 from daybell.core.lifecycle import Transition, Verdict
+from daybell.core.monitoring.stats import StatQuery, StatRows, StatTotal
 from daybell.core.schedule import (
     Dependents,
     Due,
@@ -53,7 +54,6 @@ from daybell.core.schedule import (
     TickRecord,
     Upstream,
 )
-from daybell.core.stats import StatQuery, StatRows
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     ALL_JOBS,
@@ -714,6 +714,12 @@ class CatalogPort(Protocol):
         """
         ...
 
+    async def read_totals(self, tenant: str, *, jobs: int) -> list[StatTotal]:
+        """All that was ever counted, by queues, and of so many of the busiest jobs by their queues.
+        The numbers only rise.
+        """
+        ...
+
     async def read_log(
         self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
     ) -> list[LogPart]:
@@ -948,6 +954,12 @@ class Store(Protocol):
 
     async def check_writable(self) -> None:
         """Raise Unavailable unless the store takes writes; reading may work all the same."""
+        ...
+
+    async def figures(self) -> dict[str, float]:
+        """Figures of the database by the names of metrics without `store_`, as far as it has them.
+        A name with a label is `name:label`.
+        """
         ...
 
     async def health(self) -> Health:

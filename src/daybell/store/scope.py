@@ -24,8 +24,8 @@ from daybell.core.execution import (
 )
 from daybell.core.job import Job, JobActivity, JobDefinition, NewJob
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.monitoring.stats import StatQuery, StatRows
 from daybell.core.schedule import Ended, Schedule, Upstream
-from daybell.core.stats import StatQuery, StatRows
 from daybell.core.units import Instant
 from daybell.core.views import ALL_JOBS, Candidate, Counts, ExecutionFilter, JobFilter, Page, Queue
 from daybell.core.worker import Worker

@@ -9,7 +9,7 @@ from daybell.api.routes.workers import Readiness
 from daybell.client import mint
 from daybell.errors import Unavailable
 from tests.api.conftest import asking
-from tests.builders import a_worker
+from tests.builders import a_worker, apply, claim, success
 
 UNKNOWN = "01934b2e-7c00-7000-8000-000000000000"
 
@@ -313,3 +313,43 @@ async def test_a_job_says_how_it_has_done(http, client):
     assert (body["job"], body["current"]["counts"]["enqueued"]) == ("resize", 1)
     assert (body["previous"]["success_rate"], body["trend"]["enqueued"]) == (None, None)
     assert (await http.get("/jobs/nobody/stats")).status_code == 404
+
+
+async def test_metrics_name_the_numbers_of_the_contract(http, client):
+    await client.enqueue_many("resize", [{}] * 3)
+    hands = await claim(client.store, 2, queues=["images"])
+    await apply(client.store, hands, *map(success, hands.executions))
+    while await client.store.fold_stats():
+        pass
+
+    answer = await http.get("http://localhost/metrics")
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if line[0] != "#")
+    queued = 'daybell_queue_depth{queue="images",state="queued",tenant="default"}'
+    labels = 'job="resize",queue="images",state="succeeded",tenant="default"'
+    ended = f"daybell_executions_finished_total{{{labels}}}"
+    assert (float(lines[queued]), float(lines[ended])) == (1, 2)
+    assert float(lines['daybell_run_seconds_count{queue="images",tenant="default"}']) == 2
+    assert float(lines['daybell_start_delay_seconds_count{queue="images",tenant="default"}']) == 2
+    for name in ("stale_reports_total", "lost_leases_total", "schedule_lateness_seconds_count"):
+        assert float(lines[f"daybell_{name}"]) == 0
+
+
+async def test_jobs_that_are_not_among_the_busiest_are_one(http, client, monkeypatch):
+    monkeypatch.setattr("daybell.client.stats.JOBS_MAX", 1)
+    await client.define("rare", queue="images")
+    for job, number in (("resize", 3), ("rare", 1)):
+        await client.enqueue_many(job, [{}] * number)
+    hands = await claim(client.store, queues=["images"])
+    await apply(client.store, hands, *map(success, hands.executions))
+    while await client.store.fold_stats():
+        pass
+
+    text = (await http.get("http://localhost/metrics")).text
+
+    name = "daybell_executions_finished_total"
+    assert f'{name}{{job="resize",queue="images",state="succeeded",tenant="default"}} 3.0' in text
+    assert f'{name}{{job="other",queue="images",state="succeeded",tenant="default"}} 1.0' in text
+    assert 'job="rare"' not in text

@@ -6,7 +6,7 @@ from random import Random
 import asyncpg
 import pytest
 
-from daybell.core.stats import StatQuery
+from daybell.core.monitoring.stats import StatQuery
 from tests.builders import TENANT, dead, finished
 
 # An end as any writer makes it: only the time at which it is committed differs.

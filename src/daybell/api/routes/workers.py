@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta
+from starlette.requests import Request
 from starlette.responses import Response
 
 from daybell.api.bodies import Nothing
@@ -21,10 +22,12 @@ from daybell.api.requests import answer_list
 from daybell.api.router import Reach, Routes
 from daybell.client import wire
 from daybell.client.requests import read_id
-from daybell.client.stats import SERIES_SINCE
+from daybell.client.stats import SERIES_SINCE, store_readings
 from daybell.core.access import Action, Role
 from daybell.core.limits import check_name
-from daybell.core.stats import METRICS
+from daybell.core.monitoring.metrics import METRICS as METRIC_TABLE
+from daybell.core.monitoring.metrics import OF_PROCESS, Reading, expose
+from daybell.core.monitoring.stats import METRICS
 from daybell.core.units import to_datetime
 from daybell.core.views import Page
 from daybell.core.worker import WorkerState
@@ -382,4 +385,43 @@ def health_routes(readiness: Readiness) -> Routes:
         )
 
     assert healthz and readyz
+    return routes
+
+
+# `/metrics`: the metrics of the store and of this process, for Prometheus.
+
+PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+metrics_router = Routes("", tag="stats", base="")
+
+
+@metrics_router.get(
+    "/metrics",
+    id="get_metrics",
+    role=Role.VIEWER,
+    action=Action.READ,
+    media_types=(PLAIN,),
+    says="The text format of Prometheus.",
+)
+async def get_metrics(request: Request, caller: Caller) -> Response:
+    """Show the metrics of the tenant, of the store and of this process.
+
+    A superadmin's key shows those of all tenants.
+    """
+    everything = caller.role is Role.SUPERADMIN and "tenant" not in request.query_params
+    readings = await store_readings(caller.client, all_tenants=everything)
+    own: Callable[[], Iterable[Reading]] = getattr(request.app.state, "own_readings", tuple)
+    text = expose([*readings, *own()], METRIC_TABLE.values())
+    return Response(text, media_type=PLAIN, headers=NO_STORE)
+
+
+def own_metrics(readings: Callable[[], Iterable[Reading]]) -> Routes:
+    """The route of the metrics of a process without an API: open, on a port of its own."""
+    routes = Routes("", tag="stats", base="")
+
+    @routes.get("/metrics", id="get_own_metrics", role=None, action=None, is_hidden=True)
+    async def show() -> Response:
+        return Response(expose(readings(), OF_PROCESS), media_type=PLAIN, headers=NO_STORE)
+
+    assert show
     return routes

@@ -199,6 +199,23 @@ def dev(
     run(context, command, database_url, role_flags(log_level, log_format, pool_size))
 
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Serve /metrics, /healthz and /readyz there; each of several processes takes the next"
+        " port. Default: not served.",
+        show_default=False,
+    ),
+]
+MetricsHost = Annotated[
+    str, typer.Option("--metrics-host", metavar="ADDRESS", help="Where --metrics-port listens.")
+]
+
+
 def worker(
     context: typer.Context,
     app: AppName = None,
@@ -227,6 +244,8 @@ def worker(
     allow_private_http: AllowPrivateHttp = False,
     allow_env: AllowEnv = "",
     pass_env: PassEnv = "",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
     pool_size: PoolSize = None,
     log_level: LogLevel = None,
@@ -252,6 +271,8 @@ def worker(
         allow_private_http=allow_private_http,
         allow_env=allow_env,
         pass_env=pass_env,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
     )
     flags = role_flags(log_level, log_format, pool_size)
     run(context, partial(actions.worker.run_worker, request=request), database_url, flags)
@@ -259,6 +280,8 @@ def worker(
 
 def scheduler(
     context: typer.Context,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -266,7 +289,10 @@ def scheduler(
 ) -> None:
     """Fire schedules, and look after the store."""
     flags = role_flags(log_level, log_format, pool_size)
-    run(context, actions.worker.run_scheduler, database_url, flags)
+    command = partial(
+        actions.worker.run_scheduler, metrics_host=metrics_host, metrics_port=metrics_port
+    )
+    run(context, command, database_url, flags)
 
 
 def server(

@@ -51,6 +51,7 @@ from daybell.engine.claim import Queues
 from daybell.engine.events import observe_run_ends
 from daybell.engine.lease import make_pacemaker
 from daybell.engine.loop import SystemClock
+from daybell.engine.metrics import Meter
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.upkeep import Process, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
@@ -159,14 +160,19 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
             store = await stack.enter_async_context(connect_app(app, migrate=True))
             await restore_superseded(app, go_back=is_private_store(app.url))
             await report_removed_jobs(app, prune=options.prune)
-            url = await stack.enter_async_context(serve_api(app, options))
+            meter = Meter(clock)
+            app.events.observe(meter, only_trouble=True)
+            url = await stack.enter_async_context(serve_api(app, options, meter))
+            meter.loop.start()
+            stack.push_async_callback(meter.loop.stop)
+            metered = meter.metered(store)
             level = logs.level_of(settings)
             app.observe(Narrator(clock, on_gone=stop.request, level=level))
             await stack.enter_async_context(observe_run_ends(store, events=app.events, clock=clock))
             how = _worker_options(settings, app, options)
             await warn_task_mismatch(store, how)
             worker = Worker(
-                store,
+                metered,
                 app.handlers,
                 how,
                 clock=clock,
@@ -174,9 +180,12 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
                 events=app.events,
                 pacemaker=make_pacemaker(app.url, clock, lease=settings.lease, tenant=app.tenant),
             )
-            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
+            meter.watch_slots(lambda: len(worker.executor), how.concurrency)
+            upkeep = Upkeep(
+                metered, clock=clock, mint=mint, events=app.events, lease=settings.lease
+            )
             scheduler = Scheduler(
-                store, clock=clock, mint=mint, events=app.events, mint_many=mint_many
+                metered, clock=clock, mint=mint, events=app.events, mint_many=mint_many
             )
             node = Process(workers=[worker], upkeep=upkeep, scheduler=scheduler)
             await stack.enter_async_context(run_hooks(app, settings))
@@ -189,7 +198,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
 
 
 @asynccontextmanager
-async def serve_api(app: App, options: DevOptions) -> AsyncGenerator[str]:
+async def serve_api(app: App, options: DevOptions, meter: Meter) -> AsyncGenerator[str]:
     """Serve the API, and yield its address. On loopback, the user that starts it needs no key."""
     # What only this needs takes longer to import than all the rest.
     from daybell.api.caller import ApiOptions
@@ -207,6 +216,7 @@ async def serve_api(app: App, options: DevOptions) -> AsyncGenerator[str]:
         monotonic=clock.monotonic,
         ask=client.check_ready,
         allowed_hosts=options.allowed_hosts,
+        own_readings=meter.readings,
     )
     telling = key_usage_loop(front, clock)
     try:

@@ -44,6 +44,7 @@ from daybell.engine.claim import Queues
 from daybell.engine.events import Events, observe_run_ends
 from daybell.engine.lease import make_pacemaker
 from daybell.engine.loop import SystemClock
+from daybell.engine.metrics import Meter
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.supervisor import DRAINED, Announce, Supervisor, open_announcer
 from daybell.engine.upkeep import Process, Upkeep
@@ -84,6 +85,8 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     allow_private_http: bool = False
     allow_env: str = ""
     pass_env: str = ""
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
 
 
 async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
@@ -121,7 +124,7 @@ async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
             )
             app.events.observe(narrator, only_trouble=True)
             prune = request.prune if request.parent is None else None
-            is_worn_out = await _work(app, settings, options, stop, announce, prune=prune)
+            is_worn_out = await _work(app, settings, options, stop, announce, request, prune=prune)
             ended, code = "stopped", DONE
         except StartInterrupted:
             is_worn_out, ended, code = False, "stopped before it was up", stop.code
@@ -186,6 +189,7 @@ async def _work(
     options: WorkerOptions,
     stop: StopSignals,
     announce: Announce | None,
+    request: WorkerRequest,
     *,
     prune: bool | None,
 ) -> bool:
@@ -200,8 +204,13 @@ async def _work(
             lambda: stack.enter_async_context(connect_app(app)), app.url, stop
         )
         with stop.heeding():
+            meter, served = Meter(clock), store
+            if request.metrics_port is not None:
+                served = await _meter(
+                    stack, store, meter, request.metrics_host, request.metrics_port
+                )
             worker = Worker(
-                store,
+                served,
                 app.handlers,
                 options,
                 clock=clock,
@@ -211,7 +220,8 @@ async def _work(
                 on_stuck=restart_process,
                 announce=announce,
             )
-            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
+            meter.watch_slots(lambda: len(worker.executor), options.concurrency)
+            upkeep = Upkeep(served, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             node = Process(workers=[worker], upkeep=upkeep)
             await stack.enter_async_context(observe_run_ends(store, events=app.events, clock=clock))
             await stack.enter_async_context(run_hooks(app, settings))
@@ -222,23 +232,36 @@ async def _work(
                 await _try_compare_with_store(app, options, prune=prune)
             if app.url.startswith("postgres"):
                 await _warn_of_pooler(store)
-        logger.info(
-            "worker %s (%s) runs %s of %s%s in %s, %d at a time; kinds: %s",
-            options.name,
-            worker.id,
-            list_sample(app.tasks) or "jobs without code",
-            options.queues,
-            "" if options.tenant == DEFAULT_TENANT else f" of tenant {options.tenant}",
-            masked_url(app.url),
-            options.concurrency,
-            ", ".join(options.kinds),
-        )
+        _say_started(worker, app, options)
         worn_out = wait_until_worn(worker, app.handlers.is_worn)
         await wait_for_first(stop.wait(), worker.is_draining.wait(), worn_out)
         if not stop.is_requested and not worker.is_draining.is_set():
             return True
         _say_stopping(len(worker.executor), options.drain_timeout, stop)
         return False
+
+
+def _say_started(worker: Worker, app: App, options: WorkerOptions) -> None:
+    logger.info(
+        "worker %s (%s) runs %s of %s%s in %s, %d at a time; kinds: %s",
+        options.name,
+        worker.id,
+        list_sample(app.tasks) or "jobs without code",
+        options.queues,
+        "" if options.tenant == DEFAULT_TENANT else f" of tenant {options.tenant}",
+        masked_url(app.url),
+        options.concurrency,
+        ", ".join(options.kinds),
+    )
+
+
+async def _meter(stack: AsyncExitStack, store: Store, meter: Meter, host: str, port: int) -> Store:
+    """Serve the metrics of this process, and count the operations of the store."""
+    # The server takes longer to import than all the rest.
+    from daybell.cli.roles.metrics import serve_metrics
+
+    await stack.enter_async_context(serve_metrics(meter, store, host=host, port=port))
+    return meter.metered(store)
 
 
 async def _warn_of_pooler(store: Store) -> None:
@@ -321,6 +344,9 @@ def child_command(
         words += ["--max-jobs-per-process", str(request.max_jobs_per_process)]
     words += ["--allow-command"] if request.allow_command else []
     words += ["--allow-private-http"] if request.allow_private_http else []
+    if request.metrics_port is not None:
+        port = request.metrics_port + slot if request.metrics_port else 0
+        words += ["--metrics-host", request.metrics_host, "--metrics-port", str(port)]
     words += ["--allow-env", request.allow_env, "--pass-env", request.pass_env]
     return words
 
@@ -352,20 +378,34 @@ async def _open(store: Store, url: str) -> None:
     await store.open()
 
 
-async def run_scheduler(settings: Settings) -> int:
+async def run_scheduler(
+    settings: Settings, *, metrics_host: str = "127.0.0.1", metrics_port: int | None = None
+) -> int:
     """Do the upkeep of the store until somebody wants an end."""
     logs.configure(settings)
     pool_size, url = settings.pool_size, settings.database_url
     store = store_for(url, lease=settings.lease, pool_size=pool_size)
     clock, events = SystemClock(), Events()
-    with StopSignals() as stop:
-        try:
-            await wait_for_store(partial(_open, store, url), url, stop)
-            upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=settings.lease)
+    served = store
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        with StopSignals() as stop:
+            try:
+                await wait_for_store(partial(_open, store, url), url, stop)
+            except StartInterrupted:
+                logger.info("stopped before it was up")
+                return stop.code
+            if metrics_port is not None:
+                meter = Meter(clock)
+                events.observe(meter, only_trouble=True)
+                served = await _meter(stack, store, meter, metrics_host, metrics_port)
+            upkeep = Upkeep(served, clock=clock, mint=mint, events=events, lease=settings.lease)
             level = logs.level_of(settings)
             narrator = Narrator(clock, quiet=True, out=sys.stderr, level=level)
             events.observe(narrator, only_trouble=True)
-            scheduler = Scheduler(store, clock=clock, mint=mint, events=events, mint_many=mint_many)
+            scheduler = Scheduler(
+                served, clock=clock, mint=mint, events=events, mint_many=mint_many
+            )
             node = Process(upkeep=upkeep, scheduler=scheduler)
             await node.start()
             logger.info("looking after %s", masked_url(settings.database_url))
@@ -373,10 +413,5 @@ async def run_scheduler(settings: Settings) -> int:
                 await stop.wait()
             finally:
                 await node.stop()
-        except StartInterrupted:
-            logger.info("stopped before it was up")
-            return stop.code
-        finally:
-            await store.close()
     logger.info("stopped")
     return DONE

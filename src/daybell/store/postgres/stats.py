@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from daybell.core.limits import COUNT_ITEMS_MAX
-from daybell.core.stats import (
+from daybell.core.monitoring.stats import (
+    ALWAYS,
     BOUNDS,
     COUNTS,
     HOUR,
@@ -18,6 +19,7 @@ from daybell.core.stats import (
     StatKey,
     StatQuery,
     StatRows,
+    StatTotal,
     Tallies,
     Tally,
     decode,
@@ -32,7 +34,11 @@ from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.timeouts import Pace
 
 _NAMES: Final = ", ".join(COUNTS)
-_TABLES: Final = {MINUTE: "daybell.stat_minute", HOUR: "daybell.stat_hour"}
+_TABLES: Final = {
+    MINUTE: "daybell.stat_minute",
+    HOUR: "daybell.stat_hour",
+    ALWAYS: "daybell.stat_total",
+}
 
 # Transactions are counted in the order of their numbers, a window of them at a time. Those that are
 # open when their window is counted stay on the list. The window adapts to the number of ends in it.
@@ -105,9 +111,8 @@ async def _fold(pg: StoreContext, limit: int) -> bool:
             for statement in FORGET_NUMBERS:
                 await tx.execute(statement, most)
             until = most
-        minutes, hours = fold(_ends(rows))
-        await _add(tx, MINUTE, minutes)
-        await _add(tx, HOUR, hours)
+        for grain, tallies in fold(_ends(rows)).items():
+            await _add(tx, grain, tallies)
         await tx.execute(MARK_FOLD, until, [number for number in open if number < until])
     number = sum(row["number"] or 0 for row in rows)
     if number > limit:
@@ -143,7 +148,7 @@ _OF_KEYS: Final = f"""
                      WHERE s.tenant = u.tenant AND s.job = u.job AND s.queue = u.queue
                        AND s.at = u.at LIMIT 1) s
     """
-_KEYS_TYPES: Final = ["int", "int", "text", "int", *["int"] * len(COUNTS), "bytea", "bytea"]
+_KEYS_TYPES: Final = ["int", "int", "text", "int", *["bigint"] * len(COUNTS), "bytea", "bytea"]
 _COLUMNS: Final = f"tenant, job, queue, at, {_NAMES}, run, delay"
 _ADD: Final = f"""
     INSERT INTO {{}} ({_COLUMNS})
@@ -216,6 +221,28 @@ async def read_stats(
     )
 
 
+# The busiest jobs, and the queues.
+_TOTALS: Final = f"""
+    SELECT NULL AS name, s.queue, {_NAMES}, run, delay FROM daybell.stat_total s
+     WHERE s.tenant = $1 AND s.job = 0 AND s.queue <> ''
+     UNION ALL
+    SELECT (SELECT j.name FROM daybell.job j WHERE j.key = s.job), s.queue, {_NAMES}, run, delay
+      FROM (SELECT * FROM daybell.stat_total s WHERE s.tenant = $1 AND s.job > 0
+             ORDER BY s.started DESC, s.job LIMIT $2) s
+    """
+
+
+async def read_totals(pg: StoreContext, tenant: str, *, jobs: int) -> list[StatTotal]:
+    async with pg.db.link(Pace.VIEW) as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(_TOTALS, owner, jobs)
+    found: list[StatTotal] = []
+    for row in rows:
+        name, queue, *columns = row.values()
+        found.append(StatTotal(name, queue, _tally(columns)))
+    return found
+
+
 _UNFINISHED: Final = f"""
     WITH v AS MATERIALIZED (
       SELECT v.created_at, v.lane FROM daybell.live v WHERE {{}} ORDER BY v.id DESC
@@ -241,6 +268,7 @@ _OLD: Final = {
     grain: f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
     f"SELECT ctid FROM {table} WHERE at < $1 LIMIT $2))"
     for grain, table in _TABLES.items()
+    if grain
 }
 
 
@@ -251,3 +279,34 @@ async def remove_stats(tx: Tx, now: Instant, limit: int) -> list[int]:
         answer = await tx.execute(_OLD[grain], int((now - kept) // grain), limit)
         removed.append(int(answer.rpartition(" ")[2]))
     return removed
+
+
+# The next day of each: after midnight, ends would go to the partition for all others.
+FIGURES: Final = """
+    SELECT pg_database_size(current_database())::float8 AS bytes,
+           (SELECT coalesce(max(date_part('epoch', clock_timestamp() - xact_start)), 0)
+              FROM pg_stat_activity
+             WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+               AND backend_type = 'client backend')::float8 AS oldest_transaction_seconds,
+           (SELECT count(*)
+              FROM unnest(ARRAY['history', 'attempt', 'log']) parent, generate_series(0, 1) n,
+                   LATERAL (SELECT to_timestamp(daybell.now() + n * 86400)) d(at)
+             WHERE to_regclass('daybell.' || parent || '_'
+                               || to_char(at AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL
+           )::float8 AS missing_partitions,
+           (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) FROM pg_inherits i
+             WHERE i.inhparent = 'daybell.log'::regclass)::float8 AS log_bytes
+    """
+HOT_TABLES: Final = ("live", "agenda", "lease", "worker", "gate", "schedule")
+DEAD_TUPLES: Final = """
+    SELECT relname, n_dead_tup::float8 AS dead FROM pg_stat_user_tables
+     WHERE schemaname = 'daybell' AND relname = ANY($1::text[])
+    """
+
+
+async def figures(pg: StoreContext) -> dict[str, float]:
+    async with pg.db.link(Pace.VIEW) as link:
+        row = await link.fetchrow(FIGURES)
+        tables = await link.fetch(DEAD_TUPLES, list(HOT_TABLES))
+    assert row is not None
+    return {**row, **{f"dead_tuples:{one['relname']}": one["dead"] for one in tables}}

@@ -154,6 +154,7 @@ class PostgresCatalog(PostgresPort):
     list_queues = operation(views.list_queues)
     activity = operation(views.activity)
     read_stats = operation(stats.read_stats)
+    read_totals = operation(stats.read_totals)
     read_log = operation(steps_room.read_log)
     miscounts = operation(gates.miscounts)
     list_workers = operation(workers.list_workers)
@@ -305,6 +306,9 @@ class PostgresStore:
     async def check_writable(self) -> None:
         # Room that runs out needs no write to be found:
         await upkeep.check_writable(self.context)
+
+    async def figures(self) -> dict[str, float]:
+        return await stats.figures(self.context)
 
     async def health(self) -> Health:
         return await upkeep.health(self.context)

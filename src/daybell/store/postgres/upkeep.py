@@ -324,7 +324,7 @@ TABLES: Final = (
     "agenda", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key", "gate", "history",
     "history_rest", "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log",
     "log_rest", "node", "parked", "paused_queue", "repeated", "run", "schedule", "secret",
-    "stat_fold", "stat_hour", "stat_minute", "step", "template", "tenant",
+    "stat_fold", "stat_hour", "stat_minute", "stat_total", "step", "template", "tenant",
     "tenant_minute", "tick", "wait", "watch", "worker",
 )  # fmt: skip
 READ_ONLY: Final = ("audit", "audit_head")  # functions write them

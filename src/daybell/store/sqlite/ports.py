@@ -255,6 +255,7 @@ class SqliteCatalog(SqlitePort):
     list_queues = reads(views.list_queues)
     activity = reads(views.activity)
     read_stats = reads(stats.read_stats)
+    read_totals = reads(stats.read_totals)
     read_log = reads(steps_room.read_log)
     miscounts = reads(gates.miscounts)
     list_workers = reads(workers.list_workers)

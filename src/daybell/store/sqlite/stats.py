@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Final
 
 from daybell.core.limits import COUNT_ITEMS_MAX
-from daybell.core.stats import (
+from daybell.core.monitoring.stats import (
+    ALWAYS,
     COUNTS,
     HOUR,
     HOURS_KEPT_SECONDS,
@@ -16,6 +19,7 @@ from daybell.core.stats import (
     StatKey,
     StatQuery,
     StatRows,
+    StatTotal,
     Tallies,
     Tally,
     bucket_of,
@@ -25,10 +29,11 @@ from daybell.core.stats import (
 )
 from daybell.errors import JobNotFound, shown
 from daybell.store.codec import OUTCOMES, STATES
+from daybell.store.sqlite.connection import IN_MEMORY
 from daybell.store.sqlite.transaction import Row, Transaction
 
 _NAMES: Final = ", ".join(COUNTS)
-_TABLES: Final = {MINUTE: "stat_minute", HOUR: "stat_hour"}
+_TABLES: Final = {MINUTE: "stat_minute", HOUR: "stat_hour", ALWAYS: "stat_total"}
 
 # An execution that was removed before it was counted has no row.
 _ENDS: Final = """
@@ -55,9 +60,9 @@ def fold_ends(tx: Transaction, limit: int) -> bool:
     rows = tx.execute(_ENDS, (limit,)).fetchall()
     if not rows:
         return False
-    minutes, hours = fold(_end(row) for row in rows if row[1] is not None and row[-1] is not None)
-    _add(tx, MINUTE, minutes)
-    _add(tx, HOUR, hours)
+    ends = (_end(row) for row in rows if row[1] is not None and row[-1] is not None)
+    for grain, tallies in fold(ends).items():
+        _add(tx, grain, tallies)
     tx.execute(_FORGET, (rows[-1][0],))
     return len(rows) == limit
 
@@ -145,6 +150,24 @@ def read_stats(
     return StatRows(tallies=tallies, unfinished=unfinished, is_complete=is_complete)
 
 
+# The busiest jobs, and the queues.
+_TOTALS: Final = f"""
+SELECT NULL AS name, queue, {_NAMES}, run, delay FROM stat_total WHERE tenant = ?1 AND job = 0
+   AND queue <> ''
+ UNION ALL
+SELECT (SELECT name FROM job WHERE n = job), queue, {_NAMES}, run, delay FROM (
+    SELECT * FROM stat_total WHERE tenant = ?1 AND job > 0 ORDER BY started DESC, job LIMIT ?2)
+"""
+
+
+def read_totals(tx: Transaction, tenant: str, *, jobs: int) -> list[StatTotal]:
+    owner = tx.names.tenant(tx, tenant)
+    return [
+        StatTotal(name, queue, _tally(tuple(row)))
+        for name, queue, *row in tx.execute(_TOTALS, (owner, jobs))
+    ]
+
+
 _UNFINISHED: Final = " UNION ALL ".join(
     f"""
 SELECT * FROM (
@@ -181,6 +204,7 @@ _OLD: Final = {
     grain: f"DELETE FROM {table} WHERE (tenant, job, queue, at) IN"
     f" (SELECT tenant, job, queue, at FROM {table} WHERE at < ? LIMIT ?)"
     for grain, table in _TABLES.items()
+    if grain
 }
 
 
@@ -195,3 +219,14 @@ def remove_stats(tx: Transaction, limit: int) -> tuple[int, int]:
 
 
 assert StatKey._fields == ("tenant", "job", "queue", "at")
+
+
+def figures(tx: Transaction, path: str) -> dict[str, float]:
+    """Measure the sizes of the database and its write-ahead log."""
+    (pages,) = tx.execute("PRAGMA page_count").fetchone()
+    (size,) = tx.execute("PRAGMA page_size").fetchone()
+    found = {"bytes": float(pages * size)}
+    if path != IN_MEMORY:
+        with suppress(FileNotFoundError):
+            found["wal_bytes"] = float(os.stat(f"{path}-wal").st_size)
+    return found

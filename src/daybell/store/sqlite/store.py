@@ -175,6 +175,9 @@ class SqliteStore:
     async def check_writable(self) -> None:
         await self.db.write(upkeep.write_header)
 
+    async def figures(self) -> dict[str, float]:
+        return await self.db.read(lambda tx: stats.figures(tx, self.db.path))
+
     async def health(self) -> Health:
         return await self.db.read(lambda tx: upkeep.health(tx, self.db.path))
 

@@ -2,29 +2,32 @@
 --
 -- Statistics over time.
 --
--- Counts and histograms (`core.stats`) by minute and by hour since 1970, of three kinds of subjects:
+-- Counts and histograms (`core.monitoring.stats`) by minute and by hour since 1970, of three kinds of subjects:
 -- everything (job 0, queue ''), a queue (job 0), and a job in a queue. Minutes are kept for two days.
 
 CREATE TABLE daybell.stat_minute (
   tenant           int NOT NULL,
   job              int NOT NULL,
   at               int NOT NULL,
-  enqueued         int NOT NULL,
-  started          int NOT NULL,
-  succeeded        int NOT NULL,
-  dead             int NOT NULL,
-  cancelled        int NOT NULL,
-  skipped          int NOT NULL,
-  failed_attempts  int NOT NULL,
-  lost             int NOT NULL,
-  retried          int NOT NULL,
-  late             int NOT NULL,
+  enqueued         bigint NOT NULL,
+  started          bigint NOT NULL,
+  succeeded        bigint NOT NULL,
+  dead             bigint NOT NULL,
+  cancelled        bigint NOT NULL,
+  skipped          bigint NOT NULL,
+  failed_attempts  bigint NOT NULL,
+  lost             bigint NOT NULL,
+  retried          bigint NOT NULL,
+  late             bigint NOT NULL,
   queue            text COLLATE "C" NOT NULL,
   run              bytea NOT NULL,
   delay            bytea NOT NULL,
   PRIMARY KEY (tenant, job, queue, at)
 ) WITH (fillfactor = 50);
 CREATE TABLE daybell.stat_hour (LIKE daybell.stat_minute, PRIMARY KEY (tenant, job, queue, at))
+  WITH (fillfactor = 50);
+-- All that was ever counted (`at` is 0).
+CREATE TABLE daybell.stat_total (LIKE daybell.stat_minute, PRIMARY KEY (tenant, job, queue, at))
   WITH (fillfactor = 50);
 -- For retention.
 CREATE INDEX stat_minute_at ON daybell.stat_minute (at);

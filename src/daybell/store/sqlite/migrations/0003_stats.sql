@@ -2,7 +2,7 @@
 --
 -- Statistics over time.
 --
--- Counts and histograms (`core.stats`) by minute and by hour since 1970, of three kinds of subjects:
+-- Counts and histograms (`core.monitoring.stats`) by minute and by hour since 1970, of three kinds of subjects:
 -- everything (job 0, queue ''), a queue (job 0), and a job in a queue. Minutes are kept for two days.
 
 CREATE TABLE stat_minute (
@@ -46,6 +46,27 @@ CREATE TABLE stat_hour (
     PRIMARY KEY (tenant, job, queue, at)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stat_hour_at ON stat_hour (at);
+
+-- All that was ever counted (`at` is 0).
+CREATE TABLE stat_total (
+    tenant          INTEGER NOT NULL,
+    job             INTEGER NOT NULL,
+    queue           TEXT NOT NULL,
+    at              INTEGER NOT NULL,
+    enqueued        INTEGER NOT NULL,
+    started         INTEGER NOT NULL,
+    succeeded       INTEGER NOT NULL,
+    dead            INTEGER NOT NULL,
+    cancelled       INTEGER NOT NULL,
+    skipped         INTEGER NOT NULL,
+    failed_attempts INTEGER NOT NULL,
+    lost            INTEGER NOT NULL,
+    retried         INTEGER NOT NULL,
+    late            INTEGER NOT NULL,
+    run             BLOB NOT NULL,
+    delay           BLOB NOT NULL,
+    PRIMARY KEY (tenant, job, queue, at)
+) STRICT, WITHOUT ROWID;
 
 -- Ends that are not in the statistics yet: of an execution (attempt NULL), or of an attempt after which
 -- it goes on. Folding removes the rows in the transaction that counts them. An append and a removal cost

@@ -39,6 +39,7 @@ METRICS: Final = (
 
 MINUTE: Final = 60
 HOUR: Final = 3600
+ALWAYS: Final = 0  # the grain of totals
 MINUTES_KEPT_SECONDS: Final = 2 * 86400.0
 HOURS_KEPT_SECONDS: Final = 90 * 86400.0
 POINTS_MAX: Final = 1500  # of a series
@@ -187,17 +188,19 @@ _UNSUCCESSFUL: Final = _FAILED | {Outcome.LOST}
 _RAN: Final = _FAILED | {Outcome.SUCCEEDED}
 
 
-def fold(ends: Iterable[EndCount]) -> tuple[Tallies, Tallies]:
-    """Add up ends, by minutes and by hours."""
+def fold(ends: Iterable[EndCount]) -> dict[int, Tallies]:
+    """Add up ends by minutes, by hours, and altogether."""
     minutes: Tallies = {}
     for end in ends:
         for minute, tally in _parts(end):
             for job, queue in ((end.job, end.queue), (0, end.queue), (0, "")):
                 _tally_of(minutes, StatKey(end.tenant, job, queue, minute)).add(tally)
     hours: Tallies = {}
+    totals: Tallies = {}
     for key, tally in minutes.items():
         _tally_of(hours, key._replace(at=key.at // 60)).add(tally)
-    return minutes, hours
+        _tally_of(totals, key._replace(at=0)).add(tally)
+    return {MINUTE: minutes, HOUR: hours, ALWAYS: totals}
 
 
 def _tally_of(tallies: Tallies, key: StatKey) -> Tally:
@@ -237,6 +240,14 @@ def _parts(end: EndCount) -> Iterator[tuple[int, Tally]]:
 
 
 # Reading.
+
+
+class StatTotal(NamedTuple):
+    """All that was ever counted of a job in a queue, or of a queue."""
+
+    job: str | None
+    queue: str
+    tally: Tally
 
 
 class StatQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybell.core.execution import Outcome, State
-from daybell.core.stats import (
+from daybell.core.monitoring.stats import (
     BOUNDS,
     COUNTS,
     HOUR,
@@ -103,12 +103,16 @@ def an_end(**options):
     return EndCount(**options)
 
 
+def folded(ends):
+    return fold(ends).values()
+
+
 def counts_of(tally):
     return {name: number for name, number in zip(COUNTS, tally.counts, strict=True) if number}
 
 
 def test_an_end_counts_in_the_minutes_in_which_each_thing_happened():
-    minutes, _ = fold(
+    minutes, *_ = folded(
         [an_end(state=State.SUCCEEDED, created=98, started=99, number=3, run=40, delay=60)]
     )
 
@@ -122,11 +126,12 @@ def test_an_end_counts_in_the_minutes_in_which_each_thing_happened():
 
 
 def test_an_end_counts_for_its_job_its_queue_and_everything():
-    minutes, hours = fold([an_end(state=State.DEAD, outcome=Outcome.FAILED)])
+    minutes, hours, totals = folded([an_end(state=State.DEAD, outcome=Outcome.FAILED)])
 
     subjects = {(1, 7, "mail"), (1, 0, "mail"), (1, 0, "")}
     assert {key[:3] for key in minutes} == subjects
     assert {StatKey(*subject, 1) for subject in subjects} == set(hours)
+    assert {StatKey(*subject, 0) for subject in subjects} == set(totals)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +150,13 @@ def test_an_end_counts_for_its_job_its_queue_and_everything():
 def test_the_outcome_of_an_attempt_and_the_state_of_its_execution_are_counted(
     outcome, state, counted
 ):
-    minutes, _ = fold([an_end(outcome=outcome, state=state)])
+    minutes, *_ = folded([an_end(outcome=outcome, state=state)])
 
     assert counts_of(minutes[StatKey(1, 0, "", 100)]) == counted
 
 
 def test_the_time_of_a_lost_attempt_is_no_run_time():
-    minutes, _ = fold([an_end(outcome=Outcome.LOST, run=50)])
+    minutes, *_ = folded([an_end(outcome=Outcome.LOST, run=50)])
 
     assert minutes[StatKey(1, 0, "", 100)].run == {}
 
