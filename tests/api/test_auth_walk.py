@@ -18,7 +18,7 @@ NEEDED = {
         "list_dead_letters", "group_dead_letters", "list_queues", "get_queue_scaling",
         "list_workers",
         "preview_schedule", "preview_any_schedule", "list_upcoming",
-        "get_stats", "get_series", "get_job_stats", "get_status", "stream",
+        "get_stats", "get_series", "get_job_stats", "get_metrics", "get_status", "stream",
         "list_job_warnings",
         "list_templates", "get_template", "list_events", "get_session", "delete_session",
         "create_login",

@@ -22,7 +22,8 @@ CLOSED = {
 HIDDEN = {"openapi", "docs"}
 # Closed to a key that is limited to jobs or queues.
 OF_TENANT = {
-    "get_stats", "get_template", "list_audit", "list_events", "list_keys", "list_secrets",
+    "get_metrics", "get_stats", "get_template", "list_audit", "list_events", "list_keys",
+    "list_secrets",
     "list_templates", "list_upcoming", "list_workers", "stream", "verify_audit",
     "publish_event", "drain_worker",
     "create_template", "delete_template", "set_template", "delete_secret", "set_secret",

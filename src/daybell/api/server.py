@@ -444,9 +444,9 @@ def listen(sockets: Sequence[socket.socket], host: str) -> None:
 
 def _bind_error(error: OSError, host: str, port: int) -> DaybellError:
     if error.errno == errno.EADDRINUSE:
-        return Conflict(f"port {port} of {host} is in use; choose another with --port")
+        return Conflict(f"port {port} of {host} is in use; choose another")
     if error.errno == errno.EACCES:
-        return Conflict(f"port {port} of {host} is not for you; choose one above 1023 with --port")
+        return Conflict(f"port {port} of {host} is not for you; choose one above 1023")
     return UsageError(f"cannot listen on {host}: {error.strerror or error}", field="host")
 
 

@@ -337,10 +337,21 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
         runner.get_loop().run_forever()
 
 
-def make_pacemaker(url: str, clock: Clock, *, lease: Seconds, tenant: str) -> Pacemaker | None:
-    """Make the pacemaker of a worker; None for a store in memory."""
+def make_pacemaker(
+    url: str,
+    clock: Clock,
+    *,
+    lease: Seconds,
+    tenant: str,
+    wrap: Callable[[Store], Store] | None = None,
+) -> Pacemaker | None:
+    """Make the pacemaker of a worker; None for a store in memory. `wrap` meters its store."""
     if url.startswith("memory:"):
         return None
     # Renewals are short statements; the smallest pool has two connections for these.
-    make_store = partial(store_for, url, lease=lease, pool_size=POOL_SIZE_LEAST)
+
+    def make_store() -> Store:
+        store = store_for(url, lease=lease, pool_size=POOL_SIZE_LEAST)
+        return store if wrap is None else wrap(store)
+
     return Pacemaker(make_store, clock=clock, tenant=tenant)

@@ -10,6 +10,7 @@ from daybell.core.monitoring.metrics import Distribution, Labels, Reading
 from daybell.core.monitoring.stats import bucket_of
 from daybell.core.units import Seconds
 from daybell.engine.events import Fired
+from daybell.engine.lease import NO_WORKER
 from daybell.engine.loop import Clock, Loop
 from daybell.errors import DaybellError, LeaseLost
 from daybell.store.protocol import Store
@@ -110,7 +111,7 @@ class Meter:
 
     def _lose(self, worker: object) -> None:
         """Count the lease of a worker as lost, once."""
-        if worker is not None and worker not in self._lost:
+        if worker not in (None, NO_WORKER) and worker not in self._lost:
             self._lost.add(worker)
             self.count("lost_leases_total")
 
@@ -153,10 +154,11 @@ class MeteredPort:
         found: Any = getattr(self._port, name)
         if not callable(found):
             return found
-        if name != "audited":
-            found = self._meter.timed(name, found)
-        setattr(self, name, found)  # looked up once
-        return found
+        if name == "audited":
+            return found
+        timed = self._meter.timed(name, cast("Callable[..., Awaitable[Any]]", found))
+        setattr(self, name, timed)  # looked up once
+        return timed
 
 
 class MeteredStore(MeteredPort):

@@ -156,7 +156,7 @@ def test_a_taken_port_is_named(folder):
         ended = daybell("dev", "app:app", "--port", str(port), folder=folder)
 
     assert ended.code == 1
-    assert ended.err == (f"error: port {port} of 127.0.0.1 is in use; choose another with --port\n")
+    assert ended.err == (f"error: port {port} of 127.0.0.1 is in use; choose another\n")
 
 
 def test_two_of_them_share_a_file(folder):

@@ -182,7 +182,7 @@ def test_a_taken_port_is_named(tmp_path):
         ended = daybell("server", "--port", str(port), folder=tmp_path)
 
     assert ended.code == 1
-    assert ended.err == f"error: port {port} of 127.0.0.1 is in use; choose another with --port\n"
+    assert ended.err == f"error: port {port} of 127.0.0.1 is in use; choose another\n"
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,13 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
                 clock=clock,
                 mint=mint,
                 events=app.events,
-                pacemaker=make_pacemaker(app.url, clock, lease=settings.lease, tenant=app.tenant),
+                pacemaker=make_pacemaker(
+                    app.url,
+                    clock,
+                    lease=settings.lease,
+                    tenant=app.tenant,
+                    wrap=meter.metered,
+                ),
             )
             meter.watch_slots(lambda: len(worker.executor), how.concurrency)
             upkeep = Upkeep(

@@ -195,7 +195,14 @@ async def _work(
 ) -> bool:
     """Run a worker to its end; answers whether another should take its place."""
     clock = SystemClock()
-    pacemaker = make_pacemaker(app.url, clock, lease=options.lease, tenant=options.tenant)
+    meter = Meter(clock)
+    pacemaker = make_pacemaker(
+        app.url,
+        clock,
+        lease=options.lease,
+        tenant=options.tenant,
+        wrap=None if request.metrics_port is None else meter.metered,
+    )
     async with AsyncExitStack() as stack:
         if pacemaker is not None and app.url.startswith("postgres"):  # a file may not be there yet
             stack.push_async_callback(pacemaker.close)
@@ -204,11 +211,7 @@ async def _work(
             lambda: stack.enter_async_context(connect_app(app)), app.url, stop
         )
         with stop.heeding():
-            meter, served = Meter(clock), store
-            if request.metrics_port is not None:
-                served = await _meter(
-                    stack, store, meter, request.metrics_host, request.metrics_port
-                )
+            served = await _meter(stack, store, meter, request.metrics_host, request.metrics_port)
             worker = Worker(
                 served,
                 app.handlers,
@@ -386,7 +389,6 @@ async def run_scheduler(
     pool_size, url = settings.pool_size, settings.database_url
     store = store_for(url, lease=settings.lease, pool_size=pool_size)
     clock, events = SystemClock(), Events()
-    served = store
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         with StopSignals() as stop:
@@ -395,10 +397,10 @@ async def run_scheduler(
             except StartInterrupted:
                 logger.info("stopped before it was up")
                 return stop.code
+            meter = Meter(clock)
             if metrics_port is not None:
-                meter = Meter(clock)
                 events.observe(meter, only_trouble=True)
-                served = await _meter(stack, store, meter, metrics_host, metrics_port)
+            served = await _meter(stack, store, meter, metrics_host, metrics_port)
             upkeep = Upkeep(served, clock=clock, mint=mint, events=events, lease=settings.lease)
             level = logs.level_of(settings)
             narrator = Narrator(clock, quiet=True, out=sys.stderr, level=level)
