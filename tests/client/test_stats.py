@@ -38,7 +38,7 @@ async def test_a_series_is_about_a_job_by_name_or_id_or_a_queue(client):
 
     for subject, number in (
         ({"job": "resize"}, 1),
-        ({"job": job.id}, 1),
+        ({"job": job.job_id}, 1),
         ({"job": "other"}, 0),
         ({"queue": "default"}, 1),
         ({"queue": "elsewhere"}, 0),

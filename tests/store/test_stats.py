@@ -349,7 +349,7 @@ async def test_totals_are_of_queues_and_of_the_busiest_jobs(store, clock):
     await dead(store, job="small", queue="slow")
     await folded(store)
     await clock.advance(100 * 86400)
-    await store.retain(Retention())
+    await retain(store, Retention())
 
     found = await store.catalog.read_totals(TENANT, jobs=2)
 

@@ -73,7 +73,10 @@ def test_an_alert_names_metrics_that_exist_and_says_what_to_do(path):
         assert list(problems(rule["expr"])) == [], rule["alert"]
         assert {"summary", "action"} <= rule["annotations"].keys()
         known = {
-            label for name, _ in NAME.findall(rule["expr"]) for label in metric_of(name).labels
+            label
+            for name, _ in NAME.findall(rule["expr"])
+            if (metric := metric_of(name)) is not None
+            for label in metric.labels
         }
         used = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
         assert used <= known, rule["alert"]

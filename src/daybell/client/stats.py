@@ -135,7 +135,9 @@ async def store_readings(client: ClientContext, *, all_tenants: bool = False) ->
     """The metrics of the store: of the client's tenant, or of all, and of the database."""
     store = client.store
     due = await store.schedules.due_schedules(limit=SCHEDULES_MAX)
-    tenants = await store.admin.list_tenants() if all_tenants else (client.tenant,)
+    tenants = [client.tenant]
+    if all_tenants:
+        tenants = [one.name for one in await store.admin.list_tenants()]
     found = [
         Reading("leader_epoch", (one.name,), one.epoch)
         for one in await store.admin.list_leaders()

@@ -258,8 +258,14 @@ def _say_started(worker: Worker, app: App, options: WorkerOptions) -> None:
     )
 
 
-async def _meter(stack: AsyncExitStack, store: Store, meter: Meter, host: str, port: int) -> Store:
-    """Serve the metrics of this process, and count the operations of the store."""
+async def _meter(
+    stack: AsyncExitStack, store: Store, meter: Meter, host: str, port: int | None
+) -> Store:
+    """Serve the metrics of this process, and count the operations of the store, if it has a port
+    for that.
+    """
+    if port is None:
+        return store
     # The server takes longer to import than all the rest.
     from daybell.cli.roles.metrics import serve_metrics
 

@@ -76,9 +76,9 @@ from daybell.core.limits import (
     PAGE_ITEMS_MAX,
     check_name,
 )
+from daybell.core.monitoring.stats import check_metrics
 from daybell.core.options import Arguments, JobFields, read_limit, read_whole, read_word
 from daybell.core.references import check_secret_name
-from daybell.core.monitoring.stats import check_metrics
 from daybell.core.units import Duration, format_duration, parse_duration, to_iso
 from daybell.core.views import ExecutionFilter, Health, Page, Total, read_pages, total_of
 from daybell.core.when.cursor import Only, Order
