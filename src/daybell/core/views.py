@@ -21,6 +21,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import LEFT_OUT, TERMINAL, Execution, Failure, State
 from daybell.core.limits import (
+    COUNT_ITEMS_MAX,
     LIST_VALUE_BYTES_MAX,
     PAGE_BYTES_MAX,
     QUERY_CHARS_MAX,
@@ -492,6 +493,11 @@ class Counts(dict[State, int]):
         return Total(self.get(state, 0), is_exact=state not in self.at_least)
 
 
+def bounded_total(count: int) -> Total:
+    """Return the number of a count that read at most COUNT_ITEMS_MAX, and one more."""
+    return Total(min(count, COUNT_ITEMS_MAX), is_exact=count <= COUNT_ITEMS_MAX)
+
+
 def total_of(totals: Iterable[Total]) -> Total:
     """Add several numbers."""
     added = list(totals)
@@ -518,6 +524,25 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     def number(self, name: str) -> Total:
         """Return one of QUEUE_NUMBERS."""
         return Total(getattr(self, name), is_exact=name not in self.at_least)
+
+
+HOLDERS_MAX: Final = 10  # of a gate, that are named
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of an unfinished execution in line: at its gate, or in its queue."""
+
+    ahead: Total = Total(0)  # due, and admitted or claimed before it; up to COUNT_ITEMS_MAX each
+    holders: tuple[UUID, ...] = ()  # other executions in its gate, oldest first
+    capacity: int | None = None  # slots of its gate; None: it has none
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """Due executions of a queue that need the same of a worker."""
+
+    needs: str
+    due: Total
+    oldest_run_at: Instant
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,12 +60,14 @@ from daybell.core.views import (
     DEFAULT_RETENTION,
     SWEEPS,
     Activity,
+    Backlog,
     Counts,
     ExecutionFilter,
     Health,
     JobFilter,
     Miscount,
     Page,
+    Place,
     Queue,
     Retention,
     SweepKind,
@@ -694,6 +696,22 @@ class CatalogPort(Protocol):
     async def list_queues(self, tenant: str) -> list[Queue]:
         """Queues that have work, or were paused, or are a job's, by name. A number above
         COUNT_ITEMS_MAX is a lower bound: `Queue.at_least`.
+        """
+        ...
+
+    async def get_place(self, tenant: str, id: UUID) -> Place:
+        """Return the place of an execution in line. One at a gate is behind those that were due at
+        the gate before it; any other is behind those that are claimed from its queue before it.
+        One that is unknown or has ended has none: nothing is ahead of it.
+
+        It reads no more than COUNT_ITEMS_MAX executions of a kind and a priority, and
+        SCAN_ITEMS_MAX of the job to find the first HOLDERS_MAX holders of the gate.
+        """
+        ...
+
+    async def list_backlogs(self, tenant: str, queue: str) -> list[Backlog]:
+        """List the due executions of a queue by their needs, as far as there are any, by name. A
+        number above COUNT_ITEMS_MAX of one priority is a lower bound.
         """
         ...
 

@@ -27,7 +27,16 @@ from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.monitoring.stats import StatQuery, StatRows
 from daybell.core.schedule import Ended, Schedule, Upstream
 from daybell.core.units import Instant
-from daybell.core.views import ALL_JOBS, Candidate, Counts, ExecutionFilter, JobFilter, Page, Queue
+from daybell.core.views import (
+    ALL_JOBS,
+    Backlog,
+    Candidate,
+    Counts,
+    ExecutionFilter,
+    JobFilter,
+    Page,
+    Queue,
+)
 from daybell.core.worker import Worker
 from daybell.core.workflow.graph import inner_jobs
 from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound, shown
@@ -58,7 +67,7 @@ OPEN: Final = frozenset(
 )
 # These take an execution's id, and a job's name, after the tenant.
 OF_EXECUTION: Final = frozenset(
-    {"get_run", "node_attempts", "node_waits", "read_log", "rerun", "steps"}
+    {"get_place", "get_run", "node_attempts", "node_waits", "read_log", "rerun", "steps"}
 )
 OF_JOB: Final = frozenset({"delete_job", "pause_job", "resume_job"})
 
@@ -400,6 +409,10 @@ class ScopedCatalog(ScopedPort):
     async def list_queues(self, tenant: str) -> list[Queue]:
         found = await self._port.list_queues(tenant)
         return [one for one in found if matches(one.name, self._guard.scope.queues)]
+
+    async def list_backlogs(self, tenant: str, queue: str) -> list[Backlog]:
+        self._guard.check_queue(queue)
+        return await self._port.list_backlogs(tenant, queue)
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
         self._guard.check_queue(queue)

@@ -152,6 +152,8 @@ class PostgresCatalog(PostgresPort):
     job_activity = operation(views.job_activity)
     job_ids = operation(views.job_ids)
     list_queues = operation(views.list_queues)
+    get_place = operation(views.get_place)
+    list_backlogs = operation(views.list_backlogs)
     activity = operation(views.activity)
     read_stats = operation(stats.read_stats)
     read_totals = operation(stats.read_totals)

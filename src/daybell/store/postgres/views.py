@@ -27,15 +27,19 @@ from daybell.core.limits import (
 )
 from daybell.core.schedule import Schedule
 from daybell.core.views import (
+    HOLDERS_MAX,
     QUEUE_NUMBERS,
     Activity,
+    Backlog,
     Candidate,
     Content,
     Counts,
     ExecutionFilter,
     Found,
     Page,
+    Place,
     Queue,
+    Total,
     cut_page,
     execution_bytes,
     scan,
@@ -459,6 +463,104 @@ async def list_queues(pg: StoreContext, tenant: str) -> list[Queue]:
             waiting=row["waiting"],
             oldest_run_at=row["oldest"],
             at_least=tuple(name for name in QUEUE_NUMBERS if row[f"more_{name}"]),
+        )
+        for row in rows
+    ]
+
+
+# An execution that is not at a gate is in the line of its queue, also while it is in no agenda.
+IN_LINE: Final = """
+    SELECT v.job, v.priority, v.run_at, v.gate, l.queue,
+           (SELECT g.capacity FROM daybell.gate g WHERE g.tenant = $1 AND g.key = v.gate) AS capacity,
+           (SELECT true FROM daybell.parked p
+             WHERE p.tenant = $1 AND p.gate = v.gate AND p.priority = v.priority
+               AND p.run_at = v.run_at AND p.id = v.id) IS TRUE AS is_parked,
+           v.state = 5 OR (SELECT true FROM daybell.lease x
+             WHERE x.tenant = $1 AND v.id = ANY(x.ids) LIMIT 1) IS TRUE AS is_running
+      FROM (SELECT * FROM daybell.live v WHERE v.id = $2 AND v.tenant + 0 = $1 LIMIT 1) v,
+           LATERAL (SELECT l.queue FROM daybell.lane l WHERE l.key = v.lane) l
+    """
+# A scalar subquery for each row is kept apart from the walk, so that it stays one probe of a key.
+HOLDERS: Final = """
+    SELECT v.id FROM unnest('{0,1}'::int[]) k(kind), LATERAL (
+             SELECT v.* FROM daybell.live v
+              WHERE v.job = $2 AND num_nonnulls(v.node) = k.kind ORDER BY v.id LIMIT $5) v
+     WHERE v.gate = $3 AND v.id <> $4
+       AND (SELECT p.id FROM daybell.parked p
+             WHERE p.tenant = $1 AND p.gate = v.gate AND p.priority = v.priority
+               AND p.run_at = v.run_at AND p.id = v.id) IS NULL
+     ORDER BY v.id LIMIT $6
+    """
+# The rows of each line before a place: those of higher priority that are due, and of its own
+# priority those before it.
+_BEFORE: Final = """
+    SELECT coalesce(sum(least(d.n, $5)), 0)::int AS n, coalesce(bool_or(d.n > $5), false) AS more
+      FROM {lines}, LATERAL (
+        SELECT count(*) AS n FROM (
+          SELECT 1 FROM {table} a
+           WHERE {line} AND a.priority = p.priority AND a.run_at <= (SELECT daybell.now()) LIMIT $5::int + 1) x
+         WHERE p.priority < $2
+        UNION ALL
+        SELECT count(*) FROM (
+          SELECT 1 FROM {table} a
+           WHERE {line} AND a.priority = $2 AND (a.run_at, a.id) < (least($3::float8, (SELECT daybell.now())), $4::uuid)
+           LIMIT $5::int + 1) x
+         WHERE p.priority = $2) d
+    """
+_PRIORITIES: Final = f"unnest('{set(PRIORITIES)}'::smallint[]) p(priority)"
+BEFORE_IN_QUEUE: Final = _BEFORE.format(
+    lines=f"unnest($1::int[]) l(lane), {_PRIORITIES}", table="daybell.agenda", line="a.lane = l.lane"
+)
+BEFORE_AT_GATE: Final = _BEFORE.format(
+    lines=_PRIORITIES, table="daybell.parked", line="a.tenant = $1 AND a.gate = $6"
+)
+
+
+async def get_place(pg: StoreContext, tenant: str, id: UUID) -> Place:
+    async with pg.autocommit(Pace.VIEW) as tx:
+        key = await pg.names.tenant(tx, tenant)
+        row = await tx.fetchrow(IN_LINE, key, id)
+        if row is None:
+            return Place()
+        holders: tuple[UUID, ...] = ()
+        if (gate := row["gate"]) is not None:
+            found = await tx.fetch(HOLDERS, key, row["job"], gate, id, SCAN_ITEMS_MAX, HOLDERS_MAX)
+            holders = tuple(one["id"] for one in found)
+        if row["is_running"]:
+            return Place(holders=holders, capacity=row["capacity"])
+        place = (row["priority"], row["run_at"], id, COUNT_ITEMS_MAX)
+        if row["is_parked"]:
+            line = await tx.fetchrow(BEFORE_AT_GATE, key, *place, gate)
+        else:
+            lanes = await pg.names.lanes_of_queue(tx, key, row["queue"])
+            line = await tx.fetchrow(BEFORE_IN_QUEUE, lanes, *place)
+    assert line is not None
+    ahead = Total(line["n"], is_exact=not line["more"])
+    return Place(ahead=ahead, holders=holders, capacity=row["capacity"])
+
+
+BACKLOGS: Final = f"""
+    SELECT l.needs, sum(least(d.n, $3))::int AS n, bool_or(d.n > $3) AS more,
+           min(d.oldest) AS oldest
+      FROM daybell.lane l, {_PRIORITIES}, LATERAL (
+        SELECT count(*) AS n, min(x.run_at) AS oldest FROM (
+          SELECT a.run_at FROM daybell.agenda a
+           WHERE a.lane = l.key AND a.priority = p.priority AND a.run_at <= (SELECT daybell.now())
+           ORDER BY a.run_at LIMIT $3::int + 1) x) d
+     WHERE l.tenant = $1 AND l.queue = $2
+     GROUP BY l.needs HAVING sum(d.n) > 0 ORDER BY l.needs COLLATE "C"
+    """
+
+
+async def list_backlogs(pg: StoreContext, tenant: str, queue: str) -> list[Backlog]:
+    async with pg.db.link(Pace.VIEW) as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(BACKLOGS, key, queue, COUNT_ITEMS_MAX)
+    return [
+        Backlog(
+            needs=row["needs"],
+            due=Total(row["n"], is_exact=not row["more"]),
+            oldest_run_at=row["oldest"],
         )
         for row in rows
     ]

@@ -253,6 +253,8 @@ class SqliteCatalog(SqlitePort):
     job_activity = reads(views.job_activity)
     job_ids = reads(views.job_ids)
     list_queues = reads(views.list_queues)
+    get_place = reads(views.get_place)
+    list_backlogs = reads(views.list_backlogs)
     activity = reads(views.activity)
     read_stats = reads(stats.read_stats)
     read_totals = reads(stats.read_totals)

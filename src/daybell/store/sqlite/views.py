@@ -22,18 +22,24 @@ from daybell.core.limits import (
 from daybell.core.schedule import Schedule
 from daybell.core.units import Instant
 from daybell.core.views import (
+    HOLDERS_MAX,
     QUEUE_NUMBERS,
     Activity,
+    Backlog,
     Candidate,
     Content,
     Counts,
     ExecutionFilter,
     Found,
     Page,
+    Place,
     Queue,
+    Total,
+    bounded_total,
     cut_page,
     execution_bytes,
     scan,
+    total_of,
 )
 from daybell.errors import ExecutionNotFound
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
@@ -599,6 +605,68 @@ def count_pending(
                 pending.more |= {State.SCHEDULED, State.RETRYING}
         if pending.numbers.total():
             found[lane] = pending
+    return found
+
+
+_IN_LINE: Final = """
+SELECT e.state, e.slot, e.gate, e.priority, e.run_at, l.queue
+  FROM execution e JOIN lane l ON l.n = e.lane
+ WHERE e.tenant = ? AND e.id = ? AND e.state <= 5
+"""
+_CAPACITY: Final = "SELECT capacity FROM gate WHERE n = ?"
+_INSIDE: Final = "SELECT id FROM execution WHERE slot = 1 AND gate = ? AND id <> ? ORDER BY id LIMIT ?"
+_LANES: Final = "SELECT n, kind FROM lane WHERE tenant = ? AND queue = ? ORDER BY kind"
+_AT_GATE: Final = "state = 4 AND slot = 0 AND gate = ?"
+_IN_LANE: Final = "state <= 3 AND lane = ?"
+_COUNT_BEFORE: Final = """
+SELECT count(*) FROM (SELECT 1 FROM execution WHERE {} AND priority = ? AND {} LIMIT ?)
+"""
+
+
+def get_place(tx: Transaction, tenant: str, id: UUID) -> Place:
+    owner = tx.names.tenant(tx, tenant)
+    row = tx.execute(_IN_LINE, (owner, id.bytes)).fetchone()
+    if row is None:
+        return Place()
+    state, slot, gate, priority, run_at, queue = row
+    capacity, holders = None, ()
+    if gate is not None:
+        ((capacity,),) = tx.execute(_CAPACITY, (gate,)).fetchall() or [(None,)]
+        found = tx.execute(_INSIDE, (gate, id.bytes, HOLDERS_MAX)).fetchall()
+        holders = tuple(UUID(bytes=one) for (one,) in found)
+    if state == STATE_CODES[State.RUNNING]:
+        return Place(holders=holders, capacity=capacity)
+    if state == STATE_CODES[State.WAITING] and slot == 0:
+        lines = [(_AT_GATE, gate)]
+    else:
+        lanes = tx.execute(_LANES, (owner, queue)).fetchall()
+        lines = [(_IN_LANE, lane) for lane, _ in lanes]
+    counts: list[Total] = []
+    for line, number in lines:
+        for other in PRIORITIES:
+            if other > priority:
+                continue
+            before, values = "run_at <= ?", [tx.now]
+            if other == priority:
+                before, values = "(run_at, id) < (?, ?)", [min(run_at, tx.now), id.bytes]
+            asked = (number, other, *values, COUNT_ITEMS_MAX + 1)
+            (count,) = tx.execute(_COUNT_BEFORE.format(line, before), asked).fetchone()
+            counts.append(bounded_total(count))
+    return Place(ahead=total_of(counts), holders=holders, capacity=capacity)
+
+
+def list_backlogs(tx: Transaction, tenant: str, queue: str) -> list[Backlog]:
+    owner = tx.names.tenant(tx, tenant)
+    found: list[Backlog] = []
+    for lane, needs in tx.execute(_LANES, (owner, queue)).fetchall():
+        rows = [
+            tx.execute(_DUE.format(""), (lane, priority, tx.now, COUNT_ITEMS_MAX + 1)).fetchone()
+            for priority in PRIORITIES
+        ]
+        times = [oldest for _, oldest in rows if oldest is not None]
+        if times:
+            due = total_of(bounded_total(count) for count, _ in rows)
+            found.append(Backlog(needs=needs, due=due, oldest_run_at=min(times)))
     return found
 
 
