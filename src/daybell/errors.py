@@ -561,7 +561,9 @@ def listed(names: Iterable[str], *, most: int = LISTED_MAX, between: str = ", ")
     return between.join(known[:most]) + more
 
 
-_COMMAND: Final = re.compile(r"`(daybell (?!scheduler|server|migrate|secrets rotate)[^`]*)`")
+_COMMAND: Final = re.compile(
+    r"`(daybell (?!scheduler|server|migrate|tenants|secrets rotate)[^`]*)`"
+)
 
 
 def with_tenant(text: str, tenant: str) -> str:

@@ -135,7 +135,7 @@ function WhyNotice({ one }: { one: ExecutionDetail }) {
     <>
       {waits && why.data && (
         <Notice tone={why.data.lack ? "warn" : "wait"}>
-          <b>{why.data.reason.replaceAll("_", " ")}</b>: {why.data.detail}
+          <b>{why.data.code.replaceAll("_", " ")}</b>: {why.data.detail}
           {why.data.next_at && <> · goes on <Time at={why.data.next_at} /></>}
           {why.data.lack && <div className="strong">{why.data.lack}</div>}
         </Notice>

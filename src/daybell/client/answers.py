@@ -17,7 +17,8 @@ from daybell.client import wire
 from daybell.client.context import ClientContext
 from daybell.client.declarations import ApplyOutcome, Change, diff_versions
 from daybell.client.events import ExecutionHistory
-from daybell.client.explain import Reason
+from daybell.client.explain.executions import Reason
+from daybell.client.explain.remedies import Remedy
 from daybell.client.runs import (
     RunNode,
     WorkflowRun,
@@ -285,14 +286,42 @@ def span(of: AttemptSpan) -> wire.NodeAttempt:
 
 def why(of: Reason) -> wire.Why:
     """Why an execution has not run, or not ended."""
+    nearest = of.nearest
     return wire.Why(
         execution_id=of.execution.id,
         status=of.execution.state,
-        reason=of.word,
+        code=of.code,
         detail=of.detail,
         next_at=time(of.next_at),
         lack=of.lack,
+        actions=[remedy(one) for one in of.actions],
+        holders=[
+            wire.Holder(
+                execution_id=one.id,
+                job=one.job,
+                status=one.state,
+                url=f"/api/v1/executions/{one.id}",
+            )
+            for one in of.holders
+        ],
+        nearest_worker=None
+        if nearest is None
+        else wire.NearestWorker(
+            worker_id=nearest.worker.id, name=nearest.worker.name, lacks=list(nearest.lacks)
+        ),
+        ahead=of.ahead,
+        at_least=of.ahead is not None and not of.ahead.is_exact,
+        estimated_start=time(of.starts_at),
+        delays=[wire.Delay(code=one.code, seconds=one.seconds) for one in of.delays],
     )
+
+
+def remedy(of: Remedy) -> wire.Remedy:
+    """A command that removes a cause, and the request that does the same."""
+    request = None
+    if of.method is not None and of.path is not None:
+        request = wire.RemedyRequest(method=of.method, path=of.path, body=of.body)
+    return wire.Remedy(label=of.label, command=of.command, request=request)
 
 
 def log_lines(part: LogPart) -> list[wire.LogLine]:

@@ -18,7 +18,6 @@ from daybell.client import (
     admin,
     answers,
     declarations,
-    explain,
     job_checks,
     retries,
     runs,
@@ -33,6 +32,7 @@ from daybell.client import stats as stats_room
 from daybell.client import workers as worker_room
 from daybell.client.answers import all_of, answering, page_of
 from daybell.client.context import ClientContext
+from daybell.client.explain import executions as explain_room
 from daybell.client.requests import EnqueueOptions, Filters, Id, copies, read_pattern
 from daybell.core.access import Scope
 from daybell.core.execution import Enqueued, Execution, NewExecution
@@ -80,7 +80,7 @@ class Client(ClientContext):
         self._is_owner = isinstance(store, str)
         place = "this store"
         if isinstance(store, str):
-            place = explain.describe_store(store)
+            place = explain_room.describe_store(store)
             store = store_for(store, listen_url=listen_url, lease=lease, pool_size=pool_size)
         super().__init__(store, tenant=tenant, place=place, secrets_key=secrets_key)
         self._migrates = migrate
@@ -181,7 +181,7 @@ class Client(ClientContext):
         items = tuple(answers.executions(page.items, ids))
         return Page(items=items, next_cursor=page.next_cursor)
 
-    why = answering(explain.why, answers.why)
+    why = answering(explain_room.why, answers.why)
     enqueue = execution_room.enqueue
     enqueue_many = execution_room.enqueue_many
     submit = execution_room.submit

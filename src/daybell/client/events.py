@@ -10,8 +10,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from daybell.client import explain, wire
+from daybell.client import wire
 from daybell.client.context import ClientContext
+from daybell.client.explain.executions import effective_definition
 from daybell.client.requests import Id, Time, read_id, read_time
 from daybell.client.runs import (
     APPROVAL,
@@ -180,7 +181,7 @@ async def _is_run(client: ClientContext, one: Execution) -> bool:
         return False
     with suppress(JobNotFound):
         job = await client.store.catalog.get_job(client.tenant, one.job, version=one.version)
-        return explain.effective_definition(one, job.definition).kind == WORKFLOW
+        return effective_definition(one, job.definition).kind == WORKFLOW
     return False
 
 

@@ -330,12 +330,61 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     end_cursor: str | None
 
 
+class RemedyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that does the same as a command."""
+
+    method: str
+    path: Annotated[str, Meta(examples=["/api/v1/queues/mail/resume"])]
+    body: dict[str, Any] | None
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that removes a cause."""
+
+    label: Annotated[str, Meta(examples=["resume queue mail"])]
+    command: Annotated[str, Meta(examples=["daybell queues resume mail"])]
+    request: Annotated[
+        RemedyRequest | None, Meta(description="Null: only the command does it, such as a start.")
+    ]
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution in the gate that another one waits for."""
+
+    execution_id: UUID
+    job: str
+    status: State
+    url: str
+
+
+class NearestWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """The live worker that lacks least of what an execution needs."""
+
+    worker_id: UUID
+    name: str
+    lacks: Annotated[list[str], Meta(description="In sentences. Empty: it can take it.")]
+
+
+class Delay(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the time from the moment at which an execution was wanted until its end."""
+
+    code: Annotated[
+        str,
+        Meta(
+            description="`delay`: not due yet. `dependency`, `slot`, `worker`: waited for these."
+            " `run`: its attempts. `retry`, `sleep`, `event`: between attempts. `lost`: an attempt"
+            " whose worker was lost. `start`: before the first of several attempts."
+        ),
+    ]
+    seconds: float
+
+
 class Why(msgspec.Struct, frozen=True, kw_only=True):
     """Why an execution has not run, or not ended."""
 
     execution_id: UUID
     status: State
-    reason: Annotated[str, Meta(description="A stable word.", examples=["no_worker"])]
+    code: Annotated[str, Meta(description="A stable word.", examples=["no_worker"])]
     detail: str
     next_at: Annotated[Time | None, Meta(description="When that may change by itself.")]
     lack: Annotated[
@@ -344,6 +393,22 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
             description="What has to be started, resumed or deployed for it, or for a node of a"
             " workflow's run. Null: nothing."
         ),
+    ]
+    actions: Annotated[list[Remedy], Meta(description="Changes of the situation, best first.")]
+    holders: Annotated[list[Holder], Meta(description="Of its gate, oldest first; at most 10.")]
+    nearest_worker: Annotated[NearestWorker | None, Meta(description="Of one that is due.")]
+    ahead: Annotated[
+        int | None,
+        Meta(description="Others before it, at its gate or in its queue. Null: it is in no line."),
+    ]
+    at_least: Annotated[bool, Meta(description="True: there may be more than `ahead`.")]
+    estimated_start: Annotated[
+        Time | None,
+        Meta(description="At the rate of starts of its queue in the last ten minutes."),
+    ]
+    delays: Annotated[
+        list[Delay],
+        Meta(description="Of one that has ended: the parts of its time, which add up."),
     ]
 
 

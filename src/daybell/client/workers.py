@@ -136,7 +136,7 @@ def describe_lack(needs: str, *, queue: str) -> Lack:
         does = f"knows the connection {connection!r}"
         advice = f"give a worker {_variable(connection)}"
     else:
-        other = f"runs jobs of the kind {kind!r}", "start one that does"
+        other = f"runs jobs of the kind {kind!r}", "start one that does: `daybell worker{queues}`"
         does, advice = _LACKS.get(needs) or _LACKS.get(kind, other)
     advice = advice.replace("{queues}", _queues(queue))
     return Lack(f"no live worker of queue {queue!r} {does}", advice)
@@ -145,7 +145,7 @@ def describe_lack(needs: str, *, queue: str) -> Lack:
 def describe_start(needs: str, *, queue: str) -> str:
     """How to start a worker of a queue, where it has none, that offers what jobs need."""
     kind, _, connection = needs.partition(":")
-    advice = _STARTS.get(kind, "start one that does")
+    advice = _STARTS.get(kind, "start one that does: `daybell worker{queues}`")
     return advice.replace("{queues}", _queues(queue)).replace("{variable}", _variable(connection))
 
 

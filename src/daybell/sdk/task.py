@@ -27,7 +27,7 @@ from uuid import UUID
 from daybell.client import Cancellation, Client, answers, wire
 from daybell.client.client import BorrowedConnection
 from daybell.client.executions import execution as find_execution
-from daybell.client.explain import explain_idle
+from daybell.client.explain.executions import explain_idle
 from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import payload
 from daybell.core.execution import TERMINAL, Enqueued, Execution, Failure, State

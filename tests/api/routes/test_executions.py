@@ -199,7 +199,7 @@ async def test_what_runs_is_asked_to_stop(http, client):
 
     assert answer.status_code == 202
     assert answer.json()["cancel_requested"] is True
-    assert (await http.get(f"/executions/{made.id}/why")).json()["reason"] == "cancelling"
+    assert (await http.get(f"/executions/{made.id}/why")).json()["code"] == "cancelling"
 
 
 async def test_a_dead_one_runs_again_itself_and_others_as_new_ones(http, client):

@@ -32,7 +32,7 @@ async def test_what_is_sent_over_http_is_what_the_store_has(store, remote):
     first = await remote.publish("go", {"n": 1}, source="shop", id="x", time="2026-01-01T00:00:00Z")
     again = await remote.publish("go", {"n": 1}, source="shop", id="x")
 
-    assert why.reason == "event" and "event 'go'" in why.detail
+    assert why.code == "event" and "event 'go'" in why.detail
     assert (first.created, first.resumed, again.created) == (True, 1, False)
     execution = await store.execution(made.id)
     assert await remote.execution(made.id) == execution

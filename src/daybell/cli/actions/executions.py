@@ -25,6 +25,7 @@ from daybell.cli.views.executions import (
     echo_steps,
     echo_timeline,
 )
+from daybell.cli.views.reasons import echo_why
 from daybell.cli.views.transcripts import print_log, wait_for_end
 from daybell.client.executions import fix_bounds
 from daybell.client.remote.client import AnyClient
@@ -116,7 +117,7 @@ async def explain_execution(
     if as_json:
         output.echo_json(found)
     else:
-        typer.echo(output.printable(f"{found.execution_id} is {found.status}: {found.detail}"))
+        echo_why(found)
     return DONE
 
 

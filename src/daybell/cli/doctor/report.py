@@ -25,7 +25,7 @@ from daybell.cli.apps import check_missing_jobs, find_app, iterate_jobs, tenant_
 from daybell.cli.runtime import DONE, FAILED, describe_error, with_flag
 from daybell.cli.views.jobs import OVERDUE_SECONDS
 from daybell.client.executions import page_reader
-from daybell.client.explain import effective_definition
+from daybell.client.explain.executions import effective_definition
 from daybell.client.job_checks import find_mismatched_schedules
 from daybell.client.schedules import read_schedules
 from daybell.client.sealing import VARIABLE, Sealer

@@ -471,7 +471,8 @@ async def list_queues(pg: StoreContext, tenant: str) -> list[Queue]:
 # An execution that is not at a gate is in the line of its queue, also while it is in no agenda.
 IN_LINE: Final = """
     SELECT v.job, v.priority, v.run_at, v.gate, l.queue,
-           (SELECT g.capacity FROM daybell.gate g WHERE g.tenant = $1 AND g.key = v.gate) AS capacity,
+           (SELECT g.capacity FROM daybell.gate g
+             WHERE g.tenant = $1 AND g.key = v.gate) AS capacity,
            (SELECT true FROM daybell.parked p
              WHERE p.tenant = $1 AND p.gate = v.gate AND p.priority = v.priority
                AND p.run_at = v.run_at AND p.id = v.id) IS TRUE AS is_parked,
@@ -480,11 +481,14 @@ IN_LINE: Final = """
       FROM (SELECT * FROM daybell.live v WHERE v.id = $2 AND v.tenant + 0 = $1 LIMIT 1) v,
            LATERAL (SELECT l.queue FROM daybell.lane l WHERE l.key = v.lane) l
     """
-# A scalar subquery for each row is kept apart from the walk, so that it stays one probe of a key.
+# The walk has ranges: with equal values its order would be that of ids alone, for which the planner
+# may choose another index. A scalar subquery for each row stays one probe of a key.
 HOLDERS: Final = """
     SELECT v.id FROM unnest('{0,1}'::int[]) k(kind), LATERAL (
              SELECT v.* FROM daybell.live v
-              WHERE v.job = $2 AND num_nonnulls(v.node) = k.kind ORDER BY v.id LIMIT $5) v
+              WHERE (v.job, num_nonnulls(v.node)) >= ($2, k.kind)
+                AND (v.job, num_nonnulls(v.node)) <= ($2, k.kind)
+              ORDER BY v.job, num_nonnulls(v.node), v.id LIMIT $5) v
      WHERE v.gate = $3 AND v.id <> $4
        AND (SELECT p.id FROM daybell.parked p
              WHERE p.tenant = $1 AND p.gate = v.gate AND p.priority = v.priority
@@ -492,24 +496,28 @@ HOLDERS: Final = """
      ORDER BY v.id LIMIT $6
     """
 # The rows of each line before a place: those of higher priority that are due, and of its own
-# priority those before it.
+# priority those before it. Their order keeps the planner on the index, whatever it knows.
 _BEFORE: Final = """
     SELECT coalesce(sum(least(d.n, $5)), 0)::int AS n, coalesce(bool_or(d.n > $5), false) AS more
       FROM {lines}, LATERAL (
         SELECT count(*) AS n FROM (
           SELECT 1 FROM {table} a
-           WHERE {line} AND a.priority = p.priority AND a.run_at <= (SELECT daybell.now()) LIMIT $5::int + 1) x
+           WHERE {line} AND a.priority = p.priority AND a.run_at <= (SELECT daybell.now())
+           ORDER BY a.run_at, a.id LIMIT $5::int + 1) x
          WHERE p.priority < $2
         UNION ALL
         SELECT count(*) FROM (
           SELECT 1 FROM {table} a
-           WHERE {line} AND a.priority = $2 AND (a.run_at, a.id) < (least($3::float8, (SELECT daybell.now())), $4::uuid)
-           LIMIT $5::int + 1) x
+           WHERE {line} AND a.priority = $2
+             AND (a.run_at, a.id) < (least($3::float8, (SELECT daybell.now())), $4::uuid)
+           ORDER BY a.run_at, a.id LIMIT $5::int + 1) x
          WHERE p.priority = $2) d
     """
 _PRIORITIES: Final = f"unnest('{set(PRIORITIES)}'::smallint[]) p(priority)"
 BEFORE_IN_QUEUE: Final = _BEFORE.format(
-    lines=f"unnest($1::int[]) l(lane), {_PRIORITIES}", table="daybell.agenda", line="a.lane = l.lane"
+    lines=f"unnest($1::int[]) l(lane), {_PRIORITIES}",
+    table="daybell.agenda",
+    line="a.lane = l.lane",
 )
 BEFORE_AT_GATE: Final = _BEFORE.format(
     lines=_PRIORITIES, table="daybell.parked", line="a.tenant = $1 AND a.gate = $6"

@@ -60,11 +60,13 @@ SELECT n FROM execution
  WHERE state = 4 AND slot = 0 AND gate = ? AND priority = ? AND run_at <= ?
  ORDER BY run_at, id LIMIT ?
 """
-# Who waits for dependencies as well waits on, with the slot in hand.
+# Who waits for dependencies as well waits on, with the slot in hand. For others run_at is raised to
+# now, as on PostgreSQL: it tells how long they waited for the slot.
 _LET_IN: Final = Bulk(
     f"""
 UPDATE execution
    SET slot = 1, state = iif(reason IS '{DEPENDENCIES}', 4, 1),
+       run_at = iif(reason IS '{DEPENDENCIES}', run_at, ?),
        reason = iif(reason IS '{DEPENDENCIES}', reason, NULL)
  WHERE n IN (""",
     "?",
@@ -86,7 +88,7 @@ def admit(tx: Transaction, gate: int, limit: int | None = None) -> int:
         admitted += [n for (n,) in due]
     if admitted:
         tx.signals.add(Signal.CLAIM)
-        _LET_IN.run(tx, admitted)
+        _LET_IN.run(tx, admitted, first=(tx.now,))
         tx.execute(_TAKE_SLOTS, (len(admitted), gate))
     return len(admitted)
 

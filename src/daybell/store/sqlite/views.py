@@ -614,7 +614,9 @@ SELECT e.state, e.slot, e.gate, e.priority, e.run_at, l.queue
  WHERE e.tenant = ? AND e.id = ? AND e.state <= 5
 """
 _CAPACITY: Final = "SELECT capacity FROM gate WHERE n = ?"
-_INSIDE: Final = "SELECT id FROM execution WHERE slot = 1 AND gate = ? AND id <> ? ORDER BY id LIMIT ?"
+_INSIDE: Final = (
+    "SELECT id FROM execution WHERE slot = 1 AND gate = ? AND id <> ? ORDER BY id LIMIT ?"
+)
 _LANES: Final = "SELECT n, kind FROM lane WHERE tenant = ? AND queue = ? ORDER BY kind"
 _AT_GATE: Final = "state = 4 AND slot = 0 AND gate = ?"
 _IN_LANE: Final = "state <= 3 AND lane = ?"

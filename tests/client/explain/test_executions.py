@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.client import Client
-from daybell.client.explain import explain_idle, find_lack
+from daybell.client.explain.executions import explain_idle, find_lack
 from daybell.client.retries import RetryOutcome
 from daybell.client.workers import describe_lack, describe_start
 from daybell.core.execution import Cancellation, Failure, State
@@ -22,7 +22,7 @@ async def client():
 
 async def reason(client, enqueued):
     found = await client.why(enqueued.id)
-    return found.reason
+    return found.code
 
 
 async def kept(client, enqueued):
@@ -66,7 +66,7 @@ async def test_no_worker_runs_its_kind(client):
 
     found = await client.why(made.id)
 
-    assert found.reason == "no_worker_of_kind"
+    assert found.code == "no_worker_of_kind"
     assert found.detail == (
         "no live worker of queue 'images' runs tasks; start one with their app:"
         " `daybell worker APP --queues images`"
@@ -113,7 +113,7 @@ async def test_what_no_worker_offers_is_named_with_a_way_out(client, fields, sai
 
     found = await client.why(made.id)
 
-    assert (found.reason, found.detail) == ("no_worker_of_kind", said)
+    assert (found.code, found.detail) == ("no_worker_of_kind", said)
     assert await explain_idle(client, await kept(client, made)) == said
     await a_live_worker(client, queues=queues, kinds=("task", needs))
     assert await reason(client, made) == "due"
@@ -154,7 +154,7 @@ async def test_a_dead_one_says_the_first_line_of_its_error(client):
 
     found = await client.why(made.id)
 
-    assert found.reason == "dead"
+    assert found.code == "dead"
     assert found.detail.endswith("(retries_used_up); its error: CommandFailed: exit code 3")
 
 
@@ -163,7 +163,7 @@ async def test_it_is_not_due(client):
 
     found = await client.why(made.id)
 
-    assert found.reason == "not_due"
+    assert found.code == "not_due"
     assert found.next_at == to_datetime((await kept(client, made)).run_at)
 
 
@@ -174,7 +174,7 @@ async def test_the_worker_that_took_it_has_no_such_task(client):
 
     found = await client.why(made.id)
 
-    assert found.reason == "unknown_task"
+    assert found.code == "unknown_task"
     assert "start one whose app has it" in found.detail
     assert found.next_at == to_datetime((await kept(client, made)).run_at)
 
@@ -201,7 +201,7 @@ async def test_a_worker_takes_it_any_moment(client):
 
     found = await client.why(made.id)
 
-    assert found.reason == "due"
+    assert found.code == "due"
     assert "1 others" in found.detail
 
 
@@ -215,7 +215,7 @@ async def test_its_tenant_runs_as_many_as_it_may(client):
 
     found = await client.why(made.id)
 
-    assert found.reason == "quota"
+    assert found.code == "quota"
     assert found.detail == "tenant default runs 2 of the 2 executions it may (quota running)"
     await client.update_tenant(client.tenant, running=3)
     assert await reason(client, made) == "due"
@@ -259,8 +259,8 @@ async def test_a_run_says_which_node_nobody_can_run_and_why(client):
     found, told = await find_lack(client, run), await client.why(run.id)
 
     assert found is not None and found.execution.node in ("each[0]", "each[1]")
-    assert found.word == "no_worker_of_kind"
-    assert told.reason == "running"
+    assert found.code == "no_worker_of_kind"
+    assert told.code == "running"
     assert told.lack is not None and told.lack == f"node {found.execution.node}: {found.detail}"
     assert told.detail.endswith(
         f". {found.execution.node}: no live worker of queue 'default' runs commands; start one with"
@@ -278,7 +278,7 @@ async def test_a_node_of_a_workflow_in_a_workflow_is_looked_for_too(client):
 
     found = await find_lack(client, run)
 
-    assert found is not None and (found.execution.node, found.word) == ("disk", "no_worker")
+    assert found is not None and (found.execution.node, found.code) == ("disk", "no_worker")
 
 
 async def test_of_nodes_that_wait_for_the_same_one_is_looked_at(client, monkeypatch):

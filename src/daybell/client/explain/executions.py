@@ -16,8 +16,24 @@ import msgspec
 
 from daybell.client import runs
 from daybell.client.context import ClientContext
-from daybell.client.executions import count
 from daybell.client.executions import executions as list_executions
+from daybell.client.explain import remedies
+from daybell.client.explain.line import (
+    NearestWorker,
+    describe_lease,
+    find_nearest_worker,
+    is_silent,
+    load_holders,
+    start_rate,
+    task_name,
+)
+from daybell.client.explain.queues import (
+    explain_busy,
+    explain_no_worker,
+    explain_paused_queue,
+    explain_quota,
+)
+from daybell.client.explain.remedies import Remedy, in_tenant
 from daybell.client.requests import Id, read_id
 from daybell.client.runs import APPROVAL, DECISION, describe_event, short_name
 from daybell.client.when import held_up_by
@@ -28,21 +44,34 @@ from daybell.client.workers import (
     find_live_workers,
 )
 from daybell.core.event import Step, StepKind
-from daybell.core.execution import PENDING, TERMINAL, Execution, Failure, State
+from daybell.core.execution import (
+    PENDING,
+    TERMINAL,
+    AttemptRecord,
+    Execution,
+    ExecutionDetail,
+    Failure,
+    Outcome,
+    State,
+)
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import FOR_EVENT, UNKNOWN_TASK
-from daybell.core.schedule import DEPENDENCIES, OVERLAP, UPSTREAM_FAILED, is_schedule_gate
-from daybell.core.units import Instant, to_iso
-from daybell.core.views import Queue
-from daybell.core.worker import Worker, WorkerState
+from daybell.core.schedule import (
+    DEPENDENCIES,
+    OVERLAP,
+    UPSTREAM_FAILED,
+    is_backfill,
+    is_schedule_gate,
+)
+from daybell.core.units import Instant, Seconds, to_iso
+from daybell.core.views import Total
 from daybell.core.workflow.graph import Graph
 from daybell.core.workflow.node import JOB
 from daybell.core.workflow.run import node_name
 from daybell.errors import AccessDenied, JobNotFound, NotFound, listed, with_tenant
 from daybell.settings import masked_url
 
-# Workers and queues: an overview with rates, and the workers that can run a job.
-
+_ACTIONS_MAX: Final = 3  # of a kind
 
 # Which workers could run a job, and what to do where none can.
 
@@ -125,11 +154,12 @@ _MOMENT: Final = 0.001  # times that are told as text are a little shorter
 
 
 class Suspension(msgspec.Struct, frozen=True):
-    """Why it is suspended: a word for programs, a sentence, and when that may change by itself."""
+    """Why it is suspended: a code, a sentence, when that may change by itself, and remedies."""
 
-    word: str
+    code: str
     detail: str
     next_at: Instant | None = None
+    actions: tuple[Remedy, ...] = ()
 
 
 async def _explain_suspension(
@@ -149,7 +179,13 @@ async def _explain_suspension(
     # A wait whose time is over is one until the scheduler's next look.
     if found is None or not (is_waiting or (found.next_at or inf) > now):
         return None
-    return Reason(execution=execution, word=found.word, detail=found.detail, next_at=found.next_at)
+    return Reason(
+        execution=execution,
+        code=found.code,
+        detail=found.detail,
+        next_at=found.next_at,
+        actions=(*found.actions, remedies.cancel(execution.id)),
+    )
 
 
 def _explain_event_wait(steps: list[Step], execution: Execution) -> Suspension:
@@ -170,7 +206,8 @@ def _explain_event_wait(steps: list[Step], execution: Execution) -> Suspension:
         ways.append("send it with `daybell events publish` or `daybell executions signal`")
     how = ", or ".join(ways)
     next_at = min((one.wake_at for one in waits if one.wake_at is not None), default=None)
-    return Suspension("event", f"it waits for {' and '.join(told)}; {how}", next_at)
+    answers = tuple(remedies.answer_wait(execution.id, one.name) for one in waits[:_ACTIONS_MAX])
+    return Suspension("event", f"it waits for {' and '.join(told)}; {how}", next_at, answers)
 
 
 def _explain_sleep(steps: list[Step], execution: Execution) -> Suspension | None:
@@ -189,14 +226,27 @@ def _explain_sleep(steps: list[Step], execution: Execution) -> Suspension | None
     return None
 
 
+class Delay(msgspec.Struct, frozen=True):
+    """A part of the time from the moment at which an execution was wanted until its end."""
+
+    code: str
+    seconds: Seconds
+
+
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why it stands where it stands. `word` is stable, for programs."""
+    """Why it stands where it stands. `code` is stable, for programs."""
 
     execution: Execution
-    word: str
+    code: str
     detail: str
     next_at: Instant | None = None  # when that may change by itself
     lack: str | None = None  # a worker to start, or a queue to resume, for it or a node of it
+    actions: tuple[Remedy, ...] = ()  # that change the situation, the best first
+    holders: tuple[Execution, ...] = ()  # of its gate
+    nearest: NearestWorker | None = None  # of one that is due
+    ahead: Total | None = None  # executions before it, at its gate or in its queue
+    starts_at: Instant | None = None  # of one that is due, at the current rate
+    delays: tuple[Delay, ...] = ()  # of one that has ended; they add up
 
 
 # What does not change by itself: a person has to start, resume or deploy something.
@@ -215,19 +265,27 @@ ENDED: Final = {
 
 async def why(client: ClientContext, id: Id) -> Reason:
     """Why an execution has not run, or has not ended. Commands in the answer name its tenant."""
-    execution = (await client.store.catalog.get_execution(client.tenant, read_id(id))).execution
-    found = await _find_reason(client, execution)
-    detail = with_tenant(found.detail, execution.tenant)
-    lack = detail if found.word in LACKS else found.lack
-    return msgspec.structs.replace(found, detail=detail, lack=lack)
+    story = await client.store.catalog.get_execution(client.tenant, read_id(id))
+    found = await _find_reason(client, story.execution)
+    if story.execution.state in TERMINAL:
+        definition = await _definition(client, story.execution)
+        steps = await client.store.runs.steps(client.tenant, story.execution.id)
+        found = msgspec.structs.replace(found, delays=split_delay(story, definition, steps))
+    tenant = story.execution.tenant
+    detail = with_tenant(found.detail, tenant)
+    lack = detail if found.code in LACKS else found.lack
+    actions = in_tenant(found.actions, tenant)
+    return msgspec.structs.replace(found, detail=detail, lack=lack, actions=actions)
 
 
 async def _find_reason(client: ClientContext, execution: Execution) -> Reason:
-    if execution.state not in PENDING:
-        found = await _explain_run(client, execution) or _explain_started(execution)
+    now = (await client.health()).now
+    if execution.state is State.RUNNING:
+        return await _explain_run(client, execution) or await _explain_work(client, execution, now)
+    if execution.state in TERMINAL:
+        found = await _explain_run(client, execution) or _explain_end(execution)
         because = await explain_skip(client, execution)
         return msgspec.structs.replace(found, detail=found.detail + because)
-    now = (await client.health()).now
     for explain in _OBSTACLES:
         if (found := await explain(client, execution, now)) is not None:
             return found
@@ -243,7 +301,7 @@ async def find_lack(
     """
     if execution.state in PENDING:
         found = await why(client, execution.id)
-        return found if found.word in LACKS else None
+        return found if found.code in LACKS else None
     if execution.state is not State.RUNNING or execution.worker is not None or depth > _DEPTH_MAX:
         return None
     page = await list_executions(
@@ -295,19 +353,73 @@ async def _definition(client: ClientContext, execution: Execution) -> JobDefinit
         return None
 
 
-def _explain_started(execution: Execution) -> Reason:
-    if execution.state is State.RUNNING:
-        asked = execution.cancel_requested_at
-        word = "running" if asked is None else "cancelling"
-        told = "it runs" if asked is None else "it runs, and was asked to stop"
+async def _explain_work(client: ClientContext, execution: Execution, now: Instant) -> Reason:
+    """Why an execution that was claimed has not ended."""
+    asked = execution.cancel_requested_at
+    told = "it runs" if asked is None else "it runs, and was asked to stop"
+    cancel = () if asked is not None else (remedies.cancel(execution.id),)
+    workers = await client.store.catalog.list_workers(client.tenant)
+    worker = next((one for one in workers if one.id == execution.worker), None)
+    if worker is not None and not is_silent(worker, now):
         return Reason(
-            execution=execution, word=word, detail=f"{told}, on worker {execution.worker}"
+            execution=execution,
+            code="running" if asked is None else "cancelling",
+            detail=f"{told}, on worker {worker.name} {worker.id} ({describe_lease(worker, now)})",
+            actions=cancel,
         )
-    told = ENDED[execution.state]
+    definition = await _definition(client, execution)
+    then = _describe_loss(execution, definition)
+    others = [one for one in workers if one.id != execution.worker]
+    needs, queue = _needs(execution, definition), execution.queue
+    able = find_capable_workers(others, queue=queue, needs=needs, now=now)
+    start = () if able else (remedies.start_worker(needs, queue=queue),)
+    missing = "" if able else f"; {describe_start(needs, queue=queue)}, as no other can take it"
+    if worker is None or worker.lease_until <= now:
+        detail = (
+            f"its worker {execution.worker} is gone, and its lease has ended; the next worker or"
+            f" scheduler that looks takes the execution back, within seconds: {then}{missing}"
+        )
+        return Reason(execution=execution, code="worker_lost", detail=detail, actions=start)
+    detail = (
+        f"it was started on worker {worker.name} {worker.id}, which is silent"
+        f" ({describe_lease(worker, now)}). If it does not come back by then, {then}{missing}"
+    )
+    until = worker.lease_until
+    return Reason(
+        execution=execution, code="worker_silent", detail=detail, next_at=until, actions=start
+    )
+
+
+def _describe_loss(execution: Execution, definition: JobDefinition | None) -> str:
+    """Describe what becomes of an execution that loses its worker."""
+    if definition is None or (
+        definition.on_lost == "retry" and execution.crashes + 1 < definition.max_crashes
+    ):
+        return f"it is queued again, and starts as attempt {execution.attempt + 1}"
+    if definition.on_lost == "dead":
+        return "it becomes a dead letter, as on_lost is dead"
+    return f"it becomes a dead letter, as it has lost {execution.crashes + 1} workers then"
+
+
+def _explain_end(execution: Execution) -> Reason:
     because = f" ({execution.reason})" if execution.reason else ""
     if execution.state is State.DEAD and execution.error is not None:
         because += f"; its error: {_first_line(execution.error)}"
-    return Reason(execution=execution, word=str(execution.state), detail=told + because)
+    again: tuple[Remedy, ...] = ()
+    if execution.node is None:
+        match execution.state:
+            case State.DEAD if not execution.is_discarded:
+                again = remedies.retry(execution.id), remedies.discard(execution.id)
+            case State.CANCELLED:
+                again = (remedies.retry(execution.id),)
+            case State.SKIPPED:
+                again = (remedies.trigger(execution.job, force=execution.reason == OVERLAP),)
+            case _:
+                pass
+    code, detail = str(execution.state), ENDED[execution.state] + because
+    if execution.is_discarded:
+        code, detail = "discarded", f"it was out of tries, and was discarded{because}"
+    return Reason(execution=execution, code=code, detail=detail, actions=again)
 
 
 async def _explain_run(client: ClientContext, execution: Execution) -> Reason | None:
@@ -329,7 +441,7 @@ async def _explain_run(client: ClientContext, execution: Execution) -> Reason | 
     ended = f"{run.ended:,} of its {run.total:,} nodes have ended{asked}{named if begun else ''}"
     return Reason(
         execution=execution,
-        word="cancelling" if asked else "running",
+        code="cancelling" if asked else "running",
         detail=f"{ended}{because}{runs.describe_waits(begun)}",
         next_at=runs.next_wake_time(begun),
         lack=None if lack is None else f"node {lack.execution.node}: {lack.detail}",
@@ -342,7 +454,7 @@ def _explain_partial_success(execution: Execution, failed: Sequence[str]) -> Rea
         f" was a last one; `daybell executions retry {execution.id} --from {failed[0]}` begins"
         " there again"
     )
-    return Reason(execution=execution, word=str(State.SUCCEEDED), detail=detail)
+    return Reason(execution=execution, code=str(State.SUCCEEDED), detail=detail)
 
 
 def _first_line(error: str) -> str:
@@ -352,18 +464,33 @@ def _first_line(error: str) -> str:
 
 
 async def _explain_gate(client: ClientContext, execution: Execution, now: Instant) -> Reason | None:
-    del client, now
+    del now
     if execution.state is not State.WAITING:
         return None
+    place = await client.store.catalog.get_place(client.tenant, execution.id)
+    holders = await load_holders(client, place.holders)
     # Only gates keep executions waiting so far: an overlap rule's, or a backfill's.
-    if execution.schedule is not None and (execution.unique_key or "").startswith("backfill "):
-        detail = "it waits for its turn in a backfill, which runs a few at a time"
-        return Reason(execution=execution, word="backfill", detail=detail)
-    of = f"the same schedule of {execution.job}"
-    if not is_schedule_gate(execution.gate):
-        of = execution.job
-    detail = f"it waits until another execution of {of} has ended: its overlap rule"
-    return Reason(execution=execution, word="overlap", detail=detail)
+    if is_backfill(execution.gate):
+        code, detail = "backfill", "it waits for its turn in a backfill, which runs a few at a time"
+    else:
+        own = is_schedule_gate(execution.gate)
+        of = f"the same schedule of {execution.job}" if own else execution.job
+        code = "overlap"
+        detail = f"it waits until another execution of {of} has ended: its overlap rule"
+    if holders:
+        detail += f". In its way: {listed(f'{one.id} ({one.state})' for one in holders)}"
+    if place.ahead:
+        detail += f"; {place.ahead:,} others wait before it"
+    return Reason(
+        execution=execution,
+        code=code,
+        detail=detail,
+        holders=holders,
+        ahead=place.ahead,
+        actions=tuple(
+            remedies.cancel(one.id, what="the one in its way") for one in holders[:_ACTIONS_MAX]
+        ),
+    )
 
 
 async def _explain_dependency(
@@ -375,27 +502,56 @@ async def _explain_dependency(
     held = await held_up_by(client, execution)
     named = ", ".join(f"{job} ({words})" for job, words in held)
     detail = f"it waits for what {execution.job} depends on" + (f": {named}" if named else "")
-    return Reason(execution=execution, word=DEPENDENCIES, detail=detail)
+    return Reason(
+        execution=execution,
+        code=DEPENDENCIES,
+        detail=detail,
+        actions=await _release(client, [job for job, _ in held[:_ACTIONS_MAX]]),
+    )
+
+
+async def _release(client: ClientContext, jobs: Iterable[str]) -> tuple[Remedy, ...]:
+    """List actions that let jobs succeed on which others wait."""
+    found: list[Remedy] = []
+    for name in jobs:
+        with suppress(JobNotFound):
+            if (await client.store.catalog.get_job(client.tenant, name)).paused_at is not None:
+                found.append(remedies.resume_job(name))
+            found.append(remedies.trigger(name))
+    return tuple(found)
 
 
 async def _explain_delay(
     client: ClientContext, execution: Execution, now: Instant
 ) -> Reason | None:
-    del client
     at = execution.run_at
     if execution.state not in (State.SCHEDULED, State.RETRYING) or at <= now:
         return None
+    cancel = (remedies.cancel(execution.id),)
     if execution.state is State.RETRYING:
         detail = f"attempt {execution.attempt - 1} failed; the next one is due at {to_iso(at)}"
-        return Reason(execution=execution, word="backoff", detail=detail, next_at=at)
+        return Reason(
+            execution=execution, code="backoff", detail=detail, next_at=at, actions=cancel
+        )
     if execution.reason == UNKNOWN_TASK:
         detail = (
             "the worker that took it has no such task; start one whose app has it, or give that one"
             f" a queue of its own. It is tried again at {to_iso(at)}"
         )
-        return Reason(execution=execution, word=UNKNOWN_TASK, detail=detail, next_at=at)
+        queue, definition = execution.queue, await _definition(client, execution)
+        workers = await client.store.catalog.list_workers(client.tenant)
+        return Reason(
+            execution=execution,
+            code=UNKNOWN_TASK,
+            detail=detail,
+            next_at=at,
+            actions=(remedies.start_worker("task", queue=queue), *cancel),
+            nearest=find_nearest_worker(
+                workers, queue=queue, needs="task", task=task_name(definition), now=now
+            ),
+        )
     detail = f"it is not due before {to_iso(at)}"
-    return Reason(execution=execution, word="not_due", detail=detail, next_at=at)
+    return Reason(execution=execution, code="not_due", detail=detail, next_at=at, actions=cancel)
 
 
 # Obstacles of an execution that is not due, in the order of their precedence.
@@ -404,61 +560,100 @@ _OBSTACLES: Final = (_explain_dependency, _explain_suspension, _explain_gate, _e
 
 async def _explain_due(client: ClientContext, execution: Execution, now: Instant) -> Reason:
     """Why no worker has claimed an execution that is due."""
-    queues = {one.name: one for one in await client.store.catalog.list_queues(client.tenant)}
-    queue = queues.get(execution.queue)
-    workers = await client.store.catalog.list_workers(client.tenant)
-    there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
-    needs = await find_needs(client, execution)
-    able = find_capable_workers(there, queue=execution.queue, needs=needs, now=now)
-    if queue is not None and queue.is_paused:
-        detail = f"queue {queue.name!r} is paused; resume it"
-        return Reason(execution=execution, word="queue_paused", detail=detail)
-    if not able:
-        return _explain_no_worker(execution, there, needs)
-    return await _explain_quota(client, execution) or _explain_busy(execution, queue, able)
+    catalog, name = client.store.catalog, execution.queue
+    is_paused = any(
+        one.name == name and one.is_paused for one in await catalog.list_queues(client.tenant)
+    )
+    workers = await catalog.list_workers(client.tenant)
+    there = [one for one in workers if name in one.queues and one.lease_until > now]
+    definition = await _definition(client, execution)
+    needs = _needs(execution, definition)
+    able = find_capable_workers(there, queue=name, needs=needs, now=now)
+    place = await catalog.get_place(client.tenant, execution.id)
+    if is_paused:
+        found = explain_paused_queue(name)
+    elif not able:
+        found = explain_no_worker(name, there, needs)
+    else:
+        rate = await start_rate(client, name, now)
+        found = await explain_quota(client) or explain_busy(name, able, needs, place.ahead)
+        if rate:
+            found = found.replaced(next_at=now + (place.ahead + 1) / rate)
+    task = task_name(definition) if needs == "task" and execution.node is None else None
+    lost = "" if not execution.crashes else "it has lost its worker and was queued again; "
+    return Reason(
+        execution=execution,
+        code=found.code,
+        detail=lost + found.detail,
+        actions=found.actions,
+        ahead=place.ahead,
+        starts_at=found.next_at,
+        nearest=find_nearest_worker(workers, queue=name, needs=needs, task=task, now=now),
+    )
 
 
-async def _explain_quota(client: ClientContext, execution: Execution) -> Reason | None:
-    """Return the reason if the tenant runs as many as it may; None also if that is not known."""
-    tenant = execution.tenant
-    with suppress(NotFound, AccessDenied):
-        most = (await client.store.admin.get_tenant(tenant)).quotas.running
-        running = 0 if most is None else sum((await count(client, status="running")).values())
-        if most is not None and running >= most:
-            detail = (
-                f"tenant {tenant} runs {running:,} of the {most:,} executions it may (quota"
-                " running)"
-            )
-            return Reason(execution=execution, word="quota", detail=detail)
-    return None
+# The delay of an execution that has ended, in parts.
+
+_AWAY: Final = {StepKind.WAIT: "event", StepKind.SLEEP: "sleep", StepKind.STEP: "retry"}
 
 
-def _explain_no_worker(execution: Execution, there: Sequence[Worker], needs: str) -> Reason:
-    """Nobody is there who could take it."""
-    name = execution.queue
-    if not there:
-        detail = f"no live worker takes queue {name!r}; {describe_start(needs, queue=name)}"
-        return Reason(execution=execution, word="no_worker", detail=detail)
-    if all(one.state is not WorkerState.LIVE for one in there):
-        detail = f"all workers of queue {name!r} are draining; start another"
-        return Reason(execution=execution, word="draining", detail=detail)
-    detail = str(describe_lack(needs, queue=name))
-    return Reason(execution=execution, word="no_worker_of_kind", detail=detail)
+def split_delay(
+    of: ExecutionDetail, definition: JobDefinition | None, steps: Sequence[Step] = ()
+) -> tuple[Delay, ...]:
+    """Split the time from the moment at which an execution was wanted until its end.
+
+    The row keeps only the last time at which it became claimable. So the time before an earlier
+    attempt is one part: `start` before the first, which includes the wait for a worker.
+    """
+    one = of.execution
+    if one.finished_at is None:
+        return ()
+    parts: dict[str, Seconds] = {}
+
+    def add(code: str, since: Instant, until: Instant) -> Instant:
+        until = max(since, until)  # a worker's account of its start may be a little earlier
+        parts[code] = parts.get(code, 0.0) + until - since
+        return until
+
+    at = one.created_at if one.scheduled_for is None else min(one.scheduled_for, one.finished_at)
+    code = _first_wait(one, definition)
+    for attempt in of.attempts:
+        begin = attempt.ended_at if attempt.started_at is None else attempt.started_at
+        if attempt.attempt == one.attempt:
+            ready = min(max(at, one.run_at), begin)
+            at = add("worker", add(code, at, ready), begin)
+        else:
+            at = add("start" if code not in _LATER else code, at, begin)
+        lost = attempt.outcome is Outcome.LOST
+        at = add("lost" if lost else "run", at, attempt.ended_at)
+        code = _later_wait(attempt, steps)
+    if at < one.finished_at:
+        add(code, at, one.finished_at)
+    total = (part for part in parts.items() if part[1])
+    return tuple(Delay(name, seconds) for name, seconds in total)
 
 
-def _explain_busy(execution: Execution, queue: Queue | None, able: Sequence[Worker]) -> Reason:
-    name = execution.queue
-    ahead = max(0, (queue.queued if queue is not None else 1) - 1)
-    busy = sum(one.running for one in able)
-    room = sum(one.capacity for one in able)
-    if busy >= room:
-        detail = (
-            f"the workers of queue {name!r} are full ({busy} of {room}), and {ahead:,} others are"
-            " due in it"
-        )
-        return Reason(execution=execution, word="workers_busy", detail=detail)
-    detail = f"it is due, and a worker takes it any moment; {ahead:,} others are due in its queue"
-    return Reason(execution=execution, word="due", detail=detail)
+_LATER: Final = frozenset({"retry", "worker", "event", "sleep"})
+
+
+def _first_wait(one: Execution, definition: JobDefinition | None) -> str:
+    """Return the cause of the time between the creation of an execution and its first queueing."""
+    if one.schedule is not None and definition is not None and definition.dependencies:
+        return "dependency"
+    return "delay" if one.gate is None else "slot"
+
+
+def _later_wait(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
+    """Return the cause of the time between the end of an attempt and the next queueing."""
+    match attempt.outcome:
+        case Outcome.FAILED | Outcome.TIMED_OUT:
+            return "retry"
+        case Outcome.RELEASED:
+            at = attempt.ended_at
+            kinds = {s.kind for s in steps if s.started_at <= at <= (s.finished_at or inf)}
+            return next((code for kind, code in _AWAY.items() if kind in kinds), "worker")
+        case _:
+            return "worker"
 
 
 # What to tell somebody who waits for an execution, perhaps in vain.
