@@ -211,7 +211,7 @@ OPERATIONS = {
     "job_activity": lambda s, t, k: s.catalog.job_activity(t, [k.job]),
     "job_ids": lambda s, t, k: s.catalog.job_ids(t, [k.job]),
     "list_queues": lambda s, t, k: s.catalog.list_queues(t),
-    "get_place": lambda s, t, k: s.catalog.get_place(t, k.queued),
+    "get_position": lambda s, t, k: s.catalog.get_position(t, k.queued),
     "list_backlogs": lambda s, t, k: s.catalog.list_backlogs(t, k.queue),
     "activity": lambda s, t, k: s.catalog.activity(t),
     "read_totals": lambda s, t, k: s.catalog.read_totals(t, jobs=10),

@@ -2673,6 +2673,10 @@ export interface components {
             } | null;
         };
         /** Deleted */
+        Delay: {
+            code: string;
+            seconds: number;
+        };
         Deleted: {
             cancelled: number;
             /** Format: uuid */
@@ -2872,6 +2876,13 @@ export interface components {
             error?: string | null;
             /** @enum {unknown} */
             status: "ok" | "ready" | "unavailable";
+        };
+        Holder: {
+            /** Format: uuid */
+            execution_id: string;
+            job: string;
+            status: components["schemas"]["State"];
+            url: string;
         };
         HttpRequest: {
             body?: unknown;
@@ -3230,6 +3241,12 @@ export interface components {
             until?: string | null;
             worker_id?: string | null;
         };
+        NearestWorker: {
+            lacks: string[];
+            name: string;
+            /** Format: uuid */
+            worker_id: string;
+        };
         NewJob: {
             args?: {
                 [key: string]: unknown;
@@ -3541,6 +3558,18 @@ export interface components {
             finished: number | null;
         };
         /** Retrial */
+        Remedy: {
+            command: string;
+            label: string;
+            request: components["schemas"]["RemedyRequest"] | null;
+        };
+        RemedyRequest: {
+            body: {
+                [key: string]: unknown;
+            } | null;
+            method: string;
+            path: string;
+        };
         Retrial: {
             cursor?: string | null;
             filter?: components["schemas"]["ExecutionFilter"] | null;
@@ -3819,12 +3848,19 @@ export interface components {
         };
         /** Why */
         Why: {
+            actions: components["schemas"]["Remedy"][];
+            ahead: number | null;
+            at_least: boolean;
+            code: string;
+            delays: components["schemas"]["Delay"][];
             detail: string;
+            estimated_start: string | null;
             /** Format: uuid */
             execution_id: string;
+            holders: components["schemas"]["Holder"][];
             lack: string | null;
+            nearest_worker: components["schemas"]["NearestWorker"] | null;
             next_at: string | null;
-            reason: string;
             status: components["schemas"]["State"];
         };
         Words: string | components["schemas"]["SecretReference"] | components["schemas"]["Joined"];

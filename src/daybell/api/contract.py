@@ -425,10 +425,27 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Why": {
         "execution_id": _ID,
         "status": "queued",
-        "reason": "queue_paused",
+        "code": "queue_paused",
         "detail": "queue 'mail' is paused; resume it",
         "next_at": None,
         "lack": "queue 'mail' is paused; resume it",
+        "actions": [
+            {
+                "label": "resume queue mail",
+                "command": "daybell queues resume mail",
+                "request": {
+                    "method": "POST",
+                    "path": "/api/v1/queues/mail/resume",
+                    "body": None,
+                },
+            }
+        ],
+        "holders": [],
+        "nearest_worker": None,
+        "ahead": 3,
+        "at_least": False,
+        "estimated_start": None,
+        "delays": [],
     },
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},

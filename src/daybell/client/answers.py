@@ -309,7 +309,7 @@ def why(of: Reason) -> wire.Why:
         else wire.NearestWorker(
             worker_id=nearest.worker.id, name=nearest.worker.name, lacks=list(nearest.lacks)
         ),
-        ahead=of.ahead,
+        ahead=None if of.ahead is None else int(of.ahead),
         at_least=of.ahead is not None and not of.ahead.is_exact,
         estimated_start=time(of.starts_at),
         delays=[wire.Delay(code=one.code, seconds=one.seconds) for one in of.delays],

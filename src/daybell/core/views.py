@@ -529,7 +529,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 HOLDERS_MAX: Final = 10  # of a gate, that are named
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The place of an unfinished execution in line: at its gate, or in its queue."""
 
     ahead: Total = Total(0)  # due, and admitted or claimed before it; up to COUNT_ITEMS_MAX each

@@ -67,7 +67,7 @@ from daybell.core.views import (
     JobFilter,
     Miscount,
     Page,
-    Place,
+    Position,
     Queue,
     Retention,
     SweepKind,
@@ -699,7 +699,7 @@ class CatalogPort(Protocol):
         """
         ...
 
-    async def get_place(self, tenant: str, id: UUID) -> Place:
+    async def get_position(self, tenant: str, id: UUID) -> Position:
         """Return the place of an execution in line. One at a gate is behind those that were due at
         the gate before it; any other is behind those that are claimed from its queue before it.
         One that is unknown or has ended has none: nothing is ahead of it.

@@ -67,7 +67,7 @@ OPEN: Final = frozenset(
 )
 # These take an execution's id, and a job's name, after the tenant.
 OF_EXECUTION: Final = frozenset(
-    {"get_place", "get_run", "node_attempts", "node_waits", "read_log", "rerun", "steps"}
+    {"get_position", "get_run", "node_attempts", "node_waits", "read_log", "rerun", "steps"}
 )
 OF_JOB: Final = frozenset({"delete_job", "pause_job", "resume_job"})
 

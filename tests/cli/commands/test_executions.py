@@ -98,7 +98,7 @@ async def test_why_an_execution_has_not_run_is_said(store, command):
     told = as_json(command("executions", "why", str(id)[-8:], "--json"))
 
     assert "no live worker takes queue" in plain.out
-    assert "to start a worker: daybell worker APP" in plain.out
+    assert "to start a worker with their app: daybell worker APP" in plain.out
     assert (told["code"], told["status"]) == ("no_worker", "queued")
     assert command("executions", "why", str(mint())).code == 1
 

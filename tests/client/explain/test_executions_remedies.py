@@ -102,7 +102,7 @@ async def backfill(world):
     await world.client.define("daily", schedule=daily)
     now = world.clock.now()
     found = await world.client.backfill("daily", now - 3 * 86400, now, concurrency=1)
-    assert len(found.ticks) == 3
+    assert found.ticks == 3
     waiting = await world.client.executions(job="daily", status="waiting")
     ahead = {(await world.client.why(one.execution_id)).ahead: one for one in waiting.items}
     return ahead[0].execution_id

@@ -97,7 +97,7 @@ def counted(**where: Any):
 async def place_of_one(store, state, job):
     where = ExecutionFilter(states=frozenset({state}), job=job)
     for one in (await store.catalog.list_executions(TENANT, where, limit=1)).items:
-        await store.catalog.get_place(TENANT, one.id)
+        await store.catalog.get_position(TENANT, one.id)
 
 
 PENDING = frozenset({State.QUEUED, State.SCHEDULED, State.RETRYING, State.WAITING})

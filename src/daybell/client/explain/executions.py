@@ -467,7 +467,7 @@ async def _explain_gate(client: ClientContext, execution: Execution, now: Instan
     del now
     if execution.state is not State.WAITING:
         return None
-    place = await client.store.catalog.get_place(client.tenant, execution.id)
+    place = await client.store.catalog.get_position(client.tenant, execution.id)
     holders = await load_holders(client, place.holders)
     # Only gates keep executions waiting so far: an overlap rule's, or a backfill's.
     if is_backfill(execution.gate):
@@ -569,7 +569,7 @@ async def _explain_due(client: ClientContext, execution: Execution, now: Instant
     definition = await _definition(client, execution)
     needs = _needs(execution, definition)
     able = find_capable_workers(there, queue=name, needs=needs, now=now)
-    place = await catalog.get_place(client.tenant, execution.id)
+    place = await catalog.get_position(client.tenant, execution.id)
     if is_paused:
         found = explain_paused_queue(name)
     elif not able:

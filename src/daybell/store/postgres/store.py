@@ -152,7 +152,7 @@ class PostgresCatalog(PostgresPort):
     job_activity = operation(views.job_activity)
     job_ids = operation(views.job_ids)
     list_queues = operation(views.list_queues)
-    get_place = operation(views.get_place)
+    get_position = operation(views.get_position)
     list_backlogs = operation(views.list_backlogs)
     activity = operation(views.activity)
     read_stats = operation(stats.read_stats)

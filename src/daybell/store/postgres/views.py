@@ -37,7 +37,7 @@ from daybell.core.views import (
     ExecutionFilter,
     Found,
     Page,
-    Place,
+    Position,
     Queue,
     Total,
     cut_page,
@@ -524,18 +524,18 @@ BEFORE_AT_GATE: Final = _BEFORE.format(
 )
 
 
-async def get_place(pg: StoreContext, tenant: str, id: UUID) -> Place:
+async def get_position(pg: StoreContext, tenant: str, id: UUID) -> Position:
     async with pg.autocommit(Pace.VIEW) as tx:
         key = await pg.names.tenant(tx, tenant)
         row = await tx.fetchrow(IN_LINE, key, id)
         if row is None:
-            return Place()
+            return Position()
         holders: tuple[UUID, ...] = ()
         if (gate := row["gate"]) is not None:
             found = await tx.fetch(HOLDERS, key, row["job"], gate, id, SCAN_ITEMS_MAX, HOLDERS_MAX)
             holders = tuple(one["id"] for one in found)
         if row["is_running"]:
-            return Place(holders=holders, capacity=row["capacity"])
+            return Position(holders=holders, capacity=row["capacity"])
         place = (row["priority"], row["run_at"], id, COUNT_ITEMS_MAX)
         if row["is_parked"]:
             line = await tx.fetchrow(BEFORE_AT_GATE, key, *place, gate)
@@ -544,7 +544,7 @@ async def get_place(pg: StoreContext, tenant: str, id: UUID) -> Place:
             line = await tx.fetchrow(BEFORE_IN_QUEUE, lanes, *place)
     assert line is not None
     ahead = Total(line["n"], is_exact=not line["more"])
-    return Place(ahead=ahead, holders=holders, capacity=row["capacity"])
+    return Position(ahead=ahead, holders=holders, capacity=row["capacity"])
 
 
 BACKLOGS: Final = f"""

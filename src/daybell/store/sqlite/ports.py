@@ -253,7 +253,7 @@ class SqliteCatalog(SqlitePort):
     job_activity = reads(views.job_activity)
     job_ids = reads(views.job_ids)
     list_queues = reads(views.list_queues)
-    get_place = reads(views.get_place)
+    get_position = reads(views.get_position)
     list_backlogs = reads(views.list_backlogs)
     activity = reads(views.activity)
     read_stats = reads(stats.read_stats)

@@ -32,7 +32,7 @@ from daybell.core.views import (
     ExecutionFilter,
     Found,
     Page,
-    Place,
+    Position,
     Queue,
     Total,
     bounded_total,
@@ -625,11 +625,11 @@ SELECT count(*) FROM (SELECT 1 FROM execution WHERE {} AND priority = ? AND {} L
 """
 
 
-def get_place(tx: Transaction, tenant: str, id: UUID) -> Place:
+def get_position(tx: Transaction, tenant: str, id: UUID) -> Position:
     owner = tx.names.tenant(tx, tenant)
     row = tx.execute(_IN_LINE, (owner, id.bytes)).fetchone()
     if row is None:
-        return Place()
+        return Position()
     state, slot, gate, priority, run_at, queue = row
     capacity, holders = None, ()
     if gate is not None:
@@ -637,7 +637,7 @@ def get_place(tx: Transaction, tenant: str, id: UUID) -> Place:
         found = tx.execute(_INSIDE, (gate, id.bytes, HOLDERS_MAX)).fetchall()
         holders = tuple(UUID(bytes=one) for (one,) in found)
     if state == STATE_CODES[State.RUNNING]:
-        return Place(holders=holders, capacity=capacity)
+        return Position(holders=holders, capacity=capacity)
     if state == STATE_CODES[State.WAITING] and slot == 0:
         lines = [(_AT_GATE, gate)]
     else:
@@ -654,7 +654,7 @@ def get_place(tx: Transaction, tenant: str, id: UUID) -> Place:
             asked = (number, other, *values, COUNT_ITEMS_MAX + 1)
             (count,) = tx.execute(_COUNT_BEFORE.format(line, before), asked).fetchone()
             counts.append(bounded_total(count))
-    return Place(ahead=total_of(counts), holders=holders, capacity=capacity)
+    return Position(ahead=total_of(counts), holders=holders, capacity=capacity)
 
 
 def list_backlogs(tx: Transaction, tenant: str, queue: str) -> list[Backlog]:

@@ -5,12 +5,12 @@ import pytest
 from daybell.core import views
 from daybell.core.execution import Priority
 from daybell.core.ids import mint
-from daybell.core.views import Place
+from daybell.core.views import Position
 from tests.builders import TENANT, apply, claim, defined, enqueued, finished, retry
 
 
 async def place(store, id):
-    return await store.catalog.get_place(TENANT, id)
+    return await store.catalog.get_position(TENANT, id)
 
 
 async def test_those_that_are_claimed_before_an_execution_are_ahead_of_it(store, clock):
@@ -36,7 +36,7 @@ async def test_nothing_is_ahead_of_one_that_is_unknown_runs_or_has_ended(store):
     await enqueued(store, 2)
 
     for id in (mint(), done, running):
-        assert await place(store, id) == Place()
+        assert await place(store, id) == Position()
 
 
 async def test_an_execution_at_a_gate_sees_its_holders_and_those_before_it(store, clock):
