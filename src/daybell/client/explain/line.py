@@ -13,7 +13,7 @@ from daybell.client.context import ClientContext
 from daybell.core.execution import Execution
 from daybell.core.job import JobDefinition
 from daybell.core.job_request import task_of
-from daybell.core.stats import MINUTE, StatQuery, total_of
+from daybell.core.monitoring.stats import MINUTE, StatQuery, total_of
 from daybell.core.units import Instant, to_iso
 from daybell.core.views import ExecutionFilter
 from daybell.core.worker import Worker, WorkerState
