@@ -131,7 +131,8 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
                 return  # it does not start
             advice = with_flag(FIRST_KEY, request.flag)
             logger.warning("there is no API key yet, so nobody is let in; %s makes one", advice)
-        await announce_dashboard(client, front.url, request)
+        if request.has_dashboard:
+            await announce_dashboard(client, front.url, request)
 
     door = StoreOpener(client, settings.database_url, greet)
     front = ApiService(
