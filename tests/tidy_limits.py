@@ -62,6 +62,7 @@ NAMED_TWICE: dict[str, str] = {
 
 # Files of tests that have the name of no module.
 TESTS_OF_NO_MODULE: dict[str, str] = {
+    "browser/*": "the dashboard in web/, which is TypeScript",
     "system/*": "several processes, or all floors at once",
     "test_docs.py": "pages and examples",
     "test_public_surface.py": "the names that users import",

@@ -6,7 +6,7 @@ import { columns } from "./executions.tsx";
 import { clock, duration, exact, seconds, short, useNow } from "./format.ts";
 import { LogView } from "./log.tsx";
 import { errorOf } from "./overview.tsx";
-import { executionPath, jobPath, Link, navigate, to, useAddress } from "./router.tsx";
+import { executionPath, jobPath, Link, navigate, searchPath, useAddress } from "./router.tsx";
 import { useCan } from "./session.ts";
 import { TimelineBar } from "./timeline.tsx";
 import {
@@ -227,17 +227,17 @@ function Details({ one }: { one: ExecutionDetail }) {
       </div>
       <Card title="Facts">
         <dl className="grid facts">
-          <Fact name="Queue"><Link href={to("/executions", { queue: one.queue })}>{one.queue}</Link></Fact>
+          <Fact name="Queue"><Link href={searchPath({ queue: one.queue })}>{one.queue}</Link></Fact>
           <Fact name="Priority">{one.priority}</Fact>
           <Fact name="Version of the job"><Link href={`${jobPath(one.job)}/versions`}>{one.version}</Link></Fact>
-          <Fact name="Worker">{one.worker_id ? <Link className="mono small" href={to("/executions", { worker_id: one.worker_id })}>{one.worker_id.slice(-8)}</Link> : "–"}</Fact>
+          <Fact name="Worker">{one.worker_id ? <Link className="mono small" href={searchPath({ worker: one.worker_id })}>{one.worker_id.slice(-8)}</Link> : "–"}</Fact>
           <Fact name="Created"><Time at={one.created_at} as="short" /></Fact>
           {one.scheduled_for && <Fact name="Scheduled for"><Time at={one.scheduled_for} as="short" /></Fact>}
           <Fact name="Started"><Time at={one.started_at} as="short" /></Fact>
           <Fact name="Finished"><Time at={one.finished_at} as="short" /></Fact>
           <Fact name="Tries">{one.attempt}{one.failures ? `, ${one.failures} failed` : ""}{one.crashes ? `, ${one.crashes} lost` : ""}</Fact>
           {one.reason && <Fact name="Reason">{one.reason.replaceAll("_", " ")}</Fact>}
-          {one.unique_key && <Fact name="Unique key"><Link href={to("/executions", { unique_key: one.unique_key })}>{one.unique_key}</Link></Fact>}
+          {one.unique_key && <Fact name="Unique key"><Link href={searchPath({ key: one.unique_key })}>{one.unique_key}</Link></Fact>}
           {one.expires_at && <Fact name="Expires"><Time at={one.expires_at} as="short" /></Fact>}
           {one.timeout !== null && <Fact name="Timeout">{duration(one.timeout)}</Fact>}
           {one.parent_id && <Fact name="Parent"><Link className="mono small" href={executionPath(one.parent_id)}>{one.parent_id.slice(-8)}</Link></Fact>}

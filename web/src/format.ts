@@ -32,8 +32,10 @@ export function duration(seconds: number | null | undefined): string {
 export function relative(at: string, now: number): string {
   const seconds = (Date.parse(at) - now) / 1000;
   if (Math.abs(seconds) < 1) return "now";
-  const text = duration(Math.abs(seconds) < 10 ? Math.round(Math.abs(seconds)) : Math.abs(seconds));
-  return seconds < 0 ? `${text.replace(".0", "")} ago` : `in ${text.replace(".0", "")}`;
+  const length = Math.abs(seconds);
+  const [size, name] = UNITS.find(([one]) => length >= one) ?? [1, "s"];
+  const text = `${Math.floor(length / size)} ${name}`;
+  return seconds < 0 ? `${text} ago` : `in ${text}`;
 }
 
 const FULL = new Intl.DateTimeFormat(LOCALE, {

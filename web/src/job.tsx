@@ -6,7 +6,8 @@ import { ArgsFields, useArgs } from "./args.tsx";
 import { columns } from "./executions.tsx";
 import { duration, plural, short } from "./format.ts";
 import { kindOf, RunBars } from "./jobs.tsx";
-import { executionPath, jobPath, Link, navigate, setFilters, to, useAddress } from "./router.tsx";
+import { executionPath, jobPath, Link, navigate, searchPath, setFilters, useAddress } from "./router.tsx";
+import { SeriesCharts } from "./series.tsx";
 import { useCan } from "./session.ts";
 import {
   brief, Button, Card, Confirm, Dialog, Empty, Fact, Field, Listing, Notice, Page, Pending, Segments, Status, Tabs, Time, Tree,
@@ -40,12 +41,13 @@ function Runs({ job }: { job: Job }) {
   const list = useList<Execution>("/executions", { job: job.name });
   return (
     <>
+      <SeriesCharts job={job.name} />
       <Card>
         <dl className="grid facts">
           <Fact name="Last runs"><span className="bars-large"><RunBars job={job.name} mark={job.last_execution?.execution_id} number={50} /></span></Fact>
           <Fact name="Next run"><Time at={job.next_run_at} /></Fact>
           <Fact name="Schedule">{job.schedules[0]?.description ?? "by hand or by code"}</Fact>
-          <Fact name="Queue"><Link href={to("/executions", { queue: job.queue })}>{job.queue}</Link></Fact>
+          <Fact name="Queue"><Link href={searchPath({ queue: job.queue })}>{job.queue}</Link></Fact>
           {job.user_id && <Fact name="Owner">{job.user_id}</Fact>}
         </dl>
       </Card>

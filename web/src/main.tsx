@@ -18,6 +18,14 @@ import "./pages.css";
 const ExecutionPage = lazy(() => import("./execution.tsx"));
 const JobPage = lazy(() => import("./job.tsx"));
 const JobForm = lazy(() => import("./job-form.tsx"));
+const DeadLettersPage = lazy(() => import("./dead.tsx"));
+const EventsPage = lazy(() => import("./events.tsx"));
+const SettingsPage = lazy(() => import("./settings.tsx"));
+const WorkflowPage = lazy(() => import("./workflows.tsx"));
+const WorkflowsPage = lazy(() => import("./workflows.tsx").then((page) => ({ default: page.WorkflowsPage })));
+const QueuesPage = lazy(() => import("./queues.tsx").then((page) => ({ default: page.QueuesPage })));
+const WorkersPage = lazy(() => import("./queues.tsx").then((page) => ({ default: page.WorkersPage })));
+const CalendarPage = lazy(() => import("./calendar.tsx"));
 
 function View() {
   const { parts } = useAddress();
@@ -31,6 +39,20 @@ function View() {
       return name ? <JobPage key={name} name={name} tab={verb ?? ""} /> : <JobsPage />;
     case "executions":
       return name ? <ExecutionPage key={name} id={name} tab={verb ?? ""} /> : <ExecutionsPage />;
+    case "workflows":
+      return name ? <WorkflowPage key={name} name={name} /> : <WorkflowsPage />;
+    case "dead-letters":
+      return <DeadLettersPage />;
+    case "queues":
+      return <QueuesPage />;
+    case "workers":
+      return <WorkersPage />;
+    case "calendar":
+      return <CalendarPage />;
+    case "events":
+      return <EventsPage />;
+    case "settings":
+      return <SettingsPage tab={name ?? ""} />;
     default:
       return <Nowhere />;
   }

@@ -2,7 +2,8 @@
 
 import { type Execution, useGet, useList } from "./api.ts";
 import { count, duration, seconds, useNow } from "./format.ts";
-import { executionPath, jobPath, Link, to } from "./router.tsx";
+import { executionPath, jobPath, Link, searchPath, to } from "./router.tsx";
+import { SeriesCharts } from "./series.tsx";
 import { Card, Empty, Page, Pending, Skeleton, Status, Time } from "./ui.tsx";
 
 export function OverviewPage() {
@@ -15,13 +16,14 @@ export function OverviewPage() {
   return (
     <Page title="Overview" cli="daybell top">
       <div className="tiles">
-        <Tile name="running" value={count(totals.running, more("running"))} href="/executions?status=running" note={`of ${count(capacity)} slots`} />
-        <Tile name="queued" value={count(totals.queued, more("queued"))} href="/executions?status=queued" note={rates ? `${rates.enqueued.toFixed(1)} enqueued/s` : "waiting for a worker"} />
-        <Tile name="retrying" value={count(totals.retrying, more("retrying"))} href="/executions?status=retrying" note="after a failure" />
-        <Tile name="scheduled" value={count(totals.scheduled, more("scheduled"))} href="/executions?status=scheduled" note="for later" />
-        <Tile name="finished / s" value={rates?.finished?.toFixed(1) ?? "–"} href="/executions?status=succeeded" note={rates ? `${rates.failed.toFixed(2)} failed/s` : "measured while you look"} />
+        <Tile name="running" value={count(totals.running, more("running"))} href={searchPath({ status: "running" })} note={`of ${count(capacity)} slots`} />
+        <Tile name="queued" value={count(totals.queued, more("queued"))} href={searchPath({ status: "queued" })} note={rates ? `${rates.enqueued.toFixed(1)} enqueued/s` : "waiting for a worker"} />
+        <Tile name="retrying" value={count(totals.retrying, more("retrying"))} href={searchPath({ status: "retrying" })} note="after a failure" />
+        <Tile name="scheduled" value={count(totals.scheduled, more("scheduled"))} href={searchPath({ status: "scheduled" })} note="for later" />
+        <Tile name="finished / s" value={rates?.finished?.toFixed(1) ?? "–"} href={searchPath({ status: "succeeded" })} note={rates ? `${rates.failed.toFixed(2)} failed/s` : "measured while you look"} />
         <Tile name="workers" value={count(live.length)} href="/workers" note={live.length ? `${count(capacity - totals.running)} slots free` : "none is running"} />
       </div>
+      <SeriesCharts />
       <div className="grid two">
         <Failing />
         <Running />
@@ -45,8 +47,21 @@ export interface ErrorGroup {
   job: string;
   type: string;
   message: string;
+  first: Execution;
   last: Execution;
   number: number;
+}
+
+/** The newest come first in a list of dead letters. */
+export function groupErrors(rows: Execution[]): ErrorGroup[] {
+  const groups = new Map<string, ErrorGroup>();
+  for (const one of rows) {
+    const { type, message } = errorOf(one);
+    const key = `${one.job}\n${type}`;
+    const group = groups.get(key) ?? { key, job: one.job, type, message, first: one, last: one, number: 0 };
+    groups.set(key, { ...group, first: one, number: group.number + 1 });
+  }
+  return [...groups.values()].sort((a, b) => b.number - a.number);
 }
 
 export const errorOf = (one: Pick<Execution, "error" | "reason">) => {
@@ -56,25 +71,19 @@ export const errorOf = (one: Pick<Execution, "error" | "reason">) => {
 
 function Failing() {
   const letters = useList<Execution>("/dead-letters", { limit: 100 });
-  const groups = new Map<string, ErrorGroup>();
-  for (const one of letters.rows) {
-    const { type, message } = errorOf(one);
-    const key = `${one.job}\n${type}`;
-    const group = groups.get(key) ?? { key, job: one.job, type, message, last: one, number: 0 };
-    groups.set(key, { ...group, number: group.number + 1 });
-  }
+  const groups = groupErrors(letters.rows);
   return (
     <Card title="Failing now" flush actions={<Link className="small muted" href="/dead-letters">All dead letters</Link>}>
-      {letters.isPending ? <div className="body"><Skeleton /></div> : !groups.size ? (
+      {letters.isPending ? <div className="body"><Skeleton /></div> : !groups.length ? (
         <Empty icon="check" title="No dead letters">An execution that runs out of retries is kept here until you decide.</Empty>
       ) : (
         <ul className="list">
-          {[...groups.values()].slice(0, 6).map((one) => (
+          {groups.slice(0, 6).map((one) => (
             <li key={one.key}>
               <span className="badge bad">{count(one.number, letters.hasNextPage)}</span>
               <span className="grow">
                 <Link className="strong" href={to("/dead-letters", { job: one.job })}>{one.job}</Link>
-                <span className="cut muted small" style={{ display: "block" }}>{one.type}{one.message && `: ${one.message}`}</span>
+                <span className="cut muted small block">{one.type}{one.message && `: ${one.message}`}</span>
               </span>
               <span className="small muted"><Time at={one.last.finished_at} /></span>
             </li>
@@ -89,7 +98,7 @@ function Running() {
   const running = useList<Execution>("/executions", { status: "running", limit: 8 });
   const now = useNow();
   return (
-    <Card title="Running now" flush actions={<Link className="small muted" href="/executions?status=running">All running</Link>}>
+    <Card title="Running now" flush actions={<Link className="small muted" href={searchPath({ status: "running" })}>All running</Link>}>
       {running.isPending ? <div className="body"><Skeleton /></div> : !running.rows.length ? (
         <Empty icon="executions" title="Nothing runs at this moment" command="daybell executions list" />
       ) : (
@@ -145,7 +154,7 @@ function Queues({ queues }: { queues: { name: string; is_paused: boolean; queued
         <ul className="list">
           {queues.slice(0, 6).map((one) => (
             <li key={one.name}>
-              <Link className="strong cut queue-name" href={to("/executions", { queue: one.name })}>{one.name}</Link>
+              <Link className="strong cut queue-name" href={searchPath({ queue: one.name })}>{one.name}</Link>
               <span className="grow meter" aria-hidden="true">
                 <i className="fill-run" style={{ width: `${(100 * one.running) / most}%` }} />
                 <i className="fill-wait" style={{ width: `${(100 * one.queued) / most}%` }} />

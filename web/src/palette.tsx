@@ -3,7 +3,7 @@
 import { type KeyboardEvent, useEffect, useRef, useState } from "react";
 import { useGet } from "./api.ts";
 import { live, isFrozen } from "./live.ts";
-import { executionPath, jobPath, navigate } from "./router.tsx";
+import { executionPath, jobPath, navigate, searchPath } from "./router.tsx";
 import { useCan } from "./session.ts";
 import { PAGES } from "./shell.tsx";
 import { createStore, useStore } from "./store.ts";
@@ -124,7 +124,7 @@ function useOptions(text: string): Option[] {
   const actions: Option[] = [
     ...(can("define") ? [{ group: "Actions", name: "Create a job", icon: "plus" as const, run: () => navigate("/jobs/new") }] : []),
     { group: "Actions", name: isFrozen() ? "Unfreeze the page" : "Freeze the page", icon: "pause", run: () => live.freeze(!isFrozen()) },
-    { group: "Actions", name: "Failed executions of the last hour", icon: "dead", run: () => navigate("/executions?status=dead&since=1h") },
+    { group: "Actions", name: "Failed executions of the last hour", icon: "dead", run: () => navigate(searchPath({ status: "dead", finished: "<1h" })) },
   ];
   return [
     ...found,

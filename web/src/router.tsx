@@ -53,6 +53,13 @@ export function to(path: string, query: Record<string, string | undefined> = {})
   return path + (text && `?${text}`);
 }
 
+/** The list of executions that a query finds. */
+export function searchPath(words: Record<string, string | undefined>) {
+  const quoted = (value: string) => (/[\s"]/.test(value) ? JSON.stringify(value) : value);
+  const q = Object.entries(words).flatMap(([name, value]) => (value ? [`${name}:${quoted(value)}`] : []));
+  return to("/executions", { q: q.join(" ") });
+}
+
 export const jobPath = (name: string) => `/jobs/${encodeURIComponent(name)}`;
 export const executionPath = (id: string) => `/executions/${id}`;
 

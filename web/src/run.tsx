@@ -55,7 +55,7 @@ function layout(run: WorkflowRun): Map<string, { x: number; y: number }> {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 18, ranksep: 56 });
   graph.setDefaultEdgeLabel(() => ({}));
-  for (const node of run.nodes) graph.setNode(node.name, SIZE);
+  for (const node of run.nodes) graph.setNode(node.name, { ...SIZE });
   for (const edge of run.edges) graph.setEdge(edge.from, edge.to);
   dagre.layout(graph);
   return new Map(run.nodes.map((node) => {

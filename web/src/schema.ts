@@ -1954,6 +1954,124 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Session"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Login"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Session"];
+                    };
+                };
+            };
+        };
+        delete: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["EndedSession"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/session/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["NewLogin"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["NewKeyAnswer"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/stats": {
         parameters: {
             query?: never;
@@ -2704,6 +2822,11 @@ export interface components {
             to: string;
             when?: string;
         };
+        /** EndedSession */
+        EndedSession: {
+            /** @enum {unknown} */
+            status: "ended";
+        };
         /** Enqueued */
         Enqueued: {
             created: boolean;
@@ -3084,13 +3207,20 @@ export interface components {
             jobs: string[] | null;
             /** Format: uuid */
             key_id: string;
+            kind: components["schemas"]["KeyKind"];
             name: string;
+            parent_id: string | null;
             queues: string[] | null;
             revoked_at: string | null;
             role: components["schemas"]["Role"];
             tenant: string;
             used_at: string | null;
         };
+        /**
+         * KeyKind
+         * @enum {unknown}
+         */
+        KeyKind: "key" | "login" | "session";
         /** KeyPage */
         KeyPage: {
             items: components["schemas"]["Key"][];
@@ -3198,6 +3328,10 @@ export interface components {
         ListedVersionPage: {
             items: components["schemas"]["ListedVersion"][];
             next_cursor: string | null;
+        };
+        /** Login */
+        Login: {
+            key: string;
         };
         /** LogLine */
         LogLine: {
@@ -3336,13 +3470,20 @@ export interface components {
             jobs: string[] | null;
             /** Format: uuid */
             key_id: string;
+            kind: components["schemas"]["KeyKind"];
             name: string;
+            parent_id: string | null;
             queues: string[] | null;
             revoked_at: string | null;
             role: components["schemas"]["Role"];
             tenant: string;
             token: string;
             used_at: string | null;
+        };
+        /** NewLogin */
+        NewLogin: {
+            expires?: (number | string) | null;
+            role?: components["schemas"]["Role"] | null;
         };
         /** NewSecret */
         NewSecret: {
@@ -3685,6 +3826,20 @@ export interface components {
             cursor?: string | null;
             filter?: components["schemas"]["ExecutionFilter"] | null;
             ids?: string[] | null;
+        };
+        /** Session */
+        Session: {
+            actions: components["schemas"]["Action"][];
+            csrf_token: string | null;
+            expires_at: string | null;
+            jobs: string[] | null;
+            key_id: string | null;
+            name: string | null;
+            queues: string[] | null;
+            read_only: boolean;
+            role: components["schemas"]["Role"];
+            tenant: string;
+            version: string;
         };
         /** Signal */
         Signal: {

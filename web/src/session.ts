@@ -1,29 +1,12 @@
 /** The session of this browser: role, actions, and the token that proves where changes come from. */
 
 import { ApiError, BASE, queries, send } from "./api.ts";
+import type { components } from "./schema.ts";
 import { liveStore } from "./live.ts";
 import { createStore, useStore } from "./store.ts";
 
-export type Action =
-  | "read" | "trigger" | "cancel" | "retry" | "discard" | "pause" | "signal" | "drain"
-  | "define" | "backfill" | "secrets";
-
-export interface Session {
-  tenant: string;
-  role: "viewer" | "operator" | "admin" | "superadmin";
-  actions: Action[];
-  name: string | null;
-  expires_at: string | null;
-  csrf_token: string | null;
-  read_only: boolean;
-  version: string;
-}
-
-// A server without sessions answers only its own user, who may do all.
-const OPEN: Session = {
-  tenant: "default", role: "superadmin", name: null, expires_at: null, csrf_token: null, read_only: false, version: "",
-  actions: ["read", "trigger", "cancel", "retry", "discard", "pause", "signal", "drain", "define", "backfill", "secrets"],
-};
+export type Session = components["schemas"]["Session"];
+export type Action = components["schemas"]["Action"];
 
 export const session = createStore<Session | null>(null);
 
@@ -58,7 +41,6 @@ async function look() {
     session.set((await send("GET", `${BASE}/session`)) as Session);
   } catch (error) {
     if (!(error instanceof ApiError) || error.status === 401) return;
-    if (error.status === 404) return session.set(OPEN);
     setTimeout(() => void look(), 2000);
   }
 }

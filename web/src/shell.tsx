@@ -36,7 +36,7 @@ export function Shell({ children }: { children: ReactNode }) {
         <header className="topbar">
           <span className="menu"><Button icon="menu" kind="quiet" label="Menu" onClick={() => setOpen(true)} /></span>
           <button type="button" className="search-button" onClick={openPalette}>
-            <Icon name="search" /> Search or run a command <kbd>Ctrl K</kbd>
+            <Icon name="search" /><span>Search or run a command</span> <kbd>Ctrl K</kbd>
           </button>
           <span className="grow" />
           <LiveSign />

@@ -227,7 +227,7 @@ export function Page({ title, crumbs, actions, cli, children }: { title: ReactNo
 
 function CopyCommand({ text }: { text: string }) {
   const copy = () => navigator.clipboard.writeText(text).then(() => toast(`Copied: ${text}`), () => toast(text));
-  return <Button icon="terminal" kind="quiet" label={`Copy the command: ${text}`} onClick={() => void copy()} />;
+  return <span className="copy-command"><Button icon="terminal" kind="quiet" label={`Copy the command: ${text}`} onClick={() => void copy()} /></span>;
 }
 
 export function Card({ title, actions, flush, children }: { title?: ReactNode; actions?: ReactNode; flush?: boolean; children: ReactNode }) {
@@ -448,7 +448,7 @@ export function Table<T>({ label, rows, columns, keyOf, href, onEnd, selected, o
     event.preventDefault();
   };
   return (
-    <div className="table fill">
+    <div className="table fill" style={{ minHeight: Math.min(rows.length * height + 76, 360) }}>
       <div ref={box} className="scroll" role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0} onKeyDown={move}>
         <div role="rowgroup">
           <div className="tr head" role="row" style={template}>

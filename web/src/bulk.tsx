@@ -1,0 +1,55 @@
+/** Cancel and retry many executions: those that are selected, or all that a query finds. */
+
+import { useEffect, useState } from "react";
+import { type BulkCounts, call, queries } from "./api.ts";
+import { count, plural } from "./format.ts";
+import { filterOf } from "./query.tsx";
+import { toast } from "./toast.ts";
+import { Confirm, Pending } from "./ui.tsx";
+
+export type Verb = "cancel" | "retry";
+const WORDS: Record<Verb, [string, string, string]> = {
+  cancel: ["Cancel executions?", "Cancel them", "Those that run are asked to stop; what has ended stays as it is."],
+  retry: ["Run executions again?", "Run them again", "Dead ones go on, cancelled ones run as new executions."],
+};
+
+/** Ask the server how many it is about, have that confirmed, and do it, part by part. */
+export function BulkDialog({ verb, ids, q, onClose }: { verb: Verb; ids?: string[]; q?: string; onClose: () => void }) {
+  const [seen, setSeen] = useState<BulkCounts | null>(ids ? { matched: ids.length } : null);
+  const [error, setError] = useState<Error | null>(null);
+  const [done, setDone] = useState<number | null>(null);
+  const body = ids ? { ids } : { filter: filterOf(q ?? "") };
+  useEffect(() => {
+    if (!ids) call("post", `/executions/${verb}`, { body: { ...body, dry_run: true } as never }).then(setSeen, setError);
+  }, [verb, q]);
+  const run = async () => {
+    const sums: Record<string, number> = {};
+    let cursor: string | null | undefined;
+    try {
+      do {
+        setDone(sums.matched ?? 0);
+        const answer = await call("post", `/executions/${verb}`, { body: { ...body, ...(cursor && { cursor }) } as never });
+        for (const [name, value] of Object.entries(answer)) if (typeof value === "number") sums[name] = (sums[name] ?? 0) + value;
+        cursor = answer.next_cursor;
+      } while (cursor);
+      const { matched: _, ...results } = sums;
+      toast(Object.entries(results).filter(([, value]) => value).map(([name, value]) => `${count(value)} ${name.replaceAll("_", " ")}`).join(", ") || "There was nothing to do");
+      onClose();
+    } catch (problem) {
+      setError(problem as Error);
+    }
+    setDone(null);
+    void queries.invalidateQueries();
+  };
+  const [title, submit, says] = WORDS[verb];
+  return (
+    <Confirm title={title} number={seen?.matched} submit={submit} busy={!seen || done !== null} onClose={onClose} onConfirm={() => void run()}>
+      {error ? <Pending error={error} /> : !seen ? <Pending error={null} lines={2} /> : (
+        <p>
+          <b>{plural(seen.matched, "execution")}{seen.at_least && " or more"}</b>{!ids && <> that match <code>{q || "everything"}</code></>}. {says}
+          {done !== null && <span className="muted"> {count(done)} done…</span>}
+        </p>
+      )}
+    </Confirm>
+  );
+}

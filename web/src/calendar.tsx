@@ -1,0 +1,144 @@
+/** The calendar: fires by day and hour in any time zone, and the minutes in which many meet. */
+
+import { useQueries } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { call, type Execution, type Job, useList } from "./api.ts";
+import { count, plural, short, useNow, ZONE } from "./format.ts";
+import { executionPath, jobPath, Link, useFilter } from "./router.tsx";
+import { Button, Card, Empty, Notice, Page, Pending, Status, toneOf } from "./ui.tsx";
+import { whenOf, ZoneField } from "./when.tsx";
+
+const DAY = 86_400_000;
+const DAYS = 7;
+const TIMES_MAX = 300;
+const CROWD = 5;
+
+interface Fire {
+  at: number;
+  job: string;
+  execution?: Execution;
+}
+
+interface Slot {
+  day: string;
+  hour: number;
+}
+
+/** The wall clock of a zone. */
+function useSlots(zone: string) {
+  return useMemo(() => {
+    let format: Intl.DateTimeFormat;
+    try {
+      format = new Intl.DateTimeFormat("en-CA", { timeZone: zone || "UTC", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", hourCycle: "h23" });
+    } catch {
+      format = new Intl.DateTimeFormat("en-CA", { timeZone: "UTC", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", hourCycle: "h23" });
+    }
+    return (at: number): Slot => {
+      const [day = "", hour = "0"] = format.format(at).split(", ");
+      return { day, hour: Number(hour) };
+    };
+  }, [zone]);
+}
+
+/** The coming times of schedules, by the preview of each. */
+function useComing(jobs: Job[], from: number, until: number): Fire[] {
+  const asked = jobs.filter((job) => !job.paused_at && job.schedules.length > 0).map((job) => [job.name, whenOf(job)] as const)
+    .filter(([, when]) => ["cron", "every", "at", "rrule"].includes(when.mode));
+  const previews = useQueries({
+    queries: asked.map(([name, when]) => ({
+      queryKey: ["calendar", name, when, Math.floor(from / 3_600_000)],
+      staleTime: 3_600_000,
+      queryFn: () => call("get", "/schedules/preview", {
+        query: { [when.mode]: when.text, ...(when.tz && { tz: when.tz }), count: 100, ...(when.mode === "at" ? {} : { from: new Date(from).toISOString() }) },
+      }),
+    })),
+  });
+  return previews.flatMap((one, at) => (one.data?.next ?? []).map((time) => ({ at: Date.parse(time), job: asked[at]?.[0] ?? "" })))
+    .filter((fire) => fire.at >= from && fire.at < until);
+}
+
+export default function CalendarPage() {
+  const [zone, setZone] = useFilter("tz", ZONE);
+  const [offset, setOffset] = useFilter("week", "0");
+  const [picked, setPicked] = useState<Slot | null>(null);
+  const now = useNow();
+  const slotOf = useSlots(zone);
+  const week = Number(offset) || 0;
+  const today = Math.floor(now / DAY) * DAY;
+  const start = today + week * DAYS * DAY;
+  const end = start + DAYS * DAY;
+  const jobs = useList<Job>("/jobs", { limit: 200 });
+  const coming = useComing(jobs.rows, Math.max(start, Math.floor(now / 60_000) * 60_000), end);
+  const past = useList<Execution>("/executions", { since: new Date(start).toISOString(), until: new Date(Math.min(end, today + DAY)).toISOString(), limit: 500 }, start < now);
+  const fired = past.rows.filter((one) => one.scheduled_for !== null).map((one): Fire => ({ at: Date.parse(one.scheduled_for ?? ""), job: one.job, execution: one }));
+  const fires = [...fired, ...coming];
+  const cells = new Map<string, Fire[]>();
+  for (const fire of fires) {
+    const { day, hour } = slotOf(fire.at);
+    const key = `${day} ${hour}`;
+    cells.set(key, [...(cells.get(key) ?? []), fire]);
+  }
+  const days = [...new Set(Array.from({ length: DAYS * 4 }, (_, at) => slotOf(start + at * (DAY / 4)).day))].slice(0, DAYS);
+  const most = Math.max(1, ...[...cells.values()].map((one) => one.length));
+  const minutes = new Map<number, Set<string>>();
+  for (const fire of coming) {
+    const minute = Math.floor(fire.at / 60_000) * 60_000;
+    minutes.set(minute, (minutes.get(minute) ?? new Set()).add(fire.job));
+  }
+  const crowded = [...minutes].filter(([, names]) => names.size >= CROWD).sort((a, b) => b[1].size - a[1].size).slice(0, 4);
+  const shown = picked ? (cells.get(`${picked.day} ${picked.hour}`) ?? []).sort((a, b) => a.at - b.at) : [];
+  const nowSlot = slotOf(now);
+  return (
+    <Page title="Calendar" cli={`daybell schedules preview --tz ${zone}`}
+      actions={<>
+        <Button onClick={() => setOffset(String(week - 1))}>Earlier</Button>
+        <Button pressed={week === 0} onClick={() => setOffset("0")}>This week</Button>
+        <Button onClick={() => setOffset(String(week + 1))}>Later</Button>
+      </>}>
+      <div className="toolbar calendar-zone"><ZoneField value={zone} onChange={setZone} /></div>
+      {jobs.isPending ? <Pending error={jobs.error} lines={8} /> : !fires.length ? (
+        <Card><Empty icon="calendar" title="Nothing fires in these days" command={'daybell jobs create disk --every 1h --command "df -h ."'} /></Card>
+      ) : (
+        <>
+          {crowded.map(([minute, names]) => <Notice key={minute} tone="warn">{plural(names.size, "job")} fire in the minute of {short(new Date(minute).toISOString())}: {[...names].slice(0, 6).join(", ")}. A jitter spreads them.</Notice>)}
+          <Card flush>
+            <div className="calendar" role="region" aria-label="Fires by day and hour" tabIndex={0}>
+              <div className="calendar-row calendar-head"><span />{Array.from({ length: 24 }, (_, hour) => <span key={hour} className="num">{String(hour).padStart(2, "0")}</span>)}</div>
+              {days.map((day) => (
+                <div key={day} className="calendar-row">
+                  <span className="num small">{new Date(`${day}T12:00:00Z`).toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" })}</span>
+                  {Array.from({ length: 24 }, (_, hour) => {
+                    const here = cells.get(`${day} ${hour}`) ?? [];
+                    const bad = here.filter((fire) => fire.execution && toneOf(fire.execution.status) === "bad").length;
+                    const isNow = nowSlot.day === day && nowSlot.hour === hour;
+                    const text = `${day} ${hour}:00, ${plural(here.length, "time")}${bad ? `, ${bad} failed` : ""}`;
+                    return (
+                      <button key={hour} type="button" className="calendar-cell" data-now={isNow} data-bad={bad > 0} aria-label={text} title={text} aria-pressed={picked?.day === day && picked.hour === hour}
+                        onClick={() => setPicked({ day, hour })} style={{ "--heat": here.length ? 0.15 + 0.7 * (here.length / most) : 0 } as React.CSSProperties}>
+                        {here.length > 0 && count(here.length)}
+                      </button>
+                    );
+                  })}
+                </div>
+              ))}
+            </div>
+          </Card>
+          <p className="small faint">Coming times are shown up to 100 per schedule, past ones up to {count(past.rows.length)} executions{past.hasNextPage && " of more"}.</p>
+          {picked && (
+            <Card title={`${picked.day}, ${String(picked.hour).padStart(2, "0")}:00 ${zone || "UTC"}`} flush actions={<span className="small muted">{plural(shown.length, "time")}</span>}>
+              <ul className="list">
+                {shown.slice(0, TIMES_MAX).map((fire, at) => (
+                  <li key={at}>
+                    <span className="num small muted">{new Date(fire.at).toLocaleTimeString("en", { timeZone: zone || "UTC", hourCycle: "h23" })}</span>
+                    {fire.execution ? <Status state={fire.execution.status} /> : <Status state="scheduled" />}
+                    <Link className="strong" href={fire.execution ? executionPath(fire.execution.execution_id) : jobPath(fire.job)}>{fire.job}</Link>
+                  </li>
+                ))}
+              </ul>
+            </Card>
+          )}
+        </>
+      )}
+    </Page>
+  );
+}
