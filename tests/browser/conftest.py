@@ -5,11 +5,12 @@ import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from hatch_build import Build, find_node
 from tests.browser.chromium import ROOT, find_chromium
@@ -42,10 +43,10 @@ class Site:
             self._running.__exit__()
         self._running = None
 
-    def call(self, method: str, path: str, body: object = None) -> dict[str, object]:
+    def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Use the API as another client does."""
-        sent = {} if method == "GET" else {"json": {} if body is None else body}
-        answer = httpx.request(method, f"{self.url}/api/v1{path}", timeout=60, **sent)
+        sent = None if method == "GET" else {} if body is None else body
+        answer = httpx.request(method, f"{self.url}/api/v1{path}", timeout=60, json=sent)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -94,9 +95,14 @@ async def page(browser: Browser, site: Site) -> AsyncIterator[Page]:
     context.set_default_timeout(60_000)
     page = await context.new_page()
     errors: list[str] = []
+
+    def hear(message: ConsoleMessage) -> None:
+        # A breach of the policy of the server is reported here.
+        if "Content Security" in message.text:
+            errors.append(message.text)
+
     page.on("pageerror", lambda error: errors.append(str(error)))
-    # A policy that is broken is reported here.
-    page.on("console", lambda one: "Content Security" in one.text and errors.append(one.text))
+    page.on("console", hear)
     yield page
     await context.close()
     assert not errors, errors

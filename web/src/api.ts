@@ -13,7 +13,7 @@ import { session } from "./session.ts";
 import { toast } from "./toast.ts";
 
 type Schemas = components["schemas"];
-export type BulkCounts = Schemas["Counts"] & { at_least?: boolean };
+export type BulkCounts = Schemas["Counts"];
 export type Execution = Schemas["Execution"];
 export type ExecutionDetail = Schemas["ExecutionDetail"];
 export type Job = Schemas["Job"];

@@ -1,34 +1,35 @@
-/** Cancel and retry many executions: those that are selected, or all that a query finds. */
+/** Act on many executions: those that are selected, or all that a query finds. */
 
 import { useEffect, useState } from "react";
 import { type BulkCounts, call, queries } from "./api.ts";
 import { count, plural } from "./format.ts";
-import { filterOf } from "./query.tsx";
 import { toast } from "./toast.ts";
 import { Confirm, Pending } from "./ui.tsx";
 
-export type Verb = "cancel" | "retry";
-const WORDS: Record<Verb, [string, string, string]> = {
-  cancel: ["Cancel executions?", "Cancel them", "Those that run are asked to stop; what has ended stays as it is."],
-  retry: ["Run executions again?", "Run them again", "Dead ones go on, cancelled ones run as new executions."],
+export type BulkPath = "/executions/cancel" | "/executions/retry" | "/dead-letters/retry" | "/dead-letters/discard";
+const WORDS: Record<BulkPath, [string, string, string]> = {
+  "/executions/cancel": ["Cancel executions?", "Cancel them", "Those that run are asked to stop; what has ended stays as it is."],
+  "/executions/retry": ["Run executions again?", "Run them again", "Dead ones go on, cancelled ones run as new executions."],
+  "/dead-letters/retry": ["Run dead letters again?", "Retry them", "Their tries are counted anew."],
+  "/dead-letters/discard": ["Discard dead letters?", "Discard them", "They leave the list and stay in the history."],
 };
 
 /** Ask the server how many it is about, have that confirmed, and do it, part by part. */
-export function BulkDialog({ verb, ids, q, onClose }: { verb: Verb; ids?: string[]; q?: string; onClose: () => void }) {
-  const [seen, setSeen] = useState<BulkCounts | null>(ids ? { matched: ids.length } : null);
+export function BulkDialog({ path, ids, q, onClose }: { path: BulkPath; ids?: string[]; q?: string; onClose: () => void }) {
+  const [seen, setSeen] = useState<Pick<BulkCounts, "matched" | "at_least"> | null>(ids ? { matched: ids.length } : null);
   const [error, setError] = useState<Error | null>(null);
   const [done, setDone] = useState<number | null>(null);
-  const body = ids ? { ids } : { filter: filterOf(q ?? "") };
+  const body = ids ? { ids } : { filter: q ? { q } : {} };
   useEffect(() => {
-    if (!ids) call("post", `/executions/${verb}`, { body: { ...body, dry_run: true } as never }).then(setSeen, setError);
-  }, [verb, q]);
+    if (!ids) call("post", path, { body: { ...body, dry_run: true } }).then(setSeen, setError);
+  }, [path, q]);
   const run = async () => {
     const sums: Record<string, number> = {};
     let cursor: string | null | undefined;
     try {
       do {
         setDone(sums.matched ?? 0);
-        const answer = await call("post", `/executions/${verb}`, { body: { ...body, ...(cursor && { cursor }) } as never });
+        const answer = await call("post", path, { body: { ...body, ...(cursor && { cursor }) } });
         for (const [name, value] of Object.entries(answer)) if (typeof value === "number") sums[name] = (sums[name] ?? 0) + value;
         cursor = answer.next_cursor;
       } while (cursor);
@@ -41,7 +42,7 @@ export function BulkDialog({ verb, ids, q, onClose }: { verb: Verb; ids?: string
     setDone(null);
     void queries.invalidateQueries();
   };
-  const [title, submit, says] = WORDS[verb];
+  const [title, submit, says] = WORDS[path];
   return (
     <Confirm title={title} number={seen?.matched} submit={submit} busy={!seen || done !== null} onClose={onClose} onConfirm={() => void run()}>
       {error ? <Pending error={error} /> : !seen ? <Pending error={null} lines={2} /> : (

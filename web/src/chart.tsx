@@ -49,7 +49,7 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
         legend: { show: true, live: true },
         cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
         scales: { x: { time: true }, y: { range: (_, _least, most) => [0, Math.max(most * 1.1, isDuration ? 0.01 : 1)] } },
-        axes: [{ ...axis, size: 28 }, { ...axis, size: 52, values: (_, ticks) => ticks.map(format) }],
+        axes: [{ ...axis, size: 28, values: (_, ticks) => ticks.map((at) => timeOf(at, (times.at(-1) ?? 0) - (times[0] ?? 0))) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(format) }],
         series: [
           { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en", { hourCycle: "h23" })) },
           ...lines.map((line, at): uPlot.Series => ({
@@ -79,6 +79,13 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
   }, [names, kind, isDuration, theme]);
   useEffect(() => plot.current?.setData(data(times, lines, kind)), [times, lines, kind]);
   return <div ref={box} className="chart-box" role="img" aria-label={`${label}: ${lines.map((line) => `${line.name} ${last(line.values)}`).join(", ")}`} />;
+}
+
+/** Hours and minutes; over more than two days also the day. */
+function timeOf(at: number, span: number) {
+  const date = new Date(at * 1000);
+  const clock = date.toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  return span < 172_800 ? clock : date.toLocaleDateString("en", { month: "short", day: "numeric" });
 }
 
 const last = (values: (number | null)[]) => values.findLast((value) => value !== null) ?? "none";

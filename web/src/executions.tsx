@@ -2,10 +2,10 @@
 
 import { useMemo, useState } from "react";
 import { ApiError, type Execution, useList } from "./api.ts";
-import { BulkDialog, type Verb } from "./bulk.tsx";
+import { BulkDialog, type BulkPath } from "./bulk.tsx";
 import { duration, plural, seconds, shortId, useNow } from "./format.ts";
 import { errorOf } from "./overview.tsx";
-import { filterOf, QueryBar, withCondition } from "./query.tsx";
+import { QueryBar, withCondition } from "./query.tsx";
 import { executionPath, Link, useAddress, useFilter } from "./router.tsx";
 import { useCan } from "./session.ts";
 import { createKept, useStore } from "./store.ts";
@@ -53,9 +53,9 @@ const hiddenColumns = createKept<string[]>("daybell.executions.hidden", []);
 
 export function ExecutionsPage() {
   const [q, setQ] = useFilter("q");
-  const list = useList<Execution>("/executions", filterOf(q));
+  const list = useList<Execution>("/executions", { q });
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
-  const [asks, setAsks] = useState<{ verb: Verb; ids?: string[] } | null>(null);
+  const [asks, setAsks] = useState<{ path: BulkPath; ids?: string[] } | null>(null);
   const hidden = useStore(hiddenColumns);
   const shown = useMemo(() => columns.filter((one) => !hidden.includes(one.name)), [hidden]);
   const can = useCan();
@@ -77,8 +77,8 @@ export function ExecutionsPage() {
         {q && !selected.size && list.rows.length > 0 && (
           <span className="row small muted">
             All that match:
-            {can("cancel") && <Button size="small" icon="slash" onClick={() => setAsks({ verb: "cancel" })}>Cancel</Button>}
-            {can("retry") && <Button size="small" icon="retry" onClick={() => setAsks({ verb: "retry" })}>Retry</Button>}
+            {can("cancel") && <Button size="small" icon="slash" onClick={() => setAsks({ path: "/executions/cancel" })}>Cancel</Button>}
+            {can("retry") && <Button size="small" icon="retry" onClick={() => setAsks({ path: "/executions/retry" })}>Retry</Button>}
           </span>
         )}
       </div>
@@ -86,8 +86,8 @@ export function ExecutionsPage() {
         <Notice tone="run">
           <span className="row wrap">
             {plural(selected.size, "execution")} selected
-            {can("cancel") && <Button size="small" icon="slash" onClick={() => setAsks({ verb: "cancel", ids: [...selected] })}>Cancel</Button>}
-            {can("retry") && <Button size="small" icon="retry" onClick={() => setAsks({ verb: "retry", ids: [...selected] })}>Retry</Button>}
+            {can("cancel") && <Button size="small" icon="slash" onClick={() => setAsks({ path: "/executions/cancel", ids: [...selected] })}>Cancel</Button>}
+            {can("retry") && <Button size="small" icon="retry" onClick={() => setAsks({ path: "/executions/retry", ids: [...selected] })}>Retry</Button>}
             {selected.size === 2 && <Link className="button small" href={`/executions/${[...selected][0]}/compare?with=${[...selected][1]}`}>Compare</Link>}
             <Button size="small" kind="quiet" onClick={clear}>Clear</Button>
           </span>
@@ -98,7 +98,7 @@ export function ExecutionsPage() {
         empty={q
           ? <Empty icon="search" title={`Nothing matches ${brief(q, 80)}`}><Button size="small" onClick={() => setQ("")}>Clear the query</Button></Empty>
           : <Empty icon="executions" title="Nothing has run yet" command="daybell jobs trigger greet --wait">Trigger a job, or wait for its schedule.</Empty>} />
-      {asks && <BulkDialog verb={asks.verb} ids={asks.ids} q={q} onClose={() => { setAsks(null); clear(); }} />}
+      {asks && <BulkDialog path={asks.path} ids={asks.ids} q={q} onClose={() => { setAsks(null); clear(); }} />}
     </Page>
   );
 }

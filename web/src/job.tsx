@@ -41,7 +41,6 @@ function Runs({ job }: { job: Job }) {
   const list = useList<Execution>("/executions", { job: job.name });
   return (
     <>
-      <SeriesCharts job={job.name} />
       <Card>
         <dl className="grid facts">
           <Fact name="Last runs"><span className="bars-large"><RunBars job={job.name} mark={job.last_execution?.execution_id} number={50} /></span></Fact>
@@ -51,6 +50,7 @@ function Runs({ job }: { job: Job }) {
           {job.user_id && <Fact name="Owner">{job.user_id}</Fact>}
         </dl>
       </Card>
+      <SeriesCharts job={job.name} />
       <Listing label={`Runs of ${job.name}`} list={list} columns={columns.filter((one) => one.name !== "Queue")} keyOf={(one) => one.execution_id} href={(one) => executionPath(one.execution_id)}
         empty={<Empty icon="executions" title="It has not run yet" command={`daybell jobs trigger ${job.name} --wait`} />} />
     </>

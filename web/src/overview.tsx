@@ -42,50 +42,28 @@ function Tile({ name, value, href, note }: { name: string; value: string; href: 
   );
 }
 
-export interface ErrorGroup {
-  key: string;
-  job: string;
-  type: string;
-  message: string;
-  first: Execution;
-  last: Execution;
-  number: number;
-}
-
-/** The newest come first in a list of dead letters. */
-export function groupErrors(rows: Execution[]): ErrorGroup[] {
-  const groups = new Map<string, ErrorGroup>();
-  for (const one of rows) {
-    const { type, message } = errorOf(one);
-    const key = `${one.job}\n${type}`;
-    const group = groups.get(key) ?? { key, job: one.job, type, message, first: one, last: one, number: 0 };
-    groups.set(key, { ...group, first: one, number: group.number + 1 });
-  }
-  return [...groups.values()].sort((a, b) => b.number - a.number);
-}
-
 export const errorOf = (one: Pick<Execution, "error" | "reason">) => {
   const error = (one.error ?? {}) as { type?: string; message?: string };
   return { type: error.type ?? one.reason?.replaceAll("_", " ") ?? "unknown", message: error.message ?? "" };
 };
 
 function Failing() {
-  const letters = useList<Execution>("/dead-letters", { limit: 100 });
-  const groups = groupErrors(letters.rows);
+  const found = useGet("/dead-letters/groups", { query: { limit: 6 }, every: 6000 });
+  const groups = found.data?.items ?? [];
   return (
     <Card title="Failing now" flush actions={<Link className="small muted" href="/dead-letters">All dead letters</Link>}>
-      {letters.isPending ? <div className="body"><Skeleton /></div> : !groups.length ? (
+      {found.isPending ? <div className="body"><Skeleton /></div> : !groups.length ? (
         <Empty icon="check" title="No dead letters">An execution that runs out of retries is kept here until you decide.</Empty>
       ) : (
         <ul className="list">
-          {groups.slice(0, 6).map((one) => (
-            <li key={one.key}>
-              <span className="badge bad">{count(one.number, letters.hasNextPage)}</span>
+          {groups.map((one) => (
+            <li key={`${one.job} ${one.fingerprint} ${one.error}`}>
+              <span className="badge bad">{count(one.count)}</span>
               <span className="grow">
-                <Link className="strong" href={to("/dead-letters", { job: one.job })}>{one.job}</Link>
-                <span className="cut muted small block">{one.type}{one.message && `: ${one.message}`}</span>
+                <Link className="strong" href={to("/dead-letters", { q: one.q ?? `job:${one.job}` })}>{one.job}</Link>
+                <span className="cut muted small block">{one.error}{one.message && `: ${one.message}`}</span>
               </span>
-              <span className="small muted"><Time at={one.last.finished_at} /></span>
+              <span className="small muted"><Time at={one.last_seen} /></span>
             </li>
           ))}
         </ul>

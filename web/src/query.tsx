@@ -107,15 +107,3 @@ export function withCondition(q: string, name: string, value: string) {
   const rest = q.split(/\s+(?=(?:[^"]*"[^"]*")*[^"]*$)/).filter((one) => one && !one.startsWith(`${name}:`));
   return [...rest, ...(value ? [`${name}:${value}`] : [])].join(" ");
 }
-
-const PARAMETERS: Record<string, string> = { worker: "worker_id", workflow: "workflow_id", key: "unique_key", finished: "ended_since" };
-
-/** The filter of the API for a query. */
-export function filterOf(q: string): Record<string, string | string[]> {
-  const filter: Record<string, string | string[]> = {};
-  for (const [, name = "", quoted, plain = ""] of q.matchAll(/([\w.-]+):(?:"([^"]*)"|(\S+))/g)) {
-    const value = quoted ?? plain.replace(/^[<>]/, "");
-    filter[PARAMETERS[name] ?? name] = name === "status" ? value.split(",") : value;
-  }
-  return filter;
-}

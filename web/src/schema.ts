@@ -99,6 +99,7 @@ export interface paths {
                     job?: string;
                     job_id?: string;
                     nodes?: boolean;
+                    q?: string;
                     queue?: string;
                     since?: string;
                     status?: ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped")[];
@@ -151,6 +152,7 @@ export interface paths {
                     job?: string;
                     job_id?: string;
                     limit?: number;
+                    q?: string;
                     queue?: string;
                     since?: string;
                     tenant?: string;
@@ -216,6 +218,58 @@ export interface paths {
                 };
             };
         };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/dead-letters/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    arg?: {
+                        [key: string]: string;
+                    };
+                    cursor?: string;
+                    ended_since?: string;
+                    ended_until?: string;
+                    error?: string;
+                    job?: string;
+                    job_id?: string;
+                    limit?: number;
+                    q?: string;
+                    queue?: string;
+                    since?: string;
+                    tenant?: string;
+                    unique_key?: string;
+                    until?: string;
+                    worker_id?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["DeadLetterGroupPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -346,6 +400,7 @@ export interface paths {
                     job_id?: string;
                     limit?: number;
                     nodes?: boolean;
+                    q?: string;
                     queue?: string;
                     since?: string;
                     status?: ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped")[];
@@ -831,6 +886,7 @@ export interface paths {
                     job_id?: string;
                     limit?: number;
                     nodes?: boolean;
+                    q?: string;
                     queue?: string;
                     since?: string;
                     status?: ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped")[];
@@ -1261,6 +1317,45 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{job}/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    since?: string;
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    job: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["JobStats"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{job}/trigger": {
         parameters: {
             query?: never;
@@ -1563,6 +1658,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "text/plain; version=0.0.4; charset=utf-8": string;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/queues": {
         parameters: {
             query?: never;
@@ -1837,6 +1968,70 @@ export interface paths {
             };
         };
         put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["PreviewBody"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Preview"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/upcoming": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    limit?: number;
+                    since?: string;
+                    tenant?: string;
+                    until?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["CalendarEntryPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -2096,6 +2291,48 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["Stats"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/stats/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    job?: string;
+                    metric?: string;
+                    queue?: string;
+                    since?: string;
+                    step?: number | string;
+                    tenant?: string;
+                    until?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Series"];
                     };
                 };
             };
@@ -2649,6 +2886,22 @@ export interface components {
             since: string;
             until: string;
         };
+        /** CalendarEntry */
+        CalendarEntry: {
+            description: string | null;
+            fires: components["schemas"]["Fire"][];
+            has_more: boolean;
+            is_paused: boolean;
+            job: string;
+            name: string;
+            /** Format: uuid */
+            schedule_id: string;
+        };
+        /** CalendarEntryPage */
+        CalendarEntryPage: {
+            items: components["schemas"]["CalendarEntry"][];
+            next_cursor: string | null;
+        };
         /** Cancelled */
         Cancelled: {
             cancel_requested: boolean;
@@ -2688,6 +2941,7 @@ export interface components {
         };
         /** Counts */
         Counts: {
+            at_least?: boolean;
             cancelled?: number;
             changed?: number;
             discarded?: number;
@@ -2704,6 +2958,28 @@ export interface components {
             requested?: number;
             revived?: number;
             unknown?: number;
+        };
+        /** DeadLetterGroup */
+        DeadLetterGroup: {
+            count: number;
+            error: string;
+            /** Format: uuid */
+            execution_id: string;
+            fingerprint: string | null;
+            /** Format: date-time */
+            first_seen: string;
+            job: string;
+            /** Format: uuid */
+            job_id: string;
+            /** Format: date-time */
+            last_seen: string;
+            message: string;
+            q: string | null;
+        };
+        /** DeadLetterGroupPage */
+        DeadLetterGroupPage: {
+            items: components["schemas"]["DeadLetterGroup"][];
+            next_cursor: string | null;
         };
         /** Decision */
         Decision: {
@@ -2970,6 +3246,7 @@ export interface components {
             error?: string | null;
             job?: string | null;
             job_id?: string | null;
+            q?: string | null;
             queue?: string | null;
             since?: string | null;
             status?: ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped") | ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped")[] | null;
@@ -2993,6 +3270,17 @@ export interface components {
         FieldError: {
             field: string;
             message: string;
+        };
+        /** Fire */
+        Fire: {
+            /** Format: date-time */
+            at: string;
+            count: number;
+            /** @enum {unknown} */
+            decision: "fired" | "missed" | "skipped" | "upcoming";
+            execution_id: string | null;
+            reason: string | null;
+            until: string | null;
         };
         /** Health */
         Health: {
@@ -3193,6 +3481,21 @@ export interface components {
             items: components["schemas"]["Job"][];
             next_cursor: string | null;
         };
+        /** JobStats */
+        JobStats: {
+            current: components["schemas"]["PeriodStats"];
+            job: string;
+            /** Format: uuid */
+            job_id: string;
+            previous: components["schemas"]["PeriodStats"];
+            /** Format: date-time */
+            since: string;
+            trend: {
+                [key: string]: number | null;
+            };
+            /** Format: date-time */
+            until: string;
+        };
         Joined: {
             join: (string | components["schemas"]["SecretReference"])[];
         };
@@ -3245,6 +3548,7 @@ export interface components {
             error?: string | null;
             job?: string | null;
             job_id?: string | null;
+            q?: string | null;
             queue?: string | null;
             since?: string | null;
             unique_key?: string | null;
@@ -3254,6 +3558,8 @@ export interface components {
         /** LetterSelection */
         LetterSelection: {
             cursor?: string | null;
+            /** @default false */
+            dry_run?: boolean;
             filter?: components["schemas"]["LetterFilter"] | null;
             ids?: string[] | null;
         };
@@ -3633,11 +3939,33 @@ export interface components {
             /** @default  */
             note?: string;
         };
+        /** Percentiles */
+        Percentiles: {
+            p50: number | null;
+            p95: number | null;
+            p99: number | null;
+        };
+        /** PeriodStats */
+        PeriodStats: {
+            counts: {
+                [key: string]: number;
+            };
+            delay: components["schemas"]["Percentiles"];
+            run: components["schemas"]["Percentiles"];
+            success_rate: number | null;
+        };
         /** Preview */
         Preview: {
             description: string;
             next: string[];
             warnings?: string[];
+        };
+        /** PreviewBody */
+        PreviewBody: {
+            /** @default 10 */
+            count?: number;
+            schedule: unknown;
+            start?: string | null;
         };
         /** Problem */
         Problem: {
@@ -3713,6 +4041,8 @@ export interface components {
         };
         Retrial: {
             cursor?: string | null;
+            /** @default false */
+            dry_run?: boolean;
             filter?: components["schemas"]["ExecutionFilter"] | null;
             /** @default false */
             force?: boolean;
@@ -3824,8 +4154,27 @@ export interface components {
         /** Selection */
         Selection: {
             cursor?: string | null;
+            /** @default false */
+            dry_run?: boolean;
             filter?: components["schemas"]["ExecutionFilter"] | null;
             ids?: string[] | null;
+        };
+        /** Series */
+        Series: {
+            at_least: string[];
+            job: string | null;
+            queue: string | null;
+            series: {
+                [key: string]: (number | null)[];
+            };
+            /** Format: date-time */
+            since: string;
+            step: number;
+            totals: {
+                [key: string]: number | null;
+            };
+            /** Format: date-time */
+            until: string;
         };
         /** Session */
         Session: {

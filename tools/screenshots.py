@@ -1,0 +1,119 @@
+"""Take pictures of the dashboard's pages into docs/screenshots, from a demo that runs for a while.
+
+`python -m tools.screenshots [PAGE …]`: light and dark, desktop and phone. It needs a Chromium, the
+system's or the one of `tests/browser`.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+
+from playwright.async_api import async_playwright, expect
+
+from hatch_build import find_node
+from tests.browser.chromium import find_chromium
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "screenshots"
+WARM_SECONDS = 70  # two minutes of a chart
+PAGES = {
+    "overview": "/",
+    "jobs": "/jobs",
+    "job": "/jobs/heartbeat",
+    "new-job": "/jobs/new",
+    "executions": "/executions",
+    "execution": "/executions/{fetch}",
+    "log": "/executions/{report}/log",
+    "graph": "/executions/{orders}/graph",
+    "chart": "/executions/{orders}/chart",
+    "workflow": "/workflows/orders",
+    "calendar": "/calendar",
+    "dead-letters": "/dead-letters",
+    "queues": "/queues",
+    "workers": "/workers",
+    "events": "/events",
+    "settings": "/settings",
+}
+SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+
+
+def ask(url: str, path: str) -> dict[str, list[dict[str, str]]]:
+    with urllib.request.urlopen(f"{url}/api/v1{path}", timeout=60) as answer:
+        return json.load(answer)
+
+
+def wait_until_up(url: str) -> None:
+    for _ in range(600):
+        with suppress(OSError):
+            ask(url, "/status")
+            return
+        time.sleep(0.2)
+    raise SystemExit("the demo did not start")
+
+
+async def shoot(url: str, names: list[str]) -> None:
+    """Take all pictures of some pages."""
+    last = {
+        job: ask(url, f"/executions?job={job}&limit=1&status=succeeded")["items"][0]["execution_id"]
+        for job in ("fetch", "report", "orders")
+    }
+    program, variables = find_chromium()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+            env={**os.environ, **variables},
+        )
+        for size, (width, height) in SIZES.items():
+            for theme in ("light", "dark"):
+                context = await browser.new_context(
+                    locale="en-US",
+                    timezone_id="Europe/Berlin",
+                    viewport={"width": width, "height": height},
+                    color_scheme=theme,
+                    reduced_motion="reduce",
+                )
+                page = await context.new_page()
+                for name in names:
+                    await page.goto(url + PAGES[name].format(**last))
+                    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+                    await expect(page.locator(".skeleton")).to_have_count(0)
+                    await page.wait_for_timeout(700)  # for what is drawn after that
+                    await page.screenshot(path=FOLDER / f"{name}-{size}-{theme}.png")
+                await context.close()
+        await browser.close()
+
+
+def main() -> None:
+    """Run a demo, and take the pictures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pages", nargs="*", default=[])
+    names = parser.parse_args().pages or list(PAGES)
+    FOLDER.mkdir(exist_ok=True)
+    os.environ["PLAYWRIGHT_NODEJS_PATH"] = find_node(ROOT)[0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", "daybell", "dev", "--demo", "--port", str(port)]
+        demo = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
+        try:
+            wait_until_up(f"http://127.0.0.1:{port}")
+            time.sleep(WARM_SECONDS)
+            asyncio.run(shoot(f"http://127.0.0.1:{port}", names))
+        finally:
+            demo.terminate()
+            demo.wait()
+
+
+if __name__ == "__main__":
+    main()
