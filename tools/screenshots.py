@@ -1,6 +1,6 @@
 """Take pictures of the dashboard's pages into docs/screenshots, from a demo that runs for a while.
 
-`python -m tools.screenshots [PAGE …]`: light and dark, desktop and phone. It needs a Chromium, the
+`python -m tools.screenshots [PAGE …]`: light and dark on a desktop, light on a phone. It needs a Chromium, the
 system's or the one of `tests/browser`.
 """
 
@@ -43,7 +43,7 @@ PAGES = {
     "events": "/events",
     "settings": "/settings",
 }
-SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+SIZES = {"desktop": (1280, 800, "light", "dark"), "phone": (390, 844, "light")}
 
 
 def ask(url: str, path: str) -> dict[str, list[dict[str, str]]]:
@@ -73,8 +73,8 @@ async def shoot(url: str, names: list[str]) -> None:
             args=["--no-sandbox", "--disable-dev-shm-usage"],
             env={**os.environ, **variables},
         )
-        for size, (width, height) in SIZES.items():
-            for theme in ("light", "dark"):
+        for size, (width, height, *themes) in SIZES.items():
+            for theme in themes:
                 context = await browser.new_context(
                     locale="en-US",
                     timezone_id="Europe/Berlin",
@@ -105,7 +105,8 @@ def main() -> None:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", "daybell", "dev", "--demo", "--port", str(port)]
-        demo = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
+        null = subprocess.DEVNULL
+        demo = subprocess.Popen(words, cwd=folder, stdout=null, stderr=null)
         try:
             wait_until_up(f"http://127.0.0.1:{port}")
             time.sleep(WARM_SECONDS)
