@@ -1,7 +1,7 @@
 """Take pictures of the dashboard's pages into docs/screenshots, from a demo that runs for a while.
 
-`python -m tools.screenshots [PAGE …]`: light and dark on a desktop, light on a phone. It needs a Chromium, the
-system's or the one of `tests/browser`.
+`python -m tools.screenshots [PAGE …]`: light and dark on a desktop, light on a phone. It needs
+a Chromium, the system's or the one of `tests/browser`.
 """
 
 import argparse
