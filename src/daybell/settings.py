@@ -69,6 +69,7 @@ class Settings:
     secrets_key: str | None = None  # seals and opens secrets; several: with commas between them
     # Databases that jobs of the kind sql know by name: a table in the file, and one variable each.
     connections: Mapping[str, str] = field(default_factory=dict[str, str])
+    keep: str | None = None  # retention of the cluster: core.options.Keep as text
     # What the callers of one server process share, and how many requests a second a key may send.
     server_connections: int = CONNECTIONS_MAX
     server_requests: int = REQUESTS_MAX
@@ -366,6 +367,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "pool_size": _count_from(POOL_SIZE_LEAST),
     "secrets_key": _text,  # client/admin.py knows what a key is
     "connections": _connections,
+    "keep": _text,  # core/options.py knows its times
     # At least what one key can work with, since it gets a third.
     "server_connections": _count_from(30),
     "server_requests": _count_from(30),

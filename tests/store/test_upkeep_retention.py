@@ -4,9 +4,11 @@ A store may drop whole days, so "old" here is always days older than the policy 
 """
 
 import pytest
+from msgspec.structs import replace
 
-from daybell.core.execution import State
+from daybell.core.execution import NewLogPart, State
 from daybell.core.lifecycle import after_release
+from daybell.core.options import Keep
 from daybell.core.schedule import Tick
 from daybell.core.views import ExecutionFilter, Retention
 from daybell.core.worker import WorkerState
@@ -344,3 +346,107 @@ async def test_many_jobs_go_in_several_rounds(store, clock):
 
     assert await store.catalog.job_ids(TENANT, names) == {}
     assert (await retain(store, WEEK)).jobs == 0
+
+
+# Policies of jobs.
+
+MONTH = Retention()
+
+
+async def test_a_job_keeps_its_executions_for_its_own_time(store, clock):
+    await defined(store, "short", keep=Keep(executions=DAY))
+    await defined(store, "long", keep=Keep(succeeded=90 * DAY))
+    for job in ("short", "long", "other"):
+        await finished(store, job=job)
+    await clock.advance(4 * DAY)
+    await retain_all(store, MONTH)
+    assert await jobs_left(store) == {"long", "other"}
+
+    await clock.advance(30 * DAY)
+    await retain_all(store, MONTH)
+    assert await jobs_left(store) == {"long"}
+
+    await clock.advance(60 * DAY)
+    await retain_all(store, MONTH)
+    assert await jobs_left(store) == set()
+
+
+async def jobs_left(store):
+    return {one.job for one in (await store.catalog.list_executions(TENANT, EVERYTHING)).items}
+
+
+async def test_each_end_has_its_own_time(store, clock):
+    await defined(store, keep=Keep(succeeded=DAY, cancelled=20 * DAY))
+    await finished(store)
+    (cancelled,) = await enqueued(store)
+    await store.queue.cancel(TENANT, [cancelled])
+    await clock.advance(4 * DAY)
+
+    await retain_all(store, MONTH)
+
+    assert await listed(store) == [cancelled]
+
+
+async def test_a_dead_letter_goes_after_the_time_of_its_job(store, clock):
+    await defined(store, "short", keep=Keep(dead=2 * DAY))
+    await dead(store, job="short")
+    (kept,) = await dead(store, job="other")
+    await clock.advance(DAY)
+    await retain_all(store, MONTH)
+    assert len(await listed(store)) == 2
+    await clock.advance(4 * DAY)
+
+    await retain_all(store, MONTH)
+
+    assert await listed(store) == [kept]
+
+
+async def test_results_and_logs_may_go_before_their_execution(store, clock):
+    await defined(store, "brief", keep=Keep(results=DAY, logs=2 * DAY))
+    ids = []
+    for job in ("brief", "other"):
+        first = await claimed(store, job=job)
+        await write_log(store, first)
+        await apply(store, first, replace(retry(first.one, delay=0.0), log="b"))
+        last = await claim(store)
+        await write_log(store, last)
+        await apply(store, last, replace(success(last.one), log="d"))
+        ids.append(last.one.id)
+    await clock.advance(3.5 * DAY)
+
+    await retain_all(store, MONTH)
+
+    brief, other = [await store.catalog.get_execution(TENANT, id) for id in ids]
+    assert (brief.execution.result, other.execution.result) == (None, '"done"')
+    assert len(brief.attempts) == len(other.attempts) == 2
+    assert [len(await store.catalog.read_log(TENANT, id)) for id in ids] == [0, 4]
+
+
+async def write_log(store, hands):
+    one = hands.one
+    part = NewLogPart(one.id, one.attempt, one.lease, 1, "a")
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[part])
+
+
+async def test_a_policy_that_is_set_later_reaches_older_executions(store, clock):
+    await finished(store)
+    await clock.advance(5 * DAY)
+    await retain_all(store, MONTH)
+    assert len(await listed(store)) == 1
+
+    await defined(store, keep=Keep(executions=DAY))
+    await clock.advance(7200.0)
+    await retain_all(store, MONTH)
+
+    assert await listed(store) == []
+
+
+async def test_the_policy_of_the_cluster_is_for_jobs_without_one(store, clock):
+    await defined(store, "long", keep=Keep(executions=20 * DAY))
+    await finished(store, job="long")
+    await finished(store, job="other")
+    await clock.advance(10 * DAY)
+
+    await retain_all(store, Retention(keep=Keep(succeeded=5 * DAY)))
+
+    assert await jobs_left(store) == {"long"}

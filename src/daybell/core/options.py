@@ -70,6 +70,51 @@ DEFAULT_QUEUE: Final = "default"
 Arguments = Mapping[str, Any]
 
 
+class Keep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long the parts of ended executions are kept, in seconds; None: as the next policy says.
+
+    The policy of a job comes first, then that of its tenant, then that of the cluster.
+    """
+
+    executions: Seconds | None = None  # with an end that has no time of its own
+    succeeded: Seconds | None = None
+    dead: Seconds | None = None  # dead letters; without a time they are kept until a person decides
+    cancelled: Seconds | None = None
+    skipped: Seconds | None = None
+    results: Seconds | None = None
+    logs: Seconds | None = None
+
+    @classmethod
+    def parse(cls, value: Any, *, what: str = "keep") -> Keep:
+        """Parse times by name, the text `succeeded=1d,logs=7d`, or one time for all executions."""
+        if value is None:
+            return cls()
+        if isinstance(value, str):
+            parts = [one.partition("=") for one in value.split(",") if one.strip()]
+            value = {name.strip(): time.strip() for name, sign, time in parts if sign}
+            plain = [name.strip() for name, sign, _ in parts if not sign]
+            if len(plain) > 1 or (plain and "executions" in value):
+                raise UsageError(f"{what} has several times for all executions", field=what)
+            if plain:
+                value["executions"] = plain[0]
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            value = {"executions": value}
+        given = read_mapping(value, what)
+        for name in given:
+            if name not in cls.__struct_fields__:
+                raise UsageError(
+                    f"{what}: {shown(name)} is not kept by itself; there are"
+                    f" {', '.join(cls.__struct_fields__)}",
+                    field=what,
+                )
+        return cls(**{name: read_limit(time, f"{what}.{name}") for name, time in given.items()})
+
+    def write(self) -> dict[str, str]:
+        """Return the times as people write them, by name."""
+        times = msgspec.structs.asdict(self).items()
+        return {name: format_duration(time) for name, time in times if time is not None}
+
+
 class PlainOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options that a definition and the answers about a job have in the same form."""
 
@@ -85,6 +130,9 @@ class PlainOptions(msgspec.Struct, frozen=True, kw_only=True):
     pause_after_failures: int | None = None
     on_dependency_failure: OnFailure = OnFailure.WAIT
     source: str = ""
+    keep: Annotated[
+        Keep, msgspec.Meta(description="Seconds for which its ended executions are kept.")
+    ] = Keep()
     once: Annotated[
         bool,
         msgspec.Meta(description="Made to run one time: it is deleted with its last execution."),
@@ -144,6 +192,8 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
         fields = msgspec.structs.asdict(self) | {"retry": retry}
         if self.needs != self.kind:
             fields["needs"] = self.needs  # for statements that read definitions in SQL
+        if self.keep == Keep():
+            del fields["keep"]  # so that stores find the jobs that have a policy by this word
         return msgspec.json.encode(fields).decode()
 
     @classmethod
@@ -212,6 +262,7 @@ class TaskOptions(TypedDict, total=False):
     pause_after_failures: int | None
     dependencies: Sequence[Dependency] | None
     on_dependency_failure: Literal["wait", "skip", "run"]
+    keep: Duration | Mapping[str, Duration | None] | None
 
 
 class JobOptions(TaskOptions, total=False):
@@ -679,6 +730,25 @@ _ROWS: Final = (
         " same.",
         schema={"enum": [str(one) for one in OnFailure]}, read=_word(OnFailure), default="wait",
         merge="reset", part="schedule", metavar="WORD",
+    ),
+    Option(
+        name="keep",
+        meaning='How long its ended executions are kept: {"succeeded": "1d", "dead": "90d",'
+        ' "logs": "7d"}, or one time. The rest is as the tenant or the cluster keeps it, 30 days by'
+        " default; a dead letter stays until a person decides.",
+        schema={
+            "anyOf": [
+                *DURATION["anyOf"],
+                {
+                    "type": "object",
+                    "properties": {name: DURATION for name in Keep.__struct_fields__},
+                    "additionalProperties": False,
+                },
+            ],
+            "examples": [{"succeeded": "1d", "logs": "7d"}],
+        },
+        read=lambda value, what: Keep.parse(value, what=what), write=Keep.write, default={},
+        metavar="TIMES",
     ),
     _kind(
         "source",

@@ -27,6 +27,7 @@ from daybell.core.limits import (
     QUERY_CHARS_MAX,
     SCAN_ITEMS_MAX,
 )
+from daybell.core.options import Keep
 from daybell.core.units import Instant, Seconds
 from daybell.errors import PayloadError, QueryError, shown
 
@@ -555,14 +556,115 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """Retention times. Dead letters are kept until a person decides."""
+    """Retention times, where jobs and tenants have none of their own."""
 
-    finished: Seconds = 7 * 86400.0  # executions and their attempts
+    finished: Seconds = 30 * 86400.0  # executions and their attempts
     ticks: Seconds = 30 * 86400.0
     workers: Seconds = 86400.0  # dead ones
+    keep: Keep = Keep()  # of the cluster; a time of it wins over `finished`
+
+    @classmethod
+    def parse(cls, keep: str | None) -> Retention:
+        """Parse the setting `keep`."""
+        return cls(keep=Keep.parse(keep))
 
 
 DEFAULT_RETENTION: Final = Retention()
+
+
+class _Kept(msgspec.Struct):
+    keep: Keep = Keep()
+
+
+_DEFINITION: Final = msgspec.json.Decoder(_Kept)
+
+
+def read_keep(definition: str) -> Keep:
+    """Return the policy in a stored definition."""
+    return _DEFINITION.decode(definition).keep
+
+
+class Terms(NamedTuple):
+    """The times for which the executions of one job are kept after their end."""
+
+    ends: Mapping[State, Seconds]
+    results: Seconds
+    logs: Seconds
+    dead_letters: Seconds | None  # None: until a person decides
+
+
+class Fate(NamedTuple):
+    """The decision of retention about an ended execution."""
+
+    is_over: bool = False
+    is_result_over: bool = False
+    is_log_over: bool = False
+
+
+class KeepPolicies:
+    """The policies of the cluster, of tenants and of jobs. A store names tenants and jobs by its
+    numbers; equal policies are equal objects.
+    """
+
+    def __init__(
+        self, policy: Retention, tenants: Mapping[int, Keep], jobs: Mapping[int, tuple[int, Keep]]
+    ) -> None:
+        self.parts = policy, dict(tenants), dict(jobs)
+        finished = policy.finished
+        self._rest = _terms(finished, policy.keep)
+        self.tenants = {n: _terms(finished, keep, policy.keep) for n, keep in tenants.items()}
+        self.jobs = {
+            n: _terms(finished, keep, tenants.get(tenant, Keep()), policy.keep)
+            for n, (tenant, keep) in jobs.items()
+        }
+        every = [self._rest, *self.tenants.values(), *self.jobs.values()]
+        self.longest: Seconds = max(max(one.ends.values()) for one in every)
+        """The time after which nothing is kept but dead letters."""
+        times = {time for one in every for time in (*one.ends.values(), one.results, one.logs)}
+        self.ages: tuple[Seconds, ...] = tuple(sorted(one for one in times if one < self.longest))
+        """The shorter times after which an execution has to be judged."""
+        self.shortest = min((*self.ages, self.longest))
+        self.ends_dead_letters = any(one.dead_letters is not None for one in every)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeepPolicies) and self.parts == other.parts
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def of(self, tenant: int, job: int) -> Terms:
+        return self.jobs.get(job) or self.tenants.get(tenant) or self._rest
+
+    def judge(
+        self, tenant: int, job: int, state: State, age: Seconds, *, is_letter: bool = False
+    ) -> Fate:
+        """Decide about an execution that ended so long ago, or about a dead letter."""
+        terms = self.of(tenant, job)
+        if is_letter:
+            return Fate(terms.dead_letters is not None and age > terms.dead_letters)
+        return Fate(age > terms.ends[state], age > terms.results, age > terms.logs)
+
+
+def _terms(finished: Seconds, *keeps: Keep) -> Terms:
+    """Return the times of policies, the first of which wins."""
+
+    def first(*names: str) -> Seconds | None:
+        times = (getattr(keep, name) for keep in keeps for name in names)
+        return next((time for time in times if time is not None), None)
+
+    rest = first("executions") or finished
+    dead = first("dead")
+    ends = {
+        State.SUCCEEDED: first("succeeded", "executions") or finished,
+        State.CANCELLED: first("cancelled", "executions") or finished,
+        State.SKIPPED: first("skipped", "executions") or finished,
+        # Of a dead letter about which a person has decided.
+        State.DEAD: rest if dead is None else min(dead, rest),
+    }
+    most = max(ends.values())
+    results, logs = first("results") or most, first("logs") or most
+    return Terms(ends, min(results, most), min(logs, most), dead)
+
+
 JOB_AGAIN_SECONDS: Final = 86400.0  # until a job that is in use is checked again
 JOB_UNUSED_SECONDS: Final = 2 * 86400.0  # added to the retention: history is dropped by whole days
 

@@ -146,7 +146,7 @@ leader_logger = logging.getLogger("daybell.leader")
 
 LEADER_TERM_SECONDS: Final = 15.0
 DUTY_SECONDS: Final = 3600.0
-DUTY_PAUSE_SECONDS: Final = 0.1  # between rounds of a duty, to leave room for other statements
+DUTY_PAUSE_SECONDS: Final = 0.1  # the least between rounds of a duty, for other statements
 
 Duty = Callable[[], Awaitable[bool]]  # returns True if there is more to do
 
@@ -172,10 +172,13 @@ class Leader:
         if self.epoch != leadership.epoch:
             leader_logger.info("leading, epoch %d", leadership.epoch)
             self.epoch = leadership.epoch
-        if self._clock.monotonic() >= self._due_at:
+        started = self._clock.monotonic()
+        if started >= self._due_at:
             more = [await duty() for duty in self._duties]
             if any(more):
-                return DUTY_PAUSE_SECONDS
+                # A store that is busy takes longer, and gets longer pauses.
+                took = self._clock.monotonic() - started
+                return min(max(DUTY_PAUSE_SECONDS, took), LEADER_TERM_SECONDS / 3)
             self._due_at = self._clock.monotonic() + DUTY_SECONDS
         return None
 
@@ -253,10 +256,11 @@ class Upkeep:
         mint: Callable[[], UUID],
         events: Events,
         lease: Seconds = LEASE_SECONDS,
+        policy: Retention = DEFAULT_RETENTION,
     ) -> None:
         self._store = store
         self.reaper = Reaper(store, clock=clock, events=events, lease=lease)
-        self.janitor = Janitor(store, DEFAULT_RETENTION)
+        self.janitor = Janitor(store, policy)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._admission = Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock)
         self._expiry = Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock)

@@ -91,16 +91,17 @@ def _calendar(text: str) -> dict[str, Any]:
     return {"country": country, "subdivision": subdivision} if dash else {"country": country}
 
 
-def _backoff(text: str) -> Any:
-    """Read a word, or an object as JSON."""
-    return payload.decode(text, what="--backoff") if text.lstrip().startswith("{") else text
+def _text_or_object(what: str) -> Callable[[str], Any]:
+    """Return a reader of a text, or of an object as JSON."""
+    return lambda text: payload.decode(text, what=what) if text.lstrip()[:1] == "{" else text
 
 
 # Options whose flag takes another form than a request.
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "args": lambda text: payload.decode(text, what="--args"),
-    "backoff": _backoff,
+    "backoff": _text_or_object("--backoff"),
     "calendar": _calendar,
+    "keep": _text_or_object("--keep"),
 }
 KINDS: Final = (*(name for name in CHOICES if OPTIONS[name].metavar), "from_file")
 # The flags of each kind, and the settings that they are for.

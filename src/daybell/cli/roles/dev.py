@@ -38,6 +38,7 @@ from daybell.cli.roles.narration import Narrator
 from daybell.cli.roles.startup import (
     describe_names,
     is_everywhere,
+    make_upkeep,
     read_kind_options,
     warn_task_mismatch,
 )
@@ -53,7 +54,7 @@ from daybell.engine.lease import make_pacemaker
 from daybell.engine.loop import SystemClock
 from daybell.engine.metrics import Meter
 from daybell.engine.scheduler import Scheduler
-from daybell.engine.upkeep import Process, Upkeep
+from daybell.engine.upkeep import Process
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, listed
 from daybell.runners.python import wait_for_first
@@ -187,9 +188,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
                 ),
             )
             meter.watch_slots(lambda: len(worker.executor), how.concurrency)
-            upkeep = Upkeep(
-                metered, clock=clock, mint=mint, events=app.events, lease=settings.lease
-            )
+            upkeep = make_upkeep(metered, settings, clock=clock, events=app.events)
             scheduler = Scheduler(
                 metered, clock=clock, mint=mint, events=app.events, mint_many=mint_many
             )

@@ -14,13 +14,15 @@ from uuid import UUID
 from daybell.cli.runtime import print_stderr
 from daybell.cli.terminal import StopSignals
 from daybell.client.sealing import VARIABLE, Sealer
+from daybell.core.ids import mint
 from daybell.core.kinds.settings import read_env
 from daybell.core.units import Seconds
+from daybell.core.views import Retention
 from daybell.core.worker import Offer
 from daybell.engine.claim import Queues
 from daybell.engine.events import Events
-from daybell.engine.loop import SystemClock
-from daybell.engine.upkeep import Reaper
+from daybell.engine.loop import Clock, SystemClock
+from daybell.engine.upkeep import Reaper, Upkeep
 from daybell.engine.worker import WorkerOptions
 from daybell.errors import DaybellError, Unavailable, UsageError, listed
 from daybell.sdk.handlers import KindOptions
@@ -241,3 +243,10 @@ def read_names(text: str, flag: str) -> tuple[str, ...]:
     except UsageError as error:
         raise UsageError(f"{flag}: {error}") from None
     return tuple(dict.fromkeys(names))
+
+
+def make_upkeep(store: Store, settings: Settings, *, clock: Clock, events: Events) -> Upkeep:
+    """Return the upkeep of a process, with the cluster's policy of retention."""
+    policy = Retention.parse(settings.keep)
+    lease = settings.lease
+    return Upkeep(store, clock=clock, mint=mint, events=events, lease=lease, policy=policy)

@@ -28,6 +28,7 @@ from daybell.cli.apps import (
 from daybell.cli.roles import logs
 from daybell.cli.roles.narration import Narrator
 from daybell.cli.roles.startup import (
+    make_upkeep,
     read_kind_options,
     retire_dead_workers,
     tune_garbage_collector,
@@ -47,7 +48,7 @@ from daybell.engine.loop import SystemClock
 from daybell.engine.metrics import Meter
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.supervisor import DRAINED, Announce, Supervisor, open_announcer
-from daybell.engine.upkeep import Process, Upkeep
+from daybell.engine.upkeep import Process
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.processes import PoolOptions
@@ -224,7 +225,7 @@ async def _work(
                 announce=announce,
             )
             meter.watch_slots(lambda: len(worker.executor), options.concurrency)
-            upkeep = Upkeep(served, clock=clock, mint=mint, events=app.events, lease=settings.lease)
+            upkeep = make_upkeep(served, settings, clock=clock, events=app.events)
             node = Process(workers=[worker], upkeep=upkeep)
             await stack.enter_async_context(observe_run_ends(store, events=app.events, clock=clock))
             await stack.enter_async_context(run_hooks(app, settings))
@@ -407,7 +408,7 @@ async def run_scheduler(
             if metrics_port is not None:
                 events.observe(meter, only_trouble=True)
             served = await _meter(stack, store, meter, metrics_host, metrics_port)
-            upkeep = Upkeep(served, clock=clock, mint=mint, events=events, lease=settings.lease)
+            upkeep = make_upkeep(served, settings, clock=clock, events=events)
             level = logs.level_of(settings)
             narrator = Narrator(clock, quiet=True, out=sys.stderr, level=level)
             events.observe(narrator, only_trouble=True)

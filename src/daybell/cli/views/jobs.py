@@ -314,6 +314,7 @@ def echo_job(one: wire.Job, counts: wire.StateCounts, *, now: Instant) -> None:
             "user": definition.user_id,
             "depends on": _dependencies(one),
             "if one fails": definition.on_dependency_failure if definition.upstream else None,
+            "keep": ", ".join(f"{name} {time}" for name, time in definition.keep.write().items()),
             "source": definition.source,
             "executions": counted or "none yet",
             "id": job.job_id,

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from daybell.core.units import Instant, Seconds
+from daybell.core.views import KeepPolicies
 from daybell.errors import DaybellError, UsageError
 from daybell.store.admin import PendingEntry
 from daybell.store.codec import PRIORITIES
@@ -383,6 +384,16 @@ class Tx:
         self.link.terminate()
 
 
+class HistoryWalk:
+    """The state of the walk of retention through the days of history."""
+
+    def __init__(self, policies: KeepPolicies, now: Instant) -> None:
+        self.policies = policies
+        self.started_at = now
+        self.judged: dict[float, Seconds] = {}  # by the start of a day: the age it was judged at
+        self.page = 0  # of the day that is being judged
+
+
 # Transactions that one fold of the statistics counts at first (`stats`).
 FOLD_WINDOW_START: Final = 4096
 
@@ -395,6 +406,7 @@ class StoreContext:
         "db",
         "done_leases",
         "fold_window",
+        "history_walk",
         "limited_tenants",
         "listen_url",
         "names",
@@ -411,6 +423,7 @@ class StoreContext:
         self.names = Names(apart=lambda: self.db.apart())
         self.notifier = Notifier(self.db)
         self.fold_window = FOLD_WINDOW_START
+        self.history_walk: HistoryWalk | None = None
         self.listen_url = listen_url  # a direct connection to the server, past a pooler
         self.run_ancestors: dict[tuple[int, UUID], Row] = {}  # immutable columns of runs
         self.bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}

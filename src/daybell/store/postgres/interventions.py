@@ -6,7 +6,7 @@ the order that `progress.py` says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -14,6 +14,8 @@ from uuid import UUID
 
 from daybell.core.execution import Cancellation, Revival, State
 from daybell.core.lifecycle import EXPIRED
+from daybell.core.units import Instant
+from daybell.core.views import KeepPolicies, Terms
 from daybell.errors import Unavailable
 from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES
@@ -245,3 +247,34 @@ async def discard(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[bo
         key = await pg.names.tenant(link, tenant)
         discarded = await fetch_ids(link, DISCARD, key, sorted(set(ids)))
     return [id in discarded for id in ids]
+
+
+# By an index of the job or of the tenant.
+OLD_DEAD_LETTERS: Final = """
+    SELECT d.tenant, d.id FROM (
+      SELECT d.* FROM unnest($1::int[], $2::float8[]) u(job, before), LATERAL (
+        SELECT d.tenant, d.id FROM daybell.dead d WHERE d.job = u.job AND d.finished_at < u.before
+         ORDER BY d.finished_at LIMIT $6) d
+      UNION ALL
+      SELECT d.* FROM unnest($3::int[], $4::float8[]) u(tenant, before), LATERAL (
+        SELECT d.tenant, d.id FROM daybell.dead d
+         WHERE d.tenant = u.tenant AND d.finished_at < u.before AND d.job <> ALL($5::int[])
+         ORDER BY d.finished_at LIMIT $6) d) d
+     LIMIT $6
+    """
+
+
+async def discard_old(tx: Tx, policies: KeepPolicies, now: Instant, limit: int) -> int:
+    """Discard dead letters that are older than their policies keep them."""
+
+    def cut(terms: Mapping[int, Terms]) -> tuple[list[int], list[float]]:
+        ages = {n: one.dead_letters for n, one in terms.items()}
+        due = {n: now - age for n, age in ages.items() if age is not None}
+        return list(due), list(due.values())
+
+    jobs, tenants = cut(policies.jobs), cut(policies.tenants)
+    rows = await tx.fetch(OLD_DEAD_LETTERS, *jobs, *tenants, list(policies.jobs), limit)
+    for tenant in {row["tenant"] for row in rows}:
+        ids = sorted(row["id"] for row in rows if row["tenant"] == tenant)
+        await fetch_ids(tx.link, DISCARD, tenant, ids)
+    return len(rows)

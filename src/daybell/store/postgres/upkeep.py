@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from math import inf
 from typing import Final
 from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+import msgspec
 
 from daybell.core.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
+from daybell.core.options import Keep
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     JOB_AGAIN_SECONDS,
     JOB_UNUSED_SECONDS,
     Check,
+    Fate,
     Health,
+    KeepPolicies,
     Removed,
     Retention,
+    read_keep,
 )
 from daybell.core.worker import (
     Leadership,
@@ -32,12 +36,14 @@ from daybell.core.worker import (
     request_leadership,
 )
 from daybell.errors import SchemaError, Unavailable
-from daybell.store.codec import WORKER_CODES
+from daybell.store.codec import STATES, WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
-from daybell.store.postgres.connection import Link
-from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, StoreContext, Tx
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, HistoryWalk, StoreContext, Tx
 from daybell.store.postgres.gates import remove_gates
+from daybell.store.postgres.interventions import discard_old
 from daybell.store.postgres.stats import remove_stats
+from daybell.store.postgres.steps import forget_steps
 from daybell.store.timeouts import Pace
 from daybell.store.wakeups import pause
 
@@ -190,56 +196,9 @@ async def list_leaders(pg: StoreContext) -> list[Leadership]:
     return [Leadership(**row) for row in rows]
 
 
-# Taking away the steps and waits of executions that are gone, and jobs of which nothing is left.
-#
-# Whole days of history are dropped without a look at what is in them, so nobody tells steps that
-# their execution has gone. They are walked through from the oldest, a part at a time.
+# Removal of jobs of which nothing is left.
 
-WALKED_MAX: Final = 5_000  # steps looked at in one round
-START: Final[tuple[Instant, UUID]] = (-inf, UUID(int=0))
 JOBS_MAX: Final = 500  # jobs looked at in one round
-
-
-OLD_STEPS: Final = f"""
-    SELECT tenant, execution, started_at FROM daybell.step
-     WHERE started_at < $1 AND (started_at, execution) > ($2, $3)
-     ORDER BY started_at, execution LIMIT {WALKED_MAX}
-    """
-# Scalars and OFFSET 0 make each of these a probe, whatever the planner believes of the tables.
-FORGET_STEPS: Final = """
-    WITH g AS MATERIALIZED (
-      SELECT u.tenant, u.execution FROM unnest($1::int[], $2::uuid[]) u(tenant, execution)
-       WHERE (SELECT true FROM daybell.live v
-               WHERE v.tenant = u.tenant AND v.id = u.execution LIMIT 1) IS NULL
-         AND (SELECT true FROM daybell.dead v
-               WHERE v.tenant = u.tenant AND v.id = u.execution LIMIT 1) IS NULL
-         AND (SELECT true FROM unnest('{6, 7, 8, 9}'::smallint[]) s(state),
-                     LATERAL (SELECT FROM daybell.history h
-                               WHERE h.tenant = u.tenant AND h.state = s.state
-                                 AND h.id = u.execution LIMIT 1) h LIMIT 1) IS NULL),
-    w AS (
-      DELETE FROM daybell.wait WHERE ctid = ANY(ARRAY(
-        SELECT w.place FROM g, LATERAL (SELECT w.ctid AS place FROM daybell.wait w
-                 WHERE w.execution = g.execution AND w.tenant = g.tenant OFFSET 0) w)))
-    DELETE FROM daybell.step WHERE ctid = ANY(ARRAY(
-      SELECT s.place FROM g, LATERAL (SELECT s.ctid AS place FROM daybell.step s
-               WHERE s.execution = g.execution AND s.tenant = g.tenant OFFSET 0) s))
-    """
-
-
-async def forget_steps(tx: Tx, before: Instant) -> tuple[int, bool]:
-    """Remove steps of executions that are gone, among some that began before that: the next
-    call goes on behind them. Answers how many, and whether there are more to look at.
-    """
-    rows = await tx.fetch(OLD_STEPS, before, *(tx.pg.step_cursor or START))
-    is_end = len(rows) < WALKED_MAX
-    tx.pg.step_cursor = None if is_end else (rows[-1]["started_at"], rows[-1]["execution"])
-    if not rows:
-        return 0, False
-    places = {(row["tenant"], row["execution"]) for row in rows}
-    answer = await tx.execute(FORGET_STEPS, *map(list, zip(*places, strict=True)))
-    return int(answer.rpartition(" ")[2]), not is_end
-
 
 LOCK_OVER_JOBS: Final = f"""
     SELECT key FROM daybell.job WHERE over_at <= $1
@@ -343,11 +302,14 @@ async def _retain(pg: StoreContext, policy: Retention) -> Removed:
     async with pg.autocommit() as tx:
         now: Instant = await tx.fetchval("SELECT daybell.now()")
         await tx.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
-    before = now - policy.finished
+        walk = await _start_walk(tx, policy, now)
+    before = now - walk.policies.longest
     partitions = 0
     for parent in ("history", "attempt", "log"):
         async with pg.autocommit() as tx:
             partitions += await tx.fetchval("SELECT daybell.drop_days($1, $2)", parent, before)
+    async with pg.transaction() as tx:
+        judged, has_more_days = await _judge_history(tx, walk, now)
     async with pg.autocommit() as tx:
         executions = await _remove(tx, "history_rest", "finished_at < $1", before)
         attempts = await _remove(tx, "attempt_rest", "ended_at < $1", before)
@@ -366,7 +328,7 @@ async def _retain(pg: StoreContext, policy: Retention) -> Removed:
     jobs, has_more_jobs = await forget_jobs(pg, before)
     counts = (executions, attempts, parts, ticks, workers, gates, *others)
     return Removed(
-        executions=executions,
+        executions=executions + judged,
         attempts=attempts,
         ticks=ticks,
         workers=workers,
@@ -375,8 +337,134 @@ async def _retain(pg: StoreContext, policy: Retention) -> Removed:
         jobs=jobs,
         partitions=partitions,
         others=sum(others) + steps,
-        is_complete=max(counts) < REMOVED_ROWS_MAX and not has_more_steps and not has_more_jobs,
+        is_complete=max(counts) < REMOVED_ROWS_MAX
+        and not (has_more_days or has_more_steps or has_more_jobs),
     )
+
+
+# Judging history by the policies of jobs and tenants.
+#
+# A day of history is dropped whole at the longest time of all policies. For each shorter time, a
+# day that is older is read once, some pages at a time, and executions past their time are removed.
+# The process that leads remembers the days that it has read. A changed policy makes it read them
+# again, within the hour.
+
+JUDGED_PAGES: Final = 256
+WALK_SECONDS_LEAST: Final = 3600.0
+TENANT_POLICIES: Final = "SELECT key, keep FROM daybell.tenant"
+JOB_POLICIES: Final = """
+    SELECT j.key, j.tenant, v.definition
+      FROM daybell.job_version v JOIN daybell.job j ON j.key = v.job AND j.version = v.version
+     WHERE v.definition LIKE '%"keep":{"%'
+    """
+HISTORY_DAYS: Final = r"""
+    SELECT d.low, pg_relation_size(d.oid) / current_setting('block_size')::int AS pages FROM (
+      SELECT c.oid, date_part('epoch', to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp) AS low
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+       WHERE i.inhparent = 'daybell.history'::regclass AND c.relname ~ '^history_\d{8}$') d
+     ORDER BY d.low
+    """
+_OF_DAY: Final = "finished_at >= $1::float8 AND finished_at < $1::float8 + 86400"
+HISTORY_PAGES: Final = f"""
+    SELECT ctid::text, id, tenant, job, state, attempt, finished_at,
+           result IS NOT NULL AS has_result, log IS NOT NULL AS has_log,
+           CASE attempt WHEN 1 THEN started_at ELSE created_at END AS since
+      FROM daybell.history WHERE {_OF_DAY} AND ctid >= $2::text::tid AND ctid < $3::text::tid
+    """
+# The id is checked, because the place of a row that was revived may have another one by now.
+_AT: Final = f"{_OF_DAY} AND ctid = ANY($2::text[]::tid[]) AND id = ANY($3::uuid[])"
+REMOVE_HISTORY: Final = f"DELETE FROM daybell.history WHERE {_AT}"
+_OF_EXECUTIONS: Final = "id = ANY($1::uuid[]) AND {0} >= $2 AND {0} < $3"
+REMOVE_LOGS: Final = f"DELETE FROM daybell.log WHERE {_OF_EXECUTIONS.format('written_at')}"
+REMOVE_ATTEMPTS: Final = f"DELETE FROM daybell.attempt WHERE {_OF_EXECUTIONS.format('ended_at')}"
+STRIP_ATTEMPTS: Final = f"""
+    UPDATE daybell.attempt SET log = NULL
+     WHERE log IS NOT NULL AND {_OF_EXECUTIONS.format("ended_at")}
+    """
+REMOVE_PARTS: Final = (
+    "DELETE FROM daybell.wait WHERE execution = ANY($1::uuid[])",
+    "DELETE FROM daybell.step WHERE execution = ANY($1::uuid[])",
+)
+# Its nodes may be many: they go with those of old runs.
+END_RUNS: Final = "UPDATE daybell.run SET finished_at = '-infinity' WHERE id = ANY($1::uuid[])"
+
+
+async def _start_walk(tx: Tx, policy: Retention, now: Instant) -> HistoryWalk:
+    """Return the walk under way, or a new one if policies have changed since it was started."""
+    walk = tx.pg.history_walk
+    if walk is None or not walk.page:
+        tenants = {
+            row["key"]: msgspec.json.decode(row["keep"] or "{}", type=Keep)
+            for row in await tx.fetch(TENANT_POLICIES)
+        }
+        jobs = {
+            row["key"]: (row["tenant"], read_keep(row["definition"]))
+            for row in await tx.fetch(JOB_POLICIES)
+        }
+        policies = KeepPolicies(policy, tenants, jobs)
+        if walk is None or (
+            policies != walk.policies and now >= walk.started_at + WALK_SECONDS_LEAST
+        ):
+            walk = tx.pg.history_walk = HistoryWalk(policies, now)
+    return walk
+
+
+async def _judge_history(tx: Tx, walk: HistoryWalk, now: Instant) -> tuple[int, bool]:
+    """Judge a part of the first day that has reached another age; return the number of removed
+    executions, and True if there is more to judge.
+    """
+    policies = walk.policies
+    if policies.ends_dead_letters:
+        discarded = await discard_old(tx, policies, now, REMOVED_ROWS_MAX)
+        if discarded == REMOVED_ROWS_MAX:
+            return 0, True
+    for row in await tx.fetch(HISTORY_DAYS) if policies.ages else ():
+        day, age = row["low"], now - row["low"] - 86400
+        due = max((one for one in policies.ages if one <= age), default=0.0)
+        if due > walk.judged.get(day, 0.0):
+            break
+    else:
+        return 0, False
+    pages = f"({walk.page},0)", f"({walk.page + JUDGED_PAGES},0)"
+    removed = await _judge(tx, policies, day, now, await tx.fetch(HISTORY_PAGES, day, *pages))
+    walk.page += JUDGED_PAGES
+    if walk.page >= row["pages"]:
+        walk.page, walk.judged[day] = 0, due
+    return removed, True
+
+
+async def _judge(
+    tx: Tx, policies: KeepPolicies, day: Instant, now: Instant, rows: Sequence[Row]
+) -> int:
+    fates: dict[Fate, list[Row]] = {}
+    for row in rows:
+        state = STATES[row["state"]]
+        fate = policies.judge(row["tenant"], row["job"], state, now - row["finished_at"])
+        if not fate.is_over:
+            fate = Fate(False, fate.is_result_over and row["has_result"], fate.is_log_over)
+        fates.setdefault(fate, []).append(row)
+    removed = 0
+    for fate, some in fates.items():
+        ids, places = [row["id"] for row in some], [row["ctid"] for row in some]
+        if fate.is_over or fate.is_log_over:
+            # Parts of logs and attempts are in the days from the start to the end.
+            since = min((row["since"] or row["finished_at"] for row in some), default=day)
+            range_ = min(since, day), day + 2 * 86400
+            retried = [row["id"] for row in some if row["attempt"] > 1]
+            await tx.execute(REMOVE_LOGS, ids, *range_)
+            await tx.execute(REMOVE_ATTEMPTS if fate.is_over else STRIP_ATTEMPTS, retried, *range_)
+        if fate.is_over:
+            for statement in (*REMOVE_PARTS, END_RUNS):
+                await tx.execute(statement, ids)
+            removed += int((await tx.execute(REMOVE_HISTORY, day, places, ids)).rpartition(" ")[2])
+            continue
+        some = [row for row in some if fate.is_result_over or row["has_log"]]
+        columns = {"result": fate.is_result_over, "log": fate.is_log_over}
+        emptied = ", ".join(f"{name} = NULL" for name, is_over in columns.items() if is_over)
+        if emptied and some:
+            places = [row["ctid"] for row in some]
+            await tx.execute(f"UPDATE daybell.history SET {emptied} WHERE {_AT}", day, places, ids)
+    return removed
 
 
 # Runs end before their executions are removed, and some come back from the dead. As scalars,

@@ -63,7 +63,7 @@ class SqliteStore:
         self.db = Database(path, clock)
         self._memory: sqlite3.Connection | None = None  # of a database in memory, even if closed
         self.wakeups = Wakeups(self.db)
-        self._retain_from = 0  # where the walk of `retain` through executions continues
+        self._retain_walk = upkeep.RetentionWalk()  # of `retain` through executions
         self.queue = SqliteQueue(self.db, self.wakeups)
         self.schedules = SqliteSchedules(self.db, self.wakeups)
         self.runs = SqliteRuns(self.db, self.wakeups)
@@ -159,8 +159,8 @@ class SqliteStore:
     async def _retain(self, policy: Retention) -> Removed:
         total = Removed()
         for _ in range(upkeep.ROUNDS_MAX):
-            walked = await self.db.write(lambda tx: upkeep.remove(tx, policy, self._retain_from))
-            self._retain_from, removed = walked
+            walked = await self.db.write(lambda tx: upkeep.remove(tx, policy, self._retain_walk))
+            self._retain_walk, removed = walked
             total = upkeep.add_removed(total, removed)
             if total.is_complete:
                 return replace(total, gates=await self._remove_gates())

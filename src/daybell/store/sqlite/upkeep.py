@@ -13,19 +13,24 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from itertools import takewhile
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
+from daybell.core.options import Keep
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     JOB_AGAIN_SECONDS,
     JOB_UNUSED_SECONDS,
     Check,
     Health,
+    KeepPolicies,
     Removed,
     Retention,
+    read_keep,
 )
 from daybell.core.worker import (
     Leadership,
@@ -38,6 +43,7 @@ from daybell.core.worker import (
 )
 from daybell.errors import UsageError
 from daybell.store import migrate
+from daybell.store.codec import STATES
 from daybell.store.migrate import Applied, Migration
 from daybell.store.sqlite.catalog import mark_deleted
 from daybell.store.sqlite.connection import (
@@ -230,20 +236,46 @@ _REMOVE_ENTRIES: Final = "DELETE FROM audit WHERE rowid <= ?"
 _MOVE_ANCHOR: Final = "UPDATE audit_head SET removed = ?, anchor = ? WHERE tenant = ?"
 
 
-def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed]:
+class RetentionWalk(NamedTuple):
+    """A walk through executions in the order of their creation."""
+
+    start: int = 0
+    policies: KeepPolicies | None = None  # as they were when it began
+
+
+_TENANT_POLICIES: Final = "SELECT n, keep FROM tenant WHERE keep IS NOT NULL"
+_JOB_POLICIES: Final = """
+SELECT j.n, j.tenant, v.definition FROM job_version v JOIN job j ON j.version = v.n
+ WHERE instr(v.definition, '"keep":{"')
+"""
+
+
+def read_policies(tx: Transaction, policy: Retention) -> KeepPolicies:
+    tenants = tx.execute(_TENANT_POLICIES)
+    jobs = tx.execute(_JOB_POLICIES).fetchall()
+    return KeepPolicies(
+        policy,
+        {n: msgspec.json.decode(keep, type=Keep) for n, keep in tenants},
+        {n: (tenant, read_keep(definition)) for n, tenant, definition in jobs},
+    )
+
+
+def remove(
+    tx: Transaction, policy: Retention, walk: RetentionWalk
+) -> tuple[RetentionWalk, Removed]:
     """Remove a bounded amount; answer where the walk through executions has to go on."""
+    policies = walk.policies or read_policies(tx, policy)
+    before = tx.now - policies.longest
 
     def old(statement: str, before: Instant) -> int:
         return tx.execute(statement, (before, REMOVED_MAX)).rowcount
 
-    end, executions, their_attempts, their_parts = remove_executions(
-        tx, start, tx.now - policy.finished
-    )
-    attempts = old(_OLD_ATTEMPTS, tx.now - policy.finished)
+    end, executions, their_attempts, their_parts = remove_executions(tx, walk.start, policies)
+    attempts = old(_OLD_ATTEMPTS, before)
     ticks = old(_OLD_TICKS, tx.now - policy.ticks)
     workers = old(_OLD_WORKERS, tx.now - policy.workers)
     leases = old(_OLD_LEASES, tx.now - LEASE_KEPT_SECONDS)
-    parts = old(_OLD_LOG_PARTS, tx.now - policy.finished)
+    parts = old(_OLD_LOG_PARTS, before)
     tx.execute(_MOVE_BOUND, (tx.now - AUDIT_KEPT_SECONDS,))
     others = (
         old(_OLD_REQUESTS, tx.now - REPEAT_SECONDS_KEPT),
@@ -255,9 +287,9 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         old(_OLD_EVENT_KEYS, tx.now - EVENT_SECONDS_KEPT),
     )
     most = max(attempts, ticks, workers, leases, parts, *others)
-    jobs, has_more_jobs = remove_jobs(tx, tx.now - policy.finished)
+    jobs, has_more_jobs = remove_jobs(tx, before)
     is_complete = end == 0 and most < REMOVED_MAX and not has_more_jobs
-    return end, Removed(
+    return RetentionWalk(end, policies if end else None), Removed(
         executions=executions,
         attempts=attempts + their_attempts,
         ticks=ticks,
@@ -339,8 +371,8 @@ def remove_jobs(tx: Transaction, before: Instant) -> tuple[int, bool]:
 
 
 _WALK: Final = """
-SELECT n, created_at,
-       state >= 6 AND finished_at < ? AND NOT (state = 7 AND is_discarded = 0)
+SELECT n, created_at, tenant, job, state, finished_at, state = 7 AND is_discarded = 0,
+       result IS NOT NULL, log IS NOT NULL
   FROM execution WHERE n > ? ORDER BY n LIMIT ?
 """
 _REMOVE: Final = Bulk("DELETE FROM execution WHERE n IN (", "?", ")")
@@ -353,24 +385,51 @@ _REMOVE_STEPS: Final = Bulk("DELETE FROM step WHERE execution IN (", "?", ")")
 _REMOVE_WAITS: Final = Bulk("DELETE FROM wait WHERE execution IN (", "?", ")")
 
 
-def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int, int, int, int]:
+_EMPTY_RESULT: Final = Bulk("UPDATE execution SET result = NULL WHERE n IN (", "?", ")")
+_EMPTY_LOG: Final = Bulk("UPDATE execution SET log = NULL WHERE n IN (", "?", ")")
+_EMPTY_ATTEMPTS: Final = Bulk(
+    "UPDATE attempt SET log = NULL WHERE log IS NOT NULL AND execution IN (", "?", ")"
+)
+
+
+def remove_executions(
+    tx: Transaction, start: int, policies: KeepPolicies
+) -> tuple[int, int, int, int]:
     """Walk through executions from `start` in the order of their creation, and remove what is
     over. Answers where to go on, 0 at the end, and how many executions, attempts and parts of logs
     are gone.
     """
-    rows = tx.execute(_WALK, (before, start, REMOVED_MAX)).fetchall()
-    over = [n for n, _, is_over in rows if is_over]
+    rows = tx.execute(_WALK, (start, REMOVED_MAX)).fetchall()
+    over, logs_over = list[int](), list[int]()
+    results, logs = list[int](), list[int]()  # those that have one, although its time is over
+    for n, _, tenant, job, code, finished_at, is_letter, has_result, has_log in rows:
+        if finished_at is None:
+            continue
+        age, state = tx.now - finished_at, STATES[code]
+        fate = policies.judge(tenant, job, state, age, is_letter=bool(is_letter))
+        if fate.is_over:
+            over.append(n)
+            continue
+        if fate.is_result_over and has_result:
+            results.append(n)
+        if fate.is_log_over:
+            logs_over.append(n)
+            if has_log:
+                logs.append(n)
     # With them, or a new execution that gets a removed one's number would inherit them.
     attempts = _REMOVE_ATTEMPTS.run(tx, over)
-    parts = _REMOVE_LOG_PARTS.run(tx, over)
+    parts = _REMOVE_LOG_PARTS.run(tx, over + logs_over)
     _REMOVE_RUNS.run(tx, over)
     _REMOVE_NODES.run(tx, over)
     _REMOVE_TEXTS.run(tx, over)
     _REMOVE_STEPS.run(tx, over)
     _REMOVE_WAITS.run(tx, over)
     _REMOVE.run(tx, over)
+    _EMPTY_RESULT.run(tx, results)
+    _EMPTY_LOG.run(tx, logs)
+    _EMPTY_ATTEMPTS.run(tx, logs_over)
     # What was created later than that cannot have ended earlier.
-    is_end = len(rows) < REMOVED_MAX or rows[-1][1] >= before
+    is_end = len(rows) < REMOVED_MAX or rows[-1][1] >= tx.now - policies.shortest
     return 0 if is_end else rows[-1][0], len(over), attempts, parts
 
 
