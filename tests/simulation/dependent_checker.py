@@ -12,7 +12,7 @@ from daybell.core.execution import TERMINAL, State
 from daybell.core.schedule import Schedule
 from tests.simulation.checker import Checker
 from tests.simulation.places import Seen
-from tests.simulation.rules import ADMITTING
+from tests.simulation.rules import ADMITTING, is_admission
 from tests.simulation.ticks import TURNING, Ticks
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ class DependentChecker(Checker):
         if _waits(before) and after.state not in (State.CANCELLED, State.SKIPPED):
             return "it waits for dependencies, and nobody has let it go"
         if call.operation == "rule_out_dependents" and before.state is State.WAITING:
-            admitted = before._replace(state=State.QUEUED, has_slot=True, reason=None)
-            return None if after == admitted else "it was not to be skipped"
+            return None if is_admission(before, after) else "it was not to be skipped"
         return super()._broken(call, before, after)
 
     def _note_change(self, call: Call, old: Seen | None, new: Seen) -> None:
@@ -125,6 +124,8 @@ class DependentChecker(Checker):
         if old is None:
             self._created_at[new.id] = self._now()
             self._due[new.id] = new.run_at if new.scheduled_for is None else new.scheduled_for
+        elif is_admission(old, new) and new.attempt == 1 and new.scheduled_for is None:
+            self._due[new.id] = new.run_at
         elif new.attempt > 1 and new.scheduled_for is None:
             # The time that it was enqueued for is not kept any more: see the guide.
             self._due[new.id] = self._created_at[new.id]

@@ -29,7 +29,7 @@ def broken(call: Call, old: Seen | None, new: Seen, now: float, place: Place) ->
     """Describe the error of a change, if there is one."""
     if old is None:
         return _created(call, new)
-    if _is_admission(old, new):
+    if is_admission(old, new):
         return None if call.operation in ADMITTING else "it was let through a gate"
     rule = RULES.get(call.operation)
     if rule is None:
@@ -56,8 +56,11 @@ def _created(call: Call, new: Seen) -> str | None:
     return None
 
 
-def _is_admission(old: Seen, new: Seen) -> bool:
-    admitted = old._replace(state=State.QUEUED, has_slot=True, reason=None)
+def is_admission(old: Seen, new: Seen) -> bool:
+    """Return True if an execution got the slot that it waited for. It is due from then on."""
+    admitted = old._replace(
+        state=State.QUEUED, has_slot=True, reason=None, run_at=max(old.run_at, new.run_at)
+    )
     return old.state is State.WAITING and not old.has_slot and new == admitted
 
 
