@@ -46,7 +46,7 @@ async def main() -> None:
         await bench.advance("1d", import_orders)
         await client.resume("import_orders")
         found = await client.backfill("import_orders", "2030-01-02", "2030-01-04", dry_run=True)
-        print("missed while paused:", found.ticks)
+        print("missed while paused:", len(found.items))
 
 
 asyncio.run(main())

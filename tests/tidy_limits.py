@@ -120,6 +120,7 @@ TESTED_IN: dict[str, str] = {
     "store/postgres/names.py": "store/postgres/test_queue_idle_claims.py",
     "store/run_driver.py": "store/sqlite/test_progress.py",
     "store/sqlite/transaction.py": "store/test_store_model.py",
+    "store/timeouts.py": "store/postgres/test_connection_timeouts.py",
     "testing/driver.py": "testing/test_bench_running.py",
 }
 

@@ -54,9 +54,9 @@ OF_REPEATS: Final = (
 TIMEOUTS: Final = "store/timeouts.py"
 OF_SILENCE: Final = (
     "tests/store/postgres/test_connection_deaf_links.py",
-    "tests/store/test_timeouts.py",
+    "tests/store/postgres/test_connection_timeouts.py",
 )
-OF_FROZEN: Final = ("tests/store/test_timeouts_frozen.py",)
+OF_FROZEN: Final = ("tests/store/postgres/test_connection_timeouts_frozen.py",)
 OF_SCHEDULES: Final = (
     "tests/store/test_schedules_firing.py",
     "tests/store/test_schedules.py",

@@ -502,9 +502,13 @@ def clone(tmp_path):
     for name in ("bin/uv", ".run", ".dev"):
         (tmp_path / ".venv" / name).touch()
     (tmp_path / ".venv/bin/activate").write_text(f'VIRTUAL_ENV="{tmp_path}/.venv"\n')
-    fake = tmp_path / ".venv/bin/daybell"
-    fake.write_text('#!/bin/sh\necho "$* ${DAYBELL_DATABASE_URL-unset}"\n')
-    fake.chmod(0o755)
+    for name, does in (
+        ("daybell", 'echo "$* ${DAYBELL_DATABASE_URL-unset}"'),
+        ("python", "true"),  # builds the dashboard
+    ):
+        fake = tmp_path / ".venv/bin" / name
+        fake.write_text(f"#!/bin/sh\n{does}\n")
+        fake.chmod(0o755)
     return tmp_path
 
 

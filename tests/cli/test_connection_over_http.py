@@ -603,8 +603,8 @@ def test_a_worker_needs_a_store_unless_its_app_names_one(folder):
 def test_an_address_of_something_else_is_told(run, world):
     ended = run("jobs", "list", **world.there.variables | {URL: f"{world.address}/elsewhere"})
 
-    assert ended.code == 1
-    assert "there is nothing at this path" in ended.err
+    assert ended.code == 2
+    assert "is DAYBELL_API_URL the address of a `daybell server`?" in ended.err
 
 
 def test_the_key_of_the_environment_goes_to_no_server_that_only_a_file_names(run, world, tmp_path):

@@ -150,7 +150,7 @@ async def test_a_worker_in_a_script_offers_connections_and_neither_commands_nor_
     async with app.worker():
         (worker,) = await app.client().workers()
 
-    assert worker.kinds == ("task", "http", "workflow", "notify", "sql:shop")
+    assert worker.kinds == ["task", "http", "workflow", "notify", "sql:shop"]
     assert app.handlers.kind_options.allow_private_http is False
 
 

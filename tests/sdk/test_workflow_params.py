@@ -167,7 +167,7 @@ async def test_a_call_is_checked_where_it_is_made(app: App):
         await etl.enqueue_many([{"day": 1}, {"limit": 2}])
     with refuses(InvalidArguments, field="args"):
         await app.schedule(etl, "0 2 * * *")
-    assert (await app.schedule(etl, "0 2 * * *", args={"day": 1})).args == '{"day":1}'
+    assert (await app.schedule(etl, "0 2 * * *", args={"day": 1})).args == {"day": 1}
     assert (await app.client().count()).executions == {}
 
 

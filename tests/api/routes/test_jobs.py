@@ -385,6 +385,7 @@ async def test_a_job_that_changes_while_it_is_deleted_stays(http, client, monkey
 
     async def overtaken(self, job):
         found = await looked(self, job)
+        patched.undo()
         await client.update("daily", queue="mail")
         return found
 

@@ -54,7 +54,7 @@ def make_key(url: str, role: str = "admin") -> str:
 def test_it_is_ready_when_its_store_is(tmp_path):
     with Running("server", "--port", "0", folder=tmp_path) as running:
         place = address(running)
-        before = [probe(place, path) for path in ("/readyz", "/api/v1/jobs", "/nothing")]
+        before = [probe(place, path) for path in ("/readyz", "/api/v1/jobs", "/api/v1/nothing")]
         daybell("migrate", folder=tmp_path)
 
         until(lambda: probe(place, "/readyz") == (200, {"status": "ready"}))
@@ -64,13 +64,13 @@ def test_it_is_ready_when_its_store_is(tmp_path):
         )  # fmt: skip
         assert [status for status, _ in before] == [503, 503, 503]
         assert probe(place, "/healthz") == (200, {"status": "ok"})
-        assert probe(place, "/nothing")[0] == 401
+        assert probe(place, "/api/v1/nothing")[0] == 401
         # Nobody is let in yet, and who runs it is told how to change that.
         running.wait_for(re.escape(f"there is no API key yet, so nobody is let in; {FIRST_KEY}"))
         assert probe(place, "/api/v1/jobs")[0] == 401
         token = make_key(f"sqlite:///{tmp_path}/daybell.db")
         assert probe(place, "/api/v1/jobs", token)[0] == 200
-        assert probe(place, "/nothing", token)[0] == 404
+        assert probe(place, "/api/v1/nothing", token)[0] == 404
         running.signal(signal.SIGTERM)
         assert running.end() == 0
         assert "Traceback" not in running.said

@@ -45,14 +45,14 @@ async def test_a_worker_runs_what_it_may_and_never_takes_what_it_may_not(tmp_pat
                     waiting.out
                 )
                 assert said.endswith("kinds: command, http, workflow, notify, sql:shop")
-                assert workers["plain"].kinds == ("http", "workflow", "notify")
-                assert workers["able"].kinds == (
+                assert workers["plain"].kinds == ["http", "workflow", "notify"]
+                assert workers["able"].kinds == [
                     "command",
                     "http",
                     "workflow",
                     "notify",
                     "sql:shop",
-                )
+                ]
                 for one in done:
                     assert (one.status, one.attempt) == (State.SUCCEEDED, 1), one.error
                     (attempt,) = (await client.execution(one.execution_id)).attempts

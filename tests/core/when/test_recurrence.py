@@ -135,8 +135,11 @@ def test_each_line_has_a_zone_of_its_own_as_in_dateutil(zone, removed, added, di
 
 
 def written(moment: datetime, other: str | None, home: str) -> str:
-    """A moment as the rest of a line: in UTC, in another zone, or in the schedule's own."""
-    if other == "Z":
+    """A moment as the rest of a line: in UTC, in another zone, or in the schedule's own.
+
+    A wall clock that shows a time twice cannot name the second one.
+    """
+    if other == "Z" or moment.astimezone(ZoneInfo(other or home)).fold:
         return f":{moment.astimezone(UTC):%Y%m%dT%H%M%S}Z"
     parameter = "" if other is None else f";TZID={other}"
     return f"{parameter}:{moment.astimezone(ZoneInfo(other or home)):%Y%m%dT%H%M%S}"

@@ -114,7 +114,7 @@ async def explain_missing_job(client: AnyClient, name: str) -> AsyncGenerator[No
         except (AccessDenied, UsageError):
             raise error from None
         way_out = "it was deleted, and daybell jobs create makes it again"
-        if deleted.kind == "task" and deleted.task is None:
+        if deleted.task == deleted.name:
             # Only code has a task of that name.
             way_out = "it was deleted; a start of its app, or an enqueue in code, makes it again"
         raise JobNotFound(f"no job named {shown(name)}; {way_out}") from None

@@ -59,8 +59,9 @@ from daybell.errors import (
 from daybell.sdk.app import App
 from daybell.sdk.modules import AppImportError
 from daybell.settings import FILE_NAME, Settings, masked_url
-from daybell.store.open import as_postgres, check_pooler, load_postgres, store_for
+from daybell.store.open import as_postgres, check_pooler, store_for
 from daybell.store.protocol import Store
+from daybell.store.timeouts import timeouts_for
 
 # Checks of `daybell doctor` on jobs, secrets, schedules and stranded executions.
 
@@ -573,7 +574,7 @@ async def check_store(
     except DaybellError as error:
         limit = "in time"
         if as_postgres(store):
-            connect = load_postgres().timeouts.timeouts_for(settings.lease).connect
+            connect = timeouts_for(settings.lease).connect
             limit = f"within {connect:g} s"
         said = describe_error(error, limit=limit)
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]

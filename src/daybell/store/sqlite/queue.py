@@ -556,8 +556,9 @@ FOLD_BATCH_MAX: Final = 1000
 def revive(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
     """Queue dead letters again, as far as the tenant's quota has room."""
     owner = tx.names.tenant(tx, tenant)
-    while fold_ends(tx, FOLD_BATCH_MAX):  # reviving takes the end out of the row
-        pass
+    with tx.upkeep():
+        while fold_ends(tx, FOLD_BATCH_MAX):  # reviving takes the end out of the row
+            pass
     room = queued_room(tx, owner)
     answers: list[Revival] = []
     for id in ids:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
 from sqlite3 import sqlite_version_info
@@ -115,6 +116,7 @@ class Transaction:
 
     __slots__ = (
         "_connection",
+        "_upkeep_changes",
         "ended",
         "execute",
         "executemany",
@@ -127,6 +129,7 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection, names: Names, now: Instant) -> None:
         self._connection = connection
+        self._upkeep_changes = 0
         self.execute = connection.execute
         self.executemany = connection.executemany
         self.names = names
@@ -141,8 +144,15 @@ class Transaction:
         self.ended, self.stops, self.todo = {}, {}, {}
 
     def changes(self) -> int:
-        """How many rows were changed on this connection so far."""
-        return self._connection.total_changes
+        """The number of rows that operations have changed on this connection, but for upkeep."""
+        return self._connection.total_changes - self._upkeep_changes
+
+    @contextmanager
+    def upkeep(self) -> Generator[None]:
+        """Do upkeep within an operation; its changes are not those of the operation."""
+        before = self.changes()
+        yield
+        self._upkeep_changes += self.changes() - before
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
