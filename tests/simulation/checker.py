@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -149,6 +149,15 @@ class Checker:
         for id, attempt, number in self._place.logs():
             if (id, attempt) not in self.given:
                 self.fail(f"part {number} of the log of attempt {attempt} of {id} is nobody's")
+
+    def statistics(self, counted: Mapping[State, int]) -> None:
+        """Compare the ends that are counted, when all are folded, with those that were seen."""
+        revived = self.seen["revived"]
+        for state in TERMINAL:
+            there_are = sum(row.state is state for row in self.rows.values())
+            more = revived if state is State.DEAD else 0
+            if counted[state] != there_are + more:
+                self.fail(f"{counted[state]} ends as {state} are counted, not {there_are + more}")
 
     # The whole store.
 

@@ -13,9 +13,10 @@ from unittest import mock
 from uuid import UUID
 
 from daybell.client import Client
-from daybell.core.execution import TERMINAL
+from daybell.core.execution import TERMINAL, State
 from daybell.core.ids import mint
 from daybell.core.job import NewJob
+from daybell.core.monitoring.stats import StatQuery
 from daybell.engine import worker as worker_module
 from daybell.engine.attempt import Handlers
 from daybell.engine.events import Events
@@ -171,9 +172,22 @@ class Cluster:
     def _check_end(self) -> None:
         world = self.world
         world.checker.at_the_end()
+        world.checker.statistics(self._count_ends())
         left = [row for row in world.checker.rows.values() if row.state not in TERMINAL]
         if left or self._clients_left:
             world.fail(f"{len(left)} executions do not end, such as {left[:1]}")
+
+    def _count_ends(self) -> dict[State, int]:
+        """The ends in the statistics, when the last of them are added."""
+        store = self.world.place.store
+        query = StatQuery(since=0.0, until=9e9 // 3600 * 3600, step=3600)
+        asyncio._set_running_loop(self.loop)
+        while run(store.fold_stats()):
+            pass
+        rows = run(store.catalog.read_stats(TENANT, query, with_unfinished=False))
+        asyncio._set_running_loop(None)
+        tallies = rows.tallies.values()
+        return {state: sum(int(one.value(state) or 0) for one in tallies) for state in TERMINAL}
 
     def _outcome(self) -> Outcome:
         world = self.world

@@ -59,6 +59,10 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "a dead letter is revived before its end is counted",
+        (("store/sqlite/queue.py", "while fold_ends(tx, FOLD_BATCH_MAX):", "while False:"),),
+    ),
+    Mutant(
         "whatever runs is ended by its id",
         (
             (

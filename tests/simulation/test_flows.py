@@ -9,7 +9,7 @@ OFTEN = ("run succeeded", "run dead", "run cancelled", "inner run", "node retrie
          "node skipped", "mapped", "swept", "stale end", "quota used up")  # fmt: skip
 
 
-SEEDS = 15
+SEEDS = 21
 
 
 def test_runs_end_as_a_reference_says_and_no_node_starts_before_its_rule_allows():
