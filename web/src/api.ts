@@ -21,6 +21,7 @@ export type JobVersion = Schemas["ListedVersion"];
 export type LogLine = Schemas["LogLine"];
 export type NewJob = Schemas["NewJob"];
 export type Queue = Schemas["Queue"];
+export type Remedy = Schemas["Remedy"];
 export type RunNode = Schemas["RunNode"];
 export type Stats = Schemas["Stats"];
 export type Worker = Schemas["Worker"];

@@ -1,12 +1,13 @@
 /** The calendar: fires by day and hour in any time zone, and the minutes in which many meet. */
 
-import { useQueries } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
-import { call, type Execution, type Job, useList } from "./api.ts";
+import { useEffect, useMemo, useState } from "react";
+import { type Answer, useList } from "./api.ts";
 import { count, plural, short, useNow, ZONE } from "./format.ts";
 import { executionPath, jobPath, Link, useFilter } from "./router.tsx";
-import { Button, Card, Empty, Notice, Page, Pending, Status, toneOf } from "./ui.tsx";
-import { whenOf, ZoneField } from "./when.tsx";
+import { Button, Card, Empty, Notice, Page, Pending, Status } from "./ui.tsx";
+import { ZoneField } from "./when.tsx";
+
+type Entry = Answer<"get", "/schedules/upcoming">["items"][number];
 
 const DAY = 86_400_000;
 const DAYS = 7;
@@ -16,8 +17,13 @@ const CROWD = 5;
 interface Fire {
   at: number;
   job: string;
-  execution?: Execution;
+  decision: Entry["fires"][number]["decision"];
+  number: number;
+  reason: string | null;
+  execution: string | null;
 }
+
+const STATE_OF = { fired: "succeeded", skipped: "skipped", missed: "failed", upcoming: "scheduled" } as const;
 
 interface Slot {
   day: string;
@@ -40,23 +46,6 @@ function useSlots(zone: string) {
   }, [zone]);
 }
 
-/** The coming times of schedules, by the preview of each. */
-function useComing(jobs: Job[], from: number, until: number): Fire[] {
-  const asked = jobs.filter((job) => !job.paused_at && job.schedules.length > 0).map((job) => [job.name, whenOf(job)] as const)
-    .filter(([, when]) => ["cron", "every", "at", "rrule"].includes(when.mode));
-  const previews = useQueries({
-    queries: asked.map(([name, when]) => ({
-      queryKey: ["calendar", name, when, Math.floor(from / 3_600_000)],
-      staleTime: 3_600_000,
-      queryFn: () => call("get", "/schedules/preview", {
-        query: { [when.mode]: when.text, ...(when.tz && { tz: when.tz }), count: 100, ...(when.mode === "at" ? {} : { from: new Date(from).toISOString() }) },
-      }),
-    })),
-  });
-  return previews.flatMap((one, at) => (one.data?.next ?? []).map((time) => ({ at: Date.parse(time), job: asked[at]?.[0] ?? "" })))
-    .filter((fire) => fire.at >= from && fire.at < until);
-}
-
 export default function CalendarPage() {
   const [zone, setZone] = useFilter("tz", ZONE);
   const [offset, setOffset] = useFilter("week", "0");
@@ -67,11 +56,14 @@ export default function CalendarPage() {
   const today = Math.floor(now / DAY) * DAY;
   const start = today + week * DAYS * DAY;
   const end = start + DAYS * DAY;
-  const jobs = useList<Job>("/jobs", { limit: 200 });
-  const coming = useComing(jobs.rows, Math.max(start, Math.floor(now / 60_000) * 60_000), end);
-  const past = useList<Execution>("/executions", { since: new Date(start).toISOString(), until: new Date(Math.min(end, today + DAY)).toISOString(), limit: 500 }, start < now);
-  const fired = past.rows.filter((one) => one.scheduled_for !== null).map((one): Fire => ({ at: Date.parse(one.scheduled_for ?? ""), job: one.job, execution: one }));
-  const fires = [...fired, ...coming];
+  const list = useList<Entry>("/schedules/upcoming", { since: new Date(start).toISOString(), until: new Date(end).toISOString(), limit: 100 });
+  // One view shows all schedules: the rest of them is read as well.
+  useEffect(() => list.more());
+  const often = list.rows.filter((one) => one.has_more);
+  const fires = list.rows.filter((one) => !one.has_more).flatMap((one) => one.fires.map((fire): Fire => ({
+    at: Date.parse(fire.at), job: one.job, decision: fire.decision, number: fire.count, reason: fire.reason, execution: fire.execution_id,
+  })));
+  const coming = fires.filter((fire) => fire.decision === "upcoming");
   const cells = new Map<string, Fire[]>();
   for (const fire of fires) {
     const { day, hour } = slotOf(fire.at);
@@ -96,7 +88,7 @@ export default function CalendarPage() {
         <Button onClick={() => setOffset(String(week + 1))}>Later</Button>
       </>}>
       <div className="toolbar calendar-zone"><ZoneField value={zone} onChange={setZone} /></div>
-      {jobs.isPending ? <Pending error={jobs.error} lines={8} /> : !fires.length ? (
+      {list.isPending ? <Pending error={list.error} lines={8} /> : !list.rows.length ? (
         <Card><Empty icon="calendar" title="Nothing fires in these days" command={'daybell jobs create disk --every 1h --command "df -h ."'} /></Card>
       ) : (
         <>
@@ -109,9 +101,9 @@ export default function CalendarPage() {
                   <span className="num small">{new Date(`${day}T12:00:00Z`).toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" })}</span>
                   {Array.from({ length: 24 }, (_, hour) => {
                     const here = cells.get(`${day} ${hour}`) ?? [];
-                    const bad = here.filter((fire) => fire.execution && toneOf(fire.execution.status) === "bad").length;
+                    const bad = here.filter((fire) => fire.decision === "missed").length;
                     const isNow = nowSlot.day === day && nowSlot.hour === hour;
-                    const text = `${day} ${hour}:00, ${plural(here.length, "time")}${bad ? `, ${bad} failed` : ""}`;
+                    const text = `${day} ${hour}:00, ${plural(here.length, "time")}${bad ? `, ${bad} missed` : ""}`;
                     return (
                       <button key={hour} type="button" className="calendar-cell" data-now={isNow} data-bad={bad > 0} aria-label={text} title={text} aria-pressed={picked?.day === day && picked.hour === hour}
                         onClick={() => setPicked({ day, hour })} style={{ "--heat": here.length ? 0.15 + 0.7 * (here.length / most) : 0 } as React.CSSProperties}>
@@ -123,15 +115,20 @@ export default function CalendarPage() {
               ))}
             </div>
           </Card>
-          <p className="small faint">Coming times are shown up to 100 per schedule, past ones up to {count(past.rows.length)} executions{past.hasNextPage && " of more"}.</p>
+          {often.length > 0 && (
+            <p className="small muted">
+              Fire too often to be drawn: {often.map((one, at) => <span key={one.schedule_id}>{at > 0 && ", "}<Link className="strong" href={jobPath(one.job)}>{one.job}</Link> ({one.description})</span>)}
+            </p>
+          )}
           {picked && (
             <Card title={`${picked.day}, ${String(picked.hour).padStart(2, "0")}:00 ${zone || "UTC"}`} flush actions={<span className="small muted">{plural(shown.length, "time")}</span>}>
               <ul className="list">
                 {shown.slice(0, TIMES_MAX).map((fire, at) => (
                   <li key={at}>
                     <span className="num small muted">{new Date(fire.at).toLocaleTimeString("en", { timeZone: zone || "UTC", hourCycle: "h23" })}</span>
-                    {fire.execution ? <Status state={fire.execution.status} /> : <Status state="scheduled" />}
-                    <Link className="strong" href={fire.execution ? executionPath(fire.execution.execution_id) : jobPath(fire.job)}>{fire.job}</Link>
+                    <span title={fire.decision}><Status state={STATE_OF[fire.decision]} bare /></span> {fire.decision}
+                    <Link className="strong" href={fire.execution ? executionPath(fire.execution) : jobPath(fire.job)}>{fire.job}</Link>
+                    <span className="muted small">{fire.number > 1 && plural(fire.number, "time")} {fire.reason?.replaceAll("_", " ")}</span>
                   </li>
                 ))}
               </ul>

@@ -1,16 +1,18 @@
 /** One execution: where its time went, what it was given, said and returned, and what can be done. */
 
 import { lazy, Suspense, useState } from "react";
-import { type Execution, type ExecutionDetail, useChange, useGet, useList } from "./api.ts";
+import { type Execution, type ExecutionDetail, queries, type Remedy, send, useChange, useGet, useList } from "./api.ts";
 import { columns } from "./executions.tsx";
-import { clock, duration, exact, seconds, short, useNow } from "./format.ts";
+import { clock, count, duration, exact, seconds, short, useNow } from "./format.ts";
 import { LogView } from "./log.tsx";
 import { errorOf } from "./overview.tsx";
 import { executionPath, jobPath, Link, navigate, searchPath, useAddress } from "./router.tsx";
-import { useCan } from "./session.ts";
+import { session, useCan } from "./session.ts";
+import { useStore } from "./store.ts";
 import { TimelineBar } from "./timeline.tsx";
+import { toast } from "./toast.ts";
 import {
-  brief, Button, Card, Confirm, Copy, Dialog, Empty, Fact, Field, Listing, Notice, Page, Pending, Skeleton, Status, Tabs, Time, Tree,
+  brief, Button, Card, Command, Confirm, Copy, Dialog, Empty, Fact, Field, Listing, Notice, Page, Pending, Skeleton, Status, Tabs, Time, Tree,
 } from "./ui.tsx";
 
 const RunView = lazy(() => import("./run.tsx"));
@@ -137,7 +139,11 @@ function WhyNotice({ one }: { one: ExecutionDetail }) {
         <Notice tone={why.data.lack ? "warn" : "wait"}>
           <b>{why.data.code.replaceAll("_", " ")}</b>: {why.data.detail}
           {why.data.next_at && <> · goes on <Time at={why.data.next_at} /></>}
-          {why.data.lack && <div className="strong">{why.data.lack}</div>}
+          {why.data.ahead !== null && <> · {count(why.data.ahead, why.data.at_least)} before it</>}
+          {why.data.estimated_start && <> · starts about <Time at={why.data.estimated_start} /></>}
+          {why.data.lack && !why.data.detail.includes(why.data.lack) && <div className="strong">{why.data.lack}</div>}
+          {why.data.holders.map((one) => <div key={one.execution_id}>in its way: <Link className="strong" href={executionPath(one.execution_id)}>{one.job}</Link> <Status state={one.status} /></div>)}
+          <div className="row wrap remedies">{why.data.actions.map((one) => <RemedyButton key={one.command} remedy={one} />)}</div>
         </Notice>
       )}
       {open.map((step) => (
@@ -146,6 +152,30 @@ function WhyNotice({ one }: { one: ExecutionDetail }) {
       {inside.slice(0, 5).map((wait) => (
         <Decide key={`${wait.execution_id} ${wait.name}`} id={wait.execution_id} node={wait.node} name={wait.name} isApproval={wait.kind === "approval"} until={wait.until} />
       ))}
+    </>
+  );
+}
+
+/** What would help, as a button; as a command where only a person at a terminal can do it. */
+function RemedyButton({ remedy }: { remedy: Remedy }) {
+  const [asks, setAsks] = useState(false);
+  const mine = useStore(session);
+  const { request } = remedy;
+  if (!request || mine?.read_only || mine?.role === "viewer") return <Command text={remedy.command} />;
+  const run = async () => {
+    try {
+      await send(request.method, request.path, request.body ?? {});
+      toast(remedy.label);
+      void queries.invalidateQueries();
+    } catch (error) {
+      toast((error as Error).message, "bad");
+    }
+    setAsks(false);
+  };
+  return (
+    <>
+      <Button size="small" onClick={() => setAsks(true)}>{remedy.label}</Button>
+      {asks && <Confirm title={`${remedy.label}?`} submit={remedy.label} onClose={() => setAsks(false)} onConfirm={() => void run()}><Command text={remedy.command} /></Confirm>}
     </>
   );
 }

@@ -3066,11 +3066,12 @@ export interface components {
                 [key: string]: string | components["schemas"]["TemplateParameter"];
             } | null;
         };
-        /** Deleted */
+        /** Delay */
         Delay: {
             code: string;
             seconds: number;
         };
+        /** Deleted */
         Deleted: {
             cancelled: number;
             /** Format: uuid */
@@ -3288,6 +3289,7 @@ export interface components {
             /** @enum {unknown} */
             status: "ok" | "ready" | "unavailable";
         };
+        /** Holder */
         Holder: {
             /** Format: uuid */
             execution_id: string;
@@ -3681,6 +3683,7 @@ export interface components {
             until?: string | null;
             worker_id?: string | null;
         };
+        /** NearestWorker */
         NearestWorker: {
             lacks: string[];
             name: string;
@@ -4026,12 +4029,13 @@ export interface components {
             failed: number;
             finished: number | null;
         };
-        /** Retrial */
+        /** Remedy */
         Remedy: {
             command: string;
             label: string;
             request: components["schemas"]["RemedyRequest"] | null;
         };
+        /** RemedyRequest */
         RemedyRequest: {
             body: {
                 [key: string]: unknown;
@@ -4039,6 +4043,7 @@ export interface components {
             method: string;
             path: string;
         };
+        /** Retrial */
         Retrial: {
             cursor?: string | null;
             /** @default false */
