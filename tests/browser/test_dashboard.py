@@ -42,7 +42,8 @@ async def test_a_scheduled_job_is_created_explained_and_seen_to_fire(page: Page)
     await page.get_by_role("button", name="Create the job").click()
 
     await expect(page).to_have_url(re.compile("/jobs/tick$"))
-    await page.get_by_role("row").filter(has_text="succeeded").first.click()
+    fired = page.get_by_role("row").filter(has_text="succeeded")
+    await fired.get_by_role("link", name="tick").first.click()
     await expect(page.get_by_text("tock")).to_be_visible()
 
 

@@ -416,8 +416,17 @@ interface TableProps<T> {
   height?: number;
 }
 
-export function Table<T>({ label, rows, columns, keyOf, href, onEnd, selected, onSelect, footer, height = 36 }: TableProps<T>) {
+/** Rows that arrive on top while somebody points at the list, or has scrolled, wait: nothing moves away from the pointer. */
+function useHeld<T>(rows: T[], keyOf: (row: T) => string) {
+  const [first, setFirst] = useState<string | null>(null);
+  const hold = (on: boolean) => setFirst((now) => (on ? (now ?? (rows[0] ? keyOf(rows[0]) : null)) : null));
+  const at = first === null ? 0 : Math.max(0, rows.findIndex((row) => keyOf(row) === first));
+  return { rows: at ? rows.slice(at) : rows, waiting: at, hold };
+}
+
+export function Table<T>({ label, rows: all, columns, keyOf, href, onEnd, selected, onSelect, footer, height = 36 }: TableProps<T>) {
   const box = useRef<HTMLDivElement>(null);
+  const { rows, waiting, hold } = useHeld(all, keyOf);
   const width = useWidth();
   const [active, setActive] = useState(-1);
   const shown = useMemo(() => columns.filter((one) => width >= (one.from ?? 0)), [columns, width]);
@@ -449,7 +458,8 @@ export function Table<T>({ label, rows, columns, keyOf, href, onEnd, selected, o
   };
   return (
     <div className="table fill" style={{ minHeight: Math.min(rows.length * height + 76, 360) }}>
-      <div ref={box} className="scroll" role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0} onKeyDown={move}>
+      <div ref={box} className="scroll" role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0} onKeyDown={move}
+        onPointerEnter={() => hold(true)} onPointerLeave={() => hold((box.current?.scrollTop ?? 0) > 0)} onScroll={() => hold(true)}>
         <div role="rowgroup">
           <div className="tr head" role="row" style={template}>
             {onSelect && <span className="th" role="columnheader"><span className="hidden-text">Selected</span></span>}
@@ -475,7 +485,7 @@ export function Table<T>({ label, rows, columns, keyOf, href, onEnd, selected, o
           })}
         </div>
       </div>
-      {footer && <footer>{footer}</footer>}
+      {footer && <footer>{footer}{waiting > 0 && <span role="status">{count(waiting)} new</span>}</footer>}
     </div>
   );
 }
