@@ -3015,6 +3015,15 @@ export interface components {
             expires?: number | string | null;
             http?: string | components["schemas"]["HttpRequest"] | null;
             jitter?: number | string | null;
+            keep?: number | string | {
+                cancelled?: number | string;
+                dead?: number | string;
+                executions?: number | string;
+                logs?: number | string;
+                results?: number | string;
+                skipped?: number | string;
+                succeeded?: number | string;
+            } | null;
             made_from?: components["schemas"]["MadeFrom"] | null;
             max_crashes?: number | null;
             max_executions?: number | null;
@@ -3358,6 +3367,7 @@ export interface components {
             is_current: boolean;
             /** Format: uuid */
             job_id: string;
+            keep: components["schemas"]["Keep"];
             kind: string;
             last_execution: components["schemas"]["Execution"] | null;
             link: string | null;
@@ -3439,6 +3449,15 @@ export interface components {
             expires?: number | string | null;
             http?: string | components["schemas"]["HttpRequest"] | null;
             jitter?: number | string | null;
+            keep?: number | string | {
+                cancelled?: number | string;
+                dead?: number | string;
+                executions?: number | string;
+                logs?: number | string;
+                results?: number | string;
+                skipped?: number | string;
+                succeeded?: number | string;
+            } | null;
             made_from?: components["schemas"]["MadeFrom"] | null;
             max_crashes?: number | null;
             max_executions?: number | null;
@@ -3500,6 +3519,16 @@ export interface components {
         };
         Joined: {
             join: (string | components["schemas"]["SecretReference"])[];
+        };
+        /** Keep */
+        Keep: {
+            cancelled?: number | null;
+            dead?: number | null;
+            executions?: number | null;
+            logs?: number | null;
+            results?: number | null;
+            skipped?: number | null;
+            succeeded?: number | null;
         };
         /** Key */
         Key: {
@@ -3585,6 +3614,7 @@ export interface components {
             is_current: boolean;
             /** Format: uuid */
             job_id: string;
+            keep: components["schemas"]["Keep"];
             kind: string;
             link: string | null;
             max_crashes: number;
@@ -3716,6 +3746,15 @@ export interface components {
             expires?: number | string | null;
             http?: string | components["schemas"]["HttpRequest"] | null;
             jitter?: number | string | null;
+            keep?: number | string | {
+                cancelled?: number | string;
+                dead?: number | string;
+                executions?: number | string;
+                logs?: number | string;
+                results?: number | string;
+                skipped?: number | string;
+                succeeded?: number | string;
+            } | null;
             made_from?: components["schemas"]["MadeFrom"] | null;
             max_crashes?: number | null;
             max_executions?: number | null;
