@@ -450,3 +450,23 @@ async def test_the_policy_of_the_cluster_is_for_jobs_without_one(store, clock):
     await retain_all(store, Retention(keep=Keep(succeeded=5 * DAY)))
 
     assert await jobs_left(store) == {"long"}
+
+
+async def test_a_tenant_has_a_policy_for_its_jobs_without_one(store, clock):
+    await add_tenants(store, ["acme"])
+    changed = await store.admin.set_quotas("acme", keep=Keep(executions=5 * DAY), jobs=9)
+    assert changed == await store.admin.get_tenant("acme")
+    assert (changed.keep, changed.quotas.jobs) == (Keep(executions=5 * DAY), 9)
+    assert (await store.admin.set_quotas("acme", jobs=None)).keep == changed.keep
+    await defined(store, "long", tenant="acme", keep=Keep(succeeded=20 * DAY))
+    for job in ("long", "other"):
+        await finished(store, job=job, tenant="acme")
+    (ours,) = await finished(store)
+    await clock.advance(10 * DAY)
+
+    await retain_all(store, MONTH)
+
+    left = (await store.catalog.list_executions("acme", EVERYTHING)).items
+    assert [one.job for one in left] == ["long"]
+    assert await listed(store) == [ours]
+    assert (await store.admin.set_quotas("acme", keep=Keep())).keep == Keep()

@@ -368,12 +368,15 @@ Quota: TypeAlias = Annotated[int, Meta(ge=0, le=QUOTA_MAX, description="null: no
 
 
 class TenantChange(RequestBody):
-    """The quotas to change. Those that are left out stay; null is no limit."""
+    """The quotas to change. Those that are left out stay; null is no limit. `keep` is the policy of
+    retention, as a job has it.
+    """
 
     jobs: Quota | msgspec.UnsetType | None = UNSET
     queued: Quota | msgspec.UnsetType | None = UNSET
     per_minute: Quota | msgspec.UnsetType | None = UNSET
     running: Quota | msgspec.UnsetType | None = UNSET
+    keep: dict[str, str | float] | str | float | msgspec.UnsetType | None = UNSET
 
 
 class NewTenant(RequestBody):

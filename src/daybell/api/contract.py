@@ -282,6 +282,7 @@ TENANT: Final[Example] = {
     "name": "acme",
     "created_at": _AT,
     "quotas": {"jobs": 100, "queued": None, "per_minute": 6000, "running": None},
+    "keep": {"succeeded": 604800.0, "logs": 86400.0},
 }
 KEY: Final[Example] = {
     "key_id": _KEY_ID,

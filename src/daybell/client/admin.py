@@ -8,7 +8,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
 
 from daybell.client.context import ClientContext
 from daybell.client.executions import now_for
@@ -46,7 +48,7 @@ from daybell.core.limits import (
     QUOTA_MAX,
     check_name,
 )
-from daybell.core.options import read_limit, read_whole
+from daybell.core.options import Keep, read_limit, read_whole
 from daybell.core.references import check_secret_name
 from daybell.core.units import Duration, Instant
 from daybell.core.views import Page
@@ -271,9 +273,14 @@ async def add_tenant(client: ClientContext, name: str, **quotas: int | None) -> 
     return await client.store.admin.add_tenant(name, Quotas(**read_quotas(quotas)))
 
 
-async def update_tenant(client: ClientContext, name: str, **quotas: int | None) -> Tenant:
-    """Change a tenant's quotas; those that are not named stay, None is no limit."""
-    return await client.store.admin.set_quotas(name, **read_quotas(quotas))
+async def update_tenant(
+    client: ClientContext, name: str, *, keep: Any = UNSET, **quotas: int | None
+) -> Tenant:
+    """Change a tenant's quotas; those that are not named stay, None is no limit. `keep` replaces
+    its policy of retention; None is none.
+    """
+    policy = None if keep is UNSET else Keep.parse(keep)
+    return await client.store.admin.set_quotas(name, keep=policy, **read_quotas(quotas))
 
 
 def read_quotas(quotas: dict[str, int | None]) -> dict[str, int | None]:

@@ -754,6 +754,7 @@ def tenant(of: Tenant) -> wire.Tenant:
         name=of.name,
         created_at=to_datetime(of.created_at),
         quotas=wire.Quotas(**msgspec.structs.asdict(of.quotas)),
+        keep=of.keep,
     )
 
 

@@ -22,7 +22,7 @@ from daybell.core.event import StepKind
 from daybell.core.execution import Outcome, Priority, State
 from daybell.core.job import JobDefinition, NewTemplate
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
-from daybell.core.options import PlainOptions
+from daybell.core.options import Keep, PlainOptions
 from daybell.core.retry import Retry
 from daybell.core.schedule import OverlapBy
 from daybell.core.views import Total
@@ -1020,6 +1020,9 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     created_at: Time
     quotas: Quotas
+    keep: Annotated[
+        Keep, Meta(description="Seconds for which ended executions of its jobs are kept.")
+    ] = Keep()
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.limits import check_name
+from daybell.core.options import Keep
 from daybell.core.units import Instant, Seconds
 from daybell.errors import UsageError, shown
 
@@ -252,6 +253,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     created_at: Instant
     quotas: Quotas = NO_QUOTAS
+    keep: Keep = Keep()  # the policy of retention of its jobs
 
 
 # Secrets: values that are stored sealed, and opened by the worker that runs a job.

@@ -109,6 +109,15 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 )
         return cls(**{name: read_limit(time, f"{what}.{name}") for name, time in given.items()})
 
+    def to_json(self) -> str | None:
+        """Return the policy as a store keeps that of a tenant."""
+        return None if self == Keep() else msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Keep:
+        """Read a kept policy."""
+        return cls() if text is None else msgspec.json.decode(text, type=cls)
+
     def write(self) -> dict[str, str]:
         """Return the times as people write them, by name."""
         times = msgspec.structs.asdict(self).items()

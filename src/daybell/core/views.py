@@ -566,7 +566,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, keep: str | None) -> Retention:
         """Parse the setting `keep`."""
-        return cls(keep=Keep.parse(keep))
+        return cls(keep=Keep.parse(keep, what="DAYBELL_KEEP"))
 
 
 DEFAULT_RETENTION: Final = Retention()

@@ -42,6 +42,7 @@ from daybell.core.execution import (
 from daybell.core.job import Job, JobActivity, NewJob, NewTemplate, Template
 from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.monitoring.stats import StatQuery, StatRows, StatTotal
+from daybell.core.options import Keep
 from daybell.core.schedule import (
     Dependents,
     Due,
@@ -776,9 +777,12 @@ class AdminPort(Protocol):
         """All tenants with their quotas, by name. `default` always exists."""
         ...
 
-    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+    async def set_quotas(
+        self, tenant: str, *, keep: Keep | None = None, **changes: int | None
+    ) -> Tenant:
         """Change these quotas of a tenant, by the names that `Quotas` has; the others stay, also
-        if somebody else changes them at the same time. None is no limit.
+        if somebody else changes them at the same time. None is no limit. `keep` replaces its
+        policy of retention; None leaves it.
 
         `define_jobs` and `enqueue` (`load` too) refuse what would exceed them with QuotaExceeded,
         and nothing is written. Claims take no more than `running` leaves. Nodes of runs start as

@@ -223,11 +223,12 @@ async def get_tenant(name: TenantPath, caller: Caller) -> Response:
     errors=(404,),
 )
 async def update_tenant(body: TenantChange, name: TenantPath, caller: Caller) -> Response:
-    """Change a tenant's quotas. Those that are not named stay; null is no limit."""
-    before = (await caller.client.tenant_record(name)).quotas
-    quotas = msgspec.to_builtins(body)
-    client = caller.audited("tenant.update", name, before=before, after=quotas)
-    return answer_json(await client.update_tenant(name, **quotas))
+    """Change a tenant's quotas and retention. Those that are not named stay; null is no limit."""
+    tenant = await caller.client.tenant_record(name)
+    before = {**msgspec.to_builtins(tenant.quotas), "keep": tenant.keep.write()}
+    changes = msgspec.to_builtins(body)
+    client = caller.audited("tenant.update", name, before=before, after=changes)
+    return answer_json(await client.update_tenant(name, **changes))
 
 
 # `/secrets`: values that jobs use and nobody reads. No answer ever has one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from getpass import getpass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,7 @@ from daybell.client.remote.client import AnyClient
 from daybell.client.sealing import NEW_KEY, VARIABLE, check_value, new_key
 from daybell.core.access import Action
 from daybell.core.limits import SECRET_BYTES_MAX
+from daybell.core.options import Keep
 from daybell.core.references import check_secret_name
 from daybell.core.units import Instant
 from daybell.core.views import Page
@@ -58,15 +59,23 @@ async def list_tenants(settings: Settings, *, as_json: bool) -> int:
     return DONE
 
 
-async def update_tenant(settings: Settings, *, name: str, words: dict[str, str | None]) -> int:
-    quotas = _read_quotas(words)
-    if not quotas:
+async def update_tenant(
+    settings: Settings, *, name: str, words: dict[str, str | None], keep: str | None
+) -> int:
+    changes: dict[str, Any] = {**_read_quotas(words)}
+    if keep is not None:
+        changes["keep"] = None if keep == NO_LIMIT else Keep.parse(keep).write()
+    if not changes:
         raise UsageError("nothing to change; name a quota, such as --queued 1000 or --jobs none")
     async with client_for(settings) as client:
-        before = asdict((await client.tenant_record(name)).quotas)
-        recorded = audited(client, "tenant.update", name, before=before, after={**before, **quotas})
-        tenant = await recorded.update_tenant(name, **quotas)
-    typer.echo(f"tenant {tenant.name}: {_describe_quotas(tenant.quotas)}")
+        tenant = await client.tenant_record(name)
+        before = {**asdict(tenant.quotas), "keep": tenant.keep.write()}
+        after = {**before, **changes}
+        recorded = audited(client, "tenant.update", name, before=before, after=after)
+        tenant = await recorded.update_tenant(name, **changes)
+    kept = ", ".join(f"{what} {time}" for what, time in tenant.keep.write().items())
+    more = f"; keeps {kept}" if kept else ""
+    typer.echo(f"tenant {tenant.name}: {_describe_quotas(tenant.quotas)}{more}")
     return DONE
 
 

@@ -24,6 +24,15 @@ Jobs = Annotated[str | None, _quota("--jobs", "How many jobs it may have")]
 Queued = Annotated[str | None, _quota("--queued", "How many unfinished executions")]
 PerMinute = Annotated[str | None, _quota("--per-minute", "How many executions a minute")]
 Running = Annotated[str | None, _quota("--running", "How many may run at the same time")]
+KeepTimes = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="TIMES",
+        help="How long ended executions are kept, such as succeeded=7d,logs=1d; none: no policy.",
+        show_default=False,
+    ),
+]
 
 
 @tenants_app.command("create")
@@ -57,11 +66,16 @@ def update_tenant(
     queued: Queued = None,
     per_minute: PerMinute = None,
     running: Running = None,
+    keep: KeepTimes = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Change a tenant's quotas; those that are not named stay."""
+    """Change a tenant's quotas and retention; those that are not named stay."""
     quotas = {"jobs": jobs, "queued": queued, "per_minute": per_minute, "running": running}
-    run(context, partial(actions.admin.update_tenant, name=name, words=quotas), database_url)
+    run(
+        context,
+        partial(actions.admin.update_tenant, name=name, words=quotas, keep=keep),
+        database_url,
+    )
 
 
 # `daybell keys`: tokens that open the HTTP API.

@@ -13,6 +13,7 @@ from itertools import groupby, islice
 from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack
 
 import msgspec
+from msgspec import UNSET
 
 from daybell.client import wire
 from daybell.client.admin import read_quotas, read_role, read_scope, require_secret_name
@@ -77,7 +78,7 @@ from daybell.core.limits import (
     check_name,
 )
 from daybell.core.monitoring.stats import check_metrics
-from daybell.core.options import Arguments, JobFields, read_limit, read_whole, read_word
+from daybell.core.options import Arguments, JobFields, Keep, read_limit, read_whole, read_word
 from daybell.core.references import check_secret_name
 from daybell.core.units import Duration, format_duration, parse_duration, to_iso
 from daybell.core.views import ExecutionFilter, Health, Page, Total, read_pages, total_of
@@ -788,9 +789,16 @@ class RemoteClient:
         body = {"name": check_name(name, what="tenant"), **read_quotas(quotas)}
         return await self._ask("POST", "/tenants", wire.Tenant, body)
 
-    async def update_tenant(self, name: str, **quotas: int | None) -> wire.Tenant:
-        """Change a tenant's quotas; those that are not named stay, None is no limit."""
-        return await self._ask("PATCH", tenant_path(name), wire.Tenant, read_quotas(quotas))
+    async def update_tenant(
+        self, name: str, *, keep: Any = UNSET, **quotas: int | None
+    ) -> wire.Tenant:
+        """Change a tenant's quotas; those that are not named stay, None is no limit. `keep`
+        replaces its policy of retention; None is none.
+        """
+        body: dict[str, Any] = {**read_quotas(quotas)}
+        if keep is not UNSET:
+            body["keep"] = Keep.parse(keep).write()
+        return await self._ask("PATCH", tenant_path(name), wire.Tenant, body)
 
     async def audit(
         self,

@@ -36,6 +36,7 @@ from daybell.core.access import (
 )
 from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
+from daybell.core.options import Keep
 from daybell.core.references import check_secret_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
@@ -60,7 +61,7 @@ KEYS = """
       LEFT JOIN LATERAL (
         SELECT expires_at, revoked_at FROM daybell.api_key
          WHERE id = k.parent AND tenant = k.tenant LIMIT 1) p ON true"""
-TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max"
+TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max, keep"
 TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
 
 
@@ -228,12 +229,21 @@ SET_QUOTA: Final = """
     """
 
 
-async def set_quotas(pg: StoreContext, tenant: str, **changes: int | None) -> Tenant:
+SET_KEEP: Final = """
+    UPDATE daybell.tenant SET keep = $2 WHERE key = $1 AND keep IS DISTINCT FROM $2
+    """
+
+
+async def set_quotas(
+    pg: StoreContext, tenant: str, *, keep: Keep | None = None, **changes: int | None
+) -> Tenant:
     checks.check_quotas(changes)
     async with pg.db.transaction() as link:
         key = await pg.names.tenant(link, tenant)
         for name, most in changes.items():
             await link.execute(SET_QUOTA.format(f"{name}_max"), key, most)
+        if keep is not None:
+            await link.execute(SET_KEEP, key, keep.to_json())
         row = await link.fetchrow(f"{TENANTS} WHERE key = $1", key)
     pg.names.forget_quotas(key)
     return _tenant(row)
@@ -296,7 +306,8 @@ def _key(row: Row) -> Key:
 
 
 def _tenant(row: Row) -> Tenant:
-    return Tenant(name=row["name"], created_at=row["created_at"], quotas=read_quotas(row))
+    quotas, keep = read_quotas(row), Keep.from_json(row["keep"])
+    return Tenant(name=row["name"], created_at=row["created_at"], quotas=quotas, keep=keep)
 
 
 # The audit log.

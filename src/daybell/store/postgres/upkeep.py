@@ -8,7 +8,6 @@ from typing import Final
 from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
-import msgspec
 
 from daybell.core.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
@@ -394,8 +393,7 @@ async def _start_walk(tx: Tx, policy: Retention, now: Instant) -> HistoryWalk:
     walk = tx.pg.history_walk
     if walk is None or not walk.page:
         tenants = {
-            row["key"]: msgspec.json.decode(row["keep"] or "{}", type=Keep)
-            for row in await tx.fetch(TENANT_POLICIES)
+            row["key"]: Keep.from_json(row["keep"]) for row in await tx.fetch(TENANT_POLICIES)
         }
         jobs = {
             row["key"]: (row["tenant"], read_keep(row["definition"]))

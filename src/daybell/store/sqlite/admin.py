@@ -36,6 +36,7 @@ from daybell.core.access import (
 )
 from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
+from daybell.core.options import Keep
 from daybell.core.references import check_secret_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
@@ -173,7 +174,8 @@ def read_key(row: Any) -> Key:
 
 
 _TENANTS: Final = """
-SELECT name, created_at, jobs_max, queued_max, per_minute_max, running_max FROM tenant
+SELECT name, created_at, jobs_max, queued_max, per_minute_max, running_max, keep
+  FROM tenant
 """
 
 
@@ -205,19 +207,26 @@ def add_tenant(tx: Transaction, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant
     return get_tenant(tx, name)
 
 
-def set_quotas(tx: Transaction, tenant: str, **changes: int | None) -> Tenant:
+_SET_KEEP: Final = "UPDATE tenant SET keep = ?2 WHERE n = ?1 AND keep IS NOT ?2"
+
+
+def set_quotas(
+    tx: Transaction, tenant: str, *, keep: Keep | None = None, **changes: int | None
+) -> Tenant:
     checks.check_quotas(changes)
     n = tx.names.tenant(tx, tenant)
     for name, most in changes.items():
         tx.execute(_SET_QUOTA.format(f"{name}_max"), (n, most))
+    if keep is not None:
+        tx.execute(_SET_KEEP, (n, keep.to_json()))
     tx.names.quotas_changed()
     return get_tenant(tx, tenant)
 
 
 def read_tenant(row: Any) -> Tenant:
-    name, created_at, jobs, queued, per_minute, running = row
+    name, created_at, jobs, queued, per_minute, running, keep = row
     quotas = Quotas(jobs=jobs, queued=queued, per_minute=per_minute, running=running)
-    return Tenant(name=name, created_at=created_at, quotas=quotas)
+    return Tenant(name=name, created_at=created_at, quotas=quotas, keep=Keep.from_json(keep))
 
 
 _FORGET_OLD: Final = "DELETE FROM idempotency WHERE tenant = ? AND key = ? AND at <= ?"

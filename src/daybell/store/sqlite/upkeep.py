@@ -16,8 +16,6 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 from uuid import UUID
 
-import msgspec
-
 from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.options import Keep
@@ -255,7 +253,7 @@ def read_policies(tx: Transaction, policy: Retention) -> KeepPolicies:
     jobs = tx.execute(_JOB_POLICIES).fetchall()
     return KeepPolicies(
         policy,
-        {n: msgspec.json.decode(keep, type=Keep) for n, keep in tenants},
+        {n: Keep.from_json(keep) for n, keep in tenants},
         {n: (tenant, read_keep(definition)) for n, tenant, definition in jobs},
     )
 
