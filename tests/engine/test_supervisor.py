@@ -171,6 +171,16 @@ async def test_the_workers_of_a_child_that_was_killed_are_known(tmp_path):
     assert buried == [[UUID(int=0), UUID(int=1)]], "the second ended well"
 
 
+async def test_a_death_before_the_stop_is_no_failure_of_the_stop():
+    async def stop_then(_workers):
+        watched.stop()
+
+    watched = supervisor(f"{SAYS}os.kill(os.getpid(), 9)", on_death=stop_then)
+
+    assert await asyncio.wait_for(watched.run(), TIMEOUT) == 0
+    assert watched.restarts == 0
+
+
 async def test_the_workers_of_a_child_that_does_not_drain_in_time_are_known_too(tmp_path):
     ready, buried = tmp_path / "ready", []
     code = (

@@ -114,10 +114,11 @@ class Supervisor:
         early_deaths, is_first = 0, True
         while True:
             end = await self._run_child(slot)
+            ended_while_stopping = self._stopping.is_set()
             if not end.is_orderly and end.workers and self._on_death is not None:
                 await self._all_gone(end.pid)
                 await self._on_death(end.workers)
-            if self._stopping.is_set():
+            if ended_while_stopping:
                 # A child that was not yet a worker had nothing to drain.
                 is_early = end.code in (0, -signal.SIGTERM) and not end.workers
                 return 0 if end.is_orderly or is_early else 1
