@@ -176,7 +176,7 @@ function TriggerDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const trigger = useChange("post", "/jobs/{job}/trigger", (answer) => (answer.created ? "Triggered" : "It exists already"));
   const run = () => {
     if (!args.value) return;
-    const body = { ...(args.isEmpty ? {} : { args: args.value }), ...(delay && { delay }), ...(priority && { priority }) };
+    const body = { ...(Object.keys(args.value).length ? { args: args.value } : {}), ...(delay && { delay }), ...(priority && { priority }) };
     trigger.mutate({ path: { job: job.name }, body }, { onSuccess: (answer) => { onClose(); navigate(executionPath(answer.execution_id)); } });
   };
   return (
