@@ -4348,12 +4348,16 @@ export interface components {
         Tenant: {
             /** Format: date-time */
             created_at: string;
+            keep: components["schemas"]["Keep"];
             name: string;
             quotas: components["schemas"]["Quotas"];
         };
         /** TenantChange */
         TenantChange: {
             jobs?: number | null;
+            keep?: {
+                [key: string]: string | number;
+            } | string | number | null;
             per_minute?: number | null;
             queued?: number | null;
             running?: number | null;
