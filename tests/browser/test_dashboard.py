@@ -145,7 +145,7 @@ async def test_a_viewer_sees_no_actions_and_cannot_act(page: Page, site: Site, g
     assert status == 403
 
 
-async def test_an_operator_acts_by_a_session_until_the_key_is_revoked(page: Page, site: Site, guarded: Site):
+async def test_an_operator_acts_until_the_key_is_revoked(page: Page, site: Site, guarded: Site):
     key = site.call("POST", "/keys", {"name": "brief", "role": "operator"})
     opened = await page.request.post(f"{guarded.url}/api/v1/session", data={"key": key["token"]})
     assert opened.ok
