@@ -21,6 +21,8 @@ from daybell.core.access import (
     Role,
     Tenant,
 )
+from daybell.core.alerts.incidents import IncidentMove, MoveKind
+from daybell.core.alerts.rules import AlertRule
 from daybell.core.event import NewEvent, NewStep, StepKind
 from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, State
 from daybell.core.ids import mint
@@ -149,6 +151,19 @@ def a_template(name: str = "export", **job: Any) -> NewTemplate:
     """A template with one blank; the rest says what else its job has."""
     said = {"task": "export", "args": {"day": {"parameter": "day"}}, **job}
     return NewTemplate.parse({"name": name, "parameters": {"day": "string"}, "job": said})
+
+
+def an_alert(name: str = "letters", on: str = "dead_letter", **fields: Any) -> AlertRule:
+    """An alert rule that sends messages."""
+    fields.setdefault("to", ["json://127.0.0.1:1/a"])
+    return AlertRule.parse({"name": name, "on": on, **fields})
+
+
+def an_incident_move(kind: MoveKind, rule: str = "letters", **fields: Any) -> IncidentMove:
+    """A move of an incident without a message."""
+    fields.setdefault("id", mint())
+    fields.setdefault("subject", "resize")
+    return IncidentMove(kind=kind, rule=rule, **fields)
 
 
 def a_report(claimed: Claimed, **options: Any) -> Report:

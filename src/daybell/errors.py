@@ -366,6 +366,13 @@ class TemplateNotFound(NotFound):
     remedy = "Check the name of the template."
 
 
+class AlertNotFound(NotFound):
+    """The tenant has no such alert rule, or no such open incident."""
+
+    code = "unknown-alert"
+    remedy = "Check the name; `daybell alerts list` lists rules and open incidents."
+
+
 class TenantNotFound(NotFound):
     """There is no such tenant."""
 

@@ -21,25 +21,27 @@ NEEDED = {
         "get_stats", "get_series", "get_job_stats", "get_metrics", "get_status", "stream",
         "list_job_warnings",
         "list_templates", "get_template", "list_events", "get_session", "delete_session",
-        "create_login",
+        "create_login", "list_incidents",
     },
     Role.OPERATOR: {
         "trigger_job", "pause_job", "resume_job", "enqueue_executions",
         "cancel_executions", "retry_executions", "cancel_execution", "retry_execution",
         "retry_dead_letters", "discard_dead_letters", "pause_queue", "resume_queue",
         "purge_queue", "drain_worker", "publish_event", "signal_execution", "approve_execution",
+        "silence_alert", "test_alert", "acknowledge_incident",
     },
     Role.ADMIN: {
         "create_job", "update_job", "delete_job", "rollback_job", "backfill_job", "create_key",
         "list_keys", "revoke_key", "delete_key", "list_audit", "verify_audit", "list_secrets",
         "set_secret", "delete_secret", "apply_job", "create_template", "set_template",
-        "delete_template",
+        "delete_template", "create_alert", "list_alerts", "get_alert", "set_alert", "delete_alert",
     },
     Role.SUPERADMIN: {"create_tenant", "list_tenants", "get_tenant", "update_tenant"},
 }  # fmt: skip
 OPEN = {"healthz", "readyz"}
 LOGIN = {"create_session"}  # brings its key in the body
-DECLARING = {"apply_job", "set_template", "set_secret"}  # makes what is not there, in one's own
+# They make what is not there, in one's own tenant.
+DECLARING = {"apply_job", "set_alert", "set_template", "set_secret"}
 HIDDEN = ["/openapi.json", "/docs"]
 
 # Bodies that would do something, for who may.
@@ -62,7 +64,7 @@ def _kind(path: str, name: str) -> str:
     if name == "version":
         return name
     noun = path.removeprefix("/api/v1/").partition("/")[0]
-    nouns = ("job", "execution", "key", "worker", "secret", "template")
+    nouns = ("job", "execution", "key", "worker", "secret", "template", "alert", "incident")
     return next((one for one in nouns if noun == f"{one}s"), noun)
 
 
@@ -218,6 +220,8 @@ async def state(here: World) -> list[object]:
         (await here.client.audit(limit=100)).items,
         await here.client.secrets(),
         await here.client.templates(),
+        await here.client.alerts(),
+        (await here.client.incidents()).items,
     ]
 
 

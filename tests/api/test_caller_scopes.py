@@ -27,6 +27,8 @@ OF_TENANT = {
     "list_templates", "list_upcoming", "list_workers", "stream", "verify_audit",
     "publish_event", "drain_worker",
     "create_template", "delete_template", "set_template", "delete_secret", "set_secret",
+    "create_alert", "list_alerts", "get_alert", "set_alert", "delete_alert", "silence_alert",
+    "test_alert", "list_incidents", "acknowledge_incident",
 }  # fmt: skip
 PUBLIC = {"healthz", "readyz", "create_session"}
 BODIES = {

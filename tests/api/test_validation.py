@@ -85,6 +85,7 @@ WRONG = [
     ("source", "x" * 201),
     ("source", "a\0b"),
     ("made_from", {"name": "backup"}),
+    ("notifications", {}),
     # Fields of what is not built yet.
     ("workflow", {}),
     ("labels", {"a": "b"}),
@@ -93,7 +94,6 @@ WRONG = [
     ("concurrency", 1),
     ("rate", "1/s"),
     ("cache", "1h"),
-    ("notifications", []),
     # What is nobody's to say.
     ("state", "running"),
     ("version", 7),

@@ -14,10 +14,12 @@ from daybell.api.guard import Guard
 from daybell.client import Client
 from daybell.client.sealing import new_key
 from daybell.core.access import Role
+from daybell.core.alerts.incidents import MoveKind
 from daybell.core.worker import NewWorker
 from daybell.engine.loop import ManualClock
 from daybell.store.sqlite import SqliteStore
 from tests.api.requests import document
+from tests.builders import an_incident_move
 
 
 class World:
@@ -47,6 +49,9 @@ class World:
         key = await self.client.create_key("unused", role=Role.VIEWER)
         await self.client.set_secret("TOKEN", "some value")
         await self.client.set_template({"name": "backup", "job": {"command": "true"}})
+        await self.client.set_alert({"name": "letters", "on": "dead_letter"})
+        move = an_incident_move(MoveKind.OPEN)
+        await self.client.store.admin.move_incident(self.client.tenant, move)
         self.ids = {
             "job": "resize",
             "execution": str(execution.id),
@@ -54,6 +59,8 @@ class World:
             "worker": str(worker.id),
             "secret": "TOKEN",
             "template": "backup",
+            "alert": "letters",
+            "incident": str(move.id),
         }
 
     def operations(self) -> list[tuple[str, str, str, dict[str, Any]]]:

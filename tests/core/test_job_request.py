@@ -57,6 +57,7 @@ VALUES = {
     "pause_after_failures": st.integers(1, 9),
     "dependencies": st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2, unique=True),
     "on_dependency_failure": st.sampled_from(["wait", "skip", "run"]),
+    "notifications": st.just([{"on": ["dead", "late"], "to": ["json://a", {"secret": "B"}]}]),
     "source": st.sampled_from(["apply", "apply:a"]),
     "keep": st.sampled_from(["30d", {"succeeded": "1d", "logs": 3600}, "dead=90d,results=2h"]),
     "made_from": st.just({"name": "t", "version": 2, "parameters": {"a": 1}}),

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from daybell.core.alerts.incidents import MoveKind
 from daybell.core.execution import Claimed, NewLogPart, Priority
 from daybell.core.ids import mint
 from daybell.core.monitoring.stats import StatQuery
@@ -33,9 +34,11 @@ from tests.builders import (
     a_tick,
     a_worker,
     add_tenants,
+    an_alert,
     an_entry,
     an_event,
     an_execution,
+    an_incident_move,
     claim,
     claimed,
     dead,
@@ -73,6 +76,8 @@ class Known(NamedTuple):
     request: UUID
     secret: str
     template: str
+    alert: str
+    incident: UUID
     depending: UUID
 
 
@@ -100,6 +105,9 @@ async def populated(store, clock):
     await store.admin.begin_request(TENANT, request)
     await store.admin.set_secret(TENANT, a_secret("TOKEN"))
     await store.admin.set_template(TENANT, a_template("monthly"))
+    await store.admin.set_alert_rule(TENANT, an_alert("overdue"))
+    incident = an_incident_move(MoveKind.OPEN, "overdue")
+    await store.admin.move_incident(TENANT, incident)
     return Known(
         "resize",
         job.id,
@@ -115,6 +123,8 @@ async def populated(store, clock):
         request.id,
         "TOKEN",
         "monthly",
+        "overdue",
+        incident.id,
         depending,
     )
 
@@ -137,10 +147,9 @@ def unknown():
         created_at=0.0,
         run_at=0.0,
     )
-    a, b, c, d, e, f, g, h, i = [mint() for _ in range(9)]
-    return Known(
-        "nothing", a, "nowhere", "nogate", b, c, d, e, running, f, g, h, "NONE", "blank", i
-    )
+    a, b, c, d, e, f, g, h, i, j = [mint() for _ in range(10)]
+    names = "NONE", "blank", "norule"
+    return Known("nothing", a, "nowhere", "nogate", b, c, d, e, running, f, g, h, *names, i, j)
 
 
 OPERATIONS = {
@@ -240,6 +249,16 @@ OPERATIONS = {
     "get_template": lambda s, t, k: s.admin.get_template(t, k.template),
     "list_templates": lambda s, t, k: s.admin.list_templates(t),
     "delete_template": lambda s, t, k: s.admin.delete_template(t, k.template),
+    "set_alert_rule": lambda s, t, k: s.admin.set_alert_rule(t, an_alert(k.alert)),
+    "get_alert_rule": lambda s, t, k: s.admin.get_alert_rule(t, k.alert),
+    "list_alert_rules": lambda s, t, k: s.admin.list_alert_rules(t),
+    "delete_alert_rule": lambda s, t, k: s.admin.delete_alert_rule(t, k.alert),
+    "list_incidents": lambda s, t, k: s.admin.list_incidents(
+        t, rule=k.alert, cursor=str(k.incident)
+    ),
+    "move_incident": lambda s, t, k: s.admin.move_incident(
+        t, an_incident_move(MoveKind.CLOSE, k.alert, id=k.incident, version=1)
+    ),
 }
 
 
@@ -279,6 +298,8 @@ async def everything_of(store, tenant):
         "queues": await store.catalog.list_queues(tenant),
         "keys": await store.admin.list_keys(tenant),
         "secrets": await store.admin.list_secrets(tenant),
+        "alerts": (await store.admin.list_alert_rules(tenant)).items,
+        "incidents": (await store.admin.list_incidents(tenant)).items,
         "templates": (await store.admin.list_templates(tenant)).items,
         "audit": (await store.admin.list_audit(tenant)).items,
     }
@@ -334,6 +355,8 @@ async def test_a_tenant_sees_nothing_of_another(store, clock):
         "queues": [],
         "keys": [],
         "secrets": [],
+        "alerts": (),
+        "incidents": (),
         "templates": (),
         "audit": (),
     }

@@ -24,7 +24,8 @@ CLOSED = {
     "release_dependents", "renew", "report", "resign", "retire", "revoke_key",
     "rule_out_dependents", "schedules_ahead", "set_quotas", "set_secret",
     "set_template",
-    "touch_keys", "turn_back", "write_log",
+    "set_alert_rule", "get_alert_rule", "list_alert_rules", "delete_alert_rule", "alert_work",
+    "list_incidents", "move_incident", "touch_keys", "turn_back", "write_log",
 }  # fmt: skip
 
 

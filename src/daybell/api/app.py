@@ -14,7 +14,17 @@ from daybell.api import openapi, stream
 from daybell.api.auth import PATTERN, Authenticator, authenticate
 from daybell.api.caller import Api, ApiOptions, answer_error, answer_unexpected
 from daybell.api.router import Route, Router
-from daybell.api.routes import admin, bulk, events, executions, jobs, schedules, session, workers
+from daybell.api.routes import (
+    admin,
+    alerts,
+    bulk,
+    events,
+    executions,
+    jobs,
+    schedules,
+    session,
+    workers,
+)
 from daybell.api.routes.workers import Readiness
 from daybell.client import Client
 from daybell.errors import DaybellError
@@ -41,6 +51,8 @@ ROUTES: Final = (
     workers.metrics_router,
     stream.router,
     jobs.templates_router,
+    alerts.router,
+    alerts.incidents_router,
     admin.secrets_router,
     admin.tenants_router,
     admin.keys_router,

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta
 
 from daybell.api.fields import (
     AgoBound,
+    AlertName,
     Args,
     Bound,
     Delay,
@@ -34,6 +35,7 @@ from daybell.client.declarations import read_template
 from daybell.client.requests import ARGS_PREFIX
 from daybell.client.sealing import check_value
 from daybell.core.access import PATTERNS_MAX, Action, Role
+from daybell.core.alerts.rules import FACTOR_MAX, AlertCondition, AlertRule
 from daybell.core.event import check_words
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
@@ -360,6 +362,67 @@ class DeclaredTemplate(TemplateFields):
     """All that a template is."""
 
     name: TemplateName | None = None
+
+
+# Alerts.
+
+Pattern: TypeAlias = Annotated[Text, Meta(max_length=NAME_CHARS_MAX + 1)]
+Limit: TypeAlias = Annotated[
+    TimeLimit, Meta(description='Seconds, or text such as "90s", "1h30m" or "PT5M".')
+]
+
+
+class AlertFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """The fields of an alert rule."""
+
+    on: Annotated[str, Meta(extra_json_schema={"enum": [*map(str, AlertCondition)]})]
+    job: Annotated[Pattern, Meta(description="A job, or a beginning and *.")] | None = None
+    queue: Annotated[Pattern, Meta(description="A queue, or a beginning and *.")] | None = None
+    to: (
+        Annotated[Any, Meta(description="Addresses as `notify` takes them; a list, or one.")] | None
+    ) = None
+    count: Annotated[int, Meta(ge=1, le=RETRIES_MAX)] | None = None
+    rate: Annotated[float, Meta(gt=0, le=1)] | None = None
+    within: Limit | None = None
+    grace: (
+        Annotated[
+            float | str, Meta(description='A duration, or "learnt" from the runs of the job.')
+        ]
+        | None
+    ) = None
+    factor: Annotated[float, Meta(gt=0, le=FACTOR_MAX)] | None = None
+    repeat: Limit | None = None
+    message_queue: QueueName | None = None
+    description: Annotated[Text, Meta(max_length=DESCRIPTION_CHARS_MAX)] | None = None
+
+    @classmethod
+    def check(cls, given: Mapping[str, Any]) -> None:
+        AlertRule.parse({"name": "alert", **given})
+
+    def given(self) -> dict[str, Any]:
+        """The fields that are not null, as the client takes them."""
+        fields = msgspec.structs.asdict(self)
+        return {name: one for name, one in fields.items() if one is not None}
+
+
+class NewAlert(AlertFields, kw_only=True):
+    """An alert rule to be created."""
+
+    name: AlertName
+
+
+class DeclaredAlert(AlertFields):
+    """All that an alert rule is."""
+
+    name: AlertName | None = None
+
+
+class Silence(RequestBody):
+    """The time without messages: `duration` or `until`. Neither: it ends."""
+
+    duration: Limit | None = None
+    until: Bound | None = None
+    reason: Annotated[Text, Meta(max_length=PAUSE_NOTE_CHARS_MAX)] = ""
 
 
 # Tenants, keys and secrets.

@@ -9,7 +9,8 @@ from typing import Any, Final, get_args
 import msgspec
 
 from daybell.client import wire
-from daybell.core.options import PlainOptions
+from daybell.core.alerts.notifications import JobNotification
+from daybell.core.options import Keep, PlainOptions
 from daybell.core.views import Page
 
 # Answers to read by: one example of each, as the OpenAPI document shows them.
@@ -186,6 +187,7 @@ VERSION: Final[Example] = {
     "notify": None,
     "workflow": None,
     **msgspec.to_builtins(PlainOptions(timeout=3600.0)),
+    "notifications": [{"on": ["dead", "late"], "to": [{"secret": "TEAM_CHAT"}]}],
     "priority": "normal",
     "retry": {"retries": 3, "backoff": "exponential", "base": 1.0, "factor": 2.0, "cap": 3600.0},
     "settings": {"run": "python generate_report.py"},
@@ -340,6 +342,40 @@ LISTED_VERSION: Final[Example] = {
     "version": 2,
     "changes": [{"field": "timeout", "before": None, "after": 3600.0}],
 }
+ALERT: Final[Example] = {
+    "name": "dead-letters",
+    "version": 1,
+    "tenant": "default",
+    "on": "dead_letter",
+    "job": None,
+    "queue": None,
+    "to": [{"secret": "TEAM_CHAT"}],
+    "count": 1,
+    "rate": 0.5,
+    "within": 3600.0,
+    "grace": None,
+    "factor": 2.0,
+    "repeat": 14400.0,
+    "message_queue": "default",
+    "description": "",
+    "silenced_until": None,
+    "silence_reason": "",
+    "author": "key deploy",
+    "created_at": _AT,
+    "updated_at": _AT,
+}
+INCIDENT: Final[Example] = {
+    "incident_id": _ID,
+    "tenant": "default",
+    "rule": "dead-letters",
+    "subject": "daily-report",
+    "detail": "Job daily-report has 1 dead letter, the last since 2026-11-16T00:00:00Z: OSError",
+    "opened_at": _AT,
+    "notified_at": _AT,
+    "closed_at": None,
+    "acknowledged_at": None,
+    "acknowledged_by": "",
+}
 EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
     "JobPage": _page(JOB),
@@ -363,6 +399,16 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "Template": TEMPLATE,
     "TemplatePage": _page(TEMPLATE),
+    "Alert": ALERT,
+    "AlertPage": _page(ALERT),
+    "AlertTest": {"name": "dead-letters", "execution_id": _ID, "job": "alert:dead-letters"},
+    "IncidentPage": _page(INCIDENT),
+    "Acknowledged": {
+        "incident_id": _ID,
+        "rule": "dead-letters",
+        "subject": "daily-report",
+        "status": "acknowledged",
+    },
     "DeletedName": {"name": "backup", "status": "deleted"},
     "Deleted": {
         "job_id": _JOB_ID,
@@ -597,6 +643,10 @@ def _page_name(item: str) -> str:
     return f"{item[0].upper()}{item[1:]}Page"
 
 
+# Structs of the core that answers contain.
+PARTS: Final = {"JobNotification": JobNotification, "Keep": Keep}
+
+
 def answer_schemas(answer_types: Mapping[str, Any]) -> dict[str, Any]:
     """The schemas of answers, by name, with those that they refer to."""
     types = [wire.Problem, *answer_types.values()]
@@ -610,7 +660,7 @@ def answer_schemas(answer_types: Mapping[str, Any]) -> dict[str, Any]:
         if name.endswith("Page") and not hasattr(wire, name):
             schema |= {"title": name, "description": "A page of a list."}
         if fields:
-            schema["required"] = _required_fields(getattr(wire, name, Page))
+            schema["required"] = _required_fields(getattr(wire, name, PARTS.get(name, Page)))
         if name in EXAMPLES and name not in answer_types:
             schema["examples"] = [EXAMPLES[name]]
     return schemas
@@ -706,6 +756,21 @@ DECLARED_JOBS: Final[dict[str, dict[str, Any]]] = {
         "schedule": "0 0 * * *",
         "timeout": 3600,
         "source": "apply",
+    },
+}
+NEW_ALERTS: Final[dict[str, dict[str, Any]]] = {
+    "dead letters": {
+        "name": "dead-letters",
+        "on": "dead_letter",
+        "to": [{"secret": "TEAM_CHAT"}],
+        "repeat": "4h",
+    },
+    "a missed run": {
+        "name": "reports-missed",
+        "on": "missed_run",
+        "job": "report-*",
+        "grace": "30m",
+        "to": ["mailto://alerts.example.org"],
     },
 }
 NEW_TEMPLATES: Final[dict[str, dict[str, Any]]] = {

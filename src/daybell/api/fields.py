@@ -52,6 +52,11 @@ TemplateName: TypeAlias = Annotated[
     checked_by(lambda value: check_name(value, what="template")),
     Meta(description="The name that jobs refer to.", examples=["backup"]),
 ]
+AlertName: TypeAlias = Annotated[
+    str,
+    checked_by(lambda value: check_name(value, what="alert")),
+    Meta(description="The name of the rule.", examples=["dead-letters"]),
+]
 UniqueKey: TypeAlias = Annotated[str, checked_by(check_key)]
 Id: TypeAlias = Annotated[str, checked_by(read_id), UUID_FORMAT]
 # The client refuses other words, and names the right ones; these are for the document.

@@ -168,6 +168,7 @@ TAGS: Final = (
     ("workers", "Processes that run executions."),
     ("schedules", "What a schedule means, and when it fires."),
     ("stats", "All that goes on, at a glance."),
+    ("alerts", "Rules that open incidents, and their messages."),
     ("access", "Keys, tenants and the audit log."),
     ("health", "Whether the process and its store are well. Open to all."),
 )

@@ -59,6 +59,7 @@ COMMANDS: Final = {
     ),
     "workers": Entry("workers", "workers_app", "Workers: processes that run executions."),
     "queues": Entry("workers", "queues_app", "Queues: lanes that workers subscribe to."),
+    "alerts": Entry("alerts", "app", "Alerts: rules, their incidents, and messages."),
     "cron": Entry("schedules", "app", "Schedules: what they mean, and when they fire."),
     "login": Entry("admin", "login", "Print a link that logs a browser in, once."),
     "keys": Entry("admin", "keys_app", "Keys: who may use the HTTP API, and for what."),

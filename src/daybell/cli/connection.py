@@ -95,6 +95,10 @@ class RecordingClient(Client):
     pause_queue = audit_in_transaction(Client.pause_queue, "queue.pause")
     resume_queue = audit_in_transaction(Client.resume_queue, "queue.resume")
     purge_queue = audit_in_transaction(Client.purge_queue, "queue.purge")
+    delete_alert = audit_in_transaction(Client.delete_alert, "alert.delete")
+    silence_alert = audit_in_transaction(Client.silence_alert, "alert.silence")
+    test_alert = audit_in_transaction(Client.test_alert, "alert.test")
+    acknowledge_incident = audit_in_transaction(Client.acknowledge_incident, "incident.acknowledge")
     delete_template = audit_in_transaction(Client.delete_template, "template.delete")
     publish = audit_in_transaction(Client.publish, "event.publish")
     signal = audit_in_transaction(Client.signal, "execution.signal")
@@ -104,6 +108,13 @@ class RecordingClient(Client):
     backfill = audit_after_call(Client.backfill, "job.backfill")
     retry = audit_after_call(Client.retry, "execution.retry")
     retry_many = audit_after_call(Client.retry_many, "execution.retry")
+
+    async def set_alert(
+        self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
+    ) -> wire.Alert:
+        action = "alert.create" if expect == 0 else "alert.update"
+        view = self.audited(_entry(action, str(value.get("name")), after=dict(value)))
+        return await Client.set_alert(view, value, author=author, expect=expect)
 
     async def set_template(
         self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None

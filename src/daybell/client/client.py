@@ -24,6 +24,7 @@ from daybell.client import (
     when,
     wire,
 )
+from daybell.client import alerts as alert_room
 from daybell.client import events as event_room
 from daybell.client import executions as execution_room
 from daybell.client import jobs as job_room
@@ -370,6 +371,18 @@ class Client(ClientContext):
 
     series = stats_room.series
     job_stats = stats_room.job_stats
+
+    # Alerts.
+
+    set_alert = alert_room.set_alert
+    alert = alert_room.alert
+    alerts = alert_room.alerts
+    alerts_page = alert_room.alerts_page
+    delete_alert = alert_room.delete_alert
+    silence_alert = alert_room.silence_alert
+    test_alert = alert_room.test_alert
+    incidents = alert_room.incidents
+    acknowledge_incident = alert_room.acknowledge_incident
 
     # Keys, tenants, the audit log, requests and secrets.
 

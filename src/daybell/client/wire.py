@@ -735,6 +735,66 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         return NewTemplate.parse({name: getattr(self, name) for name in names})
 
 
+# Alerts.
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert rule."""
+
+    name: str
+    version: int
+    tenant: str
+    on: Annotated[str, Meta(description="The condition.")]
+    job: Annotated[str | None, Meta(description="The jobs that it watches; null: all.")]
+    queue: Annotated[str | None, Meta(description="The queues that it watches; null: all.")]
+    to: Annotated[list[Any], Meta(description="The addresses of its messages.")]
+    count: int
+    rate: float
+    within: Annotated[float, Meta(description="Seconds.")]
+    grace: Annotated[float | None, Meta(description="Seconds; null: learnt, or not used.")]
+    factor: float
+    repeat: Annotated[float | None, Meta(description="Seconds; null: messages do not repeat.")]
+    message_queue: str
+    description: str
+    silenced_until: Time | None
+    silence_reason: str
+    author: str
+    created_at: Time
+    updated_at: Time
+
+
+class AlertTest(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution that sends the test message of a rule."""
+
+    name: str
+    execution_id: UUID
+    job: str
+
+
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """A subject that meets, or met, the condition of an alert rule."""
+
+    incident_id: UUID
+    tenant: str
+    rule: str
+    subject: str
+    detail: str
+    opened_at: Time
+    notified_at: Annotated[Time | None, Meta(description="The last message; null: none yet.")]
+    closed_at: Time | None
+    acknowledged_at: Time | None
+    acknowledged_by: str
+
+
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the acknowledgement of an incident."""
+
+    incident_id: UUID
+    rule: str
+    subject: str
+    status: Literal["acknowledged"]
+
+
 class DeletedName(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the deletion of a template or a secret."""
 

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from daybell.core.access import NewAuditEntry, NewKey, NewRequest, NewSecret, Quotas, check_scope
+from daybell.core.alerts.rules import RULES_MAX
 from daybell.core.execution import NewExecution, State
 from daybell.core.job import JobDefinition, NewTemplate
 from daybell.core.lifecycle import Transition
@@ -302,6 +303,12 @@ def check_template(template: NewTemplate, author: str) -> str:
     check_name(template.name, what="template")
     _check_line("author", author)
     return template.to_json()
+
+
+def check_room_for_rule(count: int) -> None:
+    """Refuse a further alert rule if a tenant has too many: each is evaluated every round."""
+    if count >= RULES_MAX:
+        raise UsageError(f"a tenant has at most {RULES_MAX:,} alert rules; delete some first")
 
 
 def check_quotas(quotas: Mapping[str, int | None]) -> None:

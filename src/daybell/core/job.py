@@ -434,16 +434,16 @@ def version_conflict(name: str, *, at: int, expect: int, what: str = "job") -> V
     )
 
 
-def next_template_version(
-    name: str, *, at: int, kept: str | None, text: str, expect: int | None
+def next_version(
+    name: str, *, at: int, kept: str | None, text: str, expect: int | None, what: str
 ) -> int:
-    """Return the version of a template after storing `text`; the current one if nothing changes.
-    `at` is 0 for a new template.
+    """Return the version of a template or a rule after storing `text`; the current one if nothing
+    changes. `at` is 0 for a new one.
     """
     if expect == 0 and at:
-        raise DuplicateKey(f"there is a template {shown(name)} already; take another name")
+        raise DuplicateKey(f"there is already a {what} named {shown(name)}; take another name")
     if expect is not None and at != expect:
-        raise version_conflict(name, at=at, expect=expect, what="template")
+        raise version_conflict(name, at=at, expect=expect, what=what)
     is_same = kept is not None and (kept == text or _in_order(kept) == _in_order(text))
     return at if is_same else at + 1
 

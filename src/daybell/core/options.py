@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, cast
 import msgspec
 
 from daybell.core import payload
+from daybell.core.alerts.notifications import SCHEMA as NOTIFICATIONS
+from daybell.core.alerts.notifications import JobNotification, read_notifications
 from daybell.core.execution import Priority
 from daybell.core.ids import id_in
 from daybell.core.kinds import SETTINGS, needs_of
@@ -138,6 +140,7 @@ class PlainOptions(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap | None = None  # None: skip with schedules, allow without
     pause_after_failures: int | None = None
     on_dependency_failure: OnFailure = OnFailure.WAIT
+    notifications: tuple[JobNotification, ...] = ()
     source: str = ""
     keep: Annotated[
         Keep, msgspec.Meta(description="Seconds for which its ended executions are kept.")
@@ -272,6 +275,7 @@ class TaskOptions(TypedDict, total=False):
     dependencies: Sequence[Dependency] | None
     on_dependency_failure: Literal["wait", "skip", "run"]
     keep: Duration | Mapping[str, Duration | None] | None
+    notifications: Sequence[Mapping[str, Any]] | None
 
 
 class JobOptions(TaskOptions, total=False):
@@ -759,6 +763,15 @@ _ROWS: Final = (
         read=lambda value, what: Keep.parse(value, what=what), write=Keep.write, default={},
         metavar="TIMES",
     ),
+    Option(
+        name="notifications",
+        meaning="Messages about it: `on` is a list of dead (it has dead letters), succeeded and"
+        " late (a time of its schedules is over without a success), `to` a list of addresses as"
+        " `notify` takes them. Each is an alert rule in a short form.",
+        schema=NOTIFICATIONS,
+        read=read_notifications,
+        write=msgspec.to_builtins, default=(),
+    ),
     _kind(
         "source",
         "The set that the job belongs to: `apply` for jobs of files.",
@@ -776,7 +789,6 @@ LATER: Final[Mapping[str, str]] = {
     "concurrency": "limits on how many run at a time",
     "rate": "limits on how many start in a time",
     "cache": "keeping results",
-    "notifications": "telling people how it went",
 }
 # One of these names the kind of a job.
 CHOICES: Final = ("task", *SETTINGS, "workflow", "template")

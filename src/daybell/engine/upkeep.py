@@ -17,6 +17,7 @@ from daybell.core.limits import REAP_BATCH_MAX
 from daybell.core.units import Seconds
 from daybell.core.views import DEFAULT_RETENTION, Retention, SweepKind
 from daybell.core.worker import LEASE_SECONDS, UPKEEP
+from daybell.engine.alerts import Alerts
 from daybell.engine.events import Events, WorkerLost
 from daybell.engine.execute import is_suspect, probation_seconds
 from daybell.engine.loop import AGAIN, JUMP_SECONDS, Clock, Loop
@@ -232,6 +233,7 @@ SWEEP_SECONDS: Final = 3.0
 ADMIT_SECONDS: Final = 20.0  # and after every sweep that finds waiting executions
 EXPIRE_SECONDS: Final = 20.0
 FOLD_SECONDS: Final = 10.0
+ALERT_SECONDS: Final = 10.0
 BATCH_MAX: Final = 1000
 RUNS_MAX: Final = 100
 ADVANCE_ROUNDS: Final = 100
@@ -261,6 +263,7 @@ class Upkeep:
         self._store = store
         self.reaper = Reaper(store, clock=clock, events=events, lease=lease)
         self.janitor = Janitor(store, policy)
+        self.alerts = Alerts(store, mint=mint)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._admission = Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock)
         self._expiry = Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock)
@@ -269,6 +272,7 @@ class Upkeep:
             self._admission,
             self._expiry,
             Loop("fold", self._fold, interval=FOLD_SECONDS, clock=clock),
+            Loop("alert", self._alert, interval=ALERT_SECONDS, clock=clock),
             Loop("lead", self.leader.tick, interval=LEADER_TERM_SECONDS / 2, clock=clock),
         )
 
@@ -308,6 +312,10 @@ class Upkeep:
         if self.leader.epoch is None:
             return None
         return AGAIN if await self._store.fold_stats() else None
+
+    async def _alert(self) -> Seconds | None:
+        """Evaluate the alert rules, in the process that leads."""
+        return None if self.leader.epoch is None else await self.alerts.tick()
 
     async def _expire(self) -> Seconds | None:
         """Expire executions and waits for events, independent of workers that would claim them."""

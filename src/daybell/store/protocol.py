@@ -25,6 +25,8 @@ from daybell.core.access import (
     Secret,
     Tenant,
 )
+from daybell.core.alerts.incidents import AlertWork, Incident, IncidentMove
+from daybell.core.alerts.rules import AlertRule, StoredRule
 from daybell.core.event import Event, NewEvent, NewStep, NodeWait, Published, Step
 from daybell.core.execution import (
     AttemptSpan,
@@ -873,6 +875,54 @@ class AdminPort(Protocol):
     async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         """Remove a template; jobs that were made from it stay. Raises TemplateNotFound, and
         VersionConflict if it is not at the version expected.
+        """
+        ...
+
+    async def set_alert_rule(
+        self, tenant: str, rule: AlertRule, *, author: str = "", expect: int | None = None
+    ) -> StoredRule:
+        """Keep an alert rule, as `set_template` does a template. A tenant has at most RULES_MAX."""
+        ...
+
+    async def get_alert_rule(self, tenant: str, name: str) -> StoredRule:
+        """A rule. Raises AlertNotFound."""
+        ...
+
+    async def list_alert_rules(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[StoredRule]:
+        """A tenant's rules, by name."""
+        ...
+
+    async def delete_alert_rule(self, tenant: str, name: str, *, expect: int | None = None) -> None:
+        """Remove a rule; the next round closes its incidents. Raises AlertNotFound, and
+        VersionConflict if it is not at the version expected.
+        """
+        ...
+
+    async def alert_work(self) -> AlertWork:
+        """Read the rules of all tenants, the jobs with notifications, and at most OPEN_MAX open
+        incidents, at one moment.
+        """
+        ...
+
+    async def list_incidents(
+        self,
+        tenant: str,
+        *,
+        rule: str | None = None,
+        is_open: bool | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Incident]:
+        """Incidents by id, newest first. They are kept for INCIDENT_SECONDS_KEPT after the end."""
+        ...
+
+    async def move_incident(self, tenant: str, move: IncidentMove) -> bool:
+        """Make a move of an incident, and enqueue its message, in one transaction. False: the
+        incident is not as the move assumes, and nothing is written. So each opening and each end
+        has one message, whichever processes evaluate the rule. Raises QuotaExceeded if the message
+        finds no room; then nothing is written.
         """
         ...
 

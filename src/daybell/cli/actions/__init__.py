@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from daybell.cli import benchmark, migration
     from daybell.cli.actions import (
         admin,
+        alerts,
         chaos,
         completion,
         definitions,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "admin",
+    "alerts",
     "apply",
     "benchmark",
     "chaos",

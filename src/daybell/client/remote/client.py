@@ -57,6 +57,7 @@ from daybell.client.schedules import read_pause_note
 from daybell.client.sealing import check_value
 from daybell.client.stats import JOB_SINCE, SERIES_SINCE
 from daybell.core.access import LOGIN_SECONDS, Role
+from daybell.core.alerts.rules import AlertRule
 from daybell.core.event import Published
 from daybell.core.execution import (
     LAST,
@@ -658,6 +659,86 @@ class RemoteClient:
         path = build_path("templates", check_name(name, what="template"))
         await self._ask("DELETE", path, wire.DeletedName, version=expect)
 
+    # Alerts.
+
+    async def set_alert(
+        self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
+    ) -> wire.Alert:
+        """Store a rule: an object with `name`, `on` and the fields of that condition. One of the
+        same name is replaced, and its silence goes on. The key is its author.
+
+        With `expect`, it must be at that version; 0 is for a name that must be new.
+        """
+        name = AlertRule.parse(value).name
+        if expect == 0:
+            return await self._ask("POST", "/alerts", wire.Alert, value, once=True)
+        path = build_path("alerts", name)
+        return await self._ask("PUT", path, wire.Alert, value, version=expect)
+
+    async def alert(self, name: str) -> wire.Alert:
+        """A rule. Raises AlertNotFound."""
+        return await self._ask("GET", _alert_path(name), wire.Alert)
+
+    async def alerts_page(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[wire.Alert]:
+        """Rules, by name."""
+        return await self.transport.page("/alerts", wire.Alert, {"limit": limit, "cursor": cursor})
+
+    async def alerts(self) -> list[wire.Alert]:
+        """All rules, by name."""
+        return await self.transport.all("/alerts", wire.Alert)
+
+    async def delete_alert(self, name: str, *, expect: int | None = None) -> None:
+        """Delete a rule. Its incidents close without a message."""
+        await self._ask("DELETE", _alert_path(name), wire.DeletedName, version=expect)
+
+    async def silence_alert(
+        self,
+        name: str,
+        *,
+        duration: Duration | None = None,
+        until: Time | None = None,
+        reason: str = "",
+        author: str = "",
+    ) -> wire.Alert:
+        """Send no messages of a rule for some time, or until some time; without both, end its
+        silence. The key is its author.
+
+        Incidents open and close meanwhile. One that is still open at the end gets its message then.
+        """
+        body = {
+            "duration": read_limit(duration, "duration"),
+            "until": None if until is None else encode_bound(until, "until"),
+            "reason": reason,
+        }
+        return await self._ask("POST", _alert_path(name, "silence"), wire.Alert, body)
+
+    async def test_alert(self, name: str) -> wire.AlertTest:
+        """Send a test message to the receivers of a rule, also if it is silenced. Returns the
+        execution that sends it.
+        """
+        return await self._ask("POST", _alert_path(name, "test"), wire.AlertTest)
+
+    async def incidents(
+        self,
+        *,
+        rule: str | None = None,
+        is_open: bool | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[wire.Incident]:
+        """Incidents, newest first: all, or those that are open or closed."""
+        asked = {"rule": rule, "open": is_open, "limit": limit, "cursor": cursor}
+        return await self.transport.page("/incidents", wire.Incident, asked)
+
+    async def acknowledge_incident(self, id: Id, *, author: str = "") -> wire.Acknowledged:
+        """Acknowledge an open incident: it sends no further messages but that of its end. The key
+        is its author.
+        """
+        path = build_path("incidents", read_id(id), "acknowledge")
+        return await self._ask("POST", path, wire.Acknowledged)
+
     # Queues and workers.
 
     async def queues(self) -> list[wire.Queue]:
@@ -881,3 +962,7 @@ def _log_parts(page: wire.LogPage) -> Iterator[LogPart]:
             for line in lines
         )
         yield LogPart(attempt, int(number) if attempt == int(end) else LAST, text)
+
+
+def _alert_path(name: str, *rest: str) -> str:
+    return build_path("alerts", check_name(name, what="alert"), *rest)

@@ -751,24 +751,25 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"format={shown(form)} is not one of {', '.join(FORMATS)}", field="notify.format"
             )
-        return cls(to=_read_places(given.get("to")), title=title, body=body, format=form)
+        return cls(to=read_addresses(given.get("to")), title=title, body=body, format=form)
 
 
-def _read_places(value: Any) -> tuple[Any, ...]:
+def read_addresses(value: Any, what: str = "notify.to") -> tuple[Any, ...]:
+    """Return the addresses of a message."""
     listed = cast("list[Any]", value if isinstance(value, list | tuple) else [value])
     if value is None or not listed:
-        raise UsageError("notify has nobody in `to`", field="notify.to")
+        raise UsageError(f"{what} names no address", field=what)
     if len(listed) > NOTIFY_PLACES_MAX:
         raise UsageError(
-            f"notify is to {len(listed):,} places; the limit is {NOTIFY_PLACES_MAX}",
-            field="notify.to",
+            f"{what} has {len(listed):,} addresses; the limit is {NOTIFY_PLACES_MAX}",
+            field=what,
         )
     for one in listed:
-        check_text(one, "to", field="notify.to")
+        check_text(one, "to", field=what)
         if isinstance(one, str) and "://" not in one:
             raise UsageError(
                 f"{shown(one)} says no way to get there; write mailto://…, slack://…, json://…",
-                field="notify.to",
+                field=what,
             )
     return tuple(listed)
 

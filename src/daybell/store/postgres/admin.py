@@ -34,13 +34,23 @@ from daybell.core.access import (
     read_scope,
     write_scope,
 )
-from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
+from daybell.core.alerts.incidents import (
+    INCIDENT_SECONDS_KEPT,
+    OPEN_MAX,
+    AlertWork,
+    Incident,
+    IncidentMove,
+    MoveKind,
+)
+from daybell.core.alerts.rules import AlertRule, StoredRule
+from daybell.core.job import NewTemplate, Template, next_version, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.options import Keep
 from daybell.core.references import check_secret_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import (
+    AlertNotFound,
     DuplicateKey,
     NotFound,
     SecretNotFound,
@@ -48,8 +58,9 @@ from daybell.errors import (
     TenantNotFound,
     shown,
 )
-from daybell.store.postgres.connection import Link, Row, record_entries
-from daybell.store.postgres.context import StoreContext
+from daybell.store.postgres.catalog import launch_if, read_job
+from daybell.store.postgres.connection import SNAPSHOT, Link, Row, record_entries
+from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import read_quotas, within_page
 
 # LIMIT keeps the planner from reading all keys to join them by a hash.
@@ -506,7 +517,7 @@ async def set_template(
         assert row is not None, "it was there, or is now"
         at = row["version"]
         kept = row["definition"] if at else None
-        version = next_template_version(name, at=at, kept=kept, text=text, expect=expect)
+        version = next_version(name, at=at, kept=kept, text=text, expect=expect, what="template")
         if version == at:
             pg.db.skip_entry()
         else:
@@ -585,3 +596,215 @@ def _template(tenant: str, row: Row) -> Template:
         updated_at=row["updated_at"],
         author=row["author"],
     )
+
+
+# Alerts: rules and incidents.
+
+RULES: Final = """
+    SELECT t.name AS tenant, r.name, r.definition, r.version, r.created_at, r.updated_at, r.author
+      FROM daybell.alert_rule r JOIN daybell.tenant t ON t.key = r.tenant"""
+ONE_RULE: Final = f"{RULES} WHERE r.tenant = $1 AND r.name = $2"
+COUNT_RULES: Final = "SELECT count(*) FROM daybell.alert_rule WHERE tenant = $1"
+# As with templates: the lock of the row, whoever was first.
+TAKE_RULE: Final = """
+    INSERT INTO daybell.alert_rule AS r (tenant, name, version, author, definition)
+    VALUES ($1, $2, 0, '', '')
+    ON CONFLICT (tenant, name) DO UPDATE SET name = r.name RETURNING version, definition
+    """
+SET_RULE: Final = """
+    UPDATE daybell.alert_rule
+       SET version = $3, author = $4, definition = $5, updated_at = daybell.now()
+     WHERE tenant = $1 AND name = $2
+    """
+
+
+async def set_alert_rule(
+    pg: StoreContext,
+    tenant: str,
+    rule: AlertRule,
+    *,
+    author: str = "",
+    expect: int | None = None,
+) -> StoredRule:
+    text, name = rule.to_json(), rule.name
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        taken = await link.fetchrow(TAKE_RULE, owner, name)
+        assert taken is not None, "it was there, or is now"
+        at = taken["version"]
+        kept = taken["definition"] if at else None
+        version = next_version(name, at=at, kept=kept, text=text, expect=expect, what="alert rule")
+        if version == at:
+            pg.db.skip_entry()
+        else:
+            if not at:
+                checks.check_room_for_rule(await link.fetchval(COUNT_RULES, owner) - 1)
+            await link.execute(SET_RULE, owner, name, version, author, text)
+        row = await link.fetchrow(ONE_RULE, owner, name)
+    return _rule(row)
+
+
+async def get_alert_rule(pg: StoreContext, tenant: str, name: str) -> StoredRule:
+    async with pg.db.link() as link:
+        row = await link.fetchrow(ONE_RULE, await pg.names.tenant(link, tenant), name)
+    if row is None:
+        raise AlertNotFound(f"no alert rule named {shown(name)}")
+    return _rule(row)
+
+
+async def list_alert_rules(
+    pg: StoreContext, tenant: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[StoredRule]:
+    checks.check_limit(limit)
+    after = checks.check_name_cursor(cursor)
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(
+            f"{RULES} WHERE r.tenant = $1 AND r.name > $2 ORDER BY r.name LIMIT $3",
+            owner,
+            after,
+            limit + 1,
+        )
+    return cut_page(
+        map(_rule, rows),
+        limit,
+        size=lambda one: bytes_of(one.rule.to_json()),
+        cursor=lambda one: one.name,
+    )
+
+
+DELETE_RULE: Final = """
+    DELETE FROM daybell.alert_rule
+     WHERE tenant = $1 AND name = $2 AND version = coalesce($3, version) RETURNING version
+    """
+
+
+async def delete_alert_rule(
+    pg: StoreContext, tenant: str, name: str, *, expect: int | None = None
+) -> None:
+    async with pg.db.transaction() as link:
+        owner = await pg.names.tenant(link, tenant)
+        if await link.fetchval(DELETE_RULE, owner, name, expect) is not None:
+            return
+        row = await link.fetchrow(ONE_RULE, owner, name)
+        if row is None or expect is None:
+            raise AlertNotFound(f"no alert rule named {shown(name)}")
+        raise version_conflict(name, at=row["version"], expect=expect, what="alert rule")
+
+
+def _rule(row: Row) -> StoredRule:
+    return StoredRule(
+        tenant=row["tenant"],
+        rule=AlertRule.from_json(row["definition"]),
+        version=row["version"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        author=row["author"],
+    )
+
+
+INCIDENTS: Final = """
+    SELECT i.id, t.name AS tenant, i.rule, i.subject, i.detail, i.mark, i.version, i.opened_at,
+           i.notified_at, i.closed_at, i.acknowledged_at, i.acknowledged_by
+      FROM daybell.incident i JOIN daybell.tenant t ON t.key = i.tenant"""
+NOTIFYING_JOBS: Final = """
+    SELECT t.name AS tenant, j.id, j.name, j.version AS current, v.version, v.definition, v.author,
+           v.created_at, j.paused_at, j.pause_note
+      FROM daybell.job_version v
+      JOIN daybell.job j ON j.key = v.job AND j.version = v.version
+      JOIN daybell.tenant t ON t.key = j.tenant
+     WHERE strpos(v.definition, '"notifications":[{') > 0 AND j.deleted_at IS NULL
+    """
+
+
+async def alert_work(pg: StoreContext) -> AlertWork:
+    async with pg.db.transaction(SNAPSHOT) as link:
+        now = await link.fetchval("SELECT daybell.now()")
+        rules = await link.fetch(f"{RULES} ORDER BY r.tenant, r.name")
+        jobs = await link.fetch(NOTIFYING_JOBS)
+        incidents = await link.fetch(f"{INCIDENTS} WHERE i.closed_at IS NULL LIMIT $1", OPEN_MAX)
+    return AlertWork(
+        now=now,
+        rules=tuple(map(_rule, rules)),
+        jobs=tuple(read_job(row, row["tenant"]) for row in jobs),
+        incidents=tuple(Incident(**row) for row in incidents),
+    )
+
+
+LIST_INCIDENTS: Final = f"""{INCIDENTS}
+     WHERE i.tenant = $1 AND ($2::text IS NULL OR i.rule = $2)
+       AND ($3::bool IS NULL OR (i.closed_at IS NULL) = $3)
+       AND ($4::uuid IS NULL OR i.id < $4)
+     ORDER BY i.id DESC LIMIT $5
+    """
+
+
+async def list_incidents(
+    pg: StoreContext,
+    tenant: str,
+    *,
+    rule: str | None = None,
+    is_open: bool | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[Incident]:
+    checks.check_limit(limit)
+    last = checks.check_cursor(cursor)
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(LIST_INCIDENTS, owner, rule, is_open, last, limit + 1)
+    return cut_page(
+        (Incident(**row) for row in rows),
+        limit,
+        size=lambda one: bytes_of(one.detail, one.subject),
+        cursor=lambda one: str(one.id),
+    )
+
+
+# Both sorts of opening; an event is closed at once.
+OPEN_INCIDENT: Final = """
+    INSERT INTO daybell.incident (tenant, id, is_event, opened_at, notified_at, closed_at, rule,
+                                  subject, mark, detail)
+    SELECT $1, $2, $3, now, CASE WHEN $4 THEN now END, CASE WHEN $3 THEN now END, $5, $6, $7, $8
+      FROM daybell.now() t(now)
+     WHERE $3 OR NOT EXISTS (SELECT FROM daybell.incident o
+                              WHERE o.tenant = $1 AND o.rule = $5 AND o.subject = $6
+                                AND o.closed_at >= $9)
+        ON CONFLICT DO NOTHING RETURNING 1
+    """
+MOVE_INCIDENT: Final = """
+    UPDATE daybell.incident
+       SET version = version + 1, mark = $4, detail = $5,
+           notified_at = CASE WHEN $6 THEN now ELSE notified_at END,
+           closed_at = CASE WHEN $7 = 'close' THEN now END,
+           acknowledged_at = CASE WHEN $7 = 'acknowledge' THEN now ELSE acknowledged_at END,
+           acknowledged_by = CASE WHEN $7 = 'acknowledge' THEN $8 ELSE acknowledged_by END
+      FROM daybell.now() t(now)
+     WHERE tenant = $1 AND id = $2 AND version = $3 AND closed_at IS NULL RETURNING 1
+    """
+FORGET_INCIDENTS: Final = """
+    DELETE FROM daybell.incident WHERE (tenant, id) IN (
+      SELECT tenant, id FROM daybell.incident WHERE closed_at < daybell.now() - $1::float8
+       LIMIT 100 FOR UPDATE SKIP LOCKED)
+    """
+
+
+async def move_incident(pg: StoreContext, tenant: str, move: IncidentMove) -> bool:
+    if move.job is not None and move.message is not None:
+        return await launch_if(
+            pg, tenant, lambda tx, owner: _move(tx, owner, move), move.job, move.message
+        )
+    async with pg.transaction() as tx:
+        return await _move(tx, await pg.names.tenant(tx, tenant), move)
+
+
+async def _move(tx: Tx, owner: int, move: IncidentMove) -> bool:
+    """Make a move in a transaction, without its message."""
+    is_told = move.message is not None
+    if move.kind in (MoveKind.OPEN, MoveKind.RECORD):
+        is_event = move.kind is MoveKind.RECORD
+        about = (move.rule, move.subject, move.mark, move.detail, move.read_at)
+        await tx.execute(FORGET_INCIDENTS, INCIDENT_SECONDS_KEPT)
+        return bool(await tx.fetchval(OPEN_INCIDENT, owner, move.id, is_event, is_told, *about))
+    news = (move.mark, move.detail, is_told, str(move.kind), move.by)
+    return bool(await tx.fetchval(MOVE_INCIDENT, owner, move.id, move.version, *news))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -59,7 +59,7 @@ async def define_jobs(pg: StoreContext, tenant: str, jobs: Sequence[NewJob]) -> 
         pg.db.skip_entry()
     pg.names.learn(tenant, rows)
     if rows and all(map(_is_settled, jobs, texts, rows)):
-        return [_job(row, tenant) for row in rows]
+        return [read_job(row, tenant) for row in rows]
 
     async def work() -> list[Job]:
         async with pg.transaction() as tx:
@@ -102,8 +102,45 @@ async def launch(
     return await pg.db.settled(work)
 
 
+async def launch_if(
+    pg: StoreContext,
+    tenant: str,
+    guard: Callable[[Tx, int], Awaitable[bool]],
+    job: NewJob,
+    execution: NewExecution,
+) -> bool:
+    """Launch in the transaction of `guard`, which gets it with the key of the tenant. If it returns
+    False, return False and write nothing.
+    """
+    check_batch([execution])
+    text = check_definition(job.definition)
+
+    async def work() -> bool:
+        for _ in range(STALE_TRIES):
+            try:
+                await _launch(pg, tenant, job, text, execution, guard=guard)
+            except Outdated:
+                continue
+            except _Refused:
+                return False
+            return True
+        raise Unavailable("this job changes faster than it can be enqueued; try again")
+
+    return await pg.db.settled(work)
+
+
+class _Refused(Exception):
+    """Rolls the transaction of a refused launch back."""
+
+
 async def _launch(
-    pg: StoreContext, tenant: str, job: NewJob, text: str, execution: NewExecution
+    pg: StoreContext,
+    tenant: str,
+    job: NewJob,
+    text: str,
+    execution: NewExecution,
+    *,
+    guard: Callable[[Tx, int], Awaitable[bool]] | None = None,
 ) -> tuple[Job, Enqueued]:
     name, needs = job.definition.name, job.definition.needs
     queues = [execution.queue or job.definition.queue, job.definition.queue]
@@ -111,6 +148,8 @@ async def _launch(
     key, lanes = await pg.names.lanes(tenant, queues, [needs])
     try:
         async with pg.transaction() as tx:
+            if guard is not None and not await guard(tx, key):
+                raise _Refused
             new = await count_new_jobs(tx, key, {name})
             (made,) = await _define(tx, key, tenant, [job], [text])
             found = await pg.names.current_jobs(tx, key, {name}, fresh=True)
@@ -220,7 +259,7 @@ async def _define(
                 # A deleted job has no version that old code could turn back.
                 is_old = row["is_known"] and not job.promote and not row["is_deleted"]
                 if is_same or is_old:
-                    made[row["name"]] = StoredDefinition(_job(row, tenant), is_back, None)
+                    made[row["name"]] = StoredDefinition(read_job(row, tenant), is_back, None)
     changed = [
         (job, text, made.get(job.definition.name)) for job, text in zip(jobs, texts, strict=True)
     ]
@@ -269,7 +308,7 @@ async def _adopt(
     backs = {job.definition.name: back for job, _, back in changed}
     return {
         row["name"]: StoredDefinition(
-            back.job if (back := backs[row["name"]]) is not None else _job(row, tenant),
+            back.job if (back := backs[row["name"]]) is not None else read_job(row, tenant),
             True,
             (row["queue"], row["needs"], row["lane"]),
         )
@@ -290,7 +329,7 @@ async def get_job(pg: StoreContext, tenant: str, name: str, *, version: int | No
     if row is None:
         which = "" if version is None else f" with version {version}"
         raise JobNotFound(f"no job named {shown(name)}{which}")
-    return _job(row, tenant)
+    return read_job(row, tenant)
 
 
 FIND: Final = f"""{COLUMNS}
@@ -305,7 +344,7 @@ async def find_job(pg: StoreContext, tenant: str, id: UUID, *, or_deleted: bool 
         row = await link.fetchrow(FIND, key, id, or_deleted)
     if row is None:
         raise JobNotFound(f"no job with the id {id}")
-    return _job(row, tenant)
+    return read_job(row, tenant)
 
 
 async def list_jobs(
@@ -422,10 +461,12 @@ def _page(rows: list[Row], tenant: str, limit: int, cursor: str) -> Page[Job]:
         size=lambda row: bytes_of(row["definition"]),
         cursor=lambda row: str(row[cursor]),
     )
-    return Page(items=tuple(_job(row, tenant) for row in page.items), next_cursor=page.next_cursor)
+    return Page(
+        items=tuple(read_job(row, tenant) for row in page.items), next_cursor=page.next_cursor
+    )
 
 
-def _job(row: Row, tenant: str, *, current: int | None = None) -> Job:
+def read_job(row: Row, tenant: str, *, current: int | None = None) -> Job:
     return Job(
         id=row["id"],
         tenant=tenant,

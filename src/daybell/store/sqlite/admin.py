@@ -34,13 +34,23 @@ from daybell.core.access import (
     read_scope,
     write_scope,
 )
-from daybell.core.job import NewTemplate, Template, next_template_version, version_conflict
+from daybell.core.alerts.incidents import (
+    INCIDENT_SECONDS_KEPT,
+    OPEN_MAX,
+    AlertWork,
+    Incident,
+    IncidentMove,
+    MoveKind,
+)
+from daybell.core.alerts.rules import AlertRule, StoredRule
+from daybell.core.job import NewTemplate, Template, next_version, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.options import Keep
 from daybell.core.references import check_secret_name
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import (
+    AlertNotFound,
     DuplicateKey,
     NotFound,
     SecretNotFound,
@@ -48,6 +58,7 @@ from daybell.errors import (
     TenantNotFound,
     shown,
 )
+from daybell.store.sqlite.catalog import launch, read_job
 from daybell.store.sqlite.transaction import Transaction, read_head
 
 # Of the columns that `read_key` reads.
@@ -439,7 +450,7 @@ def set_template(
     owner = tx.names.tenant(tx, tenant)
     row = tx.execute(_ONE_TEMPLATE, (owner, name)).fetchone()
     _, kept, at, *_ = row or (None, None, 0)
-    version = next_template_version(name, at=at, kept=kept, text=text, expect=expect)
+    version = next_version(name, at=at, kept=kept, text=text, expect=expect, what="template")
     if version != at:
         tx.execute(_SET_TEMPLATE, (owner, name, version, author, tx.now, text))
         row = tx.execute(_ONE_TEMPLATE, (owner, name)).fetchone()
@@ -491,3 +502,188 @@ def read_template(tenant: str, row: Any) -> Template:
         updated_at=updated_at,
         author=author,
     )
+
+
+# Alerts: rules and incidents.
+
+_RULES: Final = """
+SELECT t.name, r.name, r.definition, r.version, r.created_at, r.updated_at, r.author
+  FROM alert_rule r JOIN tenant t ON t.n = r.tenant
+"""
+_ONE_RULE: Final = f"{_RULES} WHERE r.tenant = ? AND r.name = ?"
+_COUNT_RULES: Final = "SELECT count(*) FROM alert_rule WHERE tenant = ?"
+_SET_RULE: Final = """
+INSERT INTO alert_rule (tenant, name, version, author, created_at, updated_at, definition)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)
+ON CONFLICT DO UPDATE SET version = excluded.version, author = excluded.author,
+   updated_at = excluded.updated_at, definition = excluded.definition
+"""
+_DELETE_RULE: Final = "DELETE FROM alert_rule WHERE tenant = ? AND name = ?"
+
+
+def set_alert_rule(
+    tx: Transaction,
+    tenant: str,
+    rule: AlertRule,
+    *,
+    author: str = "",
+    expect: int | None = None,
+) -> StoredRule:
+    owner = tx.names.tenant(tx, tenant)
+    row = tx.execute(_ONE_RULE, (owner, rule.name)).fetchone()
+    at = 0 if row is None else row[3]
+    text = rule.to_json()
+    version = next_version(
+        rule.name, at=at, kept=row and row[2], text=text, expect=expect, what="alert rule"
+    )
+    if version != at:
+        if not at:
+            checks.check_room_for_rule(tx.execute(_COUNT_RULES, (owner,)).fetchone()[0])
+        tx.execute(_SET_RULE, (owner, rule.name, version, author, tx.now, text))
+        row = tx.execute(_ONE_RULE, (owner, rule.name)).fetchone()
+    return _read_rule(row)
+
+
+def get_alert_rule(tx: Transaction, tenant: str, name: str) -> StoredRule:
+    row = tx.execute(_ONE_RULE, (tx.names.tenant(tx, tenant), name)).fetchone()
+    if row is None:
+        raise AlertNotFound(f"no alert rule named {shown(name)}")
+    return _read_rule(row)
+
+
+def list_alert_rules(
+    tx: Transaction, tenant: str, *, limit: int = 100, cursor: str | None = None
+) -> Page[StoredRule]:
+    checks.check_limit(limit)
+    values = (tx.names.tenant(tx, tenant), checks.check_name_cursor(cursor), limit + 1)
+    rows = tx.execute(f"{_RULES} WHERE r.tenant = ? AND r.name > ? ORDER BY r.name LIMIT ?", values)
+    return cut_page(
+        map(_read_rule, rows),
+        limit,
+        size=lambda one: bytes_of(one.rule.to_json()),
+        cursor=lambda one: one.name,
+    )
+
+
+def delete_alert_rule(
+    tx: Transaction, tenant: str, name: str, *, expect: int | None = None
+) -> None:
+    known = get_alert_rule(tx, tenant, name)
+    if expect is not None and known.version != expect:
+        raise version_conflict(name, at=known.version, expect=expect, what="alert rule")
+    tx.execute(_DELETE_RULE, (tx.names.tenant(tx, tenant), name))
+
+
+def _read_rule(row: Any) -> StoredRule:
+    tenant, _, definition, version, created_at, updated_at, author = row
+    return StoredRule(
+        tenant=tenant,
+        rule=AlertRule.from_json(definition),
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        author=author,
+    )
+
+
+_INCIDENTS: Final = """
+SELECT i.id, t.name, i.rule, i.subject, i.detail, i.mark, i.version, i.opened_at, i.notified_at,
+       i.closed_at, i.acknowledged_at, i.acknowledged_by
+  FROM incident i JOIN tenant t ON t.n = i.tenant
+"""
+_NOTIFYING_JOBS: Final = """
+SELECT t.name, j.id, v.version, v.definition, v.created_at, v.author, 1, j.paused_at, j.pause_note
+  FROM job_version v JOIN job j ON j.n = v.job JOIN tenant t ON t.n = j.tenant
+ WHERE instr(v.definition, '"notifications":[{') > 0 AND v.n = j.version AND j.is_deleted = 0
+"""
+
+
+def alert_work(tx: Transaction) -> AlertWork:
+    rules = tx.execute(f"{_RULES} ORDER BY r.tenant, r.name").fetchall()
+    jobs = tx.execute(_NOTIFYING_JOBS).fetchall()
+    incidents = tx.execute(f"{_INCIDENTS} WHERE i.closed_at IS NULL LIMIT ?", (OPEN_MAX,))
+    return AlertWork(
+        now=tx.now,
+        rules=tuple(map(_read_rule, rules)),
+        jobs=tuple(read_job(tenant, rest) for tenant, *rest in jobs),
+        incidents=tuple(map(_read_incident, incidents)),
+    )
+
+
+def list_incidents(
+    tx: Transaction,
+    tenant: str,
+    *,
+    rule: str | None = None,
+    is_open: bool | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[Incident]:
+    checks.check_limit(limit)
+    last = checks.check_cursor(cursor)
+    conditions = ["i.tenant = ?"]
+    values: list[Any] = [tx.names.tenant(tx, tenant)]
+    if rule is not None:
+        conditions.append("i.rule = ?")
+        values.append(rule)
+    if is_open is not None:
+        conditions.append(f"i.closed_at IS {'' if is_open else 'NOT '}NULL")
+    if last is not None:
+        conditions.append("i.id < ?")
+        values.append(last.bytes)
+    rows = tx.execute(
+        f"{_INCIDENTS} WHERE {' AND '.join(conditions)} ORDER BY i.id DESC LIMIT ?",
+        (*values, limit + 1),
+    )
+    return cut_page(
+        map(_read_incident, rows),
+        limit,
+        size=lambda one: bytes_of(one.detail, one.subject),
+        cursor=lambda one: str(one.id),
+    )
+
+
+def _read_incident(row: Any) -> Incident:
+    id, *rest = row
+    return Incident(UUID(bytes=id), *rest)
+
+
+# Both sorts of opening; an event is closed at once.
+_OPEN: Final = """
+INSERT INTO incident (id, tenant, is_event, opened_at, notified_at, closed_at, rule, subject, mark,
+                      detail)
+SELECT ?1, ?2, ?3, ?4, iif(?5, ?4, NULL), iif(?3, ?4, NULL), ?6, ?7, ?8, ?9
+ WHERE ?3 OR NOT EXISTS (SELECT 1 FROM incident
+                          WHERE tenant = ?2 AND rule = ?6 AND subject = ?7 AND closed_at >= ?10)
+    ON CONFLICT DO NOTHING
+"""
+_MOVE: Final = """
+UPDATE incident
+   SET version = version + 1, mark = ?4, detail = ?5, notified_at = iif(?6, ?7, notified_at),
+       closed_at = iif(?8 = 'close', ?7, NULL),
+       acknowledged_at = iif(?8 = 'acknowledge', ?7, acknowledged_at),
+       acknowledged_by = iif(?8 = 'acknowledge', ?9, acknowledged_by)
+ WHERE tenant = ?1 AND id = ?2 AND version = ?3 AND closed_at IS NULL
+"""
+_FORGET_INCIDENTS: Final = """
+DELETE FROM incident WHERE rowid IN
+       (SELECT rowid FROM incident WHERE closed_at < ? LIMIT 100)
+"""
+
+
+def move_incident(tx: Transaction, tenant: str, move: IncidentMove) -> bool:
+    owner = tx.names.tenant(tx, tenant)
+    is_told = move.message is not None
+    if move.kind in (MoveKind.OPEN, MoveKind.RECORD):
+        event = move.kind is MoveKind.RECORD
+        about = (move.rule, move.subject, move.mark, move.detail, move.read_at)
+        tx.execute(_FORGET_INCIDENTS, (tx.now - INCIDENT_SECONDS_KEPT,))
+        made = tx.execute(_OPEN, (move.id.bytes, owner, event, tx.now, is_told, *about))
+    else:
+        news = (move.mark, move.detail, is_told, tx.now, str(move.kind), move.by)
+        made = tx.execute(_MOVE, (owner, move.id.bytes, move.version, *news))
+    if made.rowcount < 1:
+        return False
+    if move.job is not None and move.message is not None:
+        launch(tx, tenant, move.job, move.message)
+    return True
