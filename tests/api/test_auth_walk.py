@@ -15,6 +15,7 @@ NEEDED = {
         "list_jobs", "get_job", "list_job_versions", "get_job_version", "list_executions",
         "list_job_executions", "list_job_schedules",
         "count_executions", "get_execution", "get_execution_logs", "explain_execution",
+        "explain_job", "explain_queue",
         "list_dead_letters", "group_dead_letters", "list_queues", "get_queue_scaling",
         "list_workers",
         "preview_schedule", "preview_any_schedule", "list_upcoming",

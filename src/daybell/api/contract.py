@@ -494,6 +494,60 @@ EXAMPLES: Final[dict[str, Example]] = {
         "estimated_start": None,
         "delays": [],
     },
+    "QueueWhy": {
+        "queue": "mail",
+        "code": "queue_paused",
+        "detail": "queue 'mail' is paused; resume it. 12 executions are due in it",
+        "next_at": None,
+        "actions": [
+            {
+                "label": "resume queue mail",
+                "command": "daybell queues resume mail",
+                "request": {
+                    "method": "POST",
+                    "path": "/api/v1/queues/mail/resume",
+                    "body": None,
+                },
+            }
+        ],
+        "needs": [
+            {
+                "needs": "task",
+                "queued": 12,
+                "at_least": False,
+                "oldest_run_at": "2026-06-01T02:00:00Z",
+                "workers": 1,
+            }
+        ],
+        "workers": 1,
+        "capacity": 10,
+        "running": 0,
+        "starts_per_second": None,
+    },
+    "JobWhy": {
+        "job_id": _ID,
+        "job": "daily-report",
+        "status": "scheduled",
+        "code": "scheduled",
+        "detail": "its next time is 2026-06-02T02:00:00+00:00: at 02:00",
+        "next_at": "2026-06-02T02:00:00Z",
+        "next_run_at": "2026-06-02T02:00:00Z",
+        "actions": [],
+        "schedules": [],
+        "executions": [],
+        "ticks": [
+            {
+                "at": "2026-06-01T02:00:00Z",
+                "decision": "skipped",
+                "reason": "overlap",
+                "until": None,
+                "count": 1,
+                "execution_id": _ID,
+                "schedule": "",
+                "detail": "it was skipped by the overlap rule: an earlier execution had not ended",
+            }
+        ],
+    },
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
     "QueuePage": {"items": [QUEUE], "next_cursor": None},

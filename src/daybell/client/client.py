@@ -34,6 +34,8 @@ from daybell.client import workers as worker_room
 from daybell.client.answers import all_of, answering, page_of
 from daybell.client.context import ClientContext
 from daybell.client.explain import executions as explain_room
+from daybell.client.explain import jobs as explain_jobs
+from daybell.client.explain import queues as explain_queues
 from daybell.client.requests import EnqueueOptions, Filters, Id, copies, read_pattern
 from daybell.core.access import Scope
 from daybell.core.execution import Enqueued, Execution, NewExecution
@@ -183,6 +185,8 @@ class Client(ClientContext):
         return Page(items=items, next_cursor=page.next_cursor)
 
     why = answering(explain_room.why, answers.why)
+    why_job = answering(explain_jobs.why_job, answers.job_why)
+    why_queue = answering(explain_queues.why_queue, answers.queue_why)
     enqueue = execution_room.enqueue
     enqueue_many = execution_room.enqueue_many
     submit = execution_room.submit

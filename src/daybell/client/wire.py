@@ -412,6 +412,39 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+class QueueNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """Due executions that need the same of a worker."""
+
+    needs: Annotated[str, Meta(examples=["task", "command", "sql:warehouse"])]
+    queued: int
+    at_least: Annotated[bool, Meta(description="True: there may be more.")]
+    oldest_run_at: Time
+    workers: Annotated[int, Meta(description="Live ones that take the queue and offer it.")]
+
+
+class QueueWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the due executions of a queue are not taken."""
+
+    queue: str
+    code: Annotated[
+        str,
+        Meta(
+            description="`queue_paused`, `no_worker`, `draining`, `no_worker_of_kind`, `quota`,"
+            " `workers_busy`, `due` or `empty`."
+        ),
+    ]
+    detail: str
+    next_at: Annotated[
+        Time | None, Meta(description="When all that is due has started, at the current rate.")
+    ]
+    actions: list[Remedy]
+    needs: list[QueueNeed]
+    workers: Annotated[int, Meta(description="Live ones that take it.")]
+    capacity: int
+    running: Annotated[int, Meta(description="Executions of these workers, of any queue.")]
+    starts_per_second: Annotated[float | None, Meta(description="In the last ten minutes.")]
+
+
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to a trigger or a retry: a new execution, or the one that existed before."""
 
@@ -814,6 +847,54 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     until: Time | None = None
     count: int = 1
     execution_id: UUID | None = None
+
+
+class ExplainedTick(Fire, frozen=True, kw_only=True):
+    """A tick on record, and the decision about it in a sentence."""
+
+    schedule: Annotated[str, Meta(description="The name of the schedule.")]
+    detail: str
+
+
+class ScheduleWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a schedule does not fire before its next time."""
+
+    schedule_id: UUID
+    name: str
+    code: Annotated[
+        str,
+        Meta(
+            description="`scheduled`, `calendar`, `not_started`, `paused`, `dependencies`,"
+            " `fixed_delay`, `reboot`, `ended`, `due` or `no_scheduler`."
+        ),
+    ]
+    detail: str
+    next_at: Time | None
+    actions: list[Remedy]
+
+
+class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job does not run now."""
+
+    job_id: UUID
+    job: str
+    status: str
+    code: Annotated[
+        str,
+        Meta(
+            description="`deleted` or `paused`; else the code of its most telling unfinished"
+            " execution; else that of its next schedule, or `manual`."
+        ),
+    ]
+    detail: str
+    next_at: Annotated[Time | None, Meta(description="When that may change by itself.")]
+    next_run_at: Time | None
+    actions: list[Remedy]
+    schedules: list[ScheduleWhy]
+    executions: Annotated[
+        list[Why], Meta(description="Unfinished ones; of those that wait for the same, one.")
+    ]
+    ticks: Annotated[list[ExplainedTick], Meta(description="The last ten, newest first.")]
 
 
 class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True):

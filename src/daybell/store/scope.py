@@ -60,6 +60,7 @@ OPEN: Final = frozenset(
         "list_audit",  # to recognize a repeated request; the route is closed
         "list_leaders",
         "list_occurrences",
+        "list_ticks",
         "list_secrets",  # to warn of those that are not set; the route is closed
         "offers",
         "write_audit",

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx
-
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client, wire
 from daybell.core.execution import State
@@ -75,23 +73,30 @@ class World:
         """Do it as a user would: by its command, or by its request."""
         if remedy.request is None:
             await self._start_process(remedy.command)
-        elif by == "request":
-            await self._send(remedy.request)
+        else:
+            asked = remedy.request
+            await self.perform_text(remedy.command, (asked.method, asked.path, asked.body), by=by)
+
+    async def perform_text(
+        self, command: str, request: tuple[str, str, dict[str, Any] | None], *, by: str
+    ) -> None:
+        """Do something by a command, or by a request."""
+        if by == "request":
+            await self._send(*request)
         else:
             prefix = "sqlite:///" if self.place.kind == "sqlite" else ""
             ended = await asyncio.to_thread(
                 daybell,
-                *shlex.split(remedy.command.removeprefix("daybell ")),
+                *shlex.split(command.removeprefix("daybell ")),
                 folder=self.folder,
                 DAYBELL_DATABASE_URL=f"{prefix}{self.place.url}",
             )
-            assert ended.code == 0, (remedy.command, ended.out, ended.err)
+            assert ended.code == 0, (command, ended.out, ended.err)
 
-    async def _send(self, request: wire.RemedyRequest) -> None:
+    async def _send(self, method: str, path: str, body: dict[str, Any] | None) -> None:
         app = create_api(self.client, options=ApiOptions(open_tenant=TENANT))
         async with asking(app) as http:
-            url = httpx.URL(f"http://localhost{request.path}")
-            answer = await http.request(request.method, url, json=request.body)
+            answer = await http.request(method, path.removeprefix("/api/v1"), json=body)
         assert answer.is_success, answer.text
 
     async def _start_process(self, command: str) -> None:

@@ -26,27 +26,10 @@ from tests.builders import (
     retry,
     success,
 )
-from tests.client.explain.situations import World
-from tests.stores import open_place
 
 pytestmark = pytest.mark.usefixtures("store")
 HOUR = 3600.0
 NAP = {"kind": StepKind.SLEEP, "name": "sleep", "delay": HOUR}
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres])])
-async def place(request, tmp_path, servers):
-    async with open_place(request.param, tmp_path, servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def world(place, store, tmp_path):
-    made = World(place, store, tmp_path)
-    await made.client.define("resize")
-    await made.client.define("single", overlap="queue")
-    await made.client.define("extract")
-    return made
 
 
 # Each situation answers with the execution that does not go on.

@@ -523,6 +523,23 @@ async def get_job_stats(name: JobPath, caller: Caller, query: JobStatsQuery) -> 
 
 
 @job_actions_router.get(
+    "/why",
+    id="explain_job",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.JobWhy,
+    says="Why.",
+    errors=(404,),
+)
+async def explain_job(name: JobPath, caller: Caller) -> Response:
+    """Explain why a job does not run now: its schedules, their last ten ticks, and what its
+    unfinished executions wait for.
+    """
+    return answer_json(await caller.client.why_job(name))
+
+
+@job_actions_router.get(
     "/versions",
     id="list_job_versions",
     role=Role.VIEWER,

@@ -191,6 +191,20 @@ async def get_scaling(name: QueuePath, caller: Caller) -> Response:
     return answer_json(await _scaling(caller, check_name(name, what="queue")))
 
 
+@queues_router.get(
+    "/{name}/why",
+    id="explain_queue",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.QUEUES,
+    answers=wire.QueueWhy,
+    says="Why.",
+)
+async def explain_queue(name: QueuePath, caller: Caller) -> Response:
+    """Explain why the due executions of a queue are not taken."""
+    return answer_json(await caller.client.why_queue(name))
+
+
 async def _scaling(caller: Caller, name: str) -> wire.Scaling:
     found = [one for one in await caller.client.queues() if one.name == name]
     queued = sum(one.queued for one in found)

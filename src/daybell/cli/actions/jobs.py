@@ -14,6 +14,7 @@ from daybell.cli.actions.selection import explain_missing_job, none_if_denied
 from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE
 from daybell.cli.views.jobs import echo_job, echo_jobs, find_workflow_users, next_run
+from daybell.cli.views.reasons import echo_job_why
 from daybell.cli.views.transcripts import wait_for_end
 from daybell.client import answers
 from daybell.core import payload
@@ -84,6 +85,16 @@ async def pause_job(settings: Settings, *, name: str, note: str, tenant: str | N
     has_none = found is not None and not found.items
     then = "it has no schedules" if has_none else "its schedules do not fire"
     typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
+    return DONE
+
+
+async def explain_job(settings: Settings, *, name: str, tenant: str | None, as_json: bool) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        found = await client.why_job(name)
+    if as_json:
+        output.echo_json(found)
+    else:
+        echo_job_why(found)
     return DONE
 
 

@@ -9,6 +9,7 @@ from daybell.cli.connection import client_for
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE
 from daybell.cli.terminal import confirm
+from daybell.cli.views.reasons import echo_queue_why
 from daybell.client.remote.client import AnyClient
 from daybell.core.limits import PAGE_ITEMS_MAX, check_name
 from daybell.core.views import Page
@@ -111,6 +112,16 @@ async def pause_queue(settings: Settings, *, name: str, paused: bool, tenant: st
         is_used = await _is_used(client, name)
     note = "" if is_used else "; no job uses that queue yet"
     typer.echo(f"queue {name} is {'paused' if paused else 'open'}{note}")
+    return DONE
+
+
+async def explain_queue(settings: Settings, *, name: str, tenant: str | None, as_json: bool) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        found = await client.why_queue(name)
+    if as_json:
+        output.echo_json(found)
+    else:
+        echo_queue_why(found)
     return DONE
 
 

@@ -366,6 +366,19 @@ def pause_job(
     run(context, partial(actions.jobs.pause_job, name=name, note=note, tenant=tenant), database_url)
 
 
+@app.command("why")
+def explain_job(
+    context: typer.Context,
+    name: JobName,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Explain why a job does not run: schedules, ticks, unfinished executions."""
+    command = partial(actions.jobs.explain_job, name=name, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
 @app.command("resume")
 def resume_job(
     context: typer.Context,

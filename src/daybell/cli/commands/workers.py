@@ -87,6 +87,19 @@ def resume_queue(
     )
 
 
+@queues_app.command("why")
+def explain_queue(
+    context: typer.Context,
+    name: QueueName,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Explain why the due executions of a queue are not taken."""
+    command = partial(actions.workers.explain_queue, name=name, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
 @queues_app.command("purge")
 def purge_queue(
     context: typer.Context,

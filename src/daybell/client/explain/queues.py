@@ -1,4 +1,4 @@
-"""Why the due executions of a queue are not taken."""
+"""Reasons why the due executions of a queue are not taken."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import msgspec
 from daybell.client.context import ClientContext
 from daybell.client.executions import count
 from daybell.client.explain import remedies
-from daybell.client.explain.remedies import Remedy
-from daybell.client.workers import describe_lack, describe_start
-from daybell.core.units import Instant
-from daybell.core.views import Total
+from daybell.client.explain.line import start_rate
+from daybell.client.explain.remedies import Remedy, in_tenant
+from daybell.client.workers import describe_lack, describe_start, find_capable_workers
+from daybell.core.limits import check_name
+from daybell.core.units import Instant, to_iso
+from daybell.core.views import Backlog, Queue, Total, total_of
 from daybell.core.worker import Worker, WorkerState
-from daybell.errors import AccessDenied, NotFound
+from daybell.errors import AccessDenied, NotFound, with_tenant
 
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,3 +87,96 @@ def explain_busy(name: str, able: Sequence[Worker], needs: str, ahead: Total) ->
         )
     detail = f"it is due, and a worker takes it any moment; {ahead:,} others are before it"
     return Obstacle(code="due", detail=detail)
+
+
+class Need(msgspec.Struct, frozen=True):
+    """Due executions that need the same of a worker, and the live workers that offer it."""
+
+    backlog: Backlog
+    workers: int
+
+
+class QueueReason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a queue is as it is."""
+
+    queue: Queue
+    obstacle: Obstacle
+    needs: tuple[Need, ...]
+    workers: tuple[Worker, ...]  # live ones that take it
+    rate: float | None  # starts per second, lately
+
+
+async def why_queue(client: ClientContext, name: str) -> QueueReason:
+    """Explain why the due executions of a queue are not taken. Nobody need know the queue: it is
+    empty, then.
+    """
+    catalog, name = client.store.catalog, check_name(name, what="queue")
+    now = (await client.health()).now
+    nothing = Queue(name=name, is_paused=False, queued=0, scheduled=0, running=0, waiting=0)
+    queues = await catalog.list_queues(client.tenant)
+    queue = next((one for one in queues if one.name == name), nothing)
+    there = [
+        one
+        for one in await catalog.list_workers(client.tenant)
+        if name in one.queues and one.lease_until > now
+    ]
+    needs = [
+        Need(one, len(find_capable_workers(there, queue=name, needs=one.needs, now=now)))
+        for one in await catalog.list_backlogs(client.tenant, name)
+    ]
+    rate = await start_rate(client, name, now) if needs else None
+    obstacle = await _explain_queue(client, queue, there, needs, now)
+    due = total_of(one.backlog.due for one in needs)
+    if rate and due.is_exact and obstacle.code in ("workers_busy", "due"):
+        obstacle = obstacle.replaced(next_at=now + due / rate)
+    detail = with_tenant(obstacle.detail, client.tenant)
+    actions = in_tenant(obstacle.actions, client.tenant)
+    return QueueReason(
+        queue=queue,
+        obstacle=obstacle.replaced(detail=detail, actions=actions),
+        needs=tuple(needs),
+        workers=tuple(there),
+        rate=rate,
+    )
+
+
+async def _explain_queue(
+    client: ClientContext,
+    queue: Queue,
+    there: Sequence[Worker],
+    needs: Sequence[Need],
+    now: Instant,
+) -> Obstacle:
+    name, due = queue.name, total_of(one.backlog.due for one in needs)
+    are_due = "1 execution is due" if due == 1 else f"{due:,} executions are due"
+    if queue.is_paused:
+        found = explain_paused_queue(name)
+        return found.replaced(detail=f"{found.detail}. {are_due} in it")
+    if not needs:
+        others = ", ".join(
+            f"{queue.number(one):,} {one}"
+            for one in ("running", "scheduled", "waiting")
+            if queue.number(one)
+        )
+        beside = f"; {others}" if others else ""
+        return Obstacle(code="empty", detail=f"nothing is due in queue {name!r}{beside}")
+    oldest = min(one.backlog.oldest_run_at for one in needs)
+    since = f"{are_due}, the oldest since {to_iso(oldest)}"
+    lacking = [one for one in needs if not one.workers]
+    if lacking:
+        worst = min(lacking, key=lambda one: one.backlog.oldest_run_at).backlog
+        found = explain_no_worker(name, there, worst.needs)
+        stuck = f"; {worst.due:,} of {due:,} due executions wait for one"
+        return found.replaced(detail=found.detail + stuck)
+    if (quota := await explain_quota(client)) is not None:
+        return quota.replaced(detail=f"{quota.detail}. {since}")
+    live = [one for one in there if one.state is WorkerState.LIVE]
+    busy, room = sum(one.running for one in live), sum(one.capacity for one in live)
+    if busy >= room:
+        most = max(needs, key=lambda one: one.backlog.due).backlog.needs
+        return Obstacle(
+            code="workers_busy",
+            detail=f"the workers of queue {name!r} are full ({busy} of {room}). {since}",
+            actions=(remedies.start_worker(most, queue=name),),
+        )
+    return Obstacle(code="due", detail=f"{since}; workers with room take them any moment")

@@ -188,6 +188,15 @@ class RemoteClient:
         """Why an execution has not run, or not ended."""
         return await self._ask("GET", build_path("executions", read_id(id), "why"), wire.Why)
 
+    async def why_job(self, job: Id) -> wire.JobWhy:
+        """Why a job does not run now."""
+        return await self._ask("GET", build_path("jobs", str(job), "why"), wire.JobWhy)
+
+    async def why_queue(self, name: str) -> wire.QueueWhy:
+        """Why the due executions of a queue are not taken."""
+        path = build_path("queues", check_name(name, what="queue"), "why")
+        return await self._ask("GET", path, wire.QueueWhy)
+
     async def count(self, **filters: Unpack[Filters]) -> wire.StateCounts:
         """The number of executions in each state."""
         return await self._count(encode_parameters(filters))
