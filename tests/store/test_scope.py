@@ -17,7 +17,7 @@ CLOSED = {
     "dependents", "drain", "due_schedules", "expand", "fetch_secrets", "find_key",
     "figures", "fire", "fold_stats", "get_template", "has_keys", "lead", "list_keys",
     "list_templates",
-    "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
+    "list_tenants", "listen", "listen_schedules", "load",
     "lost", "migrate", "open", "pending_migrations", "put_schedules",
     "read_audit_chain", "read_totals", "record", "record_sole", "register",
     "release",

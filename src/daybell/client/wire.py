@@ -878,7 +878,7 @@ class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: UUID
     job: str
-    status: str
+    status: JobWord
     code: Annotated[
         str,
         Meta(

@@ -374,7 +374,7 @@ def explain_job(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Explain why a job does not run: schedules, ticks, unfinished executions."""
+    """Explain why a job does not run."""
     command = partial(actions.jobs.explain_job, name=name, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 

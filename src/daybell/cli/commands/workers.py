@@ -95,7 +95,7 @@ def explain_queue(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Explain why the due executions of a queue are not taken."""
+    """Explain why executions of a queue are not taken."""
     command = partial(actions.workers.explain_queue, name=name, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
