@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from daybell.client import wire
 from daybell.client.answers import time
 from daybell.client.explain.executions import Reason
@@ -75,7 +77,7 @@ def job_why(of: JobReason) -> wire.JobWhy:
     return wire.JobWhy(
         job_id=of.status.job.id,
         job=of.status.job.name,
-        status=of.status.status,
+        status=cast("wire.JobWord", of.status.status),
         code=obstacle.code,
         detail=obstacle.detail,
         next_at=time(obstacle.next_at),
