@@ -4,6 +4,7 @@ from typing import Final
 
 LONG_FILES: dict[str, str] = {
     "client/remote/client.py": "one class: a method per verb of the interface",
+    "api/contract.py": "one example per answer, for the OpenAPI document",
     "client/wire.py": "one struct per answer, with the texts of the OpenAPI document",
     "core/options.py": "one table of job options, and the types that follow from it",
     "core/workflow/progress.py": "one decision: the progress of a run",

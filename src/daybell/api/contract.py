@@ -376,6 +376,11 @@ INCIDENT: Final[Example] = {
     "acknowledged_at": None,
     "acknowledged_by": "",
 }
+_REMEDY: Final[Example] = {
+    "label": "resume queue mail",
+    "command": "daybell queues resume mail",
+    "request": {"method": "POST", "path": "/api/v1/queues/mail/resume", "body": None},
+}
 EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
     "JobPage": _page(JOB),
@@ -476,17 +481,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "detail": "queue 'mail' is paused; resume it",
         "next_at": None,
         "lack": "queue 'mail' is paused; resume it",
-        "actions": [
-            {
-                "label": "resume queue mail",
-                "command": "daybell queues resume mail",
-                "request": {
-                    "method": "POST",
-                    "path": "/api/v1/queues/mail/resume",
-                    "body": None,
-                },
-            }
-        ],
+        "actions": [_REMEDY],
         "holders": [],
         "nearest_worker": None,
         "ahead": 3,
@@ -499,17 +494,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "code": "queue_paused",
         "detail": "queue 'mail' is paused; resume it. 12 executions are due in it",
         "next_at": None,
-        "actions": [
-            {
-                "label": "resume queue mail",
-                "command": "daybell queues resume mail",
-                "request": {
-                    "method": "POST",
-                    "path": "/api/v1/queues/mail/resume",
-                    "body": None,
-                },
-            }
-        ],
+        "actions": [_REMEDY],
         "needs": [
             {
                 "needs": "task",
