@@ -73,25 +73,15 @@ async def test_a_refused_job_says_what_is_wrong_at_its_field(page: Page):
 
 
 async def test_texts_of_users_are_never_html(page: Page, site: Site):
-    body = {
-        "name": f"evil {EVIL}"[:90],
-        "command": "true",
-        "schedule": "manual",
-        "description": EVIL,
-    }
-    site.call("POST", "/jobs", {**body, "name": "evil"})
-    site.call("POST", "/jobs/fail/trigger", {"args": {"text": EVIL}})
+    job = {"name": "evil", "command": "true", "schedule": "manual", "description": EVIL}
+    site.call("POST", "/jobs", job)
+    failed = site.call("POST", "/jobs/fail/trigger", {"args": {"text": EVIL}})["execution_id"]
     site.call("POST", "/jobs/greet/trigger", {"args": {"name": EVIL}, "unique_key": EVIL})
     site.call("POST", "/events", {"type": "evil", "data": {"text": EVIL}})
     order = site.call("POST", "/jobs/order/trigger", {"args": {"number": 7}})["execution_id"]
 
-    for path in (
-        "/jobs/evil",
-        "/dead-letters",
-        "/executions",
-        "/events",
-        f"/executions/{order}/log",
-    ):
+    details = (f"/executions/{failed}", f"/executions/{order}/log")
+    for path in ("/jobs/evil", "/dead-letters", "/executions", "/events", *details):
         await page.goto(path)
         await expect(page.get_by_text("onerror=").first).to_be_visible()
         assert await page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
