@@ -4,6 +4,246 @@
  */
 
 export interface paths {
+    "/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    limit?: number;
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["AlertPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewAlert"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Alert"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Alert"];
+                    };
+                };
+            };
+        };
+        put: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["DeclaredAlert"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Alert"];
+                    };
+                };
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Alert"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        delete: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["DeletedName"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}/silence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Silence"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Alert"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            responses: {
+                202: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["AlertTest"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/audit": {
         parameters: {
             query?: never;
@@ -865,6 +1105,88 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    limit?: number;
+                    open?: boolean;
+                    rule?: string;
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["IncidentPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/incidents/{id}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Acknowledged"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/job/executions": {
         parameters: {
             query?: never;
@@ -1516,6 +1838,44 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{job}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    job: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["JobWhy"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/keys": {
         parameters: {
             query?: never;
@@ -1884,6 +2244,44 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["Scaling"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/queues/{name}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["QueueWhy"];
                     };
                 };
             };
@@ -2784,6 +3182,15 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** Acknowledged */
+        Acknowledged: {
+            /** Format: uuid */
+            incident_id: string;
+            rule: string;
+            /** @enum {unknown} */
+            status: "acknowledged";
+            subject: string;
+        };
         /**
          * Action
          * @enum {unknown}
@@ -2794,6 +3201,43 @@ export interface components {
             /** @default false */
             force?: boolean;
             from?: string | null;
+        };
+        /** Alert */
+        Alert: {
+            author: string;
+            count: number;
+            /** Format: date-time */
+            created_at: string;
+            description: string;
+            factor: number;
+            grace: number | null;
+            job: string | null;
+            message_queue: string;
+            name: string;
+            on: string;
+            queue: string | null;
+            rate: number;
+            repeat: number | null;
+            silence_reason: string;
+            silenced_until: string | null;
+            tenant: string;
+            to: unknown[];
+            /** Format: date-time */
+            updated_at: string;
+            version: number;
+            within: number;
+        };
+        /** AlertPage */
+        AlertPage: {
+            items: components["schemas"]["Alert"][];
+            next_cursor: string | null;
+        };
+        /** AlertTest */
+        AlertTest: {
+            /** Format: uuid */
+            execution_id: string;
+            job: string;
+            name: string;
         };
         /** AppliedJob */
         AppliedJob: {
@@ -2989,6 +3433,23 @@ export interface components {
             name?: string;
             note?: string | null;
         };
+        /** DeclaredAlert */
+        DeclaredAlert: {
+            count?: number | null;
+            description?: string | null;
+            factor?: number | null;
+            grace?: (number | string) | null;
+            job?: string | null;
+            message_queue?: string | null;
+            name?: string | null;
+            /** @enum {string} */
+            on: "dead_letter" | "failures" | "failure_rate" | "missed_run" | "late_start" | "long_run" | "queue_age" | "no_worker" | "lost_workers" | "paused" | "store_health" | "succeeded";
+            queue?: string | null;
+            rate?: number | null;
+            repeat?: (number | string) | null;
+            to?: unknown | null;
+            within?: (number | string) | null;
+        };
         DeclaredJob: {
             args?: {
                 [key: string]: unknown;
@@ -3034,6 +3495,10 @@ export interface components {
             misfire_limit?: number | null;
             misfire_within?: number | string | null;
             name?: string | null;
+            notifications?: {
+                on: ("dead" | "succeeded" | "late")[];
+                to: unknown;
+            }[] | null;
             notify?: components["schemas"]["Message"] | null;
             on_dependency_failure?: ("wait" | "skip" | "run") | null;
             on_lost?: ("retry" | "dead") | null;
@@ -3270,6 +3735,19 @@ export interface components {
             items: components["schemas"]["Execution"][];
             next_cursor: string | null;
         };
+        /** ExplainedTick */
+        ExplainedTick: {
+            /** Format: date-time */
+            at: string;
+            count: number;
+            /** @enum {unknown} */
+            decision: "fired" | "missed" | "skipped" | "upcoming";
+            detail: string;
+            execution_id: string | null;
+            reason: string | null;
+            schedule: string;
+            until: string | null;
+        };
         /** FieldChange */
         FieldChange: {
             after: unknown;
@@ -3316,6 +3794,26 @@ export interface components {
             method?: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS";
             redirects?: boolean | number;
             url: components["schemas"]["Words"];
+        };
+        /** Incident */
+        Incident: {
+            acknowledged_at: string | null;
+            acknowledged_by: string;
+            closed_at: string | null;
+            detail: string;
+            /** Format: uuid */
+            incident_id: string;
+            notified_at: string | null;
+            /** Format: date-time */
+            opened_at: string;
+            rule: string;
+            subject: string;
+            tenant: string;
+        };
+        /** IncidentPage */
+        IncidentPage: {
+            items: components["schemas"]["Incident"][];
+            next_cursor: string | null;
         };
         /** Item */
         Item: {
@@ -3377,6 +3875,7 @@ export interface components {
             };
             name: string;
             next_run_at: string | null;
+            notifications: components["schemas"]["JobNotification"][];
             notify: {
                 [key: string]: unknown;
             } | null;
@@ -3467,6 +3966,10 @@ export interface components {
             misfire_grace?: number | string | null;
             misfire_limit?: number | null;
             misfire_within?: number | string | null;
+            notifications?: {
+                on: ("dead" | "succeeded" | "late")[];
+                to: unknown;
+            }[] | null;
             notify?: components["schemas"]["Message"] | null;
             on_dependency_failure?: ("wait" | "skip" | "run") | null;
             on_lost?: ("retry" | "dead") | null;
@@ -3497,6 +4000,11 @@ export interface components {
             user_id?: string | null;
             workflow?: components["schemas"]["Workflow"] | null;
         };
+        /** JobNotification */
+        JobNotification: {
+            on: string[];
+            to: unknown[];
+        };
         /** JobPage */
         JobPage: {
             items: components["schemas"]["Job"][];
@@ -3516,6 +4024,22 @@ export interface components {
             };
             /** Format: date-time */
             until: string;
+        };
+        /** JobWhy */
+        JobWhy: {
+            actions: components["schemas"]["Remedy"][];
+            code: string;
+            detail: string;
+            executions: components["schemas"]["Why"][];
+            job: string;
+            /** Format: uuid */
+            job_id: string;
+            next_at: string | null;
+            next_run_at: string | null;
+            schedules: components["schemas"]["ScheduleWhy"][];
+            /** @enum {unknown} */
+            status: "cancelled" | "dead" | "deleted" | "manual" | "paused" | "queued" | "retrying" | "running" | "scheduled" | "skipped" | "succeeded" | "waiting";
+            ticks: components["schemas"]["ExplainedTick"][];
         };
         Joined: {
             join: (string | components["schemas"]["SecretReference"])[];
@@ -3622,6 +4146,7 @@ export interface components {
                 [key: string]: unknown;
             };
             name: string;
+            notifications: components["schemas"]["JobNotification"][];
             notify: {
                 [key: string]: unknown;
             } | null;
@@ -3720,6 +4245,23 @@ export interface components {
             /** Format: uuid */
             worker_id: string;
         };
+        /** NewAlert */
+        NewAlert: {
+            count?: number | null;
+            description?: string | null;
+            factor?: number | null;
+            grace?: (number | string) | null;
+            job?: string | null;
+            message_queue?: string | null;
+            name: string;
+            /** @enum {string} */
+            on: "dead_letter" | "failures" | "failure_rate" | "missed_run" | "late_start" | "long_run" | "queue_age" | "no_worker" | "lost_workers" | "paused" | "store_health" | "succeeded";
+            queue?: string | null;
+            rate?: number | null;
+            repeat?: (number | string) | null;
+            to?: unknown | null;
+            within?: (number | string) | null;
+        };
         NewJob: {
             args?: {
                 [key: string]: unknown;
@@ -3765,6 +4307,10 @@ export interface components {
             misfire_limit?: number | null;
             misfire_within?: number | string | null;
             name: string;
+            notifications?: {
+                on: ("dead" | "succeeded" | "late")[];
+                to: unknown;
+            }[] | null;
             notify?: components["schemas"]["Message"] | null;
             on_dependency_failure?: ("wait" | "skip" | "run") | null;
             on_lost?: ("retry" | "dead") | null;
@@ -4045,6 +4591,15 @@ export interface components {
             scheduled: number;
             waiting: number;
         };
+        /** QueueNeed */
+        QueueNeed: {
+            at_least: boolean;
+            needs: string;
+            /** Format: date-time */
+            oldest_run_at: string;
+            queued: number;
+            workers: number;
+        };
         /** QueuePage */
         QueuePage: {
             items: components["schemas"]["Queue"][];
@@ -4054,6 +4609,19 @@ export interface components {
         QueueState: {
             is_paused: boolean;
             name: string;
+        };
+        /** QueueWhy */
+        QueueWhy: {
+            actions: components["schemas"]["Remedy"][];
+            capacity: number;
+            code: string;
+            detail: string;
+            needs: components["schemas"]["QueueNeed"][];
+            next_at: string | null;
+            queue: string;
+            running: number;
+            starts_per_second: number | null;
+            workers: number;
         };
         /** Quotas */
         Quotas: {
@@ -4175,6 +4743,16 @@ export interface components {
             items: components["schemas"]["Schedule"][];
             next_cursor: string | null;
         };
+        /** ScheduleWhy */
+        ScheduleWhy: {
+            actions: components["schemas"]["Remedy"][];
+            code: string;
+            detail: string;
+            name: string;
+            next_at: string | null;
+            /** Format: uuid */
+            schedule_id: string;
+        };
         /** Secret */
         Secret: {
             author: string;
@@ -4238,6 +4816,13 @@ export interface components {
         Signal: {
             data?: unknown;
             name: string;
+        };
+        /** Silence */
+        Silence: {
+            duration?: (number | string) | null;
+            /** @default  */
+            reason?: string;
+            until?: string | null;
         };
         /**
          * State
