@@ -2,8 +2,9 @@
 
 import pytest
 
+from daybell.core.access import Scope
 from daybell.core.units import to_datetime, to_iso
-from daybell.errors import JobNotFound
+from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound
 from tests.builders import TENANT, a_worker
 from tests.refusals import refuses
 
@@ -209,3 +210,23 @@ async def test_the_cost_does_not_grow_with_schedules_made_at_run_time(world):
 
     assert len(found.schedules) == 20
     assert found.code == "scheduled"
+
+
+async def test_a_key_that_is_limited_to_a_job_is_told_about_that_alone(world):
+    await world.client.define("often", schedule={"every": "1m"}, overlap="allow")
+    await world.clock.advance(60)
+    await world.fire()
+    (one,) = (await world.client.executions(job="often")).items
+    other = await world.client.enqueue("resize")
+    limited = world.client.within(Scope(jobs=("often",)))
+
+    found = await limited.why_job("often")
+
+    assert (found.code, len(found.ticks)) == ("no_worker", 1)
+    assert (await limited.why(one.execution_id)).code == "no_worker"
+    with refuses(JobNotFound):
+        await limited.why_job("resize")
+    with refuses(ExecutionNotFound):
+        await limited.why(other.id)
+    with refuses(AccessDenied):
+        await world.client.within(Scope(queues=("mail",))).why_queue("default")
