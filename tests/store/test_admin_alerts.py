@@ -1,7 +1,9 @@
 """Alerts: rules, incidents with one message each, and the facts that the leader evaluates."""
 
 import asyncio
+import importlib
 import json
+import random
 
 import pytest
 from msgspec.structs import replace
@@ -12,8 +14,10 @@ from daybell.core.alerts.rules import RULES_MAX, AlertRule, message_job
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss
 from daybell.core.views import ExecutionFilter
+from daybell.core.when import Calendar, cron
 from daybell.engine.alerts import Alerts
 from daybell.errors import AlertNotFound, DuplicateKey, QuotaExceeded, UsageError, VersionConflict
+from daybell.store.sqlite import SqliteStore
 from tests.builders import (
     TENANT,
     a_job,
@@ -36,6 +40,7 @@ from tests.builders import (
     registered,
     success,
 )
+from tests.stores import ManualClock
 
 TO = ["json://127.0.0.1:1/a"]
 
@@ -655,3 +660,107 @@ async def test_a_success_from_before_the_notification_is_no_news(store, clock):
     await evaluated(store)
 
     assert await messages(store, "resize/1/succeeded") == []
+
+
+# A leader that ends in the middle.
+
+
+class Killed(Exception):
+    """The end of a process between two statements."""
+
+
+def dies(monkeypatch, store, when):
+    """Let the next transaction that moves an incident end before or after its message."""
+    module = "daybell.store.postgres.catalog" if hasattr(store, "context") else SQLITE
+    name = "enqueue_on" if hasattr(store, "context") else "launch"
+    original = getattr(importlib.import_module(module), name)
+
+    async def later(*args, **options):
+        if when == "after":
+            await original(*args, **options)
+        raise Killed
+
+    def now(*args, **options):
+        if when == "after":
+            original(*args, **options)
+        raise Killed
+
+    monkeypatch.setattr(f"{module}.{name}", later if hasattr(store, "context") else now)
+
+
+SQLITE = "daybell.store.sqlite.admin"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_leader_that_dies_while_an_incident_moves_leaves_one_message_each(
+    store, monkeypatch, when
+):
+    await kept(store)
+    ids = await dead(store)
+    for step, word in enumerate(("[ALERT]", "[RECOVERED]")):
+        with monkeypatch.context() as patch:
+            dies(patch, store, when)
+            with pytest.raises(Killed):
+                await evaluated(store)
+        assert len(await messages(store)) == step
+        assert len(await opened(store)) == step
+
+        await evaluated(store, rounds=2)
+
+        assert (await messages(store))[step:] == [f"{word} on-dead_letter: resize"]
+        await store.queue.discard(TENANT, ids)
+
+
+# A year of schedules.
+
+
+YEAR = 366 * 86400
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        cron("30 2 * * *", tz="Europe/Berlin"),
+        cron("0 9 * * *", tz="America/New_York", calendar=Calendar(country="US")),
+        cron("0 */12 * * *", tz="Australia/Lord_Howe"),
+    ],
+    ids=["a gap and a fold", "closed days", "half an hour"],
+)
+async def test_in_a_year_each_missed_run_raises_an_alert_and_nothing_else_does(rule):
+    clock = ManualClock()
+    store = SqliteStore.in_memory(clock=clock.now)
+    await store.open()
+    at = rule.next_after(clock.now())
+    schedule = a_schedule(rule=rule.to_json(), next_at=at)
+    await put(store, schedule, overlap="allow")
+    await kept(store, "missed_run", grace="1h", to=None)
+    alerts, expected, seen, end = Alerts(store, mint=mint), 0, 0, clock.now() + YEAR
+    is_open, chance = False, random.Random(rule.to_json())
+    while at is not None and at < end:
+        following = rule.next_after(at)
+        await clock.advance(at - clock.now())
+        outcome = chance.choices(["succeeds", "dies", "fires late"], [20, 1, 1])[0]
+        if outcome != "fires late":
+            await fired(store, schedule, next_at=following)
+            hands = await claim(store)
+            move = success if outcome == "succeeds" else death
+            await apply(store, hands, *map(move, hands.executions))
+        await clock.advance(3599)
+        await alerts.tick()
+        assert bool(await opened(store)) is (is_open and outcome != "succeeds")
+        await clock.advance(2)
+        await alerts.tick()
+        expected += outcome != "succeeds" and not is_open
+        is_open = outcome != "succeeds"
+        assert bool(await opened(store)) is is_open, (outcome, at)
+        if outcome == "fires late":
+            await fired(store, schedule, next_at=following)
+            hands = await claim(store)
+            await apply(store, hands, *map(success, hands.executions))
+            await alerts.tick()
+            is_open = False
+            assert await opened(store) == []
+        seen, at = seen + 1, following
+    assert seen > 200
+    assert expected > 5
+    await store.close()
