@@ -10,7 +10,8 @@ import pytest
 # Packages of extras. An import of one fails as if it were not installed.
 WITHOUT = """
 import sys
-sys.modules.update(dict.fromkeys(["asyncpg", "uvloop", "cryptography", "apprise", "holidays"]))
+away = ["asyncpg", "uvloop", "cryptography", "apprise", "holidays", "pyarrow"]
+sys.modules.update(dict.fromkeys(away))
 """
 DAYBELL = WITHOUT + "from daybell.cli import main\nmain()\n"
 ENQUEUE = """
@@ -32,6 +33,7 @@ asyncio.run(main())
 """
 CASES = {
     "secrets": ("secrets set TOKEN", "secrets"),
+    "parquet files": ("export --format parquet --output file", "parquet"),
     "public holidays": (
         'jobs create daily --command true --cron "0 9 * * *" --calendar DE',
         "calendars",

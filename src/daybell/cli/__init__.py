@@ -44,6 +44,7 @@ COMMANDS: Final = {
         "operations", "chaos", "Kill and freeze workers under load, and see what is lost."
     ),
     "top": Entry("operations", "top", "Watch queues, workers and rates; q or Ctrl-C quits."),
+    "export": Entry("operations", "export", "Write ended executions, logs and ticks."),
     "progress": Entry(
         "executions", "progress", "Report how far the command of a job is, from inside it."
     ),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from daybell.cli import actions
-from daybell.cli.options import DatabaseUrl, Json, Tenant, database_flag, run
+from daybell.cli.options import Cursor, DatabaseUrl, Json, Tenant, Text, database_flag, run
 from daybell.errors import UsageError
 
 
@@ -89,6 +89,43 @@ def bench(
     asked = {"jobs": jobs, "concurrency": concurrency, "keep": keep}
     flag = database_flag(context, database_url)
     command = partial(actions.benchmark.bench, asked=asked, flag=flag, as_json=as_json)
+    run(context, command, database_url)
+
+
+def export(
+    context: typer.Context,
+    since: Annotated[
+        Text,
+        typer.Option("--since", metavar="TIME", help="Ended then or later: 1d for ago, or a date."),
+    ] = None,
+    until: Annotated[
+        Text, typer.Option("--until", metavar="TIME", help="Ended before then. Default: now.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="jsonl or parquet.")
+    ] = "jsonl",
+    what: Annotated[
+        str,
+        typer.Option("--what", metavar="KINDS", help="executions, attempts, logs, ticks."),
+    ] = "executions",
+    file: Annotated[
+        Text, typer.Option("--output", metavar="FILE", help="A new file. Default: standard output.")
+    ] = None,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Write ended executions, logs and ticks."""
+    command = partial(
+        actions.export.export,
+        since=since,
+        until=until,
+        format=format,
+        what=what,
+        file=file,
+        cursor=cursor,
+        tenant=tenant,
+    )
     run(context, command, database_url)
 
 
