@@ -17,6 +17,8 @@ import {
 
 const RunView = lazy(() => import("./run.tsx"));
 const APPROVAL = "daybell.approval.";
+/** Remedies that have buttons of their own on this page. */
+const HAVE_BUTTONS = /\/(approve|signal|cancel)$/;
 
 export default function ExecutionPage({ id, tab }: { id: string; tab: string }) {
   const [every, setEvery] = useState<number | false>(2000);
@@ -143,7 +145,7 @@ function WhyNotice({ one }: { one: ExecutionDetail }) {
           {why.data.estimated_start && <> · starts about <Time at={why.data.estimated_start} /></>}
           {why.data.lack && !why.data.detail.includes(why.data.lack) && <div className="strong">{why.data.lack}</div>}
           {why.data.holders.map((one) => <div key={one.execution_id}>in its way: <Link className="strong" href={executionPath(one.execution_id)}>{one.job}</Link> <Status state={one.status} /></div>)}
-          <div className="row wrap remedies">{why.data.actions.map((one) => <RemedyButton key={one.command} remedy={one} />)}</div>
+          <div className="row wrap remedies">{why.data.actions.filter((one) => !HAVE_BUTTONS.test(one.request?.path ?? "")).map((one) => <RemedyButton key={one.command} remedy={one} />)}</div>
         </Notice>
       )}
       {open.map((step) => (
