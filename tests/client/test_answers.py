@@ -127,7 +127,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
         return a(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(kind)
-    if kind is str:
+    if kind in (str, Any):
         return words
     if kind is float:
         return st.floats(0, 1e6)
