@@ -1,10 +1,12 @@
 """Which execution a log record is of, and records as JSON."""
 
 import asyncio
+import importlib
 import json
 import logging
 import logging.config
 import os
+import sys
 import threading
 from contextvars import copy_context
 
@@ -13,7 +15,6 @@ import pytest
 import daybell
 from daybell import App, current_execution
 from daybell.logging import ExecutionFilter, JsonFormatter
-from tests.sdk import logging_app
 from tests.sdk.waiting import WAIT
 
 
@@ -86,6 +87,8 @@ async def test_records_of_tasks_carry_job_execution_and_attempt(records):
 
 async def test_records_of_a_task_in_a_process_carry_them_too(tmp_path, monkeypatch):
     monkeypatch.setenv("LOGGING_APP_URL", f"sqlite:///{tmp_path}/daybell.db")
+    monkeypatch.delitem(sys.modules, "tests.sdk.logging_app", raising=False)
+    logging_app = importlib.import_module("tests.sdk.logging_app")
     async with logging_app.app, logging_app.app.worker():
         handle = await logging_app.speak.enqueue()
         said = await handle.result(timeout=WAIT)

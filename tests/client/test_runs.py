@@ -268,7 +268,7 @@ async def test_why_says_what_a_run_waits_for(client):
 
     run, of_node = await client.why(id), await client.why(node.execution_id)
 
-    assert run.reason == "running"
+    assert run.code == "running"
     assert run.detail.startswith(
         "1 of its 5 nodes have ended; it waits for a (queued), b (running). "
     )

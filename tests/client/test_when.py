@@ -177,7 +177,7 @@ async def test_why_names_what_is_waited_for(client, clock):
     [one] = (await client.executions(job="load")).items
 
     told = await client.why(one.execution_id)
-    assert told.reason == "dependencies"
+    assert told.code == "dependencies"
     assert told.detail.endswith("depends on: extract (queued), clean (it has not run yet)")
 
     hands = await claim(client.store)

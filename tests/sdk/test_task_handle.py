@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from daybell import App, Context, ExecutionFailed, PermanentError
-from daybell.client.explain import describe_store
+from daybell.client.explain.executions import describe_store
 from daybell.core.execution import State
 from tests.engine.virtual import until
 from tests.sdk.waiting import WAIT, eventually

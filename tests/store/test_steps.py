@@ -166,7 +166,7 @@ async def test_a_revived_execution_keeps_its_steps(store, clock):
     hands = await claimed(store)
     (step,) = await record(store, hands, a_step(hands.one))
     await apply(store, hands, death(hands.one))
-    await clock.advance(30 * DAY)
+    await clock.advance(32 * DAY)
     await retain(store, Retention())
     await store.queue.revive(TENANT, [hands.one.id])
 

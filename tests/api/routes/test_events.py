@@ -215,7 +215,7 @@ async def test_why_says_what_is_waited_for(http, client):
 
     said = (await http.get(f"/executions/{id}/why")).json()
 
-    assert said["reason"] == "event"
+    assert said["code"] == "event"
     assert "event 'order.approved'" in said["detail"] and "approval 'refund'" in said["detail"]
     assert said["next_at"] is not None and said["next_at"] in said["detail"]
 

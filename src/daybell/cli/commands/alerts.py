@@ -218,6 +218,6 @@ def acknowledge(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Acknowledge an incident: it sends no further messages but that of its end."""
+    """Acknowledge an incident: no messages but that of its end."""
     command = partial(actions.alerts.acknowledge, id=id, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
