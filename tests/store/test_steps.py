@@ -182,7 +182,7 @@ async def test_steps_go_with_their_execution(store, clock):
     await apply(store, hands, success(hands.one))
     await retain(store, Retention())
     assert len(await store.runs.steps(TENANT, hands.one.id)) == 3
-    await clock.advance(30 * DAY)
+    await clock.advance(32 * DAY)
 
     for _ in range(5):
         if (await retain(store, Retention())).is_complete:

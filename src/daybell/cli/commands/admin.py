@@ -69,7 +69,7 @@ def update_tenant(
     keep: KeepTimes = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Change a tenant's quotas and retention; those that are not named stay."""
+    """Change a tenant's quotas and retention; the others stay."""
     quotas = {"jobs": jobs, "queued": queued, "per_minute": per_minute, "running": running}
     run(
         context,
