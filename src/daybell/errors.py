@@ -23,7 +23,7 @@
       │    ├─ QuotaExceeded      the tenant may not use more
       │    └─ VersionConflict
       ├─ NotFound         JobNotFound, ExecutionNotFound, ScheduleNotFound, SecretNotFound,
-      │                   TemplateNotFound, TenantNotFound
+      │                   TemplateNotFound, TenantNotFound, AlertNotFound
       ├─ AccessDenied     the caller may not
       ├─ SchemaError      the store's schema is too old, too new or damaged: an operator must act
       └─ Unavailable      the store cannot be reached; safe to retry

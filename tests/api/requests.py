@@ -28,6 +28,9 @@ BODIES: dict[str, Any] = {
     "update_tenant": {"jobs": 1},
     "create_key": {"name": "ci", "role": "viewer"},
     "set_secret": {"value": "hush-hush"},
+    "create_alert": {"name": "letters", "on": "dead_letter"},
+    "set_alert": {"on": "dead_letter"},
+    "silence_alert": {"duration": "1h"},
     "preview_any_schedule": {"schedule": "0 0 * * *"},
     "create_session": {"key": "dbk_" + "x" * 43},
 }

@@ -175,7 +175,7 @@ async def test_a_death_before_the_stop_is_no_failure_of_the_stop():
     async def stop_then(_workers):
         watched.stop()
 
-    watched = supervisor(f"{SAYS}os.kill(os.getpid(), 9)", on_death=stop_then)
+    watched: Supervisor = supervisor(f"{SAYS}os.kill(os.getpid(), 9)", on_death=stop_then)
 
     assert await asyncio.wait_for(watched.run(), TIMEOUT) == 0
     assert watched.restarts == 0

@@ -451,8 +451,10 @@ class Incarnation:
             await self.executor.wait_for_detached()
             while len(self.completer) and self._finishes.is_running:
                 await self._finishes.pass_once()
-        finally:  # cancelled by a worker that stops, after which the store may be closed
+        except asyncio.CancelledError:  # by a worker that stops; then the store may be closed
             await self._finishes.stop()
+            raise
+        await self._finishes.stop()
 
     def end(self) -> Coroutine[Any, Any, None]:
         """Stop renewals; await the result to stop the loops, which may take long."""

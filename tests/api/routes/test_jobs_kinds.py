@@ -111,7 +111,7 @@ async def test_secrets_stay_references_wherever_a_job_is_told_of(http):
         ({"http": 5}, "http", "must be given by name"),
         ({"sql": {"statement": "SELECT 1"}}, "sql.connection", "sql has no connection"),
         ({"sql": "SELECT 1"}, "sql", "must be given by name"),
-        ({"notify": {"to": [], "body": "x"}}, "notify.to", "nobody"),
+        ({"notify": {"to": [], "body": "x"}}, "notify.to", "names no address"),
         ({"notify": {"to": "json://x"}}, "notify.body", "says nothing"),
         ({"template": "a/b"}, "template", "contains '/'"),
         ({"template": "nothing"}, "template", "no template named 'nothing'"),
