@@ -279,11 +279,11 @@ IN_THE_WAY: Final = (
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 # What this program reads and writes by name. A newer schema may have more, which it can do without.
 TABLES: Final = (
-    "agenda", "alert_rule", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key", "gate", "history",
-    "history_rest", "idempotency", "incident", "job", "job_version", "lane", "leader", "lease", "live", "log",
-    "log_rest", "node", "parked", "paused_queue", "repeated", "run", "schedule", "secret",
-    "stat_fold", "stat_hour", "stat_minute", "stat_total", "step", "template", "tenant",
-    "tenant_minute", "tick", "wait", "watch", "worker",
+    "agenda", "alert_rule", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key",
+    "gate", "history", "history_rest", "idempotency", "incident", "job", "job_version", "lane",
+    "leader", "lease", "live", "log", "log_rest", "node", "parked", "paused_queue", "repeated",
+    "run", "schedule", "secret", "stat_fold", "stat_hour", "stat_minute", "stat_total", "step",
+    "template", "tenant", "tenant_minute", "tick", "wait", "watch", "worker",
 )  # fmt: skip
 READ_ONLY: Final = ("audit", "audit_head")  # functions write them
 FUNCTIONS: Final = (
