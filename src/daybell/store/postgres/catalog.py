@@ -42,8 +42,8 @@ EXISTS (SELECT FROM unnest({}::text[]) AS p
 
 
 class StoredDefinition(NamedTuple):
-    """A definition that was stored: the version that is current then, whether that is another one
-    than before, and its lane, if it was looked up.
+    """The stored form of a definition: its current version, whether that version differs from the
+    one before, and its lane, if it was looked up.
     """
 
     job: Job
@@ -53,7 +53,7 @@ class StoredDefinition(NamedTuple):
 
 async def define_jobs(pg: StoreContext, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
     texts = [check_definition(job.definition) for job in jobs]
-    # Nearly every start of a process finds what it left: one statement, and nothing is locked.
+    # Nearly every start of a process finds the definitions that it left: one statement, no locks.
     async with pg.autocommit() as tx:
         rows = await _standing(tx, tenant, jobs, texts)
         pg.db.skip_entry()
@@ -109,8 +109,8 @@ async def launch_if(
     job: NewJob,
     execution: NewExecution,
 ) -> bool:
-    """Launch in the transaction of `guard`, which gets it with the key of the tenant. If it returns
-    False, return False and write nothing.
+    """Launch in the transaction of `guard`, which receives it with the key of the tenant. If
+    `guard` returns False, return False and write nothing.
     """
     check_batch([execution])
     text = check_definition(job.definition)
@@ -130,7 +130,7 @@ async def launch_if(
 
 
 class _Refused(Exception):
-    """Rolls the transaction of a refused launch back."""
+    """An error that rolls the transaction of a refused launch back."""
 
 
 async def _launch(
@@ -144,7 +144,7 @@ async def _launch(
 ) -> tuple[Job, Enqueued]:
     name, needs = job.definition.name, job.definition.needs
     queues = [execution.queue or job.definition.queue, job.definition.queue]
-    # Before, and whatever becomes of the rest: see there.
+    # Create the lanes first, and keep them if the rest fails: see `Names.lanes`.
     key, lanes = await pg.names.lanes(tenant, queues, [needs])
     try:
         async with pg.transaction() as tx:
@@ -185,9 +185,9 @@ STANDING: Final = """
       LEFT JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
      WHERE t.name = $1 ORDER BY u.place
     """
-# The update that changes nothing takes the row's lock, whoever was first. Sorted, so that two
-# who define the same jobs meet in the same order. Lanes that are there need not be made in the
-# transaction of somebody who enqueues, where others would wait for his commit.
+# The update that changes nothing locks the row, whichever transaction created it. It is sorted, so
+# that transactions with the same jobs lock them in the same order. Existing lanes need not be made
+# in the transaction of an enqueue, where others would wait for its commit.
 TAKE: Final = """
     WITH l AS (
       INSERT INTO daybell.lane (tenant, queue, needs)
@@ -424,7 +424,7 @@ async def delete_job(
                 at = await link.fetchval(AT, key, name)
                 if at is not None:
                     raise version_conflict(name, at=at, expect=expect)
-            # A statement of its own: one that waited for the job saw its schedules before.
+            # Use a statement of its own: one that waited for the job saw its schedules before.
             await link.execute("DELETE FROM daybell.schedule WHERE job = $1", job)
         pg.names.forget_job(key, name)
         return job
@@ -447,7 +447,7 @@ async def pause_queue(pg: StoreContext, tenant: str, queue: str, *, paused: bool
 
 
 def _is_settled(job: NewJob, text: str, row: Row) -> bool:
-    """True if there is nothing to do for a definition; see `STANDING`."""
+    """Return True if there is nothing to do for a definition; see `STANDING`."""
     if row["version"] is None or row["is_deleted"] or row["lane"] is None:
         return False
     is_settled = row["definition"] == text or (row["is_known"] and not job.promote)

@@ -66,7 +66,7 @@ class GateAnswers(msgspec.Struct):
     rooms: dict[str, GateRoom]  # behind the gates, as these leave them
 
     def answer(self, answers: Mapping[UUID, Enqueued]) -> None:
-        """These need not be created any more."""
+        """Add answers for executions that need not be created any more."""
         if not answers:
             return
         self.answers = {**self.answers, **answers}
@@ -74,7 +74,7 @@ class GateAnswers(msgspec.Struct):
 
     @property
     def at_job_gate(self) -> list[NewExecution]:
-        """Those that the overlap rule of their job is for."""
+        """Return the executions that the overlap rule of their job applies to."""
         return [e for e in self.executions if e.gate is None and e.id in self.gates]
 
 
@@ -111,7 +111,7 @@ async def _pass_ticks(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) 
 
 
 def _approach(specs: Specs, executions: Sequence[NewExecution]) -> GateAnswers:
-    """Executions with their gates, before anything is decided."""
+    """Return executions with their gates, before any decision."""
     gates = {e.id: gate for e in executions if (gate := specs.of(e).gate(e)) is not None}
     return GateAnswers(list(executions), gates, {}, {}, {})
 
@@ -160,8 +160,8 @@ async def _decide_entry(
 
 
 async def _check_unfinished(tx: Tx, specs: Specs, execution: NewExecution) -> None:
-    """Raise Repeated if it has ended, before another execution is named or cancelled for it.
-    A tick is new.
+    """Raise Repeated if the execution has ended, before another one is named or cancelled for it. A
+    tick is new.
     """
     if execution.schedule is None and await read_finished(tx, specs, [execution]):
         raise Repeated
@@ -177,12 +177,12 @@ async def notify_enqueued(pg: StoreContext, after: AfterCommit, specs: Specs) ->
 
 
 async def take_inserted(tx: Tx, specs: Specs, passing: GateAnswers, made: Sequence[Row]) -> None:
-    """Count the slots of those that were created and let in."""
+    """Count the slots of executions that were created and admitted."""
     slots = Counter[str](row["taken"] for row in made if row["taken"] is not None)
     await take_slots(tx, specs.tenant, slots)
     wanted = {key for key, room in passing.rooms.items() if room.has_room_for_waiting}
     if len(made) < len(passing.executions):
-        # Not created, because its unique key is held: the slot is for who waits.
+        # Not created, because its unique key is held: a waiting execution gets the slot.
         wanted |= {passing.gates[e.id] for e in passing.executions if e.id in passing.gates}
     await admit_gates(tx, specs.tenant, wanted)
 
@@ -190,7 +190,7 @@ async def take_inserted(tx: Tx, specs: Specs, passing: GateAnswers, made: Sequen
 async def _known(
     tx: Tx, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
 ) -> dict[UUID, Enqueued]:
-    """Executions that already exist, and those whose unique key is held."""
+    """Return executions that already exist, and those with a unique key that is held."""
     if not executions:
         return {}
     known = await read_existing(tx, specs, executions)
@@ -199,7 +199,7 @@ async def _known(
     return known
 
 
-# Who is there already: the same id, or the holder of the same unique key.
+# Executions that exist already: with the same id, or as holder of the same unique key.
 EXISTING: Final = """
     SELECT u.id, coalesce(same.id, holder.id) AS found
       FROM unnest($2::uuid[], $3::int[], $4::text[]) u(id, job, unique_key)
@@ -212,7 +212,7 @@ EXISTING: Final = """
 async def read_existing(
     tx: Tx, specs: Specs, executions: Sequence[NewExecution]
 ) -> dict[UUID, Enqueued]:
-    """What to answer for those that need not be created."""
+    """Return the answers for executions that need not be created."""
     rows = await tx.fetch(
         EXISTING,
         specs.tenant,
@@ -235,12 +235,12 @@ FINISHED: Final = f"""
 
 
 async def read_finished(tx: Tx, specs: Specs, executions: Iterable[NewExecution]) -> set[UUID]:
-    """Which of these have been created before, and have ended."""
+    """Return the ids that have been created before, and have ended."""
     sent = [execution.id for execution in executions]
     return await fetch_ids(tx, FINISHED, specs.tenant, sent)
 
 
-# Not those whose time has not come: they are not before anybody.
+# Without executions that are not due yet: they are not before any other execution.
 AT_GATE: Final = """
     SELECT v.id FROM daybell.live v
      WHERE v.job = $1 AND v.gate = $2 AND NOT EXISTS (
@@ -254,7 +254,7 @@ AT_GATE: Final = """
 async def _replace(
     tx: Tx, specs: Specs, execution: NewExecution, gate: str, room: GateRoom
 ) -> GateRoom:
-    """Cancel whatever is before this one."""
+    """Cancel all executions that are before this one."""
     if room.holders + room.waiting == 0:
         return room
     if not specs.is_fresh:
@@ -299,7 +299,7 @@ SKIP_NEW: Final = """
 
 
 async def _skip(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> None:
-    """Record that these did not run."""
+    """Record that these executions did not run."""
     rows = [_skipped(execution, specs.of(execution)) for execution in executions]
     columns = [list(column) for column in zip(*rows, strict=True)]
     state = STATE_CODES[State.SKIPPED]
@@ -307,7 +307,7 @@ async def _skip(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> Non
 
 
 def _skipped(execution: NewExecution, spec: JobKey) -> tuple[object, ...]:
-    """An execution as SKIP_NEW takes it."""
+    """Return an execution as SKIP_NEW takes it."""
     e, job = execution, spec.job
     return (
         e.id,
@@ -330,7 +330,7 @@ def _skipped(execution: NewExecution, spec: JobKey) -> tuple[object, ...]:
 
 
 def _is_asked(execution: NewExecution, room: GateRoom) -> bool:
-    """Whether its job's rule is asked now: for a tick at once, for others when they are due."""
+    """Return True if the rule of its job applies now: for a tick at once, for others when due."""
     if execution.force or execution.gate is not None:
         return False
     return execution.schedule is not None or _is_due(execution, room)
@@ -341,7 +341,7 @@ def _is_due(execution: NewExecution, room: GateRoom) -> bool:
 
 
 def _enter(execution: NewExecution, rule: Overlap, room: GateRoom) -> GateDecision:
-    """Decide about one, and note it in the room."""
+    """Decide about one execution, and note it in the room."""
     if execution.force:
         entry = GateDecision.IN
     elif _is_asked(execution, room):
@@ -438,7 +438,7 @@ async def _enqueue_any(
 async def resolve(
     pg: StoreContext, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
 ) -> Specs:
-    """Look up what these executions name, while no connection is held. Raises JobNotFound."""
+    """Look up the named jobs and lanes while no connection is held. Raises JobNotFound."""
     wanted = {(execution.job, execution.queue) for execution in executions}
     known = None if fresh else pg.names.known(tenant, wanted)
     key, found = known or await pg.names.look_up(tenant, wanted)
@@ -476,7 +476,7 @@ ALIKE: Final = f"""
      WHERE CASE WHEN id = ($6::uuid[])[cardinality($6)] AND {MARKS_EXIST}
                 THEN daybell.refuse_repeated($1, $6, cardinality($6)) ELSE true END
     """
-# The same for one, whose row is the last.
+# The same for one execution: its row is the last.
 ALIKE_ONE: Final = (
     ALIKE[: ALIKE.rindex("WHERE CASE")]
     + f"WHERE NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $6, 1)"
@@ -507,7 +507,7 @@ async def _enqueue_alike(
     executions: Sequence[NewExecution],
     entries: Sequence[NewAuditEntry],
 ) -> bool:
-    """Create them if they are alike. False: nothing was created, they go the general way."""
+    """Create executions if they are alike. Return False if none was: use the general way."""
     first = executions[0]
     spec = specs.of(first)
     if spec.job.expires is not None or not all(_is_like(e, first) for e in executions):
@@ -543,13 +543,12 @@ async def enqueue_on(
     repeat: bool = False,
     are_locked: bool = False,
 ) -> list[Enqueued]:
-    """Enqueue within the caller's transaction, whatever the executions ask for. With `are_locked`
-    they are ticks, and the caller has locked the gates of their jobs. `repeat` searches the history
-    for each id.
+    """Enqueue any executions within the caller's transaction. With `are_locked` they are ticks, and
+    the caller has locked the gates of their jobs. `repeat` searches the history for each id.
 
-    Raises Outdated if what `resolve` found is not true any more; then the caller has to
-    roll back and begin again. Without `repeat`, an id that a repeat has created and that has
-    ended raises Repeated or a unique violation.
+    Raises Outdated if the answer of `resolve` is not true any more; then the caller has to roll
+    back and begin again. Without `repeat`, an id that a repeat has created and that has ended
+    raises Repeated or a unique violation.
     """
     answers: dict[UUID, Enqueued] = {}
     for some in _in_turns(specs, executions):
@@ -610,14 +609,14 @@ INSERT_FIRST: Final = (
 
 
 async def _insert(tx: Tx, specs: Specs, passing: GateAnswers, statement: str) -> Sequence[Row]:
-    """Insert what passed the gates; return the rows that were created."""
+    """Insert executions that passed the gates; return the rows that were created."""
     executions = passing.executions
     if not executions:
         return []
     rows = [_insert_row(e, specs.of(e), passing.entries.get(e.id)) for e in executions]
-    # What nobody asks for is not sent: `unnest` fills a list that is missing with NULLs.
+    # Unused columns are not sent: `unnest` fills a missing list with NULLs.
     columns = [None if _is_unused(column) else column for column in zip(*rows, strict=True)]
-    # What waits for dependencies does so with a slot of its gate, if it was let in there.
+    # An execution waits for dependencies with a slot of its gate, if it was admitted there.
     inside = [
         e.id
         for e in executions
@@ -652,7 +651,7 @@ async def _insert_again(tx: Tx, specs: Specs, passing: GateAnswers) -> Sequence[
 async def _answer_made(
     tx: Tx, specs: Specs, passing: GateAnswers, made: Sequence[Row]
 ) -> dict[UUID, Enqueued]:
-    """Take the slots of those that were created, and answer for them."""
+    """Take the slots of executions that were created, and return their answers."""
     specs.made.update(row["id"] for row in made)
     if passing.entries and passing.executions:
         await take_inserted(tx, specs, passing, made)
@@ -661,7 +660,7 @@ async def _answer_made(
 
 
 def _in_turns(specs: Specs, executions: Sequence[NewExecution]) -> Iterator[Sequence[NewExecution]]:
-    """All at once, unless one replaces another of them, which has to be there first."""
+    """Yield all at once, unless one replaces another of them, which has to be there first."""
     replacing = [e.job for e in executions if specs.of(e).rule(e) is Overlap.REPLACE]
     if len(set(replacing)) == len(replacing):
         yield executions
@@ -694,7 +693,7 @@ def _is_like(execution: NewExecution, first: NewExecution) -> bool:
 def _insert_row(
     execution: NewExecution, spec: JobKey, entry: GateDecision | None
 ) -> tuple[object, ...]:
-    """An execution as INSERT takes it."""
+    """Return an execution as INSERT takes it."""
     e, job = execution, spec.job
     waits_for = None
     if spec.wait_for_dependencies(e):
@@ -813,7 +812,7 @@ async def _copy(tx: Tx, specs: Specs, executions: list[NewExecution]) -> None:
 
 
 def _load_row(execution: NewExecution, spec: JobKey, now: Instant) -> tuple[object, ...]:
-    """An execution as LOAD_COLUMNS name it."""
+    """Return an execution as LOAD_COLUMNS name it."""
     e, job = execution, spec.job
     run_at = now
     if e.at is not None:

@@ -41,7 +41,7 @@ from daybell.store.postgres.progress import (
 
 
 class CancelResult(NamedTuple):
-    """What a transaction has found and cancelled, of one tenant."""
+    """The executions that a transaction has found and cancelled, of one tenant."""
 
     tenant: int
     live: set[UUID]
@@ -83,8 +83,8 @@ ENDED_IDS: Final = f"""
 async def _cancel(
     pg: StoreContext, after: AfterCommit, tenant: str, ids: list[UUID]
 ) -> CancelResult:
-    """Cancel in one transaction. What follows its commit is not repeated with it: executions
-    that a first try has cancelled would be taken for finished.
+    """Cancel in one transaction. The work after its commit is not repeated with it: executions that
+    a first try has cancelled would be taken for finished.
     """
     async with pg.transaction(after=after) as tx:
         key = await pg.names.tenant(tx, tenant)
@@ -97,7 +97,7 @@ async def _cancel(
 
 
 async def _stop_runs(pg: StoreContext, tenant: int, runs: list[UUID]) -> set[UUID]:
-    """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
+    """Stop expanded runs. Return those that are over with it, because no part of them ran."""
     after = AfterCommit()
     for run in runs:
         await stop_run(pg, after, tenant, run)
@@ -199,7 +199,7 @@ async def _revive(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[Re
         if not revived:
             pg.db.skip_entry()
         elif (await queued_room(tx, key, lock=True) or 0) < 0:
-            raise Outdated  # somebody has taken the room that there was
+            raise Outdated  # another transaction has taken the room
     notify_claimable(pg, tx.after)
 
     def answer(id: UUID) -> Revival:
@@ -215,8 +215,8 @@ async def _revive(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> list[Re
 
 
 async def _bring_back(tx: Tx, key: int, dead: list[UUID]) -> tuple[set[UUID], set[UUID]]:
-    """Revive as many of these as there is room for; answers them, and those without room.
-    Those whose key is held take none.
+    """Revive as many of these as there is room for; return them, and those without room. Those with
+    a held key take no room.
     """
     room = await queued_room(tx, key)
     if room is None:

@@ -29,7 +29,7 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     kind: str = "task"
-    needs: str | None = None  # said only where it is not the kind
+    needs: str | None = None  # specified only where it is not the kind
     queue: str = DEFAULT_QUEUE
     priority: Priority = Priority.NORMAL
     expires: Seconds | None = None
@@ -38,7 +38,7 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
     dependencies: tuple[str, ...] = ()
 
 
-FRESH_SECONDS: Final[Seconds] = 4.0  # what another process changes is heeded within 5
+FRESH_SECONDS: Final[Seconds] = 4.0  # the store heeds a change of another process within 5
 TENANT: Final = """
     SELECT key, jobs_max, queued_max, per_minute_max, running_max FROM daybell.tenant"""
 
@@ -46,7 +46,7 @@ _read: Final = msgspec.json.Decoder(Brief).decode
 
 
 class CurrentJob(msgspec.Struct, frozen=True, gc=False):
-    """What an enqueue needs to know of a job."""
+    """The properties of a job that an enqueue needs."""
 
     key: int
     version: int
@@ -55,32 +55,32 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
     priority: Priority
     expires: Seconds | None
     gate: str  # its own, for those that mind
-    overlap: Overlap  # what happens to an execution whose predecessor has not finished
-    tick_overlap: Overlap  # the same for one that comes from a schedule
+    overlap: Overlap  # the rule while a predecessor has not finished
+    tick_overlap: Overlap  # the same for an execution of a schedule
     depends: bool  # on other jobs
 
 
 class LaneRow(msgspec.Struct, frozen=True, gc=False):
-    """What a lane stands for."""
+    """The queue and the need that a lane stands for."""
 
     queue: str
     needs: str
 
 
 class Lanes(msgspec.Struct, frozen=True, gc=False):
-    """Lanes of queues, by queue; each with the one that it is of."""
+    """The lanes of queues, by queue; each with the queue that it belongs to."""
 
     keys: list[int]
     queues: list[str]
 
     @property
     def are_shared(self) -> bool:
-        """Whether a queue has several of them."""
+        """Return True if a queue has several of them."""
         return len(set(self.queues)) < len(self.queues)
 
 
 def read_quotas(row: Row) -> Quotas:
-    """Quotas from their columns."""
+    """Return quotas from their columns."""
     return Quotas(
         jobs=row["jobs_max"],
         queued=row["queued_max"],
@@ -90,7 +90,7 @@ def read_quotas(row: Row) -> Quotas:
 
 
 class Names:
-    """The numbers known so far. Every lookup that misses asks the database once."""
+    """The numbers known so far. Every lookup that misses reads the database once."""
 
     def __init__(self, *, apart: Callable[[], AbstractAsyncContextManager[Link]]) -> None:
         self._apart = apart
@@ -103,7 +103,7 @@ class Names:
         self._lane_rows: dict[int, LaneRow] = {}
 
     async def tenant(self, link: Link, name: str) -> int:
-        """The tenant's number. Raises TenantNotFound."""
+        """Return the tenant's number. Raises TenantNotFound."""
         key = self._tenants.get(name)
         if key is None:
             row = await link.fetchrow(f"{TENANT} WHERE name = $1", name)
@@ -113,7 +113,7 @@ class Names:
         return key
 
     def known_tenant(self, name: str) -> int | None:
-        """The tenant's number, if it was looked up before."""
+        """Return the tenant's number, if it was looked up before."""
         return self._tenants.get(name)
 
     def _learn_tenant(self, name: str, key: int, row: Row) -> int:
@@ -123,7 +123,7 @@ class Names:
         return key
 
     def learn(self, tenant: str, rows: Sequence[Row]) -> None:
-        """Remember the tenant and the lanes of what `catalog.STANDING` has answered."""
+        """Remember the tenant and the lanes in the answer of `catalog.STANDING`."""
         for row in rows[:1]:
             self._learn_tenant(tenant, row["tenant"], row)
         for row in rows:
@@ -137,7 +137,7 @@ class Names:
             self._lane_rows[lane] = LaneRow(queue, needs)
 
     async def quotas(self, link: Link, tenant: int) -> Quotas:
-        """What a tenant may use, as of a few seconds ago."""
+        """Return the quotas of a tenant, as of a few seconds ago."""
         known = self.known_quotas(tenant)
         if known is None:
             row = await link.fetchrow(f"{TENANT} WHERE key = $1", tenant)
@@ -145,13 +145,13 @@ class Names:
         return known
 
     def known_quotas(self, tenant: int) -> Quotas | None:
-        """The same, if it is not too long ago."""
+        """Return the same, if it was read not too long ago."""
         read_at, quotas = self._quotas.get(tenant, (-inf, Quotas()))
         is_fresh = asyncio.get_running_loop().time() - read_at < FRESH_SECONDS
         return quotas if is_fresh else None
 
     def forget_quotas(self, tenant: int) -> None:
-        """They have changed."""
+        """Forget the quotas of a tenant: they have changed."""
         self._quotas.pop(tenant, None)
 
     def _learn_quotas(self, tenant: int, row: Row) -> Quotas:
@@ -160,7 +160,7 @@ class Names:
         return quotas
 
     async def tenant_name(self, link: Link, key: int) -> str:
-        """The name behind a number."""
+        """Return the name behind a number."""
         name = self._tenant_names.get(key)
         if name is None:
             name = await link.fetchval("SELECT name FROM daybell.tenant WHERE key = $1", key)
@@ -177,7 +177,7 @@ class Names:
     async def current_jobs(
         self, link: Link, tenant: int, names: Iterable[str], *, fresh: bool = False
     ) -> dict[str, CurrentJob]:
-        """The current version of these jobs. Raises JobNotFound, naming one that is not there."""
+        """Return the current version of these jobs. Raises JobNotFound, naming a missing one."""
         wanted = set(names)
         missing = wanted if fresh else {n for n in wanted if (tenant, n) not in self._current}
         await self._look_up_jobs(link, tenant, missing)
@@ -192,7 +192,7 @@ class Names:
     async def existing_jobs(
         self, link: Link, tenant: int, names: Collection[str]
     ) -> dict[str, CurrentJob]:
-        """The current versions, as of now, of those of these jobs that there are."""
+        """Return the current versions, as of now, of those of these jobs that exist."""
         await self._look_up_jobs(link, tenant, names)
         jobs = {name: self._current.get((tenant, name)) for name in names}
         return {name: job for name, job in jobs.items() if job is not None}
@@ -222,11 +222,11 @@ class Names:
                 )
 
     def forget_job(self, tenant: int, name: str) -> None:
-        """What was known of its current version may be wrong now."""
+        """Forget the current version of a job: it may have changed."""
         self._current.pop((tenant, name), None)
 
     async def job_names(self, link: Link, keys: Iterable[int]) -> dict[int, str]:
-        """All jobs known by number, these included."""
+        """Return all jobs known by number, these included."""
         missing = [key for key in set(keys) if key not in self._job_names]
         if missing:
             query = "SELECT key, name FROM daybell.job WHERE key = ANY($1::int[])"
@@ -246,11 +246,11 @@ class Names:
     async def lanes(
         self, tenant: str, queues: Sequence[str], needs: Sequence[str]
     ) -> tuple[int, list[int]]:
-        """The tenant's number and those of all these lanes, queues in the order given.
+        """Return the tenant's number and those of all these lanes, queues in the order given.
 
-        To be asked for while no connection is held. What is missing is made on one of its own and
-        committed: rolled back with a caller's transaction, a number would be remembered for a lane
-        that is not there, and what was put into it could not be claimed by anybody.
+        The caller must hold no connection. Missing lanes are created on one of their own and
+        committed: if a caller's transaction rolled back, a number would be remembered for a lane
+        that does not exist, and no worker could claim the executions in it.
         """
         pairs = [(queue, need) for queue in queues for need in needs]
         key = self._tenants.get(tenant)
@@ -262,27 +262,27 @@ class Names:
         return key, [self._lanes[key, queue, need] for queue, need in pairs]
 
     def known_lanes(self, tenant: int, queues: Sequence[str], needs: Sequence[str]) -> Lanes:
-        """Those of these that are remembered, queues in the order given."""
+        """Return those of these lanes that are remembered, queues in the order given."""
         pairs = [(queue, self._lanes.get((tenant, queue, n))) for queue in queues for n in needs]
         known = [(lane, queue) for queue, lane in pairs if lane is not None]
         return Lanes([lane for lane, _ in known], [queue for _, queue in known])
 
     def known_lane(self, tenant: int, lane: tuple[str, str]) -> int | None:
-        """The number of the lane of a queue and a need, if it is remembered."""
+        """Return the number of the lane of a queue and a need, if it is remembered."""
         return self._lanes.get((tenant, *lane))
 
     async def lane_numbers(
         self, link: Link, tenant: int, lanes: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], int]:
-        """The numbers of lanes. Nothing is remembered: the caller may have made them, and may roll
-        back.
+        """Return the numbers of lanes. Remember nothing: the caller may have made them, and may
+        roll back.
         """
         queues, needs = [queue for queue, _ in lanes], [need for _, need in lanes]
         rows = await link.fetch(self._LANES, tenant, queues, needs)
         return {(row["queue"], row["needs"]): row["key"] for row in rows}
 
     async def prepare_lanes(self, tenant: str, lanes: Collection[tuple[str, str]]) -> int:
-        """Make these lanes, and remember them; answers the tenant's number. See `lanes`."""
+        """Create these lanes, and remember them; return the tenant's number. See `lanes`."""
         key = self._tenants.get(tenant)
         if key is None or any((key, *lane) not in self._lanes for lane in lanes):
             async with self._apart() as link:
@@ -294,7 +294,7 @@ class Names:
     async def find_lanes(
         self, link: Link, tenant: int, queues: Sequence[str], needs: Sequence[str]
     ) -> Lanes:
-        """Those of these that there are."""
+        """Return those of these lanes that exist."""
         self._learn(tenant, await link.fetch(self._LANES, tenant, queues, needs))
         return self.known_lanes(tenant, queues, needs)
 
@@ -306,14 +306,14 @@ class Names:
         return await link.fetch(self._LANES, tenant, queues, needs)
 
     async def make_lanes(self, link: Link, tenant: int, pairs: Sequence[tuple[str, str]]) -> None:
-        """Make those that are missing. Nothing is remembered: the caller may roll back."""
+        """Create missing lanes. Remember nothing: the caller may roll back."""
         queues, needs = [queue for queue, _ in pairs], [need for _, need in pairs]
         await link.execute(self._ADD_LANES, tenant, queues, needs)
 
     def known(
         self, tenant: str, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[int, dict[tuple[str, str | None], tuple[CurrentJob, int]]] | None:
-        """What these jobs and queues come to, if all of it is remembered."""
+        """Return the jobs and lanes behind these names, if all of them are remembered."""
         key = self._tenants.get(tenant)
         if key is None:
             return None
@@ -329,7 +329,7 @@ class Names:
     async def look_up(
         self, tenant: str, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[int, dict[tuple[str, str | None], tuple[CurrentJob, int]]]:
-        """The same, as it is now. Raises TenantNotFound and JobNotFound."""
+        """Return the same, read from the database. Raises TenantNotFound and JobNotFound."""
         async with self._apart() as link:
             key = await self.tenant(link, tenant)
             jobs = await self.current_jobs(link, key, {name for name, _ in wanted}, fresh=True)
@@ -342,7 +342,7 @@ class Names:
         return key, {one: (jobs[one[0]], self._lanes[key, *lanes[one]]) for one in wanted}
 
     async def lanes_of_queue(self, link: Link, tenant: int, queue: str) -> list[int]:
-        """The numbers of all lanes of a queue."""
+        """Return the numbers of all lanes of a queue."""
         rows = await link.fetch(
             "SELECT key, queue, needs FROM daybell.lane WHERE tenant = $1 AND queue = $2",
             tenant,
@@ -352,7 +352,7 @@ class Names:
         return [row["key"] for row in rows]
 
     async def lane_rows(self, link: Link, keys: Iterable[int]) -> dict[int, LaneRow]:
-        """All lanes known by number, these included."""
+        """Return all lanes known by number, these included."""
         missing = [key for key in set(keys) if key not in self._lane_rows]
         if missing:
             rows = await link.fetch(
@@ -367,7 +367,7 @@ class Names:
         self.learn_lanes(tenant, [(row["queue"], row["needs"], row["key"]) for row in rows])
 
 
-# What the names in a batch of executions come to.
+# The jobs and lanes that the names in a batch of executions stand for.
 
 
 class Outdated(Exception):
@@ -386,21 +386,21 @@ class JobKey(msgspec.Struct, frozen=True, gc=False):
     lane: int
 
     def rule(self, execution: NewExecution) -> Overlap:
-        """The rule for an execution while one before it has not finished. A gate of its own has
-        none.
+        """Return the rule for an execution while one before it has not finished. A gate of its own
+        has none.
         """
         if execution.gate is not None:
             return Overlap.ALLOW
         return self.job.overlap if execution.schedule is None else self.job.tick_overlap
 
     def gate(self, execution: NewExecution) -> str | None:
-        """The gate that an execution has to pass."""
+        """Return the gate that an execution has to pass."""
         if execution.gate is not None or self.rule(execution) is Overlap.ALLOW:
             return execution.gate
         return gate_for(execution) if execution.own_gate else self.job.gate
 
     def wait_for_dependencies(self, execution: NewExecution) -> bool:
-        """True if an execution has to wait for the jobs that its job depends on."""
+        """Return True if an execution has to wait for the jobs that its job depends on."""
         return execution.wait_for_dependencies and self.job.depends
 
 
@@ -436,7 +436,7 @@ ENDED: Final = (
     f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
     " reason, checkpoint, log"
 )
-# A finished `u.id`, as `h`: one probe for each of the four ends, whatever the planner believes.
+# A finished `u.id`, as `h`: one probe for each of the four ends, for any estimate of the planner.
 # Nodes of runs have an index of their own.
 IN_HISTORY: Final = """unnest('{6, 7, 8, 9}'::smallint[]) s(state),
            LATERAL (SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
@@ -445,9 +445,9 @@ IN_HISTORY: Final = """unnest('{6, 7, 8, 9}'::smallint[]) s(state),
                     SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
                        AND h.id = u.id AND h.node IS NOT NULL LIMIT 1) h"""
 
-# What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it, but for a
-# run that begins (state 5). LIMIT 1 makes this one probe for each, whatever the planner believes of
-# the table's size.
+# An execution that a lease `l` still holds, as `v`. Its attempt changes when it leaves the lease,
+# except for a run that begins (state 5). LIMIT 1 makes this one probe for each, for any size that
+# the planner assumes.
 IN_LEASE: Final = """unnest(l.ids, l.attempts) x(id, attempt),
            LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = l.tenant AND v.id = x.id
                        AND v.attempt = x.attempt AND v.state <> 5 LIMIT 1) v"""
@@ -461,8 +461,8 @@ BEGAN: Final = (
 
 
 def within_page(select: str, size: str, order: str) -> str:
-    """Rows of a statement in their order, as far as they fit into a page, and one more: `size` is
-    the expression of a row's bytes.
+    """Return rows of a statement in their order, as far as they fit into a page, and one more:
+    `size` is the expression of a row's bytes.
     """
     return f"""
     SELECT * FROM (
