@@ -82,7 +82,7 @@ async def expand(
     return is_made
 
 
-# From here on it is in nobody's hands, which its state says: see IS_HELD.
+# From here on no worker holds the run, as its state shows: see IS_HELD.
 EXPAND: Final = f"""
     WITH {HELD}
     UPDATE daybell.live v
@@ -105,7 +105,7 @@ BEGIN_AGAIN: Final = """
 async def _expand(
     pg: StoreContext, after: AfterCommit, tenant: int, worker: UUID, claimed: Claimed, plan: Plan
 ) -> bool | None:
-    """Begin a run. None: it is to be cancelled instead."""
+    """Begin a run. Return None if it is to be cancelled instead."""
     leases = count_by_lease([claimed])
     guard = (tenant, worker, list(leases), *fence_columns([claimed], leases))
     async with pg.transaction(after=after) as tx:
@@ -114,7 +114,7 @@ async def _expand(
         if row is None:
             is_cancelled = await tx.fetchval(IS_CANCELLED, *guard)
             return None if is_cancelled else False
-        if claimed.id in held:  # it was put back, and goes on with what it has
+        if claimed.id in held:  # it was put back, and continues from its state
             await tx.execute(BEGIN_AGAIN, tenant, claimed.id)
             one = held[claimed.id]
             held[claimed.id] = replace(one, run=replace(one.run, is_todo=True), is_finished=False)
@@ -132,7 +132,7 @@ async def _begin(
     held: dict[UUID, LockedRun],
     plan: Plan,
 ) -> LockedRun:
-    """Keep the nodes of a run that was not there before."""
+    """Store the nodes of a run that did not exist before."""
     run = plan.run(id)
     around = None if row["node"] is None else held.get(row["parent"])
     depth = 0 if around is None else around.depth + 1
@@ -152,9 +152,9 @@ async def _begin(
     )
 
 
-# Runs with something to do; those that were to be stopped by somebody who is gone. Of
-# what is being cancelled there is little: `+ 0` keeps off the index of all that runs. Last,
-# those for which there is room in their tenant's quota by now.
+# Runs with something to do; runs that a process that is gone was to stop. Few executions are being
+# cancelled: `+ 0` keeps off the index of all that run. Last come runs for which there is room in
+# their tenant's quota by now.
 UNFINISHED: Final = f"""
     (SELECT tenant, id, false AS is_stopping FROM daybell.run WHERE is_todo ORDER BY id LIMIT $1)
     UNION ALL
@@ -193,7 +193,7 @@ async def advance_runs(pg: StoreContext, limit: int) -> int:
         except Unavailable:
             raise
         except Exception:
-            # One run that cannot go on must not keep the others from it.
+            # A run that cannot go on must not stop the others.
             logger.exception("run %s cannot go on", run)
             continue
         advanced += is_stopping is not None  # others may have taken the room
@@ -285,7 +285,7 @@ async def _rerun(
 
 
 def _lanes(claimed: Claimed, plan: Plan) -> set[tuple[str, str]]:
-    """Where the run's own nodes will be queued."""
+    """Return the lanes where the run's own nodes will be queued."""
     specs = (_read_spec(text) for text in {new.spec for new in plan.nodes})
     return {
         (spec.queue or claimed.queue, spec.needs or claimed.kind)

@@ -273,7 +273,7 @@ _OLD: Final = {
 
 
 async def remove_stats(tx: Tx, now: Instant, limit: int) -> list[int]:
-    """Remove old minutes and hours, at most `limit` of each; answer how many."""
+    """Remove old minutes and hours, at most `limit` of each; return how many."""
     removed: list[int] = []
     for grain, kept in ((MINUTE, MINUTES_KEPT_SECONDS), (HOUR, HOURS_KEPT_SECONDS)):
         answer = await tx.execute(_OLD[grain], int((now - kept) // grain), limit)

@@ -45,12 +45,12 @@ from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.queue import HELD, IS_HELD, count_by_lease, fence_columns
 from daybell.store.run_driver import select_waits
 
-# Events: kept once, given to who waits for them, and found by who asks later.
+# Events: stored once, given to the executions that wait for them, and found by later searches.
 #
-# Who publishes an event and who records a wait for one must not look for each other in the same
-# moment: neither would see what the other has not committed. So both first take a lock on the
-# event's name, the former one that they share, since they come one by one and from everywhere;
-# the latter come in groups.
+# A publisher of an event and a transaction that records a wait for one must not search for each
+# other in the same moment: neither would see the uncommitted rows of the other. So both first lock
+# the event's name. Publishers share their lock, since they come one by one and from everywhere;
+# waits come in groups.
 
 EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
 EXPANDED: Final = STATE_CODES[State.RUNNING]  # a run that has begun
@@ -75,7 +75,7 @@ KEEP_EVENT: Final = """
       SELECT e.received_at, e.number, e.tenant, e.name, u.key FROM e, unnest($8::text[]) u(key))
     SELECT number, received_at FROM e
     """
-# The keys are probed one by one, however many waits the planner believes there to be.
+# Each key is probed by itself, for any number of waits that the planner assumes.
 WAITS_BY_KEY: Final = """
     SELECT w.execution, w.match FROM unnest($3::text[]) u(key),
            LATERAL (SELECT * FROM daybell.wait w
@@ -122,8 +122,7 @@ async def _publish(pg: StoreContext, tenant: str, new: NewEvent, facts: Facts) -
     return Published(True, resumed)
 
 
-# From the run down, each looked up by itself: of all that wait there may be many, and of its
-# nodes there are few.
+# Start at the run and look each up by itself: many executions may wait, and few are its nodes.
 NODE_WAITS: Final = f"""
     WITH RECURSIVE inside (id, root) AS (
       SELECT $2::uuid, NULL::text COLLATE "C"
@@ -155,7 +154,7 @@ async def node_waits(
     last = BEFORE_ALL
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
-        while True:  # of what a page brings, who knows how many it fits
+        while True:  # some waits of a page may not match
             rows = await link.fetch(NODE_WAITS, owner, run, name, keys, limit, *last)
             found += select_waits((tuple(row)[:-1] for row in rows), facts, limit)
             if len(found) >= limit or len(rows) < limit:
@@ -197,7 +196,7 @@ async def list_events(
 
 
 def name_lock(owner: int, name: str) -> int:
-    """The number under which an event's name is locked. Two that have the same only wait."""
+    """Return the number for the lock of an event's name. Two names with the same only wait."""
     digest = hashlib.blake2b(f"daybell.event:{owner}:{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)
 
@@ -262,7 +261,7 @@ EARLIER_EVENTS: Final = f"""
 async def find_earlier(
     tx: Tx, owner: int, left: list[EventSearch], taken: set[tuple[UUID, int | None]]
 ) -> dict[StepKey, Row]:
-    """For each wait the first event that fits and that no other wait of its execution got."""
+    """Return for each wait the first event that fits and no other wait of its execution got."""
     found: dict[StepKey, Row] = {}
     while left:
         rows = await tx.fetch(
@@ -289,8 +288,8 @@ EVENTS_BY_NUMBER: Final = f"SELECT {EVENT} FROM daybell.event e WHERE e.number =
 
 
 async def _choose(tx: Tx, choices: list[Choice], found: dict[StepKey, Row]) -> list[EventSearch]:
-    """Look at what each may get, the first of all, then the second: they are large, but often
-    the same. Answers where to look on.
+    """Read the candidates of each search, the first of all, then the second: they are large, but
+    often the same. Return the searches to continue.
     """
     left: list[EventSearch] = []
     while choices:
@@ -323,7 +322,7 @@ SLEEP: Final = STEP_CODES[StepKind.SLEEP]
 COLUMNS: Final = (
     "execution, n, name, kind, result, error, failures, wake_at, started_at, finished_at, is_done"
 )
-# What is new in a step that is run again; when it began stays.
+# The new values of a step that is run again; its start time stays.
 REPLACED: Final = ("name", "kind", "result", "error", "failures", "wake_at", "finished_at", "event")
 
 _by_place: Final = attrgetter("id.int", "n")
@@ -359,7 +358,7 @@ async def record(
     return [answers.get(position) for position in range(len(steps))]
 
 
-# All at once and first, so that who locks several meets others in the same order.
+# Lock all at once and first, so that transactions with several locks take them in one order.
 LOCK_HELD: Final = f"""
     WITH {HELD}
     SELECT v.id, v.attempt, v.created_at, daybell.now() AS now FROM daybell.live v
@@ -418,7 +417,7 @@ WRITE_PLAIN: Final = f"""
 async def _write_plain(
     tx: Tx, owner: int, worker: UUID, steps: Iterable[NewStep]
 ) -> dict[StepKey, Step]:
-    """Write what needs no look at others; not for those who do not hold their execution."""
+    """Write steps that do not depend on others; skip executions that the caller does not hold."""
     ordered = sorted(steps, key=_by_place)
     if not ordered:
         return {}
@@ -465,21 +464,21 @@ class WaitBatch:
 
     @property
     def changed(self) -> dict[StepKey, Step]:
-        """The steps to write."""
+        """Return the steps to write."""
         return {key: step for key, step in self.steps.items() if step is not self.before.get(key)}
 
     @property
     def open(self) -> list[NewStep]:
-        """The waits that go on."""
+        """Return the waits that continue."""
         return [wait for wait in self.waits if not self.steps[wait.id, wait.n].is_done]
 
     @property
     def ended(self) -> list[StepKey]:
-        """The waits that were open, and are found to have ended as they are recorded again."""
+        """Return waits that were open, and are found to have ended when recorded again."""
         return [key for key, step in self.changed.items() if key in self.before and step.is_done]
 
     def searches(self) -> list[EventSearch]:
-        """Searches for the events that came before the waits, one for each key of a wait."""
+        """Return searches for events that came before the waits, one for each key of a wait."""
         changed = self.changed
         return [
             EventSearch(wait, key, self._created_at[wait.id], step.wake_at)
@@ -593,7 +592,7 @@ async def _close_waits(tx: Tx, owner: int, ended: Sequence[StepKey]) -> None:
 
 
 def _parts(steps: Mapping[StepKey, Step]) -> Iterator[list[StepKey]]:
-    """Steps to be written in one go: what events bring may be large."""
+    """Yield steps to write in one statement: the data of events may be large."""
     part, chars = list[StepKey](), 0
     for place, step in steps.items():
         chars += len(step.result or "")
@@ -606,8 +605,8 @@ def _parts(steps: Mapping[StepKey, Step]) -> Iterator[list[StepKey]]:
 
 
 def _rounds(steps: Sequence[NewStep]) -> list[dict[int, NewStep]]:
-    """Steps by their position, in rounds of which each has a step once, and of an execution one
-    wait: a later one may depend on what becomes of it. Nearly always it is one round.
+    """Return steps by their position, in rounds. A round has each step once, and one wait of each
+    execution: a later wait may depend on the result. Nearly always there is one round.
     """
     rounds: list[dict[int, NewStep]] = [{}]
     seen: dict[StepKey | UUID, int] = {}
@@ -630,7 +629,7 @@ def _is_wait(step: NewStep) -> bool:
 
 
 def _guard(owner: int, worker: UUID, steps: Sequence[NewStep]) -> tuple[object, ...]:
-    """The first six parameters of every statement with HELD."""
+    """Return the first six parameters of every statement with HELD."""
     leases = count_by_lease(steps)
     return (owner, worker, list(leases), *fence_columns(steps, leases))
 
@@ -650,7 +649,7 @@ def _step(row: Row) -> Step:
     )
 
 
-# What tasks said.
+# Logs of tasks.
 
 
 WRITE_LOG: Final = f"""
@@ -681,7 +680,7 @@ async def write_log(
         )
 
 
-# A part that was written again, because the answer to the first time was lost, is there twice.
+# A part is there twice if it was written again because the first answer was lost.
 READ_LOG: Final = f"""
     SELECT DISTINCT ON (attempt, number) attempt, number, text
       FROM (SELECT attempt, number, text FROM daybell.log WHERE tenant + 0 = $1 AND id = $2
@@ -708,8 +707,8 @@ async def read_log(
 
 # Removal of the steps and waits of executions that are gone.
 #
-# Whole days of history are dropped without a look at what is in them, so nobody tells steps that
-# their execution has gone. They are walked through from the oldest, a part at a time.
+# Whole days of history are dropped without reading their rows, so their steps get no notice of it.
+# The store walks through all steps from the oldest, a part at a time.
 
 WALKED_MAX: Final = 5_000  # steps looked at in one round
 START: Final[tuple[Instant, UUID]] = (-inf, UUID(int=0))
@@ -720,7 +719,7 @@ OLD_STEPS: Final = f"""
      WHERE started_at < $1 AND (started_at, execution) > ($2, $3)
      ORDER BY started_at, execution LIMIT {WALKED_MAX}
     """
-# Scalars and OFFSET 0 make each of these a probe, whatever the planner believes of the tables.
+# Scalars and OFFSET 0 make each of these a probe, for any estimate of the planner.
 FORGET_STEPS: Final = """
     WITH g AS MATERIALIZED (
       SELECT u.tenant, u.execution FROM unnest($1::int[], $2::uuid[]) u(tenant, execution)
@@ -743,8 +742,8 @@ FORGET_STEPS: Final = """
 
 
 async def forget_steps(tx: Tx, before: Instant) -> tuple[int, bool]:
-    """Remove steps of executions that are gone, among some that began before that: the next
-    call goes on behind them. Answers how many, and whether there are more to look at.
+    """Remove steps of executions that are gone, among some that began before that: the next call
+    continues behind them. Return their number, and whether there are more to check.
     """
     rows = await tx.fetch(OLD_STEPS, before, *(tx.pg.step_cursor or START))
     is_end = len(rows) < WALKED_MAX

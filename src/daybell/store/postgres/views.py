@@ -60,7 +60,7 @@ from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.schedules import FIELDS, FIRST_ID, LAST_ID, NEXT, read_schedule
 from daybell.store.timeouts import Pace
 
-# What happened lately, for rates.
+# Recent activity, for rates.
 
 
 # The least id of a moment: its milliseconds, and no bit more.
@@ -218,7 +218,7 @@ class Query:
         return f"${len(self.values)}"
 
     def add(self, condition: str, value: object) -> str:
-        """Add a condition with `{}` where its value goes; answers it with the value's number."""
+        """Add a condition with `{}` where its value goes; return it with the value's number."""
         self._conditions.append(condition.format(self.bind(value)))
         return self._conditions[-1]
 
@@ -227,7 +227,7 @@ class Query:
         self._conditions.append(condition)
 
     def all_of(self, *more: str) -> str:
-        """All conditions together."""
+        """Return all conditions together."""
         return " AND ".join([*self._conditions, *more]) or "true"
 
 
@@ -317,7 +317,7 @@ async def _search(
     limit: int,
     after: UUID | None,
 ) -> Found:
-    """Scan what the other conditions let through. The values are compared here: arguments are
+    """Scan the rows that the other conditions select. The values are compared here: arguments are
     text that need not be `jsonb`, and a cast that fails would end the statement.
     """
     names = [name for name in Candidate._fields if name == "id" or name in content.columns]
@@ -350,7 +350,7 @@ async def _newest(
     *,
     content: Content | None = None,
 ) -> list[Row]:
-    """Read columns of what a filter lets through, newest first, as far as they fit into a page,
+    """Read columns of the rows that a filter selects, newest first, as far as they fit into a page,
     and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
     """
     query, place = await _query(tx, tenant, where)
@@ -396,8 +396,8 @@ async def count_executions(pg: StoreContext, tenant: str, where: ExecutionFilter
     return Counts(counts, at_least=more)
 
 
-# A count reads $2 rows, and one more to know that there are more: of a lane and a priority, or
-# of what waits, retries or is a started run in all queues.
+# A count reads $2 rows, and one more to know that there are more: of a lane and a priority, or of
+# all that wait, retry or are started runs, in all queues.
 QUEUES: Final = f"""{WITH},
     a AS (SELECT l.queue, sum(least(d.n, $2)) AS queued, bool_or(d.n > $2) AS more_queued,
                  sum(least(s.n, $2)) AS scheduled, bool_or(s.n > $2) AS more_scheduled,
@@ -496,7 +496,7 @@ HOLDERS: Final = """
      ORDER BY v.id LIMIT $6
     """
 # The rows of each line before a place: those of higher priority that are due, and of its own
-# priority those before it. Their order keeps the planner on the index, whatever it knows.
+# priority those before it. Their order keeps the planner on the index, for any estimate.
 _BEFORE: Final = """
     SELECT coalesce(sum(least(d.n, $5)), 0)::int AS n, coalesce(bool_or(d.n > $5), false) AS more
       FROM {lines}, LATERAL (
@@ -578,7 +578,7 @@ JOB: Final = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
 
 
 async def _query(tx: Tx, tenant: str, where: ExecutionFilter) -> tuple[Query, str | None]:
-    """The conditions of a filter, and the one of them that an index of every table answers."""
+    """Return the conditions of a filter, and the one that an index of every table answers."""
     key = await tx.pg.names.tenant(tx, tenant)
     query, place = Query(key), None
     if where.ids is not None:
@@ -619,7 +619,7 @@ async def _executions(tx: Tx, tenant: str, rows: list[Row]) -> list[Execution]:
 
 
 def cut_walk(rows: list[Row]) -> tuple[list[Row], str | None]:
-    """Cut rows where the first walk has ended; answers the cursor to go on with, if one has."""
+    """Cut rows where the first walk has ended; return the cursor to continue with, if one has."""
     for number, row in enumerate(rows):
         if row["is_end"]:
             return rows[:number], str(UUID(int=row["id"].int + 1))
@@ -631,7 +631,7 @@ def _states(states: Iterable[State]) -> str:
 
 
 def _among_ids(query: Query, where: ExecutionFilter) -> str:
-    """The conditions of a filter on rows of BY_IDS."""
+    """Return the conditions of a filter on rows of BY_IDS."""
     if where.states is not None:
         query.only(f"v.state IN ({_states(where.states)})")
     if where.dead_letters:
@@ -648,7 +648,7 @@ def _parts(
     after: str = "",
     content: Content | None = None,
 ) -> Iterator[tuple[frozenset[State], str]]:
-    """The parts of a list, with the states of their executions; see `Walk.read`."""
+    """Return the parts of a list, with the states of their executions; see `Walk.read`."""
     wanted = frozenset(State) if where.states is None else where.states
     if where.dead_letters:
         wanted &= {State.DEAD}
@@ -672,7 +672,7 @@ def _parts(
 def _live_walks(
     place: str | None, wanted: frozenset[State], where: ExecutionFilter
 ) -> Iterator[Walk]:
-    """Unfinished executions that no lease holds."""
+    """Yield walks over unfinished executions that no lease holds."""
     groups: list[tuple[str, set[State]]]
     if place is not None and _is_by_job(where):
         kinds = (0, 1) if where.shows_nodes else (0,)
@@ -694,14 +694,14 @@ def _live_walks(
 
 
 def _is_by_job(where: ExecutionFilter) -> bool:
-    """True if of a filter with a place, the job is that place."""
+    """Return True if the place of a filter is its job."""
     return where.parent is None and where.schedule is None
 
 
 def _ended_walks(
     place: str | None, wanted: frozenset[State], where: ExecutionFilter
 ) -> Iterator[Walk]:
-    """Dead letters and history, whose nodes of runs are in an index of their own."""
+    """Yield walks over dead letters and history. Nodes of runs have an index of their own there."""
     if State.DEAD in wanted:
         yield Walk(frozenset({State.DEAD}), _DEAD, "dead", place or "v.tenant = $1")
     ended = wanted & TERMINAL
@@ -747,7 +747,7 @@ def _attempt(row: Row) -> AttemptRecord:
     )
 
 
-# How jobs stand: a few statements for a page of them, however many executions they have.
+# Activity of jobs: a few statements for a page of them, however many executions they have.
 
 
 JOB_KEYS: Final = "SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
@@ -800,7 +800,7 @@ NEWEST_LIVE: Final = f"""
          AND (v.job, num_nonnulls(v.node), v.id) <= (k.job, 0, '{LAST_ID}')
        ORDER BY v.job DESC, num_nonnulls(v.node) DESC, v.id DESC LIMIT {LOOKED_AT_MAX}
     """
-# Of each job, these speak for all. Those that run are few, and all of them are read.
+# For each job, these represent all. Few executions run, and all of these are read.
 UNFINISHED_STATES: Final = f"""{WITH}
     SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
       SELECT DISTINCT {IDLE_STATE} AS state FROM ({NEWEST_LIVE}) v
@@ -866,12 +866,12 @@ async def _schedules(tx: Tx, tenant: str, jobs: list[int]) -> dict[str, list[Sch
 
 # The attempts at the nodes of a run, for a chart.
 
-# What is kept by the day is looked for only around the days of the run. An attempt that nobody
-# started may have ended before the first one that somebody did.
+# Rows kept by the day are searched only around the days of the run. An attempt that no worker
+# started may have ended before the first one that a worker did.
 AROUND_SECONDS: Final = 86_400
 
 
-# Which nodes have begun, and when; one that has not ended did so since its run was expanded.
+# Nodes that have begun, and when; one that has not ended did so since its run was expanded.
 BEGUN_NODES: Final = f"""
     SELECT array_agg(n.execution) AS ids,
            least(min(coalesce(n.started_at, n.finished_at)),
@@ -882,8 +882,8 @@ BEGUN_NODES: Final = f"""
       FROM daybell.node n
      WHERE n.run = $2 AND n.tenant = $1 AND n.of IS NULL AND n.execution IS NOT NULL
     """
-# One probe for each node and day, whatever the planner believes of the sizes: `+ 0` keeps off
-# the index of all that ended lately.
+# One probe for each node and day, for any size that the planner assumes: `+ 0` keeps off the index
+# of all that ended lately.
 ENDED_ATTEMPTS: Final = """
     SELECT a.* FROM unnest($2::uuid[]) u(id), LATERAL (
       SELECT a.id, a.attempt, a.outcome, a.worker, a.started_at, a.ended_at
