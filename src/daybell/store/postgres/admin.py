@@ -63,7 +63,7 @@ from daybell.store.postgres.connection import SNAPSHOT, Link, Row, record_entrie
 from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import read_quotas, within_page
 
-# LIMIT keeps the planner from reading all keys to join them by a hash.
+# LIMIT keeps the planner from a hash join that reads all keys.
 KEYS = """
     SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.kind, k.parent, k.created_at,
            k.created_by, least(k.expires_at, p.expires_at) AS expires_at, k.used_at,
@@ -111,10 +111,10 @@ async def _insert_key(link: Link, owner: int, key: NewKey) -> Key:
     return _key(row)
 
 
-# Two that use one link at the same time are one after the other; the second finds no link.
+# Two uses of one link at the same time run one after the other; the second finds no link.
 OPENER: Final = f"{KEYS} WHERE k.tenant = $1 AND k.digest = $2 FOR UPDATE OF k"
 USE_UP: Final = "DELETE FROM daybell.api_key WHERE tenant = $1 AND id = $2 AND kind = 'login'"
-# Those of a key that was revoked are forgotten when their own time is over.
+# Sessions and links of a revoked key are removed when their own time is over.
 FORGET_ENDED: Final = """
     DELETE FROM daybell.api_key
      WHERE tenant = $1 AND kind <> 'key'
@@ -188,7 +188,7 @@ async def revoke_key(pg: StoreContext, tenant: str, id: UUID) -> Key:
     return _key(row)
 
 
-# In one order, so that two who note the same keys do not wait for each other.
+# Lock in one order, so that two writers of the same keys do not wait for each other.
 TOUCH: Final = """
     WITH k AS MATERIALIZED (
       SELECT k.id, k.tenant, daybell.now() - u.age AS at
@@ -217,7 +217,7 @@ async def add_tenant(pg: StoreContext, name: str, quotas: Quotas = NO_QUOTAS) ->
         checked = check_name(name, what="tenant")
         row = await link.fetchrow(ADD_TENANT, checked, *limits)
         if row is None:
-            raise checks.duplicate_tenant(name)  # in here: what is refused is not on record
+            raise checks.duplicate_tenant(name)  # in here: a refused tenant is not on record
     return _tenant(row)
 
 
@@ -234,7 +234,7 @@ async def list_tenants(pg: StoreContext) -> list[Tenant]:
         return [_tenant(row) for row in await link.fetch(f"{TENANTS} ORDER BY name")]
 
 
-# One that has this quota already is not written, and nothing of it is on record.
+# A tenant that has this quota already is not written, and nothing of it is on record.
 SET_QUOTA: Final = """
     UPDATE daybell.tenant SET {0} = $2 WHERE key = $1 AND {0} IS DISTINCT FROM $2
     """
@@ -376,7 +376,7 @@ async def list_audit(
     )
 
 
-# One statement, so that the head and the entries are of one snapshot.
+# Use one statement, so that the head and the entries are of one snapshot.
 READ_CHAIN: Final = """
     SELECT t.name AS tenant, h.number AS head, h.hash AS head_hash, h.removed, h.anchor, a.*
       FROM daybell.tenant t
@@ -487,7 +487,7 @@ async def fetch_secrets(
     return {row["name"]: SealedSecret(**row) for row in rows}
 
 
-# The update that changes nothing takes the row's lock, whoever was first.
+# The update that changes nothing locks the row, whichever transaction created it.
 TAKE_TEMPLATE: Final = f"""
     INSERT INTO daybell.template AS t (tenant, name, version, author, definition)
     VALUES ($1, $2, 0, '', '')
@@ -605,7 +605,7 @@ RULES: Final = """
       FROM daybell.alert_rule r JOIN daybell.tenant t ON t.key = r.tenant"""
 ONE_RULE: Final = f"{RULES} WHERE r.tenant = $1 AND r.name = $2"
 COUNT_RULES: Final = "SELECT count(*) FROM daybell.alert_rule WHERE tenant = $1"
-# As with templates: the lock of the row, whoever was first.
+# As with templates: the update locks the row, whichever transaction created it.
 TAKE_RULE: Final = """
     INSERT INTO daybell.alert_rule AS r (tenant, name, version, author, definition)
     VALUES ($1, $2, 0, '', '')
@@ -761,7 +761,7 @@ async def list_incidents(
     )
 
 
-# Both sorts of opening; an event is closed at once.
+# Both kinds of opening; an event is closed at once.
 OPEN_INCIDENT: Final = """
     INSERT INTO daybell.incident (tenant, id, is_event, opened_at, notified_at, closed_at, rule,
                                   subject, mark, detail)

@@ -79,7 +79,7 @@ async def lead(
     return leadership
 
 
-# What `ask` decides of one who does not say since when he has been up, in one trip.
+# The decision of `ask`, in one trip, for a holder that does not report since when it is up.
 LEAD: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     INSERT INTO daybell.leader AS l (name, holder, epoch, until, renewed_at)
@@ -110,8 +110,8 @@ async def resign(pg: StoreContext, name: str, *, holder: UUID) -> None:
                 return
             now: Instant = await tx.fetchval("SELECT daybell.now()")
             presence = (await _present(tx, name)).get(holder)
-            # It stays, so that the epoch goes on rising, and it is known how long somebody was
-            # there.
+            # The row stays, so that the epoch continues to rise, and the store knows how long a
+            # holder was there.
             await _put(tx, release_leadership(seat, holder, presence, now=now))
             await tx.execute(
                 "DELETE FROM daybell.leader WHERE name = $1 AND epoch = 0",
@@ -124,7 +124,7 @@ async def resign(pg: StoreContext, name: str, *, holder: UUID) -> None:
 LOCK_SEAT: Final = """
     SELECT holder, epoch, until, renewed_at FROM daybell.leader WHERE name = $1 FOR UPDATE
     """
-# So that there is a row to lock for those who come first at the same time.
+# Create a row to lock, for holders that come first at the same time.
 MAKE_SEAT: Final = """
     INSERT INTO daybell.leader (name, holder, epoch, until, renewed_at)
     VALUES ($1, $2, 0, '-infinity', '-infinity') ON CONFLICT DO NOTHING
@@ -132,7 +132,7 @@ MAKE_SEAT: Final = """
 
 
 async def _lock_seat(tx: Tx, name: str, holder: UUID | None = None) -> LeadershipRecord | None:
-    """A leadership, locked until the transaction ends; made for a holder if there is none."""
+    """Return a leadership, locked until the transaction ends; create it for a holder if missing."""
     row = await tx.fetchrow(LOCK_SEAT, name)
     if row is None and holder is not None:
         await tx.execute(MAKE_SEAT, name, holder)
@@ -149,7 +149,7 @@ PRESENT: Final = """
 
 
 async def _present(tx: Tx, name: str) -> dict[UUID, Presence]:
-    """Who has asked for a leadership and said since when he has been up."""
+    """Return the processes that asked for a leadership and reported since when they are up."""
     rows = await tx.fetch(PRESENT, presence_name(name))
     return {row["holder"]: Presence(row["renewed_at"], row["until"]) for row in rows}
 
@@ -178,7 +178,7 @@ async def _attend(tx: Tx, name: str, holder: UUID, presence: Presence, now: Inst
 
 
 async def _reboot(tx: Tx, now: Instant) -> bool:
-    """Nobody was there before: what waits for that is due. Answers whether anything does."""
+    """Make reboot schedules due: no process was there before. Return True if there are any."""
     answer = await tx.execute("UPDATE daybell.schedule SET next_at = $1 WHERE is_reboot", now)
     return answer != "UPDATE 0"
 
@@ -195,7 +195,7 @@ async def list_leaders(pg: StoreContext) -> list[Leadership]:
     return [Leadership(**row) for row in rows]
 
 
-# Removal of jobs of which nothing is left.
+# Removal of jobs that have nothing left.
 
 JOBS_MAX: Final = 500  # jobs looked at in one round
 
@@ -203,8 +203,8 @@ LOCK_OVER_JOBS: Final = f"""
     SELECT key FROM daybell.job WHERE over_at <= $1
      ORDER BY over_at LIMIT {JOBS_MAX} FOR UPDATE SKIP LOCKED
     """
-# A statement of its own, after the lock: it sees what was committed before. Definitions that
-# can name another job are few, and are read once.
+# Use a statement of its own, after the lock: it sees all that was committed before. Few definitions
+# can name another job, and they are read once.
 LOOK_AT_JOBS: Final = """
     WITH o AS MATERIALIZED (
       SELECT j.key, j.tenant, j.name, j.deleted_at IS NOT NULL AS is_deleted,
@@ -242,8 +242,8 @@ UNUSED_JOBS: Final = """
 
 
 async def forget_jobs(pg: StoreContext, before: Instant) -> tuple[int, bool]:
-    """Remove jobs that are over and of which nothing is left, and delete those that ran once.
-    Answers how many are gone, and whether there are more to look at.
+    """Remove jobs that are over and have nothing left, and delete those that ran once. Return the
+    number of removed jobs, and whether there are more to check.
     """
     async with pg.db.transaction() as link:
         keys = [row["key"] for row in await link.fetch(LOCK_OVER_JOBS, before)]
@@ -277,7 +277,7 @@ IN_THE_WAY: Final = (
     " pg_stat_activity for an old one (a dump, a forgotten psql), let it end and migrate again"
 )
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
-# What this program reads and writes by name. A newer schema may have more, which it can do without.
+# The names that this program reads and writes. A newer schema may have more: it can do without.
 TABLES: Final = (
     "agenda", "alert_rule", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key",
     "gate", "history", "history_rest", "idempotency", "incident", "job", "job_version", "lane",
@@ -370,7 +370,7 @@ HISTORY_PAGES: Final = f"""
            CASE attempt WHEN 1 THEN started_at ELSE created_at END AS since
       FROM daybell.history WHERE {_OF_DAY} AND ctid >= $2::text::tid AND ctid < $3::text::tid
     """
-# The id is checked, because the place of a row that was revived may have another one by now.
+# The statement checks the id, because the place of a revived row may have another one by now.
 _AT: Final = f"{_OF_DAY} AND ctid = ANY($2::text[]::tid[]) AND id = ANY($3::uuid[])"
 REMOVE_HISTORY: Final = f"DELETE FROM daybell.history WHERE {_AT}"
 _OF_EXECUTIONS: Final = "id = ANY($1::uuid[]) AND {0} >= $2 AND {0} < $3"
@@ -384,7 +384,7 @@ REMOVE_PARTS: Final = (
     "DELETE FROM daybell.wait WHERE execution = ANY($1::uuid[])",
     "DELETE FROM daybell.step WHERE execution = ANY($1::uuid[])",
 )
-# Its nodes may be many: they go with those of old runs.
+# A run may have many nodes: they go with those of old runs.
 END_RUNS: Final = "UPDATE daybell.run SET finished_at = '-infinity' WHERE id = ANY($1::uuid[])"
 
 
@@ -476,7 +476,7 @@ OLD_RUNS: Final = f"""
 
 
 async def _remove_runs(tx: Tx, before: Instant) -> list[int]:
-    """Nodes of old runs, then the runs whose nodes are gone."""
+    """Remove nodes of old runs, then the runs without nodes."""
     runs = [row["id"] for row in await tx.fetch(OLD_RUNS, before)]
     if not runs:
         return []
@@ -494,7 +494,7 @@ async def _remove_runs(tx: Tx, before: Instant) -> list[int]:
 
 
 async def _remove_others(tx: Tx, now: Instant, before: Instant) -> list[int]:
-    """What is kept for a time of its own, and what belongs to executions."""
+    """Remove rows that have a time of their own, and rows that belong to executions."""
     removed = [
         *await _remove_runs(tx, before),
         *await remove_stats(tx, now, REMOVED_ROWS_MAX),
@@ -503,7 +503,7 @@ async def _remove_others(tx: Tx, now: Instant, before: Instant) -> list[int]:
         await _remove(tx, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS),
         await _remove(tx, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS),
         await tx.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
-        # Before the events, so that none is looked for in vain.
+        # Keys go before the events, so that no event is searched for in vain.
         await _remove(tx, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
         await _remove(tx, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
     ]
@@ -550,8 +550,8 @@ MISSING_RIGHTS: Final = """
 
 
 def fits() -> str:
-    """A condition that holds if this program can work on the schema, and may. If it does not,
-    `check_schema` says why.
+    """Return a condition that holds if this program can work on the schema, and may. If it does
+    not, `check_schema` reports the reason.
     """
     known = known_migrations(MIGRATIONS)
     steps = ", ".join(f"({one.version}, '{one.checksum}')" for one in known)
@@ -568,7 +568,7 @@ def fits() -> str:
 
 
 async def check_schema(pg: StoreContext) -> int:
-    """The schema's version, if this program can work on it, and may."""
+    """Return the schema's version, if this program can work on it, and may."""
     async with pg.autocommit() as tx:
         version = check(known_migrations(MIGRATIONS), await _applied(tx))
     async with pg.autocommit() as tx:
@@ -608,8 +608,8 @@ RECORD_MIGRATION: Final = """
     INSERT INTO daybell.migration (version, name, checksum, is_breaking) VALUES ($1, $2, $3, $4)
     """
 
-# A role that may do all with executions and call what only `grant_to` lets it call has its
-# rights from there. Who was given less by hand is not given more here.
+# A role that may do all with executions and call the functions that only `grant_to` lets it call
+# has its rights from there. A role that was given less by hand is not given more here.
 GRANTED: Final = """
     SELECT r.rolname FROM pg_roles r
      WHERE r.oid IN (
@@ -633,7 +633,7 @@ GRANTED_ENQUEUE: Final = """
 
 
 async def migrate(pg: StoreContext) -> tuple[str, ...]:
-    """Make the missing steps. Roles that were granted rights have them on what is new, too."""
+    """Apply missing steps. Roles that were granted rights have them on new objects, too."""
     await pg.db.open()
     known = known_migrations(MIGRATIONS)
     async with pg.autocommit() as tx:
@@ -654,16 +654,16 @@ async def migrate(pg: StoreContext) -> tuple[str, ...]:
 
 async def _migrate(pg: StoreContext, known: Sequence[Migration]) -> tuple[str, ...]:
     async with pg.db.apart(Pace.MIGRATION) as tx:
-        # A step may take as long as it takes, and others who migrate wait for it here; the
-        # lock goes with the transaction, so poolers are fine.
+        # A step may take any time, and other processes that migrate wait for it here. The lock ends
+        # with the transaction, so poolers are fine.
         await tx.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         await tx.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
-        # But no step waits long for a table that somebody reads: all who use it would queue up
+        # But no step waits long for a table that is being read: all its users would queue up
         # behind, and workers that cannot renew lose their leases.
         await tx.execute(f"SET LOCAL lock_timeout = '{MIGRATE_LOCK_SECONDS}s'")
         await tx.execute(CREATE)
         missing = pending(known, await _applied(tx))
-        # Looked up before: a step may replace what the rights were on.
+        # Read the rights before: a step may replace their objects.
         runners = await tx.fetch(GRANTED)
         enqueuers = await tx.fetch(GRANTED_ENQUEUE)
         for migration in missing:

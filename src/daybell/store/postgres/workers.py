@@ -76,7 +76,7 @@ async def register(
             msgspec.json.encode(worker.labels).decode(),
             worker.capacity,
             lease,
-            # Sorted, so that those who have the same tasks are alike.
+            # Sorted, so that workers that have the same tasks are alike.
             msgspec.json.encode(worker.tasks, order="sorted").decode()
             if worker.tasks is not None
             else None,
@@ -87,10 +87,10 @@ async def register(
     return _renewal(row)
 
 
-# One write, whatever the worker runs. A worker that was declared dead matches no row; a reaper
-# that comes at the same moment waits for this row and then finds its lease prolonged, or this
-# waits for the reaper and then finds the worker dead. Leases that hold nothing go in passing:
-# to look at each would take so many round trips that a slow store would cost the lease.
+# One write, however much the worker runs. A worker that was declared dead matches no row. A reaper
+# that comes at the same moment waits for this row and then finds its lease prolonged, or this waits
+# for the reaper and then finds the worker dead. Leases that hold nothing go in passing: to check
+# each would take so many round trips that a slow store would cost the lease.
 RENEW: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     w AS (
@@ -200,7 +200,7 @@ SILENT: Final = f"""
     SELECT tenant, id, renewed_at, lease_until FROM daybell.worker
      WHERE state <> {DEAD} AND lease_until < $1
     """
-# Only a row that nobody else has locked is marked, and not if it was renewed meanwhile.
+# Mark only a row that no other transaction has locked, and only if it was not renewed meanwhile.
 BURY: Final = f"""
     UPDATE daybell.worker SET state = {DEAD} WHERE (tenant, id) IN (
       SELECT w.tenant, w.id FROM daybell.worker w
@@ -208,12 +208,12 @@ BURY: Final = f"""
           ON w.tenant = s.tenant AND w.id = s.id AND w.renewed_at = s.renewed_at
        WHERE w.state <> {DEAD} FOR UPDATE OF w SKIP LOCKED)
     """
-# If somebody else has written meanwhile, that does for now.
+# If another process has written meanwhile, its value is enough for now.
 WATCH: Final = """
     INSERT INTO daybell.watch AS w (n, watched) VALUES (1, $2)
     ON CONFLICT (n) DO UPDATE SET watched = excluded.watched WHERE w.watched = $1
     """
-# Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
+# Leases of dead workers, and of workers without a row; first those that hold nothing more.
 IS_ORPHAN: Final = f"""NOT EXISTS (
       SELECT FROM daybell.worker w
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
@@ -275,7 +275,7 @@ async def lost(
         if watch != known:
             await tx.execute(WATCH, look["watched"], watch.to_json())
         found: list[Lost] = []
-        if look["is_any"]:  # nearly never: one cheap look is all
+        if look["is_any"]:  # nearly never: usually one cheap check is enough
             if is_even:
                 await _bury(tx, watch, since, now)
             await tx.execute(END_SESSIONS)
@@ -290,7 +290,7 @@ async def lost(
 
 
 async def _bury(tx: Tx, watch: Watch, since: Instant, now: Instant) -> None:
-    """Mark workers whose lease has ended in watched time as dead."""
+    """Mark workers as dead if their lease has ended in watched time."""
     silent = [
         row
         for row in await tx.fetch(SILENT, now)
