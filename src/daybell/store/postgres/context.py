@@ -39,9 +39,9 @@ from daybell.store.wakeups import pause
 
 # Wake-ups: NOTIFY after something became claimable, LISTEN while there is nothing to do.
 #
-# Only a matter of latency. A notification is a statement of its own after the commit, at most one
-# in three milliseconds: within the transaction it would make commits queue behind each other. It
-# can be lost, and then the next poll finds what it was about.
+# They only reduce latency. A notification is a statement of its own after the commit, at most one
+# in three milliseconds: within the transaction it would make commits queue behind each other. A
+# notification can be lost; then the next poll finds the work.
 
 logger = logging.getLogger("daybell.store")
 
@@ -54,7 +54,7 @@ RECONNECT_SECONDS: Final = 1.0
 
 
 class Notifier:
-    """Says which queues have something new."""
+    """A sender of notifications about queues that have something new."""
 
     SAY = f"SELECT pg_notify('{CHANNEL}', said) FROM unnest($1::text[]) said"
 
@@ -62,11 +62,11 @@ class Notifier:
         self._db = db
         self._touched: set[str] = set()
         self._sender: asyncio.Task[None] | None = None
-        self.near: list[Mapping[str, Callable[[], None]]] = []  # who listens in this process
+        self.near: list[Mapping[str, Callable[[], None]]] = []  # listeners in this process
 
     def touch(self, tenant: int, queues: Iterable[str], *, here: bool = False) -> None:
-        """Something in these queues may be claimed. `here`: who listens in this process hears it at
-        once, and not by way of the server.
+        """Report that something in these queues may be claimed. With `here`, listeners in this
+        process hear it at once, and not through the server.
         """
         said = {f"{tenant}:{queue}" for queue in queues}
         self._touched |= said
@@ -77,7 +77,7 @@ class Notifier:
             self._sender = asyncio.get_running_loop().create_task(self._send())
 
     async def close(self) -> None:
-        """Send what is left to say."""
+        """Send the notifications that are left."""
         if self._sender is not None:
             await asyncio.gather(self._sender, return_exceptions=True)
 
@@ -86,12 +86,12 @@ class Notifier:
         try:
             while self._touched:
                 said, self._touched = sorted(self._touched), set()
-                # Whoever touched a queue may be at work at another pace.
+                # The caller that touched a queue may work at another pace.
                 async with self._db.link(Pace.SHORT) as link:
                     await link.execute(self.SAY, said)
                 await pause(GAP_SECONDS)
         except DaybellError:
-            pass  # whoever listens polls, too
+            pass  # listeners poll, too
         finally:
             self._sender = None
 
@@ -148,7 +148,7 @@ class Listener:
                         await link.add_listener(CHANNEL, self._hear)
                         is_tried.set()
                         for wake in set(self._wanted.values()):
-                            wake()  # what was said before we listened
+                            wake()  # for notifications from before this connection
                         await self._watch(link, ended)
                     finally:
                         link.terminate()
@@ -158,7 +158,7 @@ class Listener:
             await pause(RECONNECT_SECONDS)
 
     def _warn(self, error: DaybellError) -> None:
-        """Log once what will not pass by itself; without wake-ups, work only starts later."""
+        """Log a lasting error once; without wake-ups, work only starts later."""
         is_lasting = isinstance(error, UsageError) or getattr(error, "is_lasting", False)
         if is_lasting and not self._is_warned:
             self._is_warned = True
@@ -221,8 +221,8 @@ class Bounds:
             self._swept_at = now
             return
         if len(claimed) < limit:
-            # All that was due is taken, except for rows that another claimer has locked. In paused
-            # queues nothing was taken.
+            # All due rows are taken, except for those that another claimer has locked. In paused
+            # queues no row was taken.
             bound, paused = now - LAG_SECONDS, head["paused"] or ()
             self._bounds = {
                 (lane, priority): bound
@@ -385,7 +385,7 @@ class Tx:
 
 
 class HistoryWalk:
-    """The state of the walk of retention through the days of history."""
+    """A walk of retention through the days of history, with its state."""
 
     def __init__(self, policies: KeepPolicies, now: Instant) -> None:
         self.policies = policies
@@ -439,7 +439,7 @@ class StoreContext:
         self.step_cursor: tuple[Instant, UUID] | None = None  # last step that retention visited
 
     def with_entry(self, pending: PendingEntry) -> StoreContext:
-        """Return a context whose first change brings an audit entry."""
+        """Return a context that writes an audit entry with its first change."""
         context = copy(self)
         context.db = cast("Database", AuditedDatabase(self.db, pending))
         return context

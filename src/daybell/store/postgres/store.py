@@ -235,7 +235,7 @@ class PostgresStore:
         if await self.db.open(upkeep.fits()):
             return
         try:
-            await upkeep.check_schema(self.context)  # which says what is wrong
+            await upkeep.check_schema(self.context)  # it reports the fault
         except BaseException:
             await self.db.close()
             raise

@@ -42,7 +42,7 @@ from daybell.store.postgres.queue import MoveBatch, end_linked, settle_leases, s
 
 TASK_CONNECTIONS_MAX: Final = 10
 BROKEN: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
-# Whether it was committed, nobody can say. Every other error is the server's word that it was not.
+# The client cannot know whether it was committed. For all other errors, the server says it was not.
 NO_ANSWER: Final = (
     OSError,
     TimeoutError,
@@ -79,7 +79,7 @@ async def begin(pg: StoreContext, worker: UUID) -> TaskTransaction:
 
 
 async def _begin_on(pg: StoreContext, pool: Any) -> tuple[Any, Any]:
-    # Not in a limited time: all connections may be in use for as long as the tasks like.
+    # The wait has no limit: tasks may keep all connections in use for any time.
     connection = await pool.acquire()
     transaction = connection.transaction(isolation=READ_COMMITTED)
     try:
@@ -97,16 +97,16 @@ async def _task_pool(pg: StoreContext, worker: UUID) -> Any:
     pool = pg.task_pools.get(worker)
     if pool is None:
         timeouts = pg.db.timeouts
-        # What the task does takes as long as it takes. But the server must notice when its
-        # machine is gone: until then, all that it has locked stays locked, by default for two
-        # hours. A pooler passes the name on, and no other setting.
+        # The work of a task may take any time. But the server must notice when its machine is gone:
+        # until then, all rows that it has locked stay locked, by default for two hours. A pooler
+        # passes the name on, and no other setting.
         settings = {"application_name": f"{TASK_SESSION}{worker}"}
         options: dict[str, Any] = {"server_settings": settings}
         if pg.db.is_pooled:
             options["statement_cache_size"] = 0
         elif not pg.db.is_session_pooled:
             options["server_settings"] = settings | timeouts.peer
-        # Not connected yet, so nothing is awaited between the look and the assignment.
+        # The pool is not connected yet, so nothing is awaited between the check and the assignment.
         pool = pg.task_pools[worker] = _driver.create_pool(
             pg.db.url,
             min_size=0,
@@ -134,7 +134,7 @@ async def close_task_connections(pg: StoreContext) -> None:
 
 
 async def finish_in(tx: Tx, tenant: str, worker: UUID, move: Transition) -> bool:
-    """Make one end in a transaction that somebody else commits."""
+    """Make one end in a transaction that this function does not commit."""
     batch = MoveBatch(tenant, worker, [move])
     key = await tx.pg.names.tenant(tx, tenant)
     # Leases that are over are left to others: this transaction may be undone.
@@ -155,7 +155,7 @@ class TaskTransaction:
 
     async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
         try:
-            # Several short statements; after a lease, nobody would believe the answer.
+            # These are several short statements. After a lease, the answer would not be believed.
             async with asyncio.timeout(self._pg.db.lease):
                 after = await self._finish(tenant, worker, move)
         except asyncpg.InFailedSQLTransactionError:
@@ -171,7 +171,7 @@ class TaskTransaction:
         return True
 
     async def _finish(self, tenant: str, worker: UUID, move: Transition) -> AfterCommit | None:
-        """Make the move and commit; return the work that is left. None: it was not made."""
+        """Make the move and commit; return the work that is left, or None if it was not made."""
         if not self.connection.is_in_transaction() and not self.connection.is_closed():
             raise UsageError(ENDED)
         await self._pg.db.set_local(self.connection)
@@ -192,18 +192,18 @@ class TaskTransaction:
                 seconds = self._pg.db.timeouts.command
                 await asyncio.wait_for(transaction.rollback(), seconds)
         except BROKEN:
-            with suppress(*BROKEN):  # one that broke is out of the pool's hands already
-                self.connection.terminate()  # then the server undoes what was begun on it
+            with suppress(*BROKEN):  # a broken connection has left the pool already
+                self.connection.terminate()  # then the server rolls back
         with suppress(*BROKEN):
             await pool.release(self.connection)
 
 
-# Connections that belong to a caller: an enqueue that travels in somebody else's transaction.
+# Connections that belong to a caller: an enqueue that travels in the caller's transaction.
 #
 # A driver is known by the names of its classes and never imported before its connection turns up:
-# whoever has one has imported it. What goes wrong with the transaction stays the driver's own
-# error, because the caller's code around it knows that; what is wrong with the enqueue becomes
-# one of ours.
+# the owner of a connection has imported it. An error of the transaction stays the driver's own
+# error, because the caller's code around it knows that. An error of the enqueue becomes one of
+# ours.
 
 # Everything goes as text and comes as text: a connection may have codecs of its own for the rest.
 ENQUEUE: Final = (
@@ -249,7 +249,7 @@ async def send(connection: object, call: SqlCall) -> list[Enqueued]:
 
 
 def send_sync(connection: object, call: SqlCall) -> list[Enqueued]:
-    """The same through one that waits, on the thread of the caller."""
+    """Enqueue through a blocking connection, on the thread of the caller."""
     driver = check_connection(connection, is_async=False)
     with _translated():
         rows: Rows = driver.fetch(connection, call)
@@ -257,7 +257,7 @@ def send_sync(connection: object, call: SqlCall) -> list[Enqueued]:
 
 
 def check_connection(connection: object, *, is_async: bool) -> Driver:
-    """Return how to use a connection; refuse what is none, is closed, or is of the other kind."""
+    """Return how to use a connection; refuse a value that is none, closed, or of the other kind."""
     what = type(connection).__name__
     driver = _driver_of(connection)
     if driver is None:
@@ -372,7 +372,7 @@ def _translated() -> Generator[None]:
 
 
 def _origin(error: BaseException) -> BaseException:
-    """The driver's error within that of SQLAlchemy, which may wrap it twice."""
+    """Return the driver's error within that of SQLAlchemy, which may wrap it twice."""
     while _state(error) is None or hasattr(error, "orig"):
         inner = getattr(error, "orig", None) or error.__cause__
         if inner is None:
