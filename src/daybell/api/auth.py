@@ -24,20 +24,20 @@ from daybell.core.access import LOGIN_SECONDS, Key, KeyKind, NewAuditEntry, Role
 from daybell.core.units import Duration, Seconds
 from daybell.errors import AccessDenied, NotFound
 
-# What was refused to whom: told to the audit log, and not once per try.
+# Denied requests. The audit log gets one entry for many of them, not one per request.
 
-QUIET_SECONDS: Final = 60.0  # the same again is counted, and told after so long
-DENIALS_MAX: Final = 1_000  # that are remembered
+QUIET_SECONDS: Final = 60.0  # repeats are counted, and recorded after this time
+DENIALS_MAX: Final = 1_000  # kept in memory
 
-DenialKey = tuple[UUID | None, str]  # a key, and what it asked for
+DenialKey = tuple[UUID | None, str]  # a key, and the target of its request
 
 
 class Denial(msgspec.Struct):
-    """The same thing refused to the same key."""
+    """A denied target of one key, with the number of requests for it."""
 
     caller: Caller
     target: str
-    count: int = 0  # that nobody was told of
+    count: int = 0  # since the last entry in the audit log
     told_at: Seconds | None = None
 
     @property
@@ -45,22 +45,22 @@ class Denial(msgspec.Struct):
         return (None if self.caller.key is None else self.caller.key.id, self.target)
 
     def entry(self) -> NewAuditEntry:
-        """How the audit log is told of it."""
+        """Return the entry for the audit log."""
         told = {"role": self.caller.role, "times": self.count}
         return self.caller.entry("access.deny", self.target, after=told)
 
 
 class DenialLog:
-    """Remembers what is to be told, in bounded memory.
+    """The denials that the audit log has yet to get, in bounded memory.
 
-    The first time is told at once. What comes after that is one entry a minute.
+    The first denial is recorded at once. Its repeats make one entry a minute.
     """
 
     def __init__(self) -> None:
         self._known: dict[DenialKey, Denial] = {}
 
     def note(self, caller: Caller, target: str) -> bool:
-        """Take note; answers whether somebody should be told now."""
+        """Count a denial; return True if it must be recorded now."""
         new = Denial(caller, target)
         denial = self._known.get(new.place)
         if denial is None:
@@ -71,7 +71,7 @@ class DenialLog:
         return denial.told_at is None
 
     def take(self, now: Seconds) -> list[Denial]:
-        """What is to be told by now. It counts as told, unless it is put back."""
+        """Return the denials to record now. They count as recorded, unless they are put back."""
         taken: list[Denial] = []
         for place, denial in list(self._known.items()):
             if denial.told_at is not None and now - denial.told_at < QUIET_SECONDS:
@@ -84,7 +84,7 @@ class DenialLog:
         return taken
 
     def put_back(self, taken: Iterable[Denial]) -> None:
-        """Remember what could not be told."""
+        """Keep denials that could not be recorded."""
         for denial in taken:
             since = self._known.get(denial.place)
             denial.count += 0 if since is None else since.count
@@ -93,14 +93,14 @@ class DenialLog:
 
 # Buckets of tokens, in bounded memory: for wrong keys of an address, for requests of a key.
 
-WRONG_KEYS_MAX: Final = 20  # that an address may try at once
+WRONG_KEYS_MAX: Final = 20  # per address, at once
 REFILL_PER_SECOND: Final = 0.5
-ADDRESSES_MAX: Final = 10_000  # that are remembered
-BUCKET_SECONDS: Final = 10.0  # a key may send as much at once as it may in this time
+ADDRESSES_MAX: Final = 10_000  # kept in memory
+BUCKET_SECONDS: Final = 10.0  # a key may send the requests of this time at once
 
 
 def client_network(address: str) -> str:
-    """The addresses that one customer of a provider has: for IPv6 that is a whole network."""
+    """Return the addresses of one customer of a provider: for IPv6, a whole network."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -113,8 +113,8 @@ def client_network(address: str) -> str:
 class Throttle:
     """A bucket for each address, full at first. `place_of` names the bucket of an address.
 
-    When more addresses come than are remembered, the one that was wrong longest ago is forgotten:
-    an attacker with that many of them gets as many new buckets, and no more memory.
+    At more than `addresses_max` addresses, the one that was wrong longest ago is removed. An
+    attacker with that many addresses gets as many new buckets, and no more memory.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class Throttle:
         self._buckets: dict[str, tuple[float, Seconds]] = {}
 
     def take(self, address: str, now: Seconds) -> Seconds:
-        """Take a token; answers 0, or how long to wait until there is one."""
+        """Take a token; return 0, or the seconds until there is one."""
         place = address if self._place_of is None else self._place_of(address)
         buckets = self._buckets
         tokens = self._tokens(place, now)
         is_there = tokens >= 1
-        # Put in anew, it is the last.
+        # Inserted again, the bucket is the last one.
         buckets.pop(place, None)
         buckets[place] = (tokens - 1 if is_there else tokens, now)
         if len(buckets) > self._addresses_max:
@@ -145,7 +145,7 @@ class Throttle:
         return 0.0 if is_there else (1 - tokens) / self._refill
 
     def is_empty(self, address: str, now: Seconds) -> bool:
-        """Whether there is no token left for an address."""
+        """Return True if no token is left for an address."""
         return self._tokens(address if self._place_of is None else self._place_of(address), now) < 1
 
     def __len__(self) -> int:
@@ -157,14 +157,14 @@ class Throttle:
 
 
 def key_throttle(rate: float) -> Throttle:
-    """A bucket for each key, which is filled at this rate per second."""
+    """Return a throttle with a bucket for each key, filled at this rate per second."""
     return Throttle(size=max(1.0, rate * BUCKET_SECONDS), refill=rate, place_of=None)
 
 
 FRESH_SECONDS: Final = 2.0  # revoking a key works within 5
-KEYS_MAX: Final = 10_000  # that are remembered
-NOTE_SECONDS: Final = 30.0  # between two notes of when keys were last used
-LANES: Final = 4  # lookups at a time for addresses that were wrong too often
+KEYS_MAX: Final = 10_000  # kept in memory
+NOTE_SECONDS: Final = 30.0  # between two updates of the last use of keys
+LANES: Final = 4  # lookups at a time for addresses that sent too many wrong keys
 LANE_WAITS_MAX: Final = 100
 
 ROOT: Final = 0  # a uid
@@ -179,17 +179,17 @@ class CachedKey(msgspec.Struct, frozen=True):
     """A key that was valid when it was looked up."""
 
     key: Key
-    until: Seconds  # from then on it has to be looked up again
-    # The same for all requests of the key, and made once.
+    until: Seconds  # from then on the key must be looked up again
+    # Created once, for all requests of the key.
     holder: Holder
     actor: str
 
 
 class Authenticator:
-    """Finds out who asks.
+    """The component that finds the caller of each request.
 
-    An address that sends wrong keys is told to wait; a right one from the same address is let in
-    all the same. `monotonic` is a clock for differences.
+    An address that sends wrong keys must wait. A valid key from the same address is accepted all
+    the same. `monotonic` is a clock for differences.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Authenticator:
         self._noted_at = monotonic()
 
     async def admit(self, scope: Scope) -> Holder:
-        """Find out who sent a request, and remember it there. Raises KeyNeeded and others."""
+        """Find the caller of a request and store it in the scope. Raises KeyNeeded and others."""
         if is_login(scope):
             return await admit_by_address(scope)
         caller = scope[CALLER] = await self._find_caller(scope)
@@ -233,13 +233,13 @@ class Authenticator:
                 )
 
     async def authenticate(self, request: Request) -> Caller:
-        """Who sent a request."""
+        """Return the caller of a request."""
         if CALLER not in request.scope:
             await self.admit(request.scope)
         return request.scope[CALLER]
 
     async def is_welcome(self, request: Request) -> bool:
-        """Whether who was let in would be let in now; for what lasts."""
+        """Return True if a request would be admitted now; long-lived streams check this."""
         try:
             await self._find_caller(request.scope)
         except KeyNeeded:
@@ -276,10 +276,10 @@ class Authenticator:
     async def _find_session(self, token: str, source: str) -> CachedKey:
         known = await self._find_kind(token, source, {KeyKind.SESSION})
         if known is None:
-            # A page that was left open is no attack: it has to hear that it is to log in again.
+            # A page that was left open is no attack: its user must read that the session ended.
             self._wrong.take(source, self._monotonic())
             raise KeyNeeded("this session has ended; log in again")
-        # Of a session, the key is noted as used, too.
+        # The use of a session counts as use of its key, too.
         self._used.update(id for id in (known.key.id, known.key.parent) if id is not None)
         return known
 
@@ -334,11 +334,11 @@ class Authenticator:
     async def create_login(
         self, caller: Caller, *, role: Role | None, expires: Duration | None
     ) -> wire.NewKeyAnswer:
-        """Make a login link with at most the rights of the caller."""
+        """Create a login link with at most the rights of the caller."""
         if role is not None and not caller.role.may(role):
             raise AccessDenied(f"a link with the role {role} takes a key with it")
         given = caller.role if role is None else role
-        # Of the tenant of the key, which it ends with, whatever tenant the request names.
+        # Of the tenant of the key, with which the link ends; not of the tenant in the request.
         tenant = caller.tenant if caller.key is None else caller.key.tenant
         entry = caller.entry("login.create", tenant, after={"role": given})
         return (
@@ -404,7 +404,7 @@ class Authenticator:
         if known is not None and self._monotonic() < known.until:
             self._known.move_to_end(digest)
             return known
-        # One that was valid before is not kept waiting by what others of its address try.
+        # A key that was valid before does not wait because of wrong keys from its address.
         if known is None and self._wrong.is_empty(source, self._monotonic()):
             return await self._find_slowly(digest, token)
         return await self._ask(digest, token)
@@ -420,18 +420,18 @@ class Authenticator:
             self._lane_waits -= 1
 
     async def _ask(self, digest: bytes, token: str) -> CachedKey | None:
-        """Look a key up, once for all who wait for it."""
+        """Look a key up, once for all requests that wait for it."""
         task = self._asking.get(digest)
         if task is None:
             task = self._asking[digest] = asyncio.create_task(self._look_up(digest, token))
             task.add_done_callback(lambda done: self._forget(digest, done))
-        # Whoever gives up must not take the answer from the others.
+        # A request that is cancelled must not cancel the lookup of the others.
         return await asyncio.shield(task)
 
     def _forget(self, digest: bytes, done: asyncio.Task[CachedKey | None]) -> None:
         self._asking.pop(digest, None)
         if not done.cancelled():
-            done.exception()  # looked at, in case that nobody waits for it any more
+            done.exception()  # retrieved, in case that no request waits for it any more
 
     async def _look_up(self, digest: bytes, token: str) -> CachedKey | None:
         asked = self._monotonic()
@@ -449,16 +449,16 @@ class Authenticator:
         return known
 
     def _cached(self, key: Key, *, until: Seconds) -> CachedKey:
-        # All sessions of a key have the share of one, and are on record as the key.
+        # All sessions of a key have one share together, and are recorded as the key.
         owner = key.parent or key.id
-        # A name may be that of several keys, and so may a hint.
+        # Several keys may have the same name, or the same hint.
         actor = f"{key.kind} {key.name} ({key.hint}, {owner})"
         return CachedKey(key, until=until, holder=Holder(key.tenant, str(owner)), actor=actor)
 
-    # What is told to the store, in groups.
+    # Writes to the store, in groups.
 
     def hear(self, scope: Scope, status: int) -> None:
-        """Take note of how a request was answered: what was refused to a key is on record."""
+        """Record the status of a response: the denials of a key get into the audit log."""
         caller: Caller | None = scope.get(CALLER)
         if status != HTTPStatus.FORBIDDEN or caller is None:
             return
@@ -466,7 +466,7 @@ class Authenticator:
             self.on_denial()
 
     async def tick(self) -> Seconds | None:
-        """Tell the store which keys were used, and what was refused."""
+        """Write the denials and the use of keys to the store."""
         now = self._monotonic()
         await self._tell_denials(now)
         if self._used and now - self._noted_at >= NOTE_SECONDS:
@@ -485,7 +485,7 @@ class Authenticator:
             self._denials.put_back(chain.from_iterable(untold))
 
     async def note_use(self) -> None:
-        """Tell the store which keys were used since the last time."""
+        """Write to the store which keys were used since the last time."""
         used, self._used = self._used, set()
         self._noted_at = self._monotonic()
         try:
@@ -501,7 +501,7 @@ def _tenant_of_denial(denial: Denial) -> str:
 
 
 def _path(scope: Scope) -> str:
-    """Where a request went, without ids: one who tries them all is one entry."""
+    """Return the path without ids: a caller that tries all ids makes one entry."""
     return scope.get(PATTERN, scope["path"])
 
 
@@ -514,7 +514,7 @@ def _digest(token: str) -> bytes:
 
 
 def _token(sent: list[bytes]) -> str | None:
-    """The one token that a request has; None if that is not what is in its headers."""
+    """Return the one token of a request; None: its headers do not hold exactly one."""
     scheme, _, token = sent[0].decode("latin-1").strip().partition(" ")
     token = token.strip()
     if len(sent) > 1 or scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
@@ -523,12 +523,12 @@ def _token(sent: list[bytes]) -> str | None:
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sent a request."""
+    """Return the caller of a request."""
     return await gatekeeper_of(request).authenticate(request)
 
 
 def gatekeeper_of(request: Request) -> Authenticator:
-    """Return the authenticator of an application; make one if its server has brought none."""
+    """Return the authenticator of an application; create one if its server has set none."""
     state = request.app.state
     if not hasattr(state, "gatekeeper"):
         api = api_of(request)

@@ -29,7 +29,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class JsonResponse(Response):
-    """A response with encoded JSON. It does without Starlette's checks of other bodies."""
+    """A response with encoded JSON, without Starlette's checks of other bodies."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class JsonResponse(Response):
 def answer_json(
     content: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer with JSON in it."""
+    """Return a response with JSON."""
     return JsonResponse(encode(content), status=status, headers=headers)
 
 
 def answer_page(page: Page[S], *, cursor: Callable[[S], str]) -> Response:
-    """Return an answer with a page of a list. It ends before the first item with which it would
-    have more than PAGE_BYTES_MAX bytes.
+    """Return a response with a page of a list. The page ends before the first item with which it
+    would have more than PAGE_BYTES_MAX bytes.
     """
     parts: list[bytes] = []
-    more, left = page.next_cursor, PAGE_BYTES_MAX - 1_100  # what is around them, and the cursor
+    more, left = page.next_cursor, PAGE_BYTES_MAX - 1_100  # without the envelope and the cursor
     for one in page.items:
         part = encode(one)
         left -= len(part) + 1
@@ -77,25 +77,25 @@ def answer_page(page: Page[S], *, cursor: Callable[[S], str]) -> Response:
 def answer_created(
     content: Any, *, location: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The answer to a creation: where it is now."""
+    """Return the response to a creation, with the location of the object."""
     return answer_json(content, status=201, headers={"Location": location, **(headers or {})})
 
 
-# What an API is told when it starts.
+# Options of an API, set when it starts.
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How an API serves. The default is the careful one: nobody gets in without a key."""
+    """The options of an API. The default is the safe one: every request needs a key."""
 
-    # Whoever asks without a key is a superadmin of this tenant: `daybell dev` on this machine only.
+    # A caller without a key is a superadmin of this tenant: `daybell dev` on this machine only.
     open_tenant: str | None = None
-    # Of these, only this local user and root. None: everybody that can connect.
+    # Of these callers, only this local user and root. None: every user that can connect.
     open_uid: int | None = None
     key_rate: float = KEY_RATE_DEFAULT  # requests per second of one key; 0: no limit
     read_only: bool = False  # refuse all changes, but let browsers log in
 
 
-BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either side
+BEFORE_BYTES_MAX: Final = 64 * 1024  # of `before` and of `after` in an audit entry
 
 
 class KeyNeeded(AccessDenied):
@@ -121,18 +121,18 @@ class ReadOnly(AccessDenied):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever sent a request. `client` is bound to the tenant that the request is about."""
+    """The caller of a request. `client` is bound to the tenant that the request is about."""
 
     client: Client
     tenant: str
     role: Role
-    actor: str  # as the audit log names them
-    source: str = ""  # the address that they called from
+    actor: str  # the caller's name in the audit log
+    source: str = ""  # the address of the caller
     key: Key | None = None
-    holder: Holder = Holder("")  # of the shares that the request takes, whatever tenant it is about
+    holder: Holder = Holder("")  # of the request's shares; independent of its tenant
 
     def check(self, needed: Role) -> None:
-        """Raise AccessDenied unless their role allows it."""
+        """Raise AccessDenied unless the caller's role includes the needed one."""
         if not self.role.may(needed):
             raise AccessDenied(
                 f"this takes a key with the role {needed}; this one's role is {self.role}"
@@ -140,12 +140,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> Scope | None:
-        """What their key is limited to within its role."""
+        """The limits of the caller's key within its role."""
         return None if self.key is None else self.key.scope
 
     @property
     def actions(self) -> list[Action]:
-        """What they may do."""
+        """The actions that the caller may perform."""
         return [
             one
             for one in Action
@@ -153,8 +153,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def check_args(self, texts: Iterable[str]) -> None:
-        """Refuse arguments that name secrets to whoever may not make jobs: what a job does with an
-        argument, such as sending it somewhere, is not known here.
+        """Refuse arguments that name secrets if the caller may not create jobs. The API does not
+        know the use of an argument in a job: the job may send it somewhere.
         """
         is_limited = self.scope is not None and not self.scope.allows(Action.DEFINE)
         if self.role.may(Role.ADMIN) and not is_limited:
@@ -168,7 +168,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     async def of_tenant(self, name: str | None) -> Caller:
-        """The same caller about another tenant, which only a superadmin may name."""
+        """Return the same caller for another tenant, which only a superadmin may name."""
         if name is None or name == self.tenant:
             return self
         if not self.role.may(Role.SUPERADMIN):
@@ -188,7 +188,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         after: Any = None,
         id: UUID | None = None,
     ) -> NewAuditEntry:
-        """What the audit log is told of a change that they make."""
+        """Return the entry in the audit log for a change of the caller."""
         return NewAuditEntry(
             id=mint() if id is None else id,
             actor=self.actor,
@@ -212,7 +212,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return self.client.audited(self.entry(action, target, before=before, after=after, id=id))
 
     async def recorded(self, action: str, target: object, id: UUID) -> AuditEntry | None:
-        """The entry with this id, if it is there; then the change that it tells of was made."""
+        """Return the entry with this id; if there is one, its change was made."""
         seen, cursor = 0, None
         while seen < PAGE_ITEMS_MAX:
             page = await self.client.audit(
@@ -231,7 +231,7 @@ Authenticate = Callable[[Request], Awaitable[Caller]]
 
 
 class Api(msgspec.Struct, kw_only=True):
-    """What the routes of one application share: `request.app.state.api`."""
+    """The state that the routes of one application share: `request.app.state.api`."""
 
     client: Client
     options: ApiOptions
@@ -239,7 +239,7 @@ class Api(msgspec.Struct, kw_only=True):
 
 
 def api_of(request: Request) -> Api:
-    """What the routes share."""
+    """Return the state that the routes share."""
     return request.app.state.api
 
 
@@ -256,7 +256,7 @@ logger = logging.getLogger("daybell.api")
 
 MEDIA_TYPE: Final = "application/problem+json"
 ERRORS_MAX: Final = 100  # listed in one answer
-AWAY_SECONDS: Final = 2  # after which it is worth asking again when the store is away
+AWAY_SECONDS: Final = 2  # until a retry makes sense when the store is unavailable
 
 
 class Invalid(UsageError):
@@ -314,7 +314,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """An answer that says what went wrong. `kind` is stable, for programs; `detail` for people."""
+    """Return the response of an error. `kind` is stable, for programs; `detail` is for people."""
     listed = [errors.describe_field(field, message) for field, message in found]
     content = errors.build_problem(kind, status, detail, errors=listed, **more)
     return _answer_problem(content, headers=headers)
@@ -330,7 +330,7 @@ def _answer_problem(content: dict[str, Any], *, headers: Mapping[str, str] | Non
 
 
 def answer_error(error: DaybellError) -> Response:
-    """The answer to a request that one of our own errors ended."""
+    """Return the response to a request that ended with an error of Daybell."""
     if error.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return answer_unexpected(error)
     content = error.problem() | {"detail": _error_detail(error)}
@@ -338,7 +338,7 @@ def answer_error(error: DaybellError) -> Response:
 
 
 def answer_unexpected(error: BaseException) -> Response:
-    """The answer to a mistake of ours. What it was is for the log, not for the caller."""
+    """Return the response to an internal error. The cause goes to the log, not to the caller."""
     logger.error("a request failed", exc_info=error)
     return problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -349,7 +349,7 @@ def answer_unexpected(error: BaseException) -> Response:
 
 def _error_detail(error: DaybellError) -> str:
     if isinstance(error, errors.Unavailable | errors.SchemaError):
-        # Where the store is, and what it says of itself, is not for everybody.
+        # The address and the messages of the store go to the log, not to the caller.
         logger.warning("a request was refused: %s", error)
         return "the store cannot be used now; nothing is wrong with the request, send it again"
     if isinstance(error, errors.InvalidFields):

@@ -25,20 +25,20 @@ _KEPT_HEADERS: Final = ("location", "etag")
 
 
 class IdempotentRequest(msgspec.Struct, frozen=True):
-    """One try to do what a request asks for."""
+    """One attempt to perform a request."""
 
-    id: UUID | None = None  # None: the request has no key, and is tried once
-    is_repeated: bool = False  # it may have been done before
+    id: UUID | None = None  # None: the request has no key, and is performed once
+    is_repeated: bool = False  # an earlier attempt may have performed it
 
     def made(self, *what: object, rank: int = 0, rank_bits: int = 0) -> UUID:
-        """The id of something that the request creates; with a rank among others of its kind."""
+        """Return the id of an object that the request creates, with its rank among its kind."""
         if self.id is None:
             return mint()
         return derive_id(self.id, *what, rank=rank, rank_bits=rank_bits)
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
-    """What is remembered of an answer."""
+    """The stored parts of a response."""
 
     body: str
     headers: dict[str, str]
@@ -50,7 +50,7 @@ Perform = Callable[[IdempotentRequest], Awaitable[Response]]
 async def perform_once(
     request: Request, caller: Caller, key: str | None, raw: bytes, perform: Perform
 ) -> Response:
-    """Do what a request asks for, unless it was done before under this key."""
+    """Perform a request, unless it was performed before under this key."""
     if key is None:
         return await perform(IdempotentRequest())
     new = NewRequest(key=key, digest=_digest(request, caller, raw), id=mint())
@@ -73,8 +73,8 @@ async def perform_once(
 
 
 async def _perform_or_repeat(perform: Perform, this: IdempotentRequest) -> Response:
-    """Perform a request. A first try can be overtaken by its own repeat, at another server, and is
-    then refused for what the repeat has created; so a refused first try is tried as a repeat.
+    """Perform a request. A repeat at another server can overtake the first attempt, which then
+    conflicts with the repeat's objects; so it is performed again, as a repeat.
     """
     try:
         return await perform(this)
@@ -85,7 +85,7 @@ async def _perform_or_repeat(perform: Perform, this: IdempotentRequest) -> Respo
 
 
 def _digest(request: Request, caller: Caller, raw: bytes) -> bytes:
-    # A key with a scope gets no answer that was given to another key.
+    # A key with a scope never gets the response of another key.
     own = () if caller.key is None or caller.scope is None else (str(caller.key.id),)
     parts = (request.method, request.url.path, request.url.query, *own)
     return hashlib.sha256("\n".join(parts).encode() + b"\n" + raw).digest()

@@ -42,10 +42,10 @@ def read_cookie(scope: Scope) -> str | None:
 
 
 def set_cookie(response: Response, scope: Scope, token: str) -> None:
-    """Give a browser a session, or with an empty token take it away.
+    """Set the cookie of a session, or remove it with an empty token.
 
-    Pages cannot read it, other sites cannot have it sent, and it is not sent in clear text once it
-    came over TLS.
+    Pages cannot read it. Requests from other sites do not carry it. A cookie that was set over TLS
+    is not sent in clear text.
     """
     response.set_cookie(
         cookie_name(scope),
@@ -59,13 +59,13 @@ def set_cookie(response: Response, scope: Scope, token: str) -> None:
 
 
 def csrf_token(token: str) -> str:
-    """Return what a page proves with that this server has answered it. It opens nothing."""
+    """Return the proof that this server has served a page. It grants no access."""
     return hmac.new(token.encode(), b"csrf", sha256).hexdigest()[:32]
 
 
 def check_origin(scope: Scope, token: str) -> None:
     """Raise CsrfTokenNeeded unless a page of this server sends the change. The guard has refused
-    foreign origins before this; here one has to be named.
+    foreign origins before this; here the request must name its origin.
     """
     if scope["method"] in SAFE:
         return
